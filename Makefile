@@ -1,0 +1,53 @@
+# Every target does its own set-up: a fresh clone needs Python >= 3.11, pip and make, nothing else.
+# `make` or `make help` lists the targets. Choose the Python with `make PYTHON=python3.12 test`.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check bench golden docs clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.stamp-demo ## train on handwritten digits, save, load, show the kernels
+	$(BIN)/python examples/digits.py
+
+test: .venv/.stamp-test ## run the tests, without the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: .venv/.stamp-test ## run all tests, with many more random examples
+	$(BIN)/python -m pytest --hypothesis-profile=thorough
+
+check: .venv/.stamp-dev ## format, lint, types and layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.stamp-test ## run the benchmarks; each compares within one interleaved run
+	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+golden: .venv/.stamp-test ## write the golden files anew; review the diff
+	$(BIN)/python -m pytest tests/golden --update-golden
+
+docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and the site if mkdocs.yml is there
+	@mkdir -p docs/reference
+	@set -e; for table in ops passes rules settings; do \
+	  $(BIN)/monolect $$table --markdown > docs/reference/$$table.md; echo "docs/reference/$$table.md"; done
+	$(if $(wildcard mkdocs.yml),$(BIN)/mkdocs build --strict)
+
+clean: ## delete the virtual environment, caches and builds
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find monolect tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Some systems ship Python without the part of venv that installs pip; then the pip that is there fills the environment.
+.venv/bin/python:
+	$(PYTHON) -m venv .venv || { rm -rf .venv && $(PYTHON) -m venv --without-pip .venv && \
+	  $(PYTHON) -m pip --python .venv/bin/python install pip; }
+
+# One stamp for each set of extras of pyproject.toml.
+.venv/.stamp-%: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch $@

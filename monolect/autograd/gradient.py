@@ -1,0 +1,337 @@
+"""Reverse-mode derivatives of graphs, as graphs.
+
+What it is for: `gradients(root, root_grad, targets)` gives for each target the node of d(root)/d(target), applied to
+`root_grad`. One row per differentiable op; the result is an ordinary graph, so it can be differentiated again.
+What it is not: it computes nothing and knows no Tensor. Nodes are interned, so what forward and backward share is shared
+without any bookkeeping.
+Invariants: the gradient of a node has the node's dtype and shape; only float nodes that lead to a target are visited;
+there is no recursion.
+
+A composed function may state its derivative in closed form (`closed_form`): then the walk passes from its result to its
+inputs and never enters the formula. The table of those is beside the graph; losing an entry changes no meaning.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from math import log, pi
+from typing import Any
+
+from monolect.autograd.graph import (
+    broadcast_to,
+    cast,
+    e,
+    flip,
+    full,
+    pad,
+    permute,
+    reduce,
+    reshape,
+    shrink,
+    shrink_axis,
+    sum_to,
+    where,
+)
+from monolect.base.dtype import dtypes
+from monolect.base.errors import GradientError
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.place import device
+from monolect.ir.uop import UOp, build, const, substitute_all, toposort
+
+Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
+LN_2 = log(2.0)
+
+# Ops a gradient may arrive at but cannot pass, and why.
+NOT_DIFFERENTIABLE: dict[str, str] = {
+    "CALL": "an opaque kernel has no derivative; make it a FUNCTION, or detach() its result",
+    "BITCAST": "reinterpreting bits is not continuous",
+    "MOD": "it is defined on integers",
+    "IDIV": "it is defined on integers",
+    "CUSTOM": "the meaning of custom code is unknown",
+    "WMMA": "tensor core tiles appear only after differentiation",
+}
+# Float ops whose derivative is zero wherever it exists: the walk stops there.
+_FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
+
+_closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], Callable[..., Sequence[UOp]]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: Callable[..., Sequence[UOp]]) -> UOp:
+    """`y`, whose gradients with respect to `inputs` are `derivative(g, y, *inputs)`, broadcast or not."""
+    if y.op != "CONST" and y not in inputs:
+        _closed[y] = (inputs, derivative)
+    return y
+
+
+def gradients(root: UOp, root_grad: UOp, targets: list[UOp]) -> dict[UOp, UOp | None]:
+    """d(root)/d(target) applied to `root_grad`, for each target; None where `root` does not depend on it.
+
+    Raises GradientError when a gradient arrives at an op of NOT_DIFFERENTIABLE.
+    """
+    grads: dict[UOp, UOp] = {root: root_grad}
+    order = _leading(root, frozenset(targets))
+    for u in reversed(order):
+        g = grads.get(u)
+        if g is None:
+            continue
+        for s, d in _pass(u, g, order):
+            had = grads.get(s)
+            grads[s] = d if had is None else build("ADD", had, d)
+    return {t: grads.get(t) if t in order else None for t in targets}
+
+
+def _leading(root: UOp, targets: frozenset[UOp]) -> dict[UOp, bool]:
+    """The nodes between `root` and the targets, sources first (an ordered set)."""
+    leads: dict[UOp, bool] = {}
+    order: dict[UOp, bool] = {}
+    stack: list[tuple[UOp, bool]] = [(root, False)]
+    while stack:
+        u, done = stack.pop()
+        if done:
+            leads[u] = u in targets or any(leads.get(s, False) for s in _sources(u))
+            if leads[u]:
+                order[u] = True
+        elif u not in leads:
+            leads[u] = False
+            stack.append((u, True))
+            stack.extend((s, False) for s in _sources(u) if s not in leads)
+    return order
+
+
+def _sources(u: UOp) -> tuple[UOp, ...]:
+    """The nodes a gradient of `u` flows to."""
+    if not u.dtype.is_float or u.op in _FLAT:
+        return ()
+    if (c := _closed.get(u)) is not None:
+        return c[0]
+    if u.op == "AFTER":
+        return (u.src[0], *(w.src[1] for w in _writes(u)))
+    if u.op in ("FUNCTION", "GETTUPLE"):
+        return (inline(u),)
+    return u.src
+
+
+def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
+    """The sources of `u` that are wanted, each with the gradient `u` hands it."""
+    if u.op in _FLAT:
+        return []
+    if (c := _closed.get(u)) is not None:
+        inputs, derivative = c
+        return [(s, sum_to(d, s.shape)) for s, d in zip(inputs, derivative(g, u, *inputs), strict=True) if s in wanted]
+    if u.op == "AFTER":
+        return [(s, d) for s, d in _after(u, g) if s in wanted]
+    if u.op in ("FUNCTION", "GETTUPLE"):
+        return [(inline(u), g)]
+    rules = GRADIENTS.get(u.op)
+    out = []
+    for k, s in enumerate(u.src):
+        if s in wanted and s.dtype.is_float:
+            if rules is None:
+                reason = NOT_DIFFERENTIABLE.get(u.op, "it has no row in the table of gradients")
+                raise GradientError(f"{u.op} has no derivative: {reason}", line=u.origin[:2] if u.origin else None)
+            rule = rules[min(k, len(rules) - 1)]
+            d = _part(u, g, k) if u.op == "STACK" else rule(u, g)
+            out.append((s, sum_to(d, s.shape) if u.op in ELEMENTWISE else d))
+    return out
+
+
+# ---- elementwise -------------------------------------------------------------------------------------------------------
+def _times(k: int) -> Rule:
+    return lambda u, g: build("MUL", g, u.src[k])
+
+
+def _max(k: int) -> Rule:
+    """The larger operand gets the gradient; equal ones get half each."""
+
+    def rule(u: UOp, g: UOp) -> UOp:
+        a, b = u.src[k], u.src[1 - k]
+        return where(build("CMPEQ", a, b), e("MUL", g, 0.5), where(build("CMPGT", a, b), g, 0.0))
+
+    return rule
+
+
+def _pow_base(u: UOp, g: UOp) -> UOp:
+    a, b = u.src
+    d = e("MUL", g, build("MUL", b, build("POW", a, e("SUB", b, 1.0))))
+    return where(e("CMPEQ", b, 0.0), 0.0, d)
+
+
+def _pow_exponent(u: UOp, g: UOp) -> UOp:
+    a, b = u.src
+    flat = build("AND", e("CMPEQ", a, 0.0), e("CMPGE", b, 0.0))  # 0 ** b is constant there, and log(0) is not finite
+    d = build("MUL", build("MUL", g, u), e("MUL", build("LOG2", a), LN_2))
+    return where(flat, 0.0, d)
+
+
+def cosine(x: UOp) -> UOp:
+    """cos x, reduced to a sine of at most pi/2 in three exact steps; far from 0 as 1 - 2 sin(x/2)**2."""
+    wide = x.dtype is dtypes.float64
+    limit = 1e9 if wide else 8192.0
+    small = build("AND", e("CMPLT", x, limit), e("CMPLT", const(-limit, x.dtype), x))
+    y = e("MUL", x, 1 / pi)
+    t = build("TRUNC", y)
+    k = where(build("CMPLT", y, t), e("SUB", t, 1.0), t)
+    odd = e("CMPNE", build("TRUNC", e("MUL", k, 0.5)), e("MUL", k, 0.5))
+    q, r = e("ADD", e("ADD", k, k), 1.0), x
+    for part in _HALF_PI_64 if wide else _HALF_PI_32:
+        r = build("SUB", r, e("MUL", q, part))
+    s = build("SIN", where(small, r, e("MUL", x, 0.5)))
+    far = e("SUB", 1.0, e("MUL", build("MUL", s, s), 2.0))
+    near = where(odd, s, build("NEG", s))
+    return closed_form(where(small, near, far), (x,), lambda g, y, x: (build("NEG", build("MUL", g, build("SIN", x))),))
+
+
+# pi/2 in parts with enough trailing zero bits that multiples of them are exact. Source: Cephes, sinf.c and sin.c.
+_HALF_PI_32 = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
+_HALF_PI_64 = (1.57079625129699707031, 7.54978941586159635336e-8, 5.39030285815811905290e-15)
+
+
+# ---- movement ----------------------------------------------------------------------------------------------------------
+def _expand(u: UOp, g: UOp) -> UOp:
+    old = u.src[0].shape
+    axes = [i for i, n in enumerate(u.shape) if old[i].__class__ is int and old[i] == 1 and n is not old[i]]
+    return reduce(g, "ADD", [i for i in axes if not (u.shape[i].__class__ is int and u.shape[i] == 1)])
+
+
+def _permute(u: UOp, g: UOp) -> UOp:
+    return permute(g, sorted(range(len(u.arg)), key=u.arg.__getitem__))
+
+
+def _index(u: UOp, g: UOp) -> UOp:
+    """Scatter: what was read several times adds up."""
+    x = u.src[0]
+    zeros = build("CONTIGUOUS", full(x.shape, 0, x.dtype))
+    return build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, *u.src[1:]), g))
+
+
+def _part(u: UOp, g: UOp, k: int) -> UOp:
+    return reshape(shrink_axis(g, 0, k, 1), u.shape[1:])
+
+
+def _load(u: UOp, g: UOp) -> UOp:
+    back = device(u.src[0])
+    return g if back is None or back == device(g) else build("LOAD", g, arg=(back, "GLOBAL"))
+
+
+# ---- reductions --------------------------------------------------------------------------------------------------------
+def _reduce(u: UOp, g: UOp) -> UOp:
+    op, axes = u.arg
+    x = u.src[0]
+    if op == "ADD":
+        return broadcast_to(g, x.shape)
+    if op == "MAX":
+        top = build("CMPEQ", x, u)
+        return where(top, build("DIV", g, reduce(cast(top, g.dtype), "ADD", axes)), 0.0)
+    # the product of the others, without dividing by a zero: with two zeros it is 0, with one it is the rest's product
+    zero = e("CMPEQ", x, 0.0)
+    safe = where(zero, 1.0, x)
+    rest = reduce(safe, "MUL", axes)
+    zeros = reduce(cast(zero, x.dtype), "ADD", axes)
+    others = where(
+        e("CMPLT", zeros, 1.0), build("DIV", rest, safe), where(zero, where(e("CMPLT", zeros, 2.0), rest, 0.0), 0.0)
+    )
+    return build("MUL", g, others)
+
+
+# ---- effects and calls -------------------------------------------------------------------------------------------------
+def _writes(u: UOp) -> list[UOp]:
+    """The STOREs and ATOMICADDs an AFTER waits for, in order."""
+    out: list[UOp] = []
+    stack = list(reversed(u.src[1:]))
+    while stack:
+        w = stack.pop()
+        if w.op in ("STORE", "ATOMICADD"):
+            out.append(w)
+        elif w.op == "GROUP":
+            stack.extend(reversed(w.src))
+    return out
+
+
+def _view(view: UOp, base: UOp, new: UOp) -> UOp:
+    """The view that `view` is of `base`, taken of `new`."""
+    chain = []
+    while view is not base:
+        if not view.src or view.op in ELEMENTWISE:
+            raise GradientError("a store into something other than its buffer has no derivative", found=repr(view))
+        chain.append(view)
+        view = view.src[0]
+    for v in reversed(chain):
+        new = build(v.op, new, *v.src[1:], arg=v.arg)
+    return new
+
+
+def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
+    """What was stored takes its part of the gradient; the buffer keeps the rest. The last write is undone first."""
+    x, out = u.src[0], []
+    left: UOp | None = g
+    for w in reversed(_writes(u)):
+        if left is None:
+            break
+        if len(w.src) > 2:
+            raise GradientError("a gated store has no derivative", found=repr(w))
+        part = _view(w.src[0], x, left)
+        out.append((w.src[1], part))
+        if w.op == "STORE" and w.src[0] is x:
+            left = None
+        elif w.op == "STORE":
+            rest = build("CONTIGUOUS", left)
+            hole = _view(w.src[0], x, rest)
+            left = build("AFTER", rest, build("STORE", hole, full(hole.shape, 0, g.dtype)))
+    return out if left is None else [*out, (x, left)]
+
+
+def inline(u: UOp) -> UOp:
+    """The value of a FUNCTION, or of one element of it, with the arguments put in for its PARAMs."""
+    k = 0
+    if u.op == "GETTUPLE":
+        k, u = u.arg, u.src[0]
+    if u.op == "TUPLE":
+        return u.src[k]
+    if u.op != "FUNCTION":
+        raise GradientError(f"{u.op} has no derivative", expected="a FUNCTION", found=u.op)
+    body, args = u.src[0], u.src[1:]
+    value = body.src[k] if body.op == "TUPLE" else body
+    params = {p: args[p.arg.slot] for p in toposort(value) if p.op == "PARAM" and p.arg.slot < len(args)}
+    return substitute_all((value,), params)[0]
+
+
+def _same(u: UOp, g: UOp) -> UOp:
+    return g
+
+
+# One row per differentiable op: a rule for each source (the last one serves any further sources).
+GRADIENTS: dict[str, tuple[Rule, ...]] = {
+    "ADD": (_same, _same),
+    "SUB": (_same, lambda u, g: build("NEG", g)),
+    "MUL": (_times(1), _times(0)),
+    "MULACC": (_times(1), _times(0), _same),
+    "DIV": (
+        lambda u, g: build("DIV", g, u.src[1]),
+        lambda u, g: build("NEG", build("DIV", build("MUL", g, u), u.src[1])),
+    ),
+    "NEG": (lambda u, g: build("NEG", g),),
+    "RECIP": (lambda u, g: build("NEG", build("MUL", g, build("MUL", u, u))),),
+    "MAX": (_max(0), _max(1)),
+    "WHERE": (_same, lambda u, g: where(u.src[0], g, 0.0), lambda u, g: where(u.src[0], 0.0, g)),
+    "CAST": (lambda u, g: cast(g, u.src[0].dtype),),
+    "EXP2": (lambda u, g: e("MUL", build("MUL", g, u), LN_2),),
+    "LOG2": (lambda u, g: build("DIV", g, e("MUL", u.src[0], LN_2)),),
+    "SIN": (lambda u, g: build("MUL", g, cosine(u.src[0])),),
+    "SQRT": (lambda u, g: build("DIV", g, build("ADD", u, u)),),
+    "POW": (_pow_base, _pow_exponent),
+    "RESHAPE": (lambda u, g: reshape(g, u.src[0].shape),),
+    "EXPAND": (_expand,),
+    "PERMUTE": (_permute,),
+    "FLIP": (lambda u, g: flip(g, [i for i, f in enumerate(u.arg) if f]),),
+    "PAD": (lambda u, g: shrink(g, u.src[1].sizes, u.src[0].shape),),
+    "SHRINK": (lambda u, g: pad(g, u.src[1].sizes, u.src[0].shape, 0),),
+    "INDEX": (_index,),
+    "STACK": (_same,),
+    "REDUCE": (_reduce,),
+    "CONTIGUOUS": (_same,),
+    "CONTIGUOUS_BACKWARD": (lambda u, g: build("CONTIGUOUS", g),),
+    "LOAD": (_load,),
+}

@@ -1,0 +1,144 @@
+"""Short builders for tensor graphs: views, masks, sums and elementwise operations on UOps.
+
+What it is for: the tensor methods and the gradient rows write graphs with the same few words.
+What it is not: it promotes no dtypes and checks no arguments; that is done where the user's call is known.
+Invariant: every function returns a node in normal form and reads no settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from monolect.base.dtype import DType, accumulator, dtypes
+from monolect.ir.normal import TRUE, negate, within
+from monolect.ir.uop import UOp, build, const, idx, shape_source
+
+Size = Any  # an int, or an index UOp when it is symbolic
+
+
+# ---- views -------------------------------------------------------------------------------------------------------------
+def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
+    """`u` in row-major order as `shape`."""
+    return u if u.shape == shape else build("RESHAPE", u, shape_source(shape))
+
+
+def expand(u: UOp, shape: Sequence[Size]) -> UOp:
+    """The size-1 axes of `u` repeated to `shape` (same rank)."""
+    return build("EXPAND", u, shape_source(shape))
+
+
+def broadcast_to(u: UOp, shape: tuple) -> UOp:
+    """`u` repeated to `shape`, right-aligned."""
+    if u.shape == shape:
+        return u
+    return expand(reshape(u, (1,) * (len(shape) - len(u.shape)) + u.shape), shape)
+
+
+def permute(u: UOp, order: Iterable[int]) -> UOp:
+    """Axis k of the result is axis `order[k]` of `u`."""
+    return build("PERMUTE", u, arg=tuple(order))
+
+
+def flip(u: UOp, axes: Iterable[int]) -> UOp:
+    """`u` reversed along `axes`."""
+    axes = frozenset(axes)
+    return build("FLIP", u, arg=tuple(i in axes for i in range(len(u.shape))))
+
+
+def shrink(u: UOp, offsets: Sequence[Size], sizes: Sequence[Size]) -> UOp:
+    """`sizes` elements of each axis of `u` from `offsets`."""
+    return build("SHRINK", u, shape_source(offsets), shape_source(sizes))
+
+
+def shrink_axis(u: UOp, axis: int, offset: Size, size: Size) -> UOp:
+    """`size` elements of one axis of `u` from `offset`."""
+    offsets: list[Size] = [0] * len(u.shape)
+    offsets[axis] = offset
+    return shrink(u, offsets, (*u.shape[:axis], size, *u.shape[axis + 1 :]))
+
+
+def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
+    """`u` at `offsets` in a result of `shape`; the elements around it must not be used."""
+    return build("PAD", u, shape_source(offsets), shape_source(shape))
+
+
+def pad(u: UOp, offsets: Sequence[Size], shape: tuple, fill: Any = 0) -> UOp:
+    """`u` at `offsets` in a result of `shape` that is `fill` around it."""
+    mask = None
+    for axis, (o, n, total) in enumerate(zip(offsets, u.shape, shape, strict=True)):
+        m = inside(o, n, total, axis, len(shape))
+        if m is not TRUE:
+            mask = m if mask is None else build("AND", mask, m)
+    return u if mask is None else build("WHERE", mask, pad_invalid(u, offsets, shape), const(fill, u.dtype))
+
+
+def on_axis(u: UOp, axis: int, rank: int) -> UOp:
+    """The vector `u` laid along `axis` of `rank` axes."""
+    return reshape(u, (1,) * axis + u.shape + (1,) * (rank - 1 - axis))
+
+
+def iota(n: Size, dtype: DType = dtypes.index, axis: int = 0, rank: int = 1) -> UOp:
+    """0, 1, ..., n-1 along `axis` of `rank` axes."""
+    return on_axis(build("IOTA", idx(n), arg=dtype), axis, rank)
+
+
+def inside(offset: Size, size: Size, total: Size, axis: int, rank: int) -> UOp:
+    """Where offset <= i < offset + size along `axis`, whose size is `total`; TRUE when that is everywhere."""
+    i = iota(total, dtypes.index, axis, rank)
+    starts = offset.__class__ is int and offset == 0
+    end = offset + size
+    ends = end is total or (end.__class__ is int and end == total)
+    if starts and ends:
+        return TRUE
+    below = build("CMPLT", i, idx(end))
+    if starts:
+        return below
+    above = negate(build("CMPLT", i, idx(offset)))
+    return above if ends else within(i, offset, end)
+
+
+# ---- arithmetic --------------------------------------------------------------------------------------------------------
+def e(op: str, *args: Any) -> UOp:
+    """The elementwise `op`; numbers among `args` become CONSTs of the dtype of the operands beside them."""
+    like = next(a.dtype for a in reversed(args) if a.__class__ is UOp)
+    return build(op, *(a if a.__class__ is UOp else const(a, like) for a in args))
+
+
+def where(c: UOp, a: Any, b: Any) -> UOp:
+    """`a` where `c`, else `b`; at least one of both is a UOp."""
+    like = a.dtype if a.__class__ is UOp else b.dtype
+    a = a if a.__class__ is UOp else const(a, like)
+    return build("WHERE", c, a, b if b.__class__ is UOp else const(b, like))
+
+
+def cast(u: UOp, dtype: DType) -> UOp:
+    """`u` converted to `dtype`."""
+    return u if u.dtype is dtype else build("CAST", u, arg=dtype)
+
+
+def full(shape: tuple, value: Any, dtype: DType) -> UOp:
+    """`value` everywhere in `shape`."""
+    return broadcast_to(const(value, dtype), shape)
+
+
+# ---- reductions --------------------------------------------------------------------------------------------------------
+def reduce(u: UOp, op: str, axes: Iterable[int], keep: bool = True) -> UOp:
+    """REDUCE `u` along `axes`, which stay with size 1 or are dropped. Halves add up in float32."""
+    axes = tuple(sorted(axes))
+    wide = accumulator(u.dtype) if op != "MAX" else u.dtype
+    out = cast(build("REDUCE", cast(u, wide), arg=(op, axes)), u.dtype)
+    return out if keep else reshape(out, tuple(n for i, n in enumerate(u.shape) if i not in axes))
+
+
+def sum_to(u: UOp, shape: tuple) -> UOp:
+    """`u` added up to `shape`: the opposite of broadcasting `shape` to the shape of `u`."""
+    if u.shape == shape:
+        return u
+    extra = len(u.shape) - len(shape)
+    axes = [i for i, n in enumerate(u.shape) if i < extra or not _same(n, shape[i - extra])]
+    return reshape(reduce(u, "ADD", axes), shape)
+
+
+def _same(a: Size, b: Size) -> bool:
+    return a is b or (a.__class__ is int and b.__class__ is int and a == b)

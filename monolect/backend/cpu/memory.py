@@ -1,0 +1,293 @@
+"""Host memory for buffers: allocated in size classes, recycled at once, aligned for vectors.
+
+What it is for: a fresh page costs more to touch than most kernels cost to run, so memory that was used before is kept
+and handed out again. Blocks are 64-byte aligned; those of 2 MiB and more are aligned to, and advised for, huge pages.
+
+What it does not do: it clears nothing, knows no dtypes, and does not synchronise: whoever frees a block must know that
+no thread still writes to it.
+
+Invariant: an address is in at most one live `Memory`, and stays mapped while that `Memory`, or an array viewing it,
+lives. Small blocks (up to 256 KiB) are carved from arenas that are never returned: their free lists are bounded by the
+most that was in use at once. Large blocks are mapped singly; what is kept of them is bounded by `max_cached_bytes`.
+"""
+
+import ctypes
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from monolect.base.errors import AllocationError, ArgumentError
+
+ALIGN_BYTES: Final = 64
+SMALL_BYTES: Final = 256 << 10
+HUGE_PAGE_BYTES: Final = 2 << 20
+_ARENA_BYTES: Final = 8 << 20
+_BATCH_BYTES: Final = 4096  # a refill of tiny blocks carves this much at once
+_MIN_CACHED_BYTES: Final = 1 << 30
+
+
+class Stats(NamedTuple):
+    """Bytes by where they are, counted in whole blocks."""
+
+    used_bytes: int  # in live blocks
+    cached_bytes: int  # in free lists, ready to be handed out
+    cached_large_bytes: int  # the part of them that `max_cached_bytes` bounds
+    mapped_bytes: int  # taken from the system
+
+
+class Memory:
+    """A range of host memory: `address`, `n_bytes`. The range is valid while this object, or a view of it, lives."""
+
+    __slots__ = ("__weakref__", "address", "n_bytes")
+
+    address: int
+    n_bytes: int
+
+    def view(self, dtype: Any) -> np.ndarray:
+        """The memory as a flat array, without a copy; the array keeps the memory alive."""
+        return np.asarray(self).view(dtype)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "typestr": "|u1", "shape": (self.n_bytes,), "data": (self.address, self._is_read_only())}
+
+    def _is_read_only(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"Memory(address={self.address:#x}, n_bytes={self.n_bytes})"
+
+
+class _SmallBlock(Memory):
+    """A block that goes back to its free list when it dies. One list append: this runs for every small tensor."""
+
+    __slots__ = ("_release",)
+
+    _release: Callable[[int], None]
+
+    def __del__(self) -> None:
+        self._release(self.address)
+
+
+class _LargeBlock(Memory):
+    """A block with a mapping of its own."""
+
+    __slots__ = ("_allocator", "_mapping")
+
+    _allocator: "Allocator"
+    _mapping: "_Mapping"
+
+    def __del__(self) -> None:
+        self._allocator._release_large(self._mapping)
+
+
+class BorrowedMemory(Memory):
+    """Memory that belongs to an array, kept alive by this object."""
+
+    __slots__ = ("_array",)
+
+    _array: np.ndarray
+
+    def _is_read_only(self) -> bool:
+        return not self._array.flags.writeable
+
+
+class _Mapping(NamedTuple):
+    pages: mmap.mmap
+    address: int
+    n_bytes: int  # of the size class; the pages may be more
+
+
+class _Shelf:
+    """The free small blocks of one size class."""
+
+    __slots__ = ("free", "pop", "push", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.free: list[int] = []
+        self.pop = self.free.pop
+        self.push = self.free.append
+
+
+def class_bytes(n_bytes: int) -> int:
+    """Size of the smallest class that holds `n_bytes`: a power of two, or 5/4, 6/4, 7/4 of one; at least 64."""
+    if n_bytes <= 4 * ALIGN_BYTES:
+        return max(ALIGN_BYTES, -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES)
+    step = 1 << ((n_bytes - 1).bit_length() - 3)
+    return -(-n_bytes // step) * step
+
+
+def _small_shelves() -> list[_Shelf]:
+    """The shelf for every count of 64-byte units up to SMALL_BYTES."""
+    shelves = [_Shelf(ALIGN_BYTES)]
+    while len(shelves) <= SMALL_BYTES // ALIGN_BYTES:
+        size = class_bytes(len(shelves) * ALIGN_BYTES)
+        shelves += [_Shelf(size)] * (size // ALIGN_BYTES + 1 - len(shelves))
+    return shelves
+
+
+def _default_cached_bytes() -> int:
+    """A quarter of the machine's memory, at least 1 GiB."""
+    try:
+        return max(_MIN_CACHED_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+    except (AttributeError, ValueError, OSError):
+        return _MIN_CACHED_BYTES
+
+
+class Allocator:
+    """Hands out `Memory`. Safe to use from several threads; small blocks take no lock."""
+
+    def __init__(self, max_cached_bytes: int | None = None) -> None:
+        self.max_cached_bytes = _default_cached_bytes() if max_cached_bytes is None else max_cached_bytes
+        self._shelves = _small_shelves()
+        # Re-entrant: the garbage collector may free a block while this thread is inside the allocator.
+        self._lock = threading.RLock()
+        self._arena_next = self._arena_end = 0
+        self._arena_bytes = self._carved_bytes = 0
+        self._large_free: dict[int, list[_Mapping]] = {}
+        self._large_mapped_bytes = self._large_cached_bytes = 0
+
+    def alloc(self, n_bytes: int) -> Memory:
+        """Uninitialised memory of `n_bytes`, 64-byte aligned; `AllocationError` when the system has no more."""
+        if not 0 <= n_bytes <= SMALL_BYTES:
+            return self._alloc_large(n_bytes)
+        shelf = self._shelves[(n_bytes + 63) >> 6]
+        try:
+            address = shelf.pop()
+        except IndexError:
+            address = self._refill(shelf)
+        block = _SmallBlock.__new__(_SmallBlock)
+        block.address = address
+        block.n_bytes = n_bytes
+        block._release = shelf.push
+        return block
+
+    def stats(self) -> Stats:
+        """Where the memory is. Walks the free lists' lengths: for reports, not for every step."""
+        with self._lock:
+            small = sum(len(shelf.free) * shelf.size for shelf in dict.fromkeys(self._shelves))
+            large = self._large_cached_bytes
+            used = self._carved_bytes - small + self._large_mapped_bytes - large
+            return Stats(used, small + large, large, self._arena_bytes + self._large_mapped_bytes)
+
+    def trim(self, max_cached_bytes: int = 0) -> None:
+        """Return free large blocks to the system, largest classes first, until no more than that is kept."""
+        with self._lock:
+            for size in sorted(self._large_free, reverse=True):
+                free = self._large_free[size]
+                while free and self._large_cached_bytes > max_cached_bytes:
+                    free.pop().pages.close()
+                    self._large_cached_bytes -= size
+                    self._large_mapped_bytes -= size
+
+    def _refill(self, shelf: _Shelf) -> int:
+        """One block, and for tiny ones a batch into the free list, from the arena."""
+        with self._lock:
+            count = max(1, _BATCH_BYTES // shelf.size)
+            if self._arena_end - self._arena_next < count * shelf.size:
+                # What is left of the old arena is dropped: less than one block of a small class.
+                pages = _map(_ARENA_BYTES)
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(pages))  # views may outlive this allocator
+                self._arena_next = _aligned_address(pages)
+                self._arena_end = self._arena_next + _ARENA_BYTES
+                self._arena_bytes += _ARENA_BYTES
+            first = self._arena_next
+            self._arena_next += count * shelf.size
+            self._carved_bytes += count * shelf.size
+            shelf.free.extend(range(first + (count - 1) * shelf.size, first, -shelf.size))
+            return first
+
+    def _alloc_large(self, n_bytes: int) -> Memory:
+        if n_bytes < 0:
+            raise ArgumentError("size of a memory block", expected="at least 0 bytes", found=n_bytes)
+        size = class_bytes(n_bytes)
+        with self._lock:
+            free = self._large_free.setdefault(size, [])
+            if free:
+                mapping = free.pop()
+                self._large_cached_bytes -= size
+            else:
+                mapping = self._map_large(size)
+        block = _LargeBlock.__new__(_LargeBlock)
+        block._allocator = self
+        block._mapping = mapping
+        block.address = mapping.address
+        block.n_bytes = n_bytes
+        return block
+
+    def _map_large(self, size: int) -> _Mapping:
+        try:
+            pages = _map(size)
+        except AllocationError:
+            self.trim()
+            pages = _map(size)
+        self._large_mapped_bytes += size
+        return _Mapping(pages, _aligned_address(pages) if size >= HUGE_PAGE_BYTES else _address(pages), size)
+
+    def _release_large(self, mapping: _Mapping) -> None:
+        with self._lock:
+            self._large_free[mapping.n_bytes].append(mapping)
+            self._large_cached_bytes += mapping.n_bytes
+            if self._large_cached_bytes > self.max_cached_bytes:
+                self.trim(self.max_cached_bytes)
+
+
+def _map(n_bytes: int) -> mmap.mmap:
+    """Private zero pages; from 2 MiB on, with room to align to a huge page, and advice to use them."""
+    is_huge = n_bytes >= HUGE_PAGE_BYTES
+    n_mapped = n_bytes + HUGE_PAGE_BYTES if is_huge else n_bytes  # address space only: untouched pages cost nothing
+    try:
+        if hasattr(mmap, "MAP_PRIVATE"):
+            pages = mmap.mmap(-1, n_mapped, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            pages = mmap.mmap(-1, n_mapped)
+    except (OSError, ValueError, OverflowError) as error:
+        raise AllocationError(f"the system has no {n_bytes} bytes of memory: {error}") from error
+    if is_huge and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # advice only: a kernel without huge pages refuses it
+    return pages
+
+
+def _address(pages: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(pages))
+
+
+def _aligned_address(pages: mmap.mmap) -> int:
+    return (_address(pages) + HUGE_PAGE_BYTES - 1) & -HUGE_PAGE_BYTES
+
+
+def from_array(array: np.ndarray) -> BorrowedMemory:
+    """The memory of a C-contiguous array, without a copy; the array stays alive with it."""
+    if not array.flags.c_contiguous:
+        raise ArgumentError(
+            "an array whose memory is borrowed",
+            expected="C-contiguous",
+            found=f"shape {array.shape}, strides {array.strides}",
+        )
+    memory = BorrowedMemory.__new__(BorrowedMemory)
+    memory._array = array
+    memory.address = array.__array_interface__["data"][0]
+    memory.n_bytes = array.nbytes
+    return memory
+
+
+_default: Final = Allocator()
+alloc: Final = _default.alloc
+stats: Final = _default.stats
+trim: Final = _default.trim
+
+
+def _renew_lock() -> None:
+    _default._lock = threading.RLock()  # another thread of the parent may have held it at the fork
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

@@ -1,0 +1,1 @@
+"""The lowest layer: the error tree, the table of settings, the disk cache, element types. Imports nothing above it."""

@@ -1,0 +1,210 @@
+"""Element types: names, sizes, limits, promotion.
+
+Each type is one interned :class:`DType`; identity is equality. `index` is the type of sizes and loop variables: it has
+no storage and becomes int32 or int64 when a target's width is chosen. bfloat16 and the fp8 types are storage types whose
+NumPy side comes from `ml_dtypes`, imported only when such an array is made.
+
+Source: promotion follows PyTorch's lattice (a Python scalar never widens a tensor of the same or a higher category).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from monolect.base.errors import DTypeError
+
+
+class DType:
+    """One element type. `kind` is one of b (bool), i, u (integers), f (floats), x (index), v (void)."""
+
+    __slots__ = ("bits", "kind", "max", "min", "name", "priority", "short")
+
+    def __init__(self, name: str, short: str, kind: str, bits: int, priority: int, lo: Any = None, hi: Any = None):
+        self.name, self.short, self.kind, self.bits, self.priority = name, short, kind, bits, priority
+        if lo is None and kind in "iux":
+            lo, hi = (0, 2**bits - 1) if kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        self.min, self.max = lo, hi
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes one element takes in memory (bool takes one)."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in "iux"
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.kind in "ub"
+
+    def __repr__(self) -> str:
+        return f"dtypes.{self.name}"
+
+    def __reduce__(self) -> tuple:
+        return (by_name, (self.name,))
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype of the same layout. Raises DTypeError for index and void."""
+        return to_numpy(self)
+
+
+_INF = math.inf
+
+
+class dtypes:
+    """The element types, by name. Example: `dtypes.float32.itemsize == 4`."""
+
+    void = DType("void", "void", "v", 0, -1)
+    bool = DType("bool", "b1", "b", 1, 0, False, True)
+    index = DType("index", "idx", "x", 64, 0)
+    uint8 = DType("uint8", "u8", "u", 8, 2)
+    int8 = DType("int8", "i8", "i", 8, 1)
+    uint16 = DType("uint16", "u16", "u", 16, 4)
+    int16 = DType("int16", "i16", "i", 16, 3)
+    uint32 = DType("uint32", "u32", "u", 32, 6)
+    int32 = DType("int32", "i32", "i", 32, 5)
+    uint64 = DType("uint64", "u64", "u", 64, 8)
+    int64 = DType("int64", "i64", "i", 64, 7)
+    fp8e4m3 = DType("fp8e4m3", "f8e4m3", "f", 8, 9, -_INF, _INF)
+    fp8e5m2 = DType("fp8e5m2", "f8e5m2", "f", 8, 10, -_INF, _INF)
+    float16 = DType("float16", "f16", "f", 16, 11, -_INF, _INF)
+    bfloat16 = DType("bfloat16", "bf16", "f", 16, 12, -_INF, _INF)
+    float32 = DType("float32", "f32", "f", 32, 13, -_INF, _INF)
+    float64 = DType("float64", "f64", "f", 64, 14, -_INF, _INF)
+    # the names PyTorch users type
+    half, float, double = float16, float32, float64
+    short, int, long = int16, int32, int64
+    default_float, default_int = float32, int64
+
+
+ALL: tuple[DType, ...] = tuple({v.name: v for v in vars(dtypes).values() if isinstance(v, DType)}.values())
+BY_NAME: dict[str, DType] = {d.name: d for d in ALL} | {d.short: d for d in ALL}
+USER: tuple[DType, ...] = tuple(d for d in ALL if d.kind not in "xv")
+FLOATS = tuple(d for d in USER if d.is_float)
+INTS = tuple(d for d in USER if d.is_int)
+
+_ML_NAMES = {"bfloat16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2"}
+_NUMPY: dict[str, np.dtype] = {}
+
+
+def by_name(name: str) -> DType:
+    """The type called `name` ("float32" or "f32"). Raises DTypeError for an unknown one."""
+    if (d := BY_NAME.get(name)) is None:
+        raise DTypeError("unknown dtype", expected="one of " + ", ".join(x.name for x in USER), found=repr(name))
+    return d
+
+
+def as_dtype(x: Any) -> DType:
+    """A DType from a DType, its name, a Python type or a NumPy dtype. Raises DTypeError otherwise."""
+    if isinstance(x, DType):
+        return x
+    if isinstance(x, str):
+        return by_name(x)
+    if x is bool:
+        return dtypes.bool
+    if x is int:
+        return dtypes.default_int
+    if x is float:
+        return dtypes.default_float
+    try:
+        return from_numpy(np.dtype(x))
+    except TypeError:
+        raise DTypeError("not a dtype", expected="a monolect dtype, its name or a NumPy dtype", found=repr(x)) from None
+
+
+def to_numpy(d: DType) -> np.dtype:
+    if (n := _NUMPY.get(d.name)) is None:
+        if d.kind == "v" or d.kind == "x":
+            raise DTypeError("dtype has no storage", expected="a type with storage", found=d.name)
+        if d.name in _ML_NAMES:
+            import ml_dtypes
+
+            n = np.dtype(getattr(ml_dtypes, _ML_NAMES[d.name]))
+        else:
+            n = np.dtype(d.name)
+        _NUMPY[d.name] = n
+    return n
+
+
+def from_numpy(n: np.dtype) -> DType:
+    name = n.name
+    for ours, theirs in _ML_NAMES.items():
+        if name == theirs:
+            return BY_NAME[ours]
+    if name in BY_NAME and name not in ("void", "index"):
+        return BY_NAME[name]
+    raise DTypeError("NumPy dtype has no counterpart", expected=", ".join(d.name for d in USER), found=name)
+
+
+def promote(*ds: DType) -> DType:
+    """The smallest type that holds all of `ds`, as PyTorch promotes tensors: floats over ints over bool."""
+    out = ds[0]
+    for d in ds[1:]:
+        out = _promote2(out, d)
+    return out
+
+
+def _promote2(a: DType, b: DType) -> DType:
+    if a is b:
+        return a
+    if a.priority > b.priority:
+        a, b = b, a
+    if b.is_float:
+        if a.is_float and {a.name, b.name} == {"float16", "bfloat16"}:
+            return dtypes.float32
+        if a.is_float and a.bits == b.bits == 8:
+            return dtypes.float16
+        return b
+    if a.kind == "b" or a.kind == b.kind or a.kind == "x" or b.kind == "x":
+        return b
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    return {8: dtypes.int16, 16: dtypes.int32, 32: dtypes.int64, 64: dtypes.float32}[unsigned.bits]
+
+
+def scalar_dtype(value: Any, other: DType) -> DType:
+    """The type a Python scalar takes beside a tensor of type `other`."""
+    if isinstance(value, bool):
+        return other
+    if isinstance(value, int):
+        return dtypes.default_int if other.kind == "b" else other
+    return other if other.is_float else dtypes.default_float
+
+
+def sum_dtype(d: DType) -> DType:
+    """The type `sum` and `prod` return: int64 for every integer and bool, as PyTorch."""
+    return d if d.is_float else dtypes.int64
+
+
+def accumulator(d: DType) -> DType:
+    """The type a reduction of `d` adds up in."""
+    return dtypes.float32 if d.is_float and d.bits < 32 else d
+
+
+def as_python(value: Any, d: DType) -> Any:
+    """`value` as the Python object a CONST of type `d` holds: wrapped integers, rounded floats."""
+    if d.kind == "b":
+        return bool(value)
+    if d.is_float:
+        v = float(value)
+        return v if d.bits == 64 or v - v != 0.0 else _round_float(v, d)
+    v = int(value)
+    if d.kind == "x" or d.min <= v <= d.max:
+        return v
+    v &= (1 << d.bits) - 1
+    return v if d.kind == "u" or v <= d.max else v - (1 << d.bits)
+
+
+def _round_float(v: float, d: DType) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.array(v).astype(to_numpy(d)))

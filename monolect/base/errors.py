@@ -1,0 +1,211 @@
+"""Every error monolect raises on purpose, as one tree.
+
+What it is for: a user can catch all of monolect with one class, or one kind with the builtin they already know.
+What it is not: it knows no tensors and no IR; callers hand over the text.
+Invariant: each class derives from `MonolectError` and from the builtin an ordinary Python program would expect, and
+every message can say what was expected, what was found, and which line of the user's program is the cause.
+
+    MonolectError
+    ├── ShapeError         ValueError     sizes do not fit together
+    ├── DTypeError         TypeError      an element type that is not allowed here
+    ├── DeviceError        ValueError     a device that is unknown, absent, or mixed with another
+    ├── AxisError          IndexError     an axis outside the tensor's dimensions, or named twice
+    ├── IndexRangeError    IndexError     an index outside its axis
+    ├── SettingError       ValueError     an unknown setting or a bad value for one
+    ├── ArgumentError      ValueError     any other argument that makes no sense
+    ├── GradientError      RuntimeError   a derivative that does not exist or was not asked for
+    ├── JitError           RuntimeError   a captured step that cannot be captured or replayed
+    ├── IRError            ValueError     a malformed node; has `op`
+    │   └── VerifyError                   a graph that breaks the rules of its stage
+    ├── ParseError         ValueError     text IR that does not parse
+    ├── ActionError        ValueError     an optimizer action that is not legal here
+    ├── CompileError       RuntimeError   a target's compiler refused the generated program
+    ├── ObjectFileError    ValueError     native object code that cannot be loaded
+    ├── FileFormatError    ValueError     a data file that is corrupt, truncated or of another format
+    ├── MissingExtraError  ImportError    an optional dependency that is not installed
+    ├── AllocationError    MemoryError    a buffer that does not fit in the device's memory
+    └── InternalError      RuntimeError   monolect broke its own rules: please report it
+"""
+
+import linecache
+import os
+import sys
+from types import FrameType
+
+# Frames that are not the user's: this package, the functions it generates (compiled under names that start with
+# "<monolect"), and Python's own import machinery. "<stdin>" and "<string>" are the user's.
+_NOT_USER = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, "<monolect", "<frozen")
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame outside the monolect package, or None when there is none. Costs one string test a frame."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_NOT_USER):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def user_line() -> tuple[str, int]:
+    """File and line of the user's program that is running now; ("", 0) when only monolect is running."""
+    frame = user_frame()
+    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+class MonolectError(Exception):
+    """Root of the tree: `message` says what went wrong; `expected`, `found` and `line` (file, number) say the rest.
+
+    The line is taken from the running program when it is not given. The source text of the line is read only when
+    the error is printed, so an error that is caught and dropped costs no file access.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        expected: object = None,
+        found: object = None,
+        line: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.expected = expected
+        self.found = found
+        self.line = user_line() if line is None else line
+
+    def describe(self) -> str:
+        """The text without the user's line, for places that have no program to point into."""
+        parts = [self.message]
+        if self.expected is not None:
+            parts.append(f"  expected: {self.expected}")
+        if self.found is not None:
+            parts.append(f"  found: {self.found}")
+        return "\n".join(parts)
+
+    def __str__(self) -> str:
+        parts = [self.describe()]
+        file, number = self.line
+        if file:
+            parts.append(f"  at {file}:{number}: {linecache.getline(file, number).strip()}".rstrip(": "))
+        return "\n".join(parts)
+
+
+class ShapeError(MonolectError, ValueError):
+    """Sizes do not fit together.
+
+    Wrong: `Tensor.ones(2, 3) + Tensor.ones(2, 4)`. Right: `Tensor.ones(2, 3) + Tensor.ones(2, 1)`.
+    """
+
+
+class DTypeError(MonolectError, TypeError):
+    """An element type that is unknown or not allowed here.
+
+    Wrong: `Tensor([1.5, 2.5]) << 1`. Right: `Tensor([1, 2]) << 1`.
+    """
+
+
+class DeviceError(MonolectError, ValueError):
+    """A device that is unknown, absent on this machine, or mixed with another in one operation.
+
+    Wrong: `Tensor([1], device="cpuu")`. Right: `Tensor([1], device="cpu")`.
+    """
+
+
+class AxisError(MonolectError, IndexError):
+    """An axis outside the tensor's dimensions, or one that is named twice.
+
+    Wrong: `Tensor.ones(2, 3).sum(axis=2)`. Right: `Tensor.ones(2, 3).sum(axis=1)` or `axis=-1`.
+    """
+
+
+class IndexRangeError(MonolectError, IndexError):
+    """An index outside its axis.
+
+    Wrong: `Tensor([1, 2, 3])[3]`. Right: `Tensor([1, 2, 3])[2]` or `[-1]`.
+    """
+
+
+class SettingError(MonolectError, ValueError):
+    """A setting nobody knows, or a value it cannot take.
+
+    Wrong: `Context(DEBUG=9)`. Right: `Context(DEBUG=2)`; `monolect settings` lists all of them.
+    """
+
+
+class ArgumentError(MonolectError, ValueError):
+    """An argument that makes no sense and has no class of its own (a negative stride, an unknown mode)."""
+
+
+class GradientError(MonolectError, RuntimeError):
+    """A derivative that does not exist or was not asked for.
+
+    Wrong: `Tensor.ones(3).backward()`, which is not a scalar. Right: `Tensor.ones(3).sum().backward()`.
+    """
+
+
+class JitError(MonolectError, RuntimeError):
+    """A step that cannot be captured, or a replay whose arguments differ from what was captured."""
+
+
+class IRError(MonolectError, ValueError):
+    """A node that breaks the row of its op in the op table. `op` names the op."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: object = None,
+        expected: object = None,
+        found: object = None,
+        line: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(message, expected=expected, found=found, line=line)
+        self.op = op
+
+
+class VerifyError(IRError):
+    """A graph that breaks the rules of its stage: a foreign op, a disagreeing dtype or shape, an unproven index."""
+
+
+class ParseError(MonolectError, ValueError):
+    """Text IR that does not parse; the message holds the line and column of the text."""
+
+
+class ActionError(MonolectError, ValueError):
+    """An optimizer action that is not legal on this kernel; the message says why."""
+
+
+class CompileError(MonolectError, RuntimeError):
+    """A target's compiler refused the generated program; the message holds its diagnostics."""
+
+
+class ObjectFileError(MonolectError, ValueError):
+    """Native object code that cannot be loaded: an unknown relocation, a missing symbol, another machine."""
+
+
+class FileFormatError(MonolectError, ValueError):
+    """A data file that is corrupt, truncated or of another format than its name says."""
+
+
+class MissingExtraError(MonolectError, ImportError):
+    """An optional dependency that is not installed; the message holds the `pip install` line that mends it."""
+
+    def __init__(self, package: str, extra: str, *, line: tuple[str, int] | None = None) -> None:
+        message = f"the package '{package}' is not installed; mend it with: pip install 'monolect[{extra}]'"
+        super().__init__(message, line=line)
+        self.package = package
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Worker processes send errors back. Pickling an exception calls its class with `args`, here the message alone.
+        return (type(self), (self.package, self.extra), self.__dict__)
+
+
+class AllocationError(MonolectError, MemoryError):
+    """A buffer that does not fit in the device's memory; says how many bytes were asked for."""
+
+
+class InternalError(MonolectError, RuntimeError):
+    """monolect broke one of its own rules. This is a bug: please report it with the message and the text IR."""

@@ -1,0 +1,170 @@
+"""THE table of settings: each one is an environment variable, an attribute of `settings`, and a keyword of `Context`.
+
+What it is for: one place that says which settings exist, what they mean, and which layer reads them.
+What it is not: it knows no devices, passes or kernels, so the names held by DEVICE and STOP_AFTER are checked by the
+layers that own those names.
+Invariant: an attribute of `settings` always holds a value its row allows; a refused value changes nothing.
+
+Reading `settings.DEBUG` is a plain slot read, cheap enough for inner loops. Settings belong to the process, not to a
+thread: a `Context` in one thread is seen by all of them, as the compiler's worker threads must see what the user set.
+
+DEBUG levels are presets of TRACE, each adding to the one below; `settings.tracing` holds the words of both:
+
+    DEBUG=1  totals   kernels, time and bytes of each run      DEBUG=4  src         the generated source
+    DEBUG=2  cmds     one line a kernel                        DEBUG=5  passes, ir  each pass; IR after each change
+    DEBUG=3  actions  the optimizer actions that were chosen   DEBUG=6  rules       every rule that fired
+"""
+
+import difflib
+import os
+from contextlib import ContextDecorator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from monolect.base.errors import SettingError
+
+DEBUG_PRESETS: tuple[tuple[str, ...], ...] = (
+    (), ("totals",), ("cmds",), ("actions",), ("src",), ("passes", "ir"), ("rules",),
+)  # fmt: skip
+TRACE_WORDS: tuple[str, ...] = tuple(word for words in DEBUG_PRESETS for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: `kind` is int, str, `flag` (any non-empty text means 1) or `words` (comma list out of `choices`)."""
+
+    name: str
+    kind: str
+    default: int | str
+    choices: tuple[str, ...]
+    min: int | None
+    max: int | None
+    layer: str
+    meaning: str
+
+    def expected(self) -> str:
+        """What a value of this setting must be, in words."""
+        if self.kind == "words":
+            return "a comma list of " + ", ".join(self.choices)
+        if self.kind == "str":
+            return "one of " + ", ".join(self.choices) if self.choices else "a text"
+        if self.min is not None and self.max is not None:
+            return f"an integer from {self.min} to {self.max}"
+        return "an integer" if self.min is None else f"an integer of at least {self.min}"
+
+    def check(self, value: object) -> int | str:
+        """Return `value` as this setting stores it. Raises SettingError when the row does not allow it."""
+        if self.kind in ("int", "flag"):
+            # bool is an int in Python and True is a fair way to say 1; what is stored is always a plain int.
+            allowed = isinstance(value, int) and (self.min is None or value >= self.min)
+            if allowed and isinstance(value, int) and (self.max is None or value <= self.max):
+                return int(value)
+        elif isinstance(value, str):
+            if self.kind == "words":
+                words = [word.strip() for word in value.split(",") if word.strip()]
+                if all(word in self.choices for word in words):
+                    return ",".join(words)
+            elif not self.choices or value in self.choices:
+                return value
+        raise SettingError(f"bad value for setting {self.name}", expected=self.expected(), found=repr(value))
+
+    def parse(self, text: str) -> int | str:
+        """Read the text of an environment variable; an empty text means the default."""
+        if not text:
+            return self.default
+        if self.kind == "flag":
+            return 1
+        if self.kind == "int":
+            try:
+                return self.check(int(text))
+            except ValueError:
+                raise SettingError(
+                    f"bad value for environment variable {self.name}", expected=self.expected(), found=repr(text)
+                ) from None
+        return self.check(text)
+
+
+# fmt: off
+TABLE: tuple[Setting, ...] = (
+    #       name              kind     default choices      min   max   layer       meaning
+    Setting("DEBUG",          "int",   0,      (),          0,    6,    "all",      "how much to print; presets of TRACE"),
+    Setting("TRACE",          "words", "",     TRACE_WORDS, None, None, "all",      "what to print"),
+    Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
+    Setting("BEAM",           "int",   0,      (),          0,    None, "optimize", "width of the timed search; 0: heuristic only"),
+    Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
+    Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index in bounds, check what cannot be proven"),
+    Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),
+    Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one a core"),
+    Setting("COMPILE_CACHE",  "int",   1,      (),          0,    1,    "base",     "1: keep compiled programs on disk"),
+    Setting("CACHE_LIMIT_MB", "int",   512,    (),          1,    None, "base",     "size bound of one disk cache, in MB"),
+    Setting("MONOLECT_CACHE", "str",   "",     (),          None, None, "base",     "folder of the disk caches; empty: the platform's place"),
+    Setting("DUMP",           "str",   "",     (),          None, None, "pipeline", "folder to write the IR after each pass into"),
+    Setting("STOP_AFTER",     "str",   "",     (),          None, None, "pipeline", "name of the pass to stop after"),
+    Setting("NO_COLOR",       "flag",  0,      (),          0,    1,    "all",      "set: print without colours"),
+    Setting("TRAINING",       "int",   0,      (),          0,    1,    "nn",       "1: dropout and batch statistics are active"),
+)
+# fmt: on
+
+BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE}
+
+
+def find_setting(name: str) -> Setting:
+    """The row called `name`. Raises SettingError, with the nearest known name, when there is none."""
+    row = BY_NAME.get(name)
+    if row is not None:
+        return row
+    near = difflib.get_close_matches(name.upper(), BY_NAME, n=1)
+    hint = f"{near[0]} (did you mean that?)" if near else "one of " + ", ".join(BY_NAME)
+    raise SettingError(f"unknown setting {name}", expected=hint, found=name)
+
+
+class Settings:
+    """The current values, one attribute a row, and `tracing`: the set of TRACE words that are on.
+
+    Assigning checks the value against its row; reading checks nothing.
+    """
+
+    __slots__ = (*BY_NAME, "tracing")
+
+    if TYPE_CHECKING:
+        tracing: frozenset[str]
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        for row in TABLE:
+            object.__setattr__(self, row.name, row.parse(environment.get(row.name, "")))
+        self._derive_tracing()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, find_setting(name).check(value))
+        self._derive_tracing()
+
+    def _derive_tracing(self) -> None:
+        words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
+        object.__setattr__(self, "tracing", frozenset(words).union(filter(None, self.TRACE.split(","))))
+
+
+settings = Settings(dict(os.environ))
+
+
+class Context(ContextDecorator):
+    """Set some settings for a `with` block or a decorated function, and restore them after it, whatever happens.
+
+    Example: `with Context(DEBUG=2, NOOPT=1): loss.realize()`, or `@Context(TRAINING=1)` above a training step.
+    All names and values are checked before any is set. One Context may be entered again while it is active.
+    """
+
+    def __init__(self, **values: int | str) -> None:
+        self._values = {name: find_setting(name).check(value) for name, value in values.items()}
+        self._saved: list[dict[str, int | str]] = []
+
+    def __enter__(self) -> "Context":
+        self._saved.append({name: getattr(settings, name) for name in self._values})
+        for name, value in self._values.items():
+            setattr(settings, name, value)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for name, value in self._saved.pop().items():
+            setattr(settings, name, value)

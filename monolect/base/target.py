@@ -1,0 +1,33 @@
+"""What a target can do, as data: passes read it and never ask which device they compile for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from monolect.base.dtype import DType, dtypes
+
+
+@dataclass(frozen=True)
+class Target:
+    """Capabilities of one target. `native` names the ops rendered directly; everything else is decomposed."""
+
+    name: str
+    native: frozenset[str]
+    native_dtypes: frozenset[DType] = frozenset(
+        (dtypes.bool, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.uint16,
+         dtypes.uint32, dtypes.uint64, dtypes.float32, dtypes.float64, dtypes.index)
+    )  # fmt: skip
+    vector_bytes: int = 0  # bytes of a vector register; 0: scalar target
+    n_registers: int = 16  # vector registers
+    n_threads: int = 1  # threads a THREAD axis may use
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    workgroups: bool = False  # has GLOBAL and LOCAL axes
+    local_bytes: int = 0  # local memory of a workgroup
+    max_local: int = 0  # threads of a workgroup
+    key: str = ""  # everything compiled code depends on: compiler version, features
+    extra: dict = field(default_factory=dict, hash=False, compare=False)
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of `itemsize` bytes in one vector register; 1 on a scalar target."""
+        return max(1, self.vector_bytes // itemsize)

@@ -1,0 +1,211 @@
+"""Intervals and free ranges of a node: what values it can take, which loops it depends on.
+
+Both are computed once per node and cached on it, without recursion. Intervals are inclusive. Floats other than constants
+get their dtype range: nothing in the compiler decides on a float's value.
+
+Source: `min_max` of the specification's table of derived properties.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monolect.base.dtype import dtypes
+from monolect.ir.ops import INVALID
+from monolect.ir.uop import UOp
+
+Interval = tuple[Any, Any]
+
+
+def min_max(u: UOp) -> Interval:
+    """Inclusive lower and upper bound of every element of `u`."""
+    m = u._min_max
+    if m is not None:
+        return m
+    stack = [u]
+    while stack:
+        v = stack[-1]
+        if v._min_max is None and v.op in _FROM_SOURCES:
+            pending = [s for s in v.src if s._min_max is None]
+            if pending:
+                stack.extend(pending)
+                continue
+        if v._min_max is None:
+            v._min_max = _interval(v)
+        stack.pop()
+    return u._min_max
+
+
+def size_max(n: Any) -> int:
+    """The largest value a size (int or UOp) can take."""
+    return n if n.__class__ is int else min_max(n)[1]
+
+
+def _add(u: UOp, a: Interval, b: Interval) -> Interval:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _mul(u: UOp, a: Interval, b: Interval) -> Interval:
+    p = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return min(p), max(p)
+
+
+def _idiv(u: UOp, a: Interval, b: Interval) -> Interval:
+    if b[0] <= 0 <= b[1]:
+        return _dtype_range(u)
+    q = (a[0] // b[0], a[0] // b[1], a[1] // b[0], a[1] // b[1])
+    return min(q), max(q)
+
+
+def _mod(u: UOp, a: Interval, b: Interval) -> Interval:
+    if b[0] <= 0:
+        return _dtype_range(u)
+    if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:
+        return a[0] % b[0], a[1] % b[0]
+    return 0, (min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1)
+
+
+def _cmplt(u: UOp, a: Interval, b: Interval) -> Interval:
+    return (True, True) if a[1] < b[0] else (False, False) if a[0] >= b[1] else (False, True)
+
+
+def _cmpne(u: UOp, a: Interval, b: Interval) -> Interval:
+    if a[1] < b[0] or b[1] < a[0]:
+        return True, True
+    return (False, False) if a[0] == a[1] == b[0] == b[1] else (False, True)
+
+
+def _and(u: UOp, a: Interval, b: Interval) -> Interval:
+    if u.dtype is dtypes.bool:
+        return a[0] and b[0], a[1] and b[1]
+    return (0, min(a[1], b[1])) if a[0] >= 0 and b[0] >= 0 else _dtype_range(u)
+
+
+def _or(u: UOp, a: Interval, b: Interval) -> Interval:
+    return (a[0] or b[0], a[1] or b[1]) if u.dtype is dtypes.bool else _dtype_range(u)
+
+
+def _max(u: UOp, a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), max(a[1], b[1])
+
+
+def _where(u: UOp, c: Interval, a: Interval, b: Interval) -> Interval:
+    if u.src[1].op == "CONST" and u.src[1].arg[0] is INVALID:
+        return b
+    if u.src[2].op == "CONST" and u.src[2].arg[0] is INVALID:
+        return a
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _shr(u: UOp, a: Interval, b: Interval) -> Interval:
+    if b[0] == b[1] and 0 <= b[0] < u.dtype.bits:
+        return a[0] >> b[0], a[1] >> b[0]
+    return _dtype_range(u)
+
+
+def _same(u: UOp, a: Interval, *rest: Interval) -> Interval:
+    return a
+
+
+def _cast(u: UOp, a: Interval) -> Interval:
+    if u.src[0].dtype.is_float or u.dtype.is_float:
+        return _dtype_range(u)
+    a = (int(a[0]), int(a[1]))
+    d = u.dtype
+    return a if d.kind == "x" or (d.is_int and d.min <= a[0] and a[1] <= d.max) else _dtype_range(u)
+
+
+def _hull(u: UOp, *all_: Interval) -> Interval:
+    return (min(a[0] for a in all_), max(a[1] for a in all_)) if all_ else (0, 0)
+
+
+_FROM_SOURCES: dict[str, Any] = {
+    "ADD": _add,
+    "MUL": _mul,
+    "MAX": _max,
+    "IDIV": _idiv,
+    "MOD": _mod,
+    "CMPLT": _cmplt,
+    "CMPNE": _cmpne,
+    "AND": _and,
+    "OR": _or,
+    "WHERE": _where,
+    "SHR": _shr,
+    "CAST": _cast,
+    "STACK": _hull,
+    "AFTER": _same,
+    "LOAD": _same,
+    "INDEX": _same,
+    "RESHAPE": _same,
+    "EXPAND": _same,
+    "PERMUTE": _same,
+    "FLIP": _same,
+    "SHRINK": _same,
+    "CONTIGUOUS": _same,
+    "DETACH": _same,
+    "RANGE": None,
+    "SPECIAL": None,
+    "IOTA": None,
+}
+_WRAPS = frozenset(("ADD", "MUL", "SHR", "IDIV", "MOD", "MAX", "WHERE"))
+
+
+def _dtype_range(u: UOp) -> Interval:
+    return u.dtype.min, u.dtype.max
+
+
+def _interval(u: UOp) -> Interval:
+    op = u.op
+    if op == "CONST":
+        return _dtype_range(u) if u.arg[0] is INVALID else (u.arg[0], u.arg[0])
+    if op == "PARAM":
+        return (u.arg.min, u.arg.max) if u.arg.min is not None else _dtype_range(u)
+    rule = _FROM_SOURCES.get(op, False)
+    if rule is None:
+        return 0, max(0, u.src[0]._min_max[1] - 1)
+    if rule is False or u.dtype.is_float or u.dtype.kind == "v":
+        return _dtype_range(u)
+    out = rule(u, *(s._min_max for s in u.src))
+    d = u.dtype
+    if op in _WRAPS and d.kind in "iu" and (out[0] < d.min or out[1] > d.max):
+        return _dtype_range(u)  # the arithmetic may wrap
+    return out
+
+
+_EMPTY: frozenset[UOp] = frozenset()
+
+
+def ranges(u: UOp) -> frozenset[UOp]:
+    """The RANGE nodes `u` depends on and does not close itself (a REDUCE or END closes its own)."""
+    if u._ranges is not None:
+        return u._ranges
+    stack = [u]
+    while stack:
+        v = stack[-1]
+        if v._ranges is None:
+            pending = [s for s in v.src if s._ranges is None]
+            if pending:
+                stack.extend(pending)
+                continue
+            v._ranges = _free_ranges(v)
+        stack.pop()
+    return u._ranges
+
+
+def _free_ranges(u: UOp) -> frozenset[UOp]:
+    if u.op == "RANGE":
+        return u.src[0]._ranges | {u}
+    if u.op == "REDUCE" or u.op == "END":
+        closed = u.src[1:]
+        out = u.src[0]._ranges
+        if not closed:
+            return out
+        for r in closed:
+            out = out | r.src[0]._ranges
+        return out - frozenset(closed)
+    out = _EMPTY
+    for s in u.src:
+        r = s._ranges
+        if r is not out and r:
+            out = r if not out else (out if r <= out else out | r)
+    return out

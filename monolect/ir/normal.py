@@ -1,0 +1,605 @@
+"""Construction-time normal form: what is local and always right is applied the moment a node is built.
+
+Every function here takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is kept as one
+canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node and divisions, remainders and comparisons are
+decided from the terms and their intervals. Other integers fold and drop neutral elements; floats keep IEEE meaning
+(x*1 is x, but x+0 is not, because -0.0 + 0 is 0.0).
+
+What it does not do: anything that needs a choice or a whole graph; those are named rules in `rules/`.
+Invariant: the result has the dtype of the plain node, and its value wherever that is defined.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import dtypes, to_numpy
+from monolect.ir.bounds import min_max
+from monolect.ir.ops import INVALID, ROWS
+from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
+
+Terms = tuple[tuple[UOp, int], ...]
+TRUE, FALSE = const(True, dtypes.bool), const(False, dtypes.bool)
+
+
+# ---- sums of index terms -----------------------------------------------------------------------------------------------
+def linear(u: UOp) -> tuple[int, Terms]:
+    """`u` as `(k, ((x1, c1), ...))`, meaning k + c1*x1 + ...; no xi is a sum, a constant, or a constant multiple."""
+    if u._linear is not None:
+        return u._linear
+    out: tuple[int, Terms]
+    if u.op == "CONST" and u.arg[0] is not INVALID:
+        out = (u.arg[0], ())
+    elif u.op == "MUL" and u.src[1].op == "CONST":
+        out = (0, ((u.src[0], u.src[1].arg[0]),))
+    elif u.op == "ADD":
+        out = _sum_of(u)
+    else:
+        out = (0, ((u, 1),))
+    u._linear = out
+    return out
+
+
+def _sum_of(u: UOp) -> tuple[int, Terms]:
+    k, terms = 0, []
+    while u.op == "ADD" and u._linear is None:  # the left-leaning chain that `from_linear` builds
+        r = linear(u.src[1])
+        k += r[0]
+        terms.extend(reversed(r[1]))
+        u = u.src[0]
+    r = linear(u)
+    return k + r[0], (*r[1], *reversed(terms))
+
+
+def _term_key(t: tuple[UOp, int]) -> tuple:
+    u = t[0]
+    return (len(u.shape), 0, u.arg[0], u.serial) if u.op == "RANGE" else (len(u.shape), 1, u.serial, 0)
+
+
+def from_linear(k: int, terms: dict[UOp, int] | Terms) -> UOp:
+    """The canonical node for k + the sum of c*x. Recombines x // c * c + x % c."""
+    items = [(x, c) for x, c in (terms.items() if isinstance(terms, dict) else terms) if c]
+    if len(items) > 1:
+        items = _recombine(items)
+        items.sort(key=_term_key)
+    acc = None
+    for x, c in items:
+        t = x if c == 1 else node("MUL", (x, idx(c)))
+        acc = t if acc is None else node("ADD", (acc, t))
+    if acc is None:
+        return idx(k)
+    return acc if k == 0 else node("ADD", (acc, idx(k)))
+
+
+def _recombine(items: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
+    mods = {(x.src[0], x.src[1]): (x, c) for x, c in items if x.op == "MOD" and x.src[1].op == "CONST"}
+    if not mods:
+        return items
+    found = dict(items)
+    for x, c in items:
+        if x.op == "IDIV" and (m := mods.get((x.src[0], x.src[1]))) is not None:
+            n = x.src[1].arg[0]
+            if c == m[1] * n and found.get(x) == c and found.get(m[0]) == m[1]:
+                del found[x], found[m[0]]
+                k, terms = linear(x.src[0])
+                if k:  # keep it simple: only constant-free dividends are put back
+                    found[x], found[m[0]] = c, m[1]
+                    continue
+                for y, cy in terms:
+                    found[y] = found.get(y, 0) + cy * m[1]
+    return [(x, c) for x, c in found.items() if c]
+
+
+def _index_add(a: UOp, b: UOp) -> UOp:
+    ka, ta = linear(a)
+    kb, tb = linear(b)
+    if not tb:
+        return a if kb == 0 else from_linear(ka + kb, ta)
+    if not ta and ka == 0:
+        return b
+    terms = dict(ta)
+    for x, c in tb:
+        terms[x] = terms.get(x, 0) + c
+    return from_linear(ka + kb, terms)
+
+
+def _index_mul(a: UOp, b: UOp) -> UOp:
+    ka, ta = linear(a)
+    kb, tb = linear(b)
+    if ta and tb:
+        if len(ta) > 1 and len(tb) == 1 and not kb or len(ta) == 1 and len(tb) > 1:  # distribute over one symbolic factor
+            many, (k, ts), one = (a, (ka, ta), b) if len(ta) > 1 else (b, (kb, tb), a)
+            out = one * k
+            for x, c in ts:
+                out = out + _product(x, one) * c
+            return out
+        return _product(a, b)
+    if not tb:
+        if kb == 1:
+            return a
+        return from_linear(ka * kb, tuple((x, c * kb) for x, c in ta))
+    return b if ka == 1 else from_linear(ka * kb, tuple((x, c * ka) for x, c in tb))
+
+
+def _product(a: UOp, b: UOp) -> UOp:
+    ca = cb = 1
+    if a.op == "MUL" and a.src[1].op == "CONST":
+        a, ca = a.src[0], a.src[1].arg[0]
+    if b.op == "MUL" and b.src[1].op == "CONST":
+        b, cb = b.src[0], b.src[1].arg[0]
+    u = node("MUL", (a, b) if a.serial <= b.serial else (b, a))
+    return u if ca * cb == 1 else from_linear(0, ((u, ca * cb),))
+
+
+def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int], int, dict[UOp, int]]:
+    """k + terms as c * (whole) + rest, with the rest's constant in [0, c)."""
+    whole: dict[UOp, int] = {}
+    rest: dict[UOp, int] = {}
+    for x, m in terms:
+        (whole if m % c == 0 else rest)[x] = m // c if m % c == 0 else m
+    return k // c, whole, k % c, rest
+
+
+def _index_idiv(a: UOp, b: UOp) -> UOp:
+    if b.op != "CONST":
+        if a is b and min_max(a)[0] > 0:
+            return idx(1)
+        if min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]:
+            return idx(0)
+        return node("IDIV", (a, b))
+    c = b.arg[0]
+    if c == 0:
+        return idx(0)
+    if c == 1:
+        return a
+    k, terms = linear(a)
+    if not terms:
+        return idx(k // c)
+    lo, hi = min_max(a)
+    if lo // c == hi // c:
+        return idx(lo // c)
+    if c < 0:
+        return node("IDIV", (a, b))
+    kq, whole, kr, rest = _split_multiples(k, terms, c)
+    if not rest:
+        return from_linear(kq, whole)
+    g = gcd(c, *rest.values())
+    if g > 1:  # floor((g*A + kr) / (g*c')) == floor((A + kr // g) / c')
+        inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
+        q = _index_idiv(inner, idx(c // g))
+    else:
+        q = _idiv_rest(from_linear(kr, rest), c)
+    return q if not whole and kq == 0 else from_linear(kq, whole) + q
+
+
+def _idiv_rest(r: UOp, c: int) -> UOp:
+    lo, hi = min_max(r)
+    if lo // c == hi // c:
+        return idx(lo // c)
+    k, terms = linear(r)
+    # drop small terms that never carry: when all the others are multiples of g and the small part stays within [0, g)
+    if len(terms) > 1 or k:
+        for x, m in sorted(terms, key=lambda t: -abs(t[1])):
+            big = {y: n for y, n in terms if n % m == 0} if m > 1 else {}
+            small = from_linear(k, {y: n for y, n in terms if y not in big})
+            if m > 1 and big and c % m == 0 and min_max(small)[0] >= 0 and min_max(small)[1] < m:
+                return _index_idiv(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m))
+    if r.op == "IDIV" and r.src[1].op == "CONST" and r.src[1].arg[0] > 0:  # (x // a) // c == x // (a*c)
+        return _index_idiv(r.src[0], idx(r.src[1].arg[0] * c))
+    if r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] % c == 0:  # (x % (c*m)) // c == (x // c) % m
+        return _index_mod(_index_idiv(r.src[0], idx(c)), idx(r.src[1].arg[0] // c))
+    return node("IDIV", (r, idx(c)))
+
+
+def _index_mod(a: UOp, b: UOp) -> UOp:
+    if b.op != "CONST":
+        if a is b:
+            return idx(0)
+        if min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]:
+            return a
+        return node("MOD", (a, b))
+    c = b.arg[0]
+    if c in (0, 1):
+        return idx(0)
+    if c < 0:
+        return node("MOD", (a, b))
+    lo, hi = min_max(a)
+    if lo // c == hi // c:
+        return a + -(lo // c) * c
+    k, terms = linear(a)
+    _, _, kr, rest = _split_multiples(k, terms, c)
+    if not rest:
+        return idx(kr)
+    g = gcd(c, *rest.values())
+    if g > 1:  # (g*A + g*kq + ks) mod (g*c') == g * ((A + kq) mod c') + ks
+        inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
+        return _index_mod(inner, idx(c // g)) * g + kr % g
+    r = from_linear(kr, {x: m % c if m > 0 else m for x, m in rest.items()})
+    lo, hi = min_max(r)
+    if lo // c == hi // c:
+        return r + -(lo // c) * c
+    split = _mod_carry_free(kr, rest, c)
+    if split is not None:
+        return split
+    if r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] % c == 0:
+        return _index_mod(r.src[0], b)
+    return node("MOD", (r, b))
+
+
+def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
+    """(m*A + small) % c == m * (A % (c/m)) + small, when m divides c and small stays within [0, m)."""
+    for m in sorted({n for n in rest.values() if n > 1 and c % n == 0}, reverse=True):
+        big = {y: n for y, n in rest.items() if n % m == 0}
+        small = from_linear(k, {y: n for y, n in rest.items() if y not in big})
+        if min_max(small)[0] >= 0 and min_max(small)[1] < m:
+            return _index_mod(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m)) * m + small
+    return None
+
+
+def _index_less(a: UOp, b: UOp) -> UOp:
+    """a < b as `terms < k` with the terms' common divisor taken out; decided when the interval allows."""
+    k, terms = linear(a + b * -1)
+    d = from_linear(k, terms)
+    lo, hi = min_max(d)
+    if hi < 0:
+        return TRUE
+    if lo >= 0:
+        return FALSE
+    g = gcd(*(c for _, c in terms))
+    bound = -k
+    if g > 1:
+        terms = tuple((x, c // g) for x, c in terms)
+        bound = -((-bound) // g)  # ceil: x < bound/g over integers
+    return node("CMPLT", (from_linear(0, terms), idx(bound)))
+
+
+# ---- one simplifier per op ---------------------------------------------------------------------------------------------
+def _is(u: UOp, value: Any) -> bool:
+    return u.op == "CONST" and u.arg[0].__class__ is not bool and u.arg[0] == value
+
+
+def _known(*src: UOp) -> bool:
+    return all(s.op == "CONST" and s.arg[0] is not INVALID for s in src)
+
+
+def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
+    """The CONST an op on CONSTs gives, through the row's meaning; None when it has none."""
+    row = ROWS[op]
+    if row.meaning is None:
+        return None
+    d = src[-1].dtype
+    if d.kind == "x":
+        vals: list[Any] = [s.arg[0] for s in src]
+        if any(abs(v) > 2**62 for v in vals):
+            return None
+        nd: Any = np.int64
+    else:
+        nd = np.float32 if d.is_float and d.bits < 32 else to_numpy(d)
+        vals = [s.arg[0] for s in src]
+    with np.errstate(all="ignore"):
+        arrays = [np.array(v, bool if s.dtype is dtypes.bool else nd) for v, s in zip(vals, src, strict=True)]
+        return const(row.meaning(d, *arrays).item(), row.dtype(src, arg))
+
+
+def _commute(op: str, a: UOp, b: UOp) -> UOp:
+    """Constants to the right, otherwise the older operand first."""
+    if a.op == "CONST" and b.op != "CONST" or (b.op != "CONST" and a.serial > b.serial):
+        a, b = b, a
+    return node(op, (a, b))
+
+
+def _keep(op: str, src: tuple[UOp, ...], like: UOp) -> UOp | None:
+    """`like` as the result of `op` on `src`, unless broadcasting makes the result larger than it."""
+    return like if all(s is like or s.shape == () or s.shape == like.shape for s in src) else None
+
+
+def _add(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return _index_add(a, b)
+    if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype and (f := fold("ADD", src)) is not None:
+        return f
+    if not a.dtype.is_float and a.dtype is b.dtype:
+        if _is(b, 0) and a.dtype.is_int:
+            return a
+        if _is(a, 0) and a.dtype.is_int:
+            return b
+        if b.op == "CONST" and a.op == "ADD" and a.src[1].op == "CONST" and a.dtype.is_int:
+            return build("ADD", a.src[0], build("ADD", a.src[1], b))
+    return _commute("ADD", a, b)
+
+
+def _mul(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return _index_mul(a, b)
+    if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype and (f := fold("MUL", src)) is not None:
+        return f
+    if a.dtype is b.dtype:
+        if _is(b, 1):
+            return a
+        if _is(a, 1):
+            return b
+        if a.dtype.is_int and (_is(b, 0) and a.shape == () or _is(a, 0) and b.shape == ()):
+            return const(0, a.dtype)
+    return _commute("MUL", a, b)
+
+
+def _max(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a is b:
+        return a
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("MAX", src)) is not None:
+        return f
+    if a.dtype.is_int and a.dtype is b.dtype:
+        if min_max(a)[0] >= min_max(b)[1] and _keep("MAX", src, a):
+            return a
+        if min_max(b)[0] >= min_max(a)[1] and _keep("MAX", src, b):
+            return b
+    return _commute("MAX", a, b)
+
+
+def _idiv(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return _index_idiv(a, b)
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("IDIV", src)) is not None:
+        return f
+    return a if _is(b, 1) and a.dtype is b.dtype else node("IDIV", src)
+
+
+def _mod(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return _index_mod(a, b)
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("MOD", src)) is not None:
+        return f
+    return node("MOD", src)
+
+
+def _cmplt(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x" and a.shape == b.shape == ():
+        return _index_less(a, b)
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("CMPLT", src)) is not None:
+        return f
+    return node("CMPLT", src)
+
+
+def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("CMPNE", src)) is not None:
+        return f
+    if a.dtype.is_int and a.dtype is b.dtype and a.shape == b.shape == ():
+        lo, hi = min_max(node("CMPNE", (a, b))) if a is not b else (False, False)
+        if lo == hi:
+            return TRUE if lo else FALSE
+    if a.dtype is dtypes.bool and b.dtype is dtypes.bool and b.op == "CONST":
+        if b.arg[0] is False:
+            return a
+        if a.op == "CMPNE" and a.src[1] is TRUE:  # not not x
+            return a.src[0]
+    return _commute("CMPNE", a, b)
+
+
+def conjuncts(u: UOp) -> list[UOp]:
+    """The conditions an AND chain is made of."""
+    out, stack = [], [u]
+    while stack:
+        v = stack.pop()
+        if v.op == "AND" and v.dtype is dtypes.bool:
+            stack.extend(reversed(v.src))
+        else:
+            out.append(v)
+    return out
+
+
+def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a is b:
+        return a
+    if a.dtype is not dtypes.bool or b.dtype is not dtypes.bool:
+        return (fold("AND", src) if _known(a, b) and a.dtype is b.dtype else None) or _commute("AND", a, b)
+    for x, y in ((a, b), (b, a)):
+        if x is TRUE:
+            return y
+        if x is FALSE and y.shape == ():
+            return x
+    if a.shape != b.shape or a.shape != ():
+        return _commute("AND", a, b)
+    parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=lambda u: u.serial)
+    acc = parts[0]
+    for p in parts[1:]:
+        acc = node("AND", (acc, p))
+    return acc
+
+
+def _or(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a is b:
+        return a
+    if a.dtype is dtypes.bool and b.dtype is dtypes.bool:
+        for x, y in ((a, b), (b, a)):
+            if x is FALSE:
+                return y
+            if x is TRUE and y.shape == ():
+                return x
+    elif _known(a, b) and a.dtype is b.dtype and (f := fold("OR", src)) is not None:
+        return f
+    return _commute("OR", a, b)
+
+
+def _where(src: tuple[UOp, ...], arg: Any) -> UOp:
+    c, a, b = src
+    if a is b and (c.shape == () or c.shape == a.shape):
+        return a
+    if c.op == "CONST" and c.dtype is dtypes.bool:
+        pick, drop = (a, b) if c.arg[0] else (b, a)
+        if pick.dtype is drop.dtype and (drop.shape == () or drop.shape == pick.shape):
+            return pick
+    if a.op == "WHERE" and a.src[0] is c:
+        a = a.src[1]
+    if b.op == "WHERE" and b.src[0] is c:
+        b = b.src[2]
+    if a.dtype is dtypes.bool and a is TRUE and b is FALSE:
+        return c
+    return node("WHERE", (c, a, b))
+
+
+def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
+    (x,) = src
+    if x.dtype is arg:
+        return x
+    if x.op == "CONST" and x.arg[0] is not INVALID:
+        v = cast_value(x.arg[0], arg)
+        if v is not None:
+            return const(v, arg)
+    if x.op == "CAST" and arg.kind == "x" and x.src[0].dtype.kind == "x":
+        lo, hi = min_max(x.src[0])  # index -> int32 -> index is lossless within the bounds
+        if x.dtype.is_int and x.dtype.min <= lo and hi <= x.dtype.max:
+            return x.src[0]
+    return node("CAST", src, arg)
+
+
+def cast_value(v: Any, d: Any) -> Any:
+    """The Python value `v` converted to dtype `d`: float to integer saturates, nan goes to 0."""
+    if d.is_int and v.__class__ is not int and isinstance(v, float):
+        if v != v:
+            return 0
+        return int(max(d.min, min(d.max, v))) if abs(v) != float("inf") else (d.max if v > 0 else d.min)
+    return bool(v) if d.kind == "b" else v
+
+
+def _unary(op: str) -> Any:
+    def simplify(src: tuple[UOp, ...], arg: Any) -> UOp:
+        if _known(*src) and (f := fold(op, src, arg)) is not None:
+            return f
+        return node(op, src, arg)
+
+    return simplify
+
+
+# ---- movement ops: trivial ones vanish, chains of one kind merge -------------------------------------------------------
+def _reshape(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x, s = src
+    if x.shape == s.sizes:
+        return x
+    if x.op == "RESHAPE":
+        return _reshape((x.src[0], s), None)
+    return node("RESHAPE", src)
+
+
+def _expand(src: tuple[UOp, ...], arg: Any) -> UOp:
+    if src[0].shape == src[1].sizes:
+        return src[0]
+    if src[0].op == "EXPAND":
+        return _expand((src[0].src[0], src[1]), None)
+    return node("EXPAND", src)
+
+
+def _permute(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x = src[0]
+    if arg == tuple(range(len(arg))):
+        return x
+    if x.op == "PERMUTE" and len(arg) == len(x.arg):
+        return _permute((x.src[0],), tuple(x.arg[i] for i in arg))
+    return node("PERMUTE", src, arg)
+
+
+def _flip(src: tuple[UOp, ...], arg: Any) -> UOp:
+    return node("FLIP", src, arg) if any(arg) else src[0]
+
+
+def _shrink(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x, off, new = src
+    if x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes):
+        return x
+    if x.op == "SHRINK" and len(off.sizes) == len(x.shape):
+        both = tuple(
+            a + b if a.__class__ is int and b.__class__ is int else idx(a) + b
+            for a, b in zip(x.src[1].sizes, off.sizes, strict=True)
+        )
+        return node("SHRINK", (x.src[0], shape_source(both), new))
+    return node("SHRINK", src)
+
+
+def _pad(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x, off, new = src
+    if x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes):
+        return x
+    return node("PAD", src)
+
+
+def _load(src: tuple[UOp, ...], arg: Any) -> UOp:
+    return node("LOAD", src[:-2] if len(src) == 3 and src[2] is TRUE else src, arg)
+
+
+def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
+    return node("STORE", src[:-1] if len(src) == 3 and src[2] is TRUE else src, arg)
+
+
+def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
+    op, axes = arg
+    if len(src) == 1:
+        axes = tuple(sorted(a for a in set(axes) if src[0].shape[a] != 1)) if _in_rank(src[0], axes) else axes
+        if not axes:
+            return src[0]
+    return node("REDUCE", src, (op, axes))
+
+
+def _in_rank(x: UOp, axes: tuple) -> bool:
+    return all(0 <= a < len(x.shape) for a in axes)
+
+
+def _detach(src: tuple[UOp, ...], arg: Any) -> UOp:
+    return src[0] if src[0].op == "DETACH" else node("DETACH", src)
+
+
+def _contiguous(src: tuple[UOp, ...], arg: Any) -> UOp:
+    return src[0] if src[0].op in ("CONTIGUOUS", "BUFFER") else node("CONTIGUOUS", src)
+
+
+SIMPLIFIERS.update(
+    {
+        "ADD": _add, "MUL": _mul, "MAX": _max, "IDIV": _idiv, "MOD": _mod, "CMPLT": _cmplt, "CMPNE": _cmpne,
+        "AND": _and, "OR": _or, "WHERE": _where, "CAST": _cast, "RESHAPE": _reshape, "EXPAND": _expand,
+        "PERMUTE": _permute, "FLIP": _flip, "SHRINK": _shrink, "PAD": _pad, "LOAD": _load, "STORE": _store,
+        "REDUCE": _reduce, "DETACH": _detach, "CONTIGUOUS": _contiguous,
+    }
+    | {op: _unary(op) for op in ("RECIP", "TRUNC", "XOR", "SHR", "SHL", "EXP2", "LOG2", "SIN", "SQRT")}
+)  # fmt: skip
+
+
+# ---- shorthands used by every layer above ------------------------------------------------------------------------------
+def less(a: Any, b: Any) -> UOp:
+    """a < b on index values."""
+    return build("CMPLT", idx(a), idx(b))
+
+
+def within(x: UOp, lo: Any, hi: Any) -> UOp:
+    """lo <= x < hi on index values."""
+    return build("AND", negate(less(x, lo)), less(x, hi))
+
+
+def negate(u: UOp) -> UOp:
+    """Logical not of a bool; not (x < k) on an index becomes -x < 1 - k."""
+    if u is TRUE:
+        return FALSE
+    if u is FALSE:
+        return TRUE
+    if u.op == "CMPLT" and u.src[0].dtype.kind == "x":
+        return build("CMPLT", u.src[1] + -1, u.src[0])
+    return build("CMPNE", u, TRUE)
+
+
+def count(shape: tuple) -> Any:
+    """The number of elements of `shape`: an int, or an index UOp when a size is symbolic."""
+    if all(s.__class__ is int for s in shape):
+        return prod(shape)
+    acc = idx(1)
+    for s in shape:
+        acc = acc * s
+    return acc.arg[0] if acc.op == "CONST" else acc

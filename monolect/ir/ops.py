@@ -1,0 +1,531 @@
+"""The op table: one row per op of the dialect, and nothing about an op stated twice.
+
+A row gives arity, the shape of `arg`, the dtype rule, the shape rule, the stages the op may appear in, traits, its
+meaning on NumPy values and one line of prose. Building a node applies the rules; the verifier, the text form, the
+interpreter, `monolect ops` and the fuzz generators read the rows. What this file does not hold: gradients,
+decompositions, rendering; those stay with the transformation.
+
+Invariant: every rule either returns, or raises IRError naming op, expected and found.
+Source: the single-dialect specification (op tables and derived properties); IOTA and the shaped INDEX are this
+project's (docs/adr/0002-iota-and-shaped-index.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Flag, auto
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from monolect.base.dtype import DType, dtypes
+from monolect.base.errors import IRError
+
+
+class Stage(Flag):
+    """Where an op may stand: the tensor graph, a kernel over ranges, a linear program, a command buffer."""
+
+    TENSOR = auto()
+    KERNEL = auto()
+    PROGRAM = auto()
+    COMMAND = auto()
+
+
+T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
+ANY = T | K | P | C
+
+
+class _Invalid:
+    """The value outside a PAD: WHERE and gates consume it, a STORE of it is dropped, nothing computes with it."""
+
+    def __repr__(self) -> str:
+        return "invalid"
+
+    def __reduce__(self) -> str:
+        return "INVALID"
+
+
+INVALID = _Invalid()
+
+
+class ParamArg(NamedTuple):
+    """PARAM: placeholder `slot`; a symbolic Variable also carries its name and inclusive bounds."""
+
+    slot: int
+    dtype: DType
+    device: Any = None
+    addrspace: str | None = None
+    name: str | None = None
+    min: int | None = None
+    max: int | None = None
+
+
+class BufferArg(NamedTuple):
+    """BUFFER: concrete storage `slot`. A tuple device means one shard a device, along axis 0."""
+
+    slot: int
+    dtype: DType
+    device: Any
+    addrspace: str = "GLOBAL"
+
+
+class KernelInfo(NamedTuple):
+    """SINK of a kernel: its name, the optimizer actions already applied (None: not optimised yet), its threads."""
+
+    name: str = "kernel"
+    actions: tuple | None = None
+    threads: int = 1
+
+
+AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL")
+ADDRSPACES = ("GLOBAL", "LOCAL", "REG")
+
+
+class Row(NamedTuple):
+    """One op of the dialect; see the module docstring for the columns."""
+
+    name: str
+    lo: int  # fewest sources
+    hi: int | None  # most sources, None: any number
+    arg: str  # what `arg` holds, for people and for the text form
+    dtype: Callable[[tuple, Any], DType]
+    shape: Callable[[tuple, Any], tuple]
+    stages: Stage
+    traits: frozenset[str]
+    meaning: Callable | None  # meaning(dtype, *arrays) -> array
+    prose: str
+
+
+# ---- dtype rules: (src, arg) -> DType --------------------------------------------------------------------------------
+def _fail(what: str, expected: Any, found: Any) -> IRError:
+    return IRError(what, expected=str(expected), found=str(found))
+
+
+def _arg(src: tuple, arg: Any) -> DType:
+    return arg
+
+
+def _field(src: tuple, arg: Any) -> DType:
+    return arg.dtype
+
+
+def _first(src: tuple, arg: Any) -> DType:
+    return src[0].dtype
+
+
+def _void(src: tuple, arg: Any) -> DType:
+    return dtypes.void
+
+
+def _index(src: tuple, arg: Any) -> DType:
+    return dtypes.index
+
+
+def _agree(src: tuple, arg: Any) -> DType:
+    d = src[0].dtype
+    for s in src:
+        if s.dtype is not d:
+            raise _fail("operand dtypes differ", d.name, s.dtype.name)
+    return d
+
+
+def _float(src: tuple, arg: Any) -> DType:
+    if not (d := _agree(src, arg)).is_float:
+        raise _fail("operand must be a float", "a float dtype", d.name)
+    return d
+
+
+def _number(src: tuple, arg: Any) -> DType:
+    if (d := _agree(src, arg)).kind == "v":
+        raise _fail("operand must be a number", "a numeric dtype", d.name)
+    return d
+
+
+def _reduced(src: tuple, arg: Any) -> DType:
+    return _number(src[:1], arg)
+
+
+def _signed(src: tuple, arg: Any) -> DType:
+    if (d := _number(src, arg)).kind == "b":
+        raise _fail("bool has no minus", "an integer or float dtype", d.name)
+    return d
+
+
+def _integer(src: tuple, arg: Any) -> DType:
+    if not (d := _agree(src, arg)).is_int:
+        raise _fail("operand must be an integer", "an integer dtype", d.name)
+    return d
+
+
+def _bits(src: tuple, arg: Any) -> DType:
+    if not (d := _agree(src, arg)).is_int and d is not dtypes.bool:
+        raise _fail("operand must be an integer or bool", "an integer dtype or bool", d.name)
+    return d
+
+
+def _compare(src: tuple, arg: Any) -> DType:
+    _number(src, arg)
+    return dtypes.bool
+
+
+def _where(src: tuple, arg: Any) -> DType:
+    if src[0].dtype is not dtypes.bool:
+        raise _fail("condition of WHERE", "bool", src[0].dtype.name)
+    return _agree(src[1:], arg)
+
+
+def _stack_dtype(src: tuple, arg: Any) -> DType:
+    return _agree(src, arg) if src else dtypes.index
+
+
+def _const_dtype(src: tuple, arg: Any) -> DType:
+    return arg[1]
+
+
+def _cast_dtype(src: tuple, arg: Any) -> DType:
+    if not isinstance(arg, DType) or arg.kind == "v":
+        raise _fail("target of a cast", "a dtype with values", arg)
+    return arg
+
+
+def _iota_dtype(src: tuple, arg: Any) -> DType:
+    if not arg.is_int:
+        raise _fail("IOTA dtype", "an integer dtype", arg.name)
+    return arg
+
+
+def _element_dtype(src: tuple, arg: Any) -> DType:
+    body = src[0].src[0] if src[0].op == "FUNCTION" or src[0].op == "CALL" else src[0]
+    return body.src[arg].dtype if body.op == "TUPLE" else src[0].dtype
+
+
+def _uint8(src: tuple, arg: Any) -> DType:
+    return dtypes.uint8
+
+
+# ---- shape rules: (src, arg) -> tuple of int | UOp ---------------------------------------------------------------------
+def _scalar(src: tuple, arg: Any) -> tuple:
+    return ()
+
+
+def _shape_first(src: tuple, arg: Any) -> tuple:
+    return src[0].shape
+
+
+def broadcast(shapes: list[tuple]) -> tuple:
+    """Right-align `shapes`; each axis must be equal or 1. Raises IRError."""
+    rank = max(map(len, shapes))
+    out: list[Any] = [1] * rank
+    for s in shapes:
+        for k, n in enumerate(s, rank - len(s)):
+            if n is out[k] or n == out[k] or (n.__class__ is int and n == 1):
+                continue
+            if out[k].__class__ is int and out[k] == 1:
+                out[k] = n
+            else:
+                raise _fail("shapes do not broadcast", "equal sizes or 1 on each axis", " and ".join(map(str, shapes)))
+    return tuple(out)
+
+
+def _broadcast(src: tuple, arg: Any) -> tuple:
+    a = src[0].shape
+    for s in src:
+        if s.shape != a:
+            return broadcast([x.shape for x in src])
+    return a
+
+
+def _from_source(src: tuple, arg: Any) -> tuple:
+    return src[0].sizes if src else ()
+
+
+def _target_shape(src: tuple, arg: Any) -> tuple:
+    return src[-1].sizes
+
+
+def _permute(src: tuple, arg: Any) -> tuple:
+    s = src[0].shape
+    if sorted(arg) != list(range(len(s))):
+        raise _fail("PERMUTE order", f"a permutation of {len(s)} axes", arg)
+    return tuple(s[i] for i in arg)
+
+
+def _flip(src: tuple, arg: Any) -> tuple:
+    if len(arg) != len(src[0].shape):
+        raise _fail("FLIP flags", f"{len(src[0].shape)} bools", arg)
+    return src[0].shape
+
+
+def _reshape(src: tuple, arg: Any) -> tuple:
+    old, new = src[0].shape, src[1].sizes
+    try:
+        ok = prod(old) == prod(new)
+    except TypeError:
+        ok = True  # symbolic sizes are compared by the builder, through their normal form
+    if not ok:
+        raise _fail("RESHAPE changes the number of elements", f"{prod(old)} elements of {old}", new)
+    return new
+
+
+def _expand(src: tuple, arg: Any) -> tuple:
+    old, new = src[0].shape, src[1].sizes
+    if len(old) != len(new) or any(a != b and a != 1 for a, b in zip(old, new, strict=True)):
+        raise _fail("EXPAND shape", f"{old} with size-1 axes enlarged", new)
+    return new
+
+
+def _pad(src: tuple, arg: Any) -> tuple:
+    old, off, new = src[0].shape, src[1].sizes, src[2].sizes
+    if not len(old) == len(off) == len(new):
+        raise _fail("PAD rank", len(old), (len(off), len(new)))
+    for s, o, n in zip(old, off, new, strict=True):
+        if isinstance(s, int) and isinstance(o, int) and isinstance(n, int) and (o < 0 or o + s > n):
+            raise _fail("PAD places the source outside", f"0 <= offset and offset + {s} <= {n}", o)
+    return new
+
+
+def _shrink(src: tuple, arg: Any) -> tuple:
+    old, off, new = src[0].shape, src[1].sizes, src[2].sizes
+    if not len(old) == len(off) == len(new):
+        raise _fail("SHRINK rank", len(old), (len(off), len(new)))
+    for s, o, n in zip(old, off, new, strict=True):
+        if isinstance(s, int) and isinstance(o, int) and isinstance(n, int) and (o < 0 or n < 0 or o + n > s):
+            raise _fail("SHRINK keeps elements outside the source", f"0 <= offset and offset + size <= {s}", (o, n))
+    return new
+
+
+def _index_shape(src: tuple, arg: Any) -> tuple:
+    base, idx = src[0].shape, src[1:]
+    if len(idx) > len(base):
+        raise _fail("INDEX has more indices than axes", f"at most {len(base)}", len(idx))
+    out: tuple = ()
+    for i in idx:
+        if not i.dtype.is_int:
+            raise _fail("INDEX needs integers", "an integer dtype", i.dtype.name)
+        out += i.shape
+    return out + base[len(idx) :]
+
+
+def _stack(src: tuple, arg: Any) -> tuple:
+    for s in src:
+        if s.shape != src[0].shape:
+            raise _fail("STACK shapes differ", src[0].shape, s.shape)
+    return (len(src), *src[0].shape) if src else (0,)
+
+
+def _bitcast(src: tuple, arg: Any) -> tuple:
+    old, new, s = src[0].dtype.itemsize, arg.itemsize, src[0].shape
+    if old == new:
+        return s
+    if not s or (isinstance(s[-1], int) and s[-1] * old % new):
+        raise _fail("BITCAST preserves total bytes", f"last axis divisible into {arg.name}", s)
+    return (*s[:-1], s[-1] * old // new)
+
+
+def _reduce(src: tuple, arg: Any) -> tuple:
+    op, axes = arg
+    if op not in ("ADD", "MAX", "MUL"):
+        raise _fail("REDUCE op", "ADD, MAX or MUL", op)
+    s = src[0].shape
+    if not axes:
+        return s
+    if any(a < 0 or a >= len(s) for a in axes):
+        raise _fail("REDUCE axes", f"axes of {s}", axes)
+    return tuple(1 if i in axes else n for i, n in enumerate(s))
+
+
+def _iota_shape(src: tuple, arg: Any) -> tuple:
+    return (src[0].value if src[0].op == "CONST" else src[0],)
+
+
+def _element_shape(src: tuple, arg: Any) -> tuple:
+    body = src[0].src[0] if src[0].op == "FUNCTION" or src[0].op == "CALL" else src[0]
+    return body.src[arg].shape if body.op == "TUPLE" else src[0].shape
+
+
+def _function_shape(src: tuple, arg: Any) -> tuple:
+    return () if src[0].op == "TUPLE" else src[0].shape
+
+
+def _binary_shape(src: tuple, arg: Any) -> tuple:
+    return (len(arg),)
+
+
+def _wmma_shape(src: tuple, arg: Any) -> tuple:
+    return src[2].shape
+
+
+# ---- meanings: (dtype, *arrays) -> array -------------------------------------------------------------------------------
+def _np_idiv(d: DType, a: Any, b: Any) -> Any:
+    safe = np.where(b == 0, np.ones_like(b), b)
+    q = np.floor_divide(a, safe)
+    if not d.is_unsigned:  # NumPy's min // -1 overflows with a warning; the dialect wraps
+        q = np.where(safe == -1, np.negative(a), q)
+    return np.where(b == 0, np.zeros_like(q), q).astype(np.asarray(a).dtype)
+
+
+def _np_mod(d: DType, a: Any, b: Any) -> Any:
+    safe = np.where(b == 0, np.ones_like(b), b)
+    r = np.remainder(a, safe)
+    return np.where(b == 0, np.zeros_like(r), r).astype(np.asarray(a).dtype)
+
+
+def _np_shift(left: bool) -> Callable:
+    def shift(d: DType, a: Any, b: Any) -> Any:
+        bits = min(d.bits, 64)
+        a = np.asarray(a)
+        far = (b < 0) | (b >= bits) if not d.is_unsigned else b >= bits
+        amount = np.where(far, 0, b).astype(a.dtype)
+        out = np.left_shift(a, amount) if left else np.right_shift(a, amount)
+        fill = np.zeros_like(a) if left or d.is_unsigned else np.where(a < 0, -1, 0).astype(a.dtype)
+        return np.where(far, fill, out).astype(a.dtype)
+
+    return shift
+
+
+def _np_max(d: DType, a: Any, b: Any) -> Any:
+    return np.logical_or(a, b) if d.kind == "b" else np.maximum(a, b)
+
+
+def _np_threefry(d: DType, counter: Any, key: Any) -> Any:
+    """Threefry-2x32, 20 rounds, on a uint64 of two lanes. Source: Salmon et al., SC 2011."""
+    m = np.uint64(0xFFFFFFFF)
+    c, k = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)
+    ks = [k & m, k >> np.uint64(32)]
+    ks.append(ks[0] ^ ks[1] ^ np.uint64(0x1BD11BDA))
+    x0, x1 = ((c & m) + ks[0]) & m, ((c >> np.uint64(32)) + ks[1]) & m
+    for i in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            x0 = (x0 + x1) & m
+            x1 = (((x1 << np.uint64(r)) | (x1 >> np.uint64(32 - r))) & m) ^ x0
+        x0 = (x0 + ks[(i + 1) % 3]) & m
+        x1 = (x1 + ks[(i + 2) % 3] + np.uint64(i + 1)) & m
+    return x0 | (x1 << np.uint64(32))
+
+
+def _np(f: Callable) -> Callable:
+    def meaning(d: DType, *xs: Any) -> Any:
+        return f(*xs)
+
+    return meaning
+
+
+def _np_add(d: DType, a: Any, b: Any) -> Any:
+    return np.logical_or(a, b) if d.kind == "b" else np.add(a, b)
+
+
+def _np_mul(d: DType, a: Any, b: Any) -> Any:
+    return np.logical_and(a, b) if d.kind == "b" else np.multiply(a, b)
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------------
+def _t(*traits: str) -> frozenset[str]:
+    return frozenset(traits)
+
+
+_E, _CE, _N = _t("elementwise"), _t("elementwise", "commutative"), _t()
+_V, _D = _t("movement"), _t("elementwise", "decomposed")
+_CD = _t("elementwise", "decomposed", "commutative")
+_S, _M = _t("effect"), _t("marker")
+
+# fmt: off
+_ROWS = [
+    # source ops
+    Row("PARAM",    0, 1, "ParamArg",   _field, _from_source, ANY, _N, None, "Placeholder of shape s, substituted in FUNCTION; a scalar with bounds is a symbolic Variable."),
+    Row("BUFFER",   1, 1, "BufferArg",  _field, _from_source, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory."),
+    Row("CONST",    0, 0, "(value, dtype)", _const_dtype, _scalar, ANY, _N, None, "A scalar constant; the value may be invalid."),
+    Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data); also compiled machine code."),
+    Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "Element k is k, for k below the bound; becomes a RANGE, never a kernel."),
+    # movement ops: pure views
+    Row("PERMUTE",  1, 1, "axis order", _first, _permute, T, _V, None, "Reorder axes."),
+    Row("FLIP",     1, 1, "bools",      _first, _flip, T, _V, None, "Reverse the flagged axes."),
+    Row("RESHAPE",  2, 2, "-",          _first, _reshape, T | P, _V, None, "Reinterpret (T, s') in row-major order."),
+    Row("EXPAND",   2, 2, "-",          _first, _expand, T | P, _V, None, "Broadcast size-1 axes of T to s'."),
+    Row("PAD",      3, 3, "-",          _first, _pad, T, _V, None, "Place (T, o, s') at offset o in an invalid-filled output of shape s'."),
+    Row("SHRINK",   3, 3, "-",          _first, _shrink, T, _V, None, "Keep s' elements from offset o of (T, o, s'); inverse of PAD."),
+    Row("INDEX",    1, None, "-",       _first, _index_shape, ANY, _V, None, "Index from the left; an index of shape S replaces its axis by S."),
+    Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Join along a new leading axis."),
+    Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret storage; total bytes are preserved."),
+    # reduce
+    Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], with ADD, MAX or MUL."),
+    # call ops
+    Row("FUNCTION", 1, None, "name or -", _first, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
+    Row("CALL",     1, None, "-",       _first, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function."),
+    Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
+    Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
+    # load and store
+    Row("LOAD",     1, 3, "(device, addrspace) or -", _first, _shape_first, ANY, _N, None, "Read (buf, alt?, gate?); may change device or address space; subsumes COPY."),
+    Row("STORE",    2, 3, "-",          _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true."),
+    # ordering
+    Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P, _N, None, "Iterator from 0 to bound."),
+    Row("END",      1, None, "-",       _void, _scalar, K | P, _S, None, "Close the RANGE loops src[1:] around the body src[0]."),
+    Row("AFTER",    1, None, "-",       _first, _shape_first, ANY, _N, None, "src[0], once the dependencies src[1:] have run."),
+    Row("GROUP",    0, None, "-",       _void, _scalar, ANY, _S, None, "Merge effects, unordered."),
+    Row("SINK",     0, None, "KernelInfo or -", _void, _scalar, ANY, _S, None, "Collect effects or requested values into one root."),
+    Row("LINEAR",   0, None, "-",       _void, _scalar, P | C, _S, None, "Instructions, or calls, in execution order."),
+    # elementwise primitives
+    Row("RECIP",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np(lambda x: np.divide(np.ones((), np.asarray(x).dtype), x)), "1 / x."),
+    Row("TRUNC",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np(np.trunc), "Round toward zero."),
+    Row("CAST",     1, 1, "dtype", _cast_dtype, _broadcast, T | K | P, _E, None, "Convert; float to integer saturates and sends nan to 0, integers wrap."),
+    Row("ADD",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_add, "a + b; integers wrap; bool is or."),
+    Row("MUL",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_mul, "a * b; integers wrap; bool is and."),
+    Row("MAX",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_max, "max(a, b); nan if either is nan."),
+    Row("MOD",      2, 2, "-", _integer, _broadcast, ANY, _E, _np_mod, "a mod b with the sign of b; 0 where b is 0."),
+    Row("IDIV",     2, 2, "-", _integer, _broadcast, ANY, _E, _np_idiv, "floor(a / b); 0 where b is 0; min // -1 wraps."),
+    Row("CMPLT",    2, 2, "-", _compare, _broadcast, ANY, _E, _np(np.less), "a < b."),
+    Row("CMPNE",    2, 2, "-", _compare, _broadcast, ANY, _CE, _np(np.not_equal), "a != b."),
+    Row("XOR",      2, 2, "-", _bits,    _broadcast, T | K | P, _CE, _np(np.bitwise_xor), "Bitwise exclusive or."),
+    Row("OR",       2, 2, "-", _bits,    _broadcast, ANY, _CE, _np(np.bitwise_or), "Bitwise or."),
+    Row("AND",      2, 2, "-", _bits,    _broadcast, ANY, _CE, _np(np.bitwise_and), "Bitwise and."),
+    Row("SHR",      2, 2, "-", _integer, _broadcast, T | K | P, _E, _np_shift(False), "Shift right, arithmetic if signed; an amount outside [0, bits) leaves only the sign."),
+    Row("SHL",      2, 2, "-", _integer, _broadcast, T | K | P, _E, _np_shift(True), "Shift left; an amount outside [0, bits) gives 0."),
+    Row("WHERE",    3, 3, "-", _where,   _broadcast, ANY, _E, _np(np.where), "a where p, else b."),
+    # decomposed elementwise
+    Row("NEG",      1, 1, "-", _signed,  _broadcast, T | K | P, _D, _np(lambda x: np.negative(x)), "-x."),
+    Row("SUB",      2, 2, "-", _signed,  _broadcast, T | K | P, _D, _np(np.subtract), "a - b."),
+    Row("DIV",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np(np.divide), "a / b."),
+    Row("CMPGT",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np(np.greater), "a > b."),
+    Row("CMPGE",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np(np.greater_equal), "a >= b."),
+    Row("CMPLE",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np(np.less_equal), "a <= b."),
+    Row("CMPEQ",    2, 2, "-", _compare, _broadcast, T | K | P, _CD, _np(np.equal), "a == b."),
+    Row("NOT",      1, 1, "-", _bits,    _broadcast, T | K | P, _D, _np(np.invert), "Bitwise not; logical for bool."),
+    Row("EXP2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.exp2), "2 ** x."),
+    Row("LOG2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.log2), "log2 x."),
+    Row("SIN",      1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.sin), "sin x."),
+    Row("SQRT",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.sqrt), "Square root."),
+    Row("POW",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np(np.power), "a ** b."),
+    Row("MULACC",   3, 3, "-", _number,  _broadcast, T | K | P, _D, _np(lambda a, b, c: np.add(np.multiply(a, b), c)), "a * b + c."),
+    Row("THREEFRY", 2, 2, "-", _integer, _broadcast, T | K | P, _D, _np_threefry, "Threefry-2x32 of (counter, key), two lanes in a uint64."),
+    # markers
+    Row("CONTIGUOUS",          1, 1, "-", _first, _shape_first, T, _M, None, "Force a buffer of its own, in row-major order."),
+    Row("CONTIGUOUS_BACKWARD", 1, 1, "-", _first, _shape_first, T, _M, None, "Identity; its gradient is made CONTIGUOUS."),
+    Row("DETACH",              1, 1, "-", _first, _shape_first, T, _M, None, "Identity; stops the gradient."),
+    # codegen
+    Row("BARRIER",  0, None, "-",      _void, _scalar, K | P | C, _S, None, "Synchronise the threads of a workgroup."),
+    Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
+    Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),
+    Row("IF",       1, None, "-",      _void, _scalar, P, _S, None, "Begin a conditional block."),
+    Row("ENDIF",    1, 1, "-",         _void, _scalar, P, _S, None, "End a conditional block."),
+    Row("WMMA",     3, 3, "config",    lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "Matrix multiply-accumulate of tiles: A @ B + acc."),
+    Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's, put into generated source."),
+    Row("ATOMICADD", 2, 3, "-",        _void, _scalar, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
+    Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),
+    Row("PROGRAM",  1, None, "(name, threads) or -", _void, _scalar, P | C, _S, None, "Compiled kernel: LINEAR, SOURCE, BINARY."),
+    Row("SOURCE",   0, 0, "str",       _void, _scalar, P | C, _N, None, "Rendered source code."),
+]
+# fmt: on
+
+ROWS: dict[str, Row] = {r.name: r for r in _ROWS}
+
+
+def with_trait(trait: str) -> frozenset[str]:
+    """The names of the ops that carry `trait`."""
+    return frozenset(r.name for r in _ROWS if trait in r.traits)
+
+
+ELEMENTWISE = with_trait("elementwise")
+COMMUTATIVE = with_trait("commutative")
+MOVEMENT = with_trait("movement")
+EFFECTS = with_trait("effect")
+DECOMPOSED = with_trait("decomposed")

@@ -1,0 +1,92 @@
+"""Where a value lives: its device, its address space, and the axis along which several devices share it.
+
+Source: the specification's table of derived properties (device, addrspace, axis).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from monolect.base.errors import DeviceError
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.uop import UOp
+
+
+def device(u: UOp) -> Any:
+    """The device name of `u`, a tuple of names when it is sharded, None for constants and ranges."""
+    return _place(u)[0]
+
+
+def addrspace(u: UOp) -> str | None:
+    """GLOBAL, LOCAL or REG for what lives in memory, None for values."""
+    return _place(u)[1]
+
+
+def axis(u: UOp) -> int | None:
+    """The axis along which a tuple of devices shares `u`; None where every device holds all of it."""
+    return _place(u)[2]
+
+
+def _place(u: UOp) -> tuple[Any, str | None, int | None]:
+    if u._place is not None:
+        return u._place
+    stack = [u]
+    while stack:
+        v = stack[-1]
+        if v._place is None:
+            pending = [s for s in v.src if s._place is None]
+            if pending:
+                stack.extend(pending)
+                continue
+            v._place = _derive(v)
+        stack.pop()
+    return u._place
+
+
+def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
+    op = u.op
+    if op in ("PARAM", "BUFFER"):
+        d = u.arg.device
+        return d, u.arg.addrspace or ("GLOBAL" if u.shape else None), 0 if isinstance(d, tuple) else None
+    if op == "LOAD":
+        d, space, ax = u.src[0]._place
+        to = u.arg[0] if u.arg else None
+        return (to or d), (u.arg[1] if u.arg else None), (0 if isinstance(to, tuple) else None if to else ax)
+    if op in ELEMENTWISE:
+        return _combine(u)
+    if not u.src:
+        return None, None, None
+    d, space, ax = u.src[1 if op in ("FUNCTION", "CALL") and len(u.src) > 1 else 0]._place
+    if op in ("INDEX", "AFTER", "SHRINK", "RESHAPE", "BITCAST"):
+        return d, space, _move_axis(u, ax)
+    return d, None, _move_axis(u, ax)
+
+
+def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
+    """Elementwise: the sources' device and axis, counted from the right because shapes are right-aligned."""
+    d, from_right = None, None
+    for s in u.src:
+        sd, _, sax = s._place
+        if sd is not None and d is not None and sd != d:
+            raise DeviceError(f"{u.op}: operands live on different devices", expected=d, found=sd)
+        d = d or sd
+        if sax is not None:
+            from_right = len(s.shape) - sax
+    return d, None, None if from_right is None else len(u.shape) - from_right
+
+
+def _move_axis(u: UOp, ax: int | None) -> int | None:
+    if ax is None:
+        return None
+    if u.op == "PERMUTE":
+        return u.arg.index(ax)
+    if u.op == "REDUCE":
+        return None if ax in u.arg[1] else ax
+    if u.op == "RESHAPE":
+        before = prod(u.src[0].shape[:ax])
+        for i in range(len(u.shape)):
+            if prod(u.shape[:i]) == before:
+                return i
+        raise DeviceError("RESHAPE moves the shard boundary", expected=f"axis {ax} of {u.src[0].shape} kept", found=u.shape)
+    return ax

@@ -1,0 +1,275 @@
+"""The text form of a graph: `parse(show(u)) is u`, one node a line, sources before users.
+
+    %0 = CONST idx[] (8, idx)
+    %1 = RANGE idx[] %0 (0, "LOOP")
+    %2 = STACK idx[1] %0
+    %3 = PARAM f32[8] %2 ParamArg(slot=0, dtype=f32)
+    %4 = INDEX f32[] %3 %1                              # digits.py:12 getitem
+
+What it is for: tests, dumps, bug reports, and running a part of the compiler from a file. The last line is the root.
+Dtype and shape are there to be read, and are checked. Comments (where the user's program made a node) and blank lines
+mean nothing.
+What it is not: a serialisation format. It promises to be read by the version that wrote it.
+
+Invariant: text that is not a graph raises ParseError and nothing else. Parsing simplifies nothing.
+A tuple subclass that is not of the op table is written as a tuple, to which it is equal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from monolect.base.dtype import ALL, DType
+from monolect.base.errors import IRError, ParseError
+from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg
+from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, node, toposort
+
+_DTYPES: dict[str, DType] = {d.short: d for d in ALL}
+_RECORDS: dict[str, Any] = {c.__name__: c for c in (ParamArg, BufferArg, KernelInfo)}
+_WORDS: dict[str, Any] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "inf": float("inf"),
+    "nan": NAN,
+    "invalid": INVALID,
+}
+_MAX_DEPTH = 64  # of parentheses in one argument
+
+_LINE = re.compile(r"[ \t]*%(\w+) = (\w+) (\w+\[[^\]]*\])((?: %\w+)*)[ \t]*(.*)", re.ASCII | re.DOTALL)
+_TOKEN = re.compile(
+    r"""[ \t]*(?: (?P<str>"(?:[^"\\]|\\.)*") | (?P<bytes>b"[0-9a-f]*")
+    | (?P<float>-?[0-9]+(?:\.[0-9]+(?:e[-+]?[0-9]+)?|e[-+]?[0-9]+)|-inf) | (?P<int>-?[0-9]+)
+    | (?P<name>[A-Za-z_][A-Za-z_0-9]*) | (?P<mark>[(),=]) | (?P<end>\#.*|$) )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def summary(u: UOp) -> Counter[str]:
+    """How many nodes of each op are below `u`, itself included."""
+    return Counter(v.op for v in toposort(u))
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+def show(u: UOp, *, origins: bool = False) -> str:
+    """`u` as text; with `origins`, each line ends with the user's line that made the node.
+
+    Raises IRError when an argument or a tag holds an object that has no text.
+    """
+    names: dict[UOp, str] = {}
+    columns: dict[tuple, str] = {}
+    lines = []
+    for v in toposort(u):
+        names[v] = name = f"%{len(names)}"
+        parts = [name, "=", v.op, _column(v, names, columns)]
+        parts += [names[s] for s in v.src]
+        if v.arg is not None:
+            parts.append(_write(v.arg))
+        if v.tag is not None:
+            parts.append("tag=" + _write(v.tag))
+        if origins and v.origin is not None:
+            parts.append(" # " + show_origin(v.origin))
+        lines.append(" ".join(parts))
+    return "\n".join(lines) + "\n"
+
+
+def show_origin(origin: Any) -> str:
+    """`file:line method` of a node's origin, on one line."""
+    file, line, *method = origin if isinstance(origin, tuple) and len(origin) >= 2 else (origin, 0)
+    return " ".join([f"{file}:{line}", *map(str, method)]).replace("\n", " ").replace("\r", " ")
+
+
+def _column(u: UOp, names: dict[UOp, str], columns: dict[tuple, str]) -> str:
+    """`f32[4,%7]`; a size that is not a node of the text is `?`."""
+    key = (u.dtype, u.shape)
+    out = columns.get(key)
+    if out is None:
+        sizes = [names.get(n, "?") if n.__class__ is UOp else str(n) for n in u.shape]
+        out = f"{u.dtype.short}[{','.join(sizes)}]"
+        if "?" not in sizes:  # that node may still follow
+            columns[key] = out
+    return out
+
+
+def _write(v: Any) -> str:
+    """One argument as text."""
+    kind = v.__class__
+    if kind is int:
+        return repr(v)
+    if kind is str:
+        return json.dumps(v)
+    if isinstance(v, tuple):
+        if kind.__name__ in _RECORDS and _RECORDS[kind.__name__] is kind:
+            return _write_record(v)
+        inner = ", ".join(map(_write, v))
+        return f"({inner},)" if len(v) == 1 else f"({inner})"
+    if kind is DType:
+        return v.short
+    if v is None or v is INVALID or kind is bool:
+        return repr(v)
+    if isinstance(v, float):
+        # Outside a CONST 0.0 and -0.0 are one key; only the value that says so is the negative one.
+        return "-0.0" if v is NEGATIVE_ZERO else repr(abs(float(v)) if v == 0.0 else float(v))
+    if isinstance(v, bytes):
+        return f'b"{v.hex()}"'
+    if isinstance(v, int):
+        return repr(int(v))
+    if isinstance(v, str):
+        return json.dumps(v)
+    raise IRError("an argument that has no text", expected="numbers, strings, bytes, dtypes and tuples", found=repr(v))
+
+
+def _write_record(v: Any) -> str:
+    defaults = v._field_defaults
+    fields = [(f, x) for f, x in zip(v._fields, v, strict=True) if f not in defaults or x is not defaults[f]]
+    return f"{v.__class__.__name__}({', '.join(f'{f}={_write(x)}' for f, x in fields)})"
+
+
+# ---- parsing ---------------------------------------------------------------------------------------------------------
+def parse(text: str) -> UOp:
+    """The node of the last line of `text`. Raises ParseError, with the line, for text that is not a graph."""
+    nodes: dict[str, UOp] = {}
+    names: dict[UOp, str] = {}
+    columns: dict[tuple, str] = {}
+    arguments: dict[str, tuple[Any, Any]] = {"": (None, None)}
+    u: UOp | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        m = _LINE.fullmatch(line)
+        if m is None:
+            if line.lstrip(" \t\r")[:1] in ("", "#"):
+                continue
+            raise _error(number, "not a node", "%name = OP dtype[shape] %source ... argument", line)
+        name, op, column, sources, rest = m.groups()
+        if name in nodes:
+            raise _error(number, "a name defined twice", "a new name", "%" + name)
+        src = []
+        for s in sources.split():
+            if (v := nodes.get(s[1:])) is None:
+                raise _error(number, "an unknown source", "the name of a line above", s)
+            src.append(v)
+        pair = arguments.get(rest)
+        if pair is None:
+            pair = arguments[rest] = _Arguments(rest, number).read()
+        u, found = _build(number, op, tuple(src), pair, names, columns)
+        nodes[name] = u
+        names.setdefault(u, "%" + name)
+        if found != column and not _same_column(found, column):
+            raise _error(number, "another dtype or shape than the node has", found, column)
+    if u is None:
+        raise _error(1, "no node", "at least one line", "nothing")
+    return u
+
+
+def _error(number: int, message: str, expected: object, found: object) -> ParseError:
+    return ParseError(f"line {number}: {message}", expected=expected, found=found)
+
+
+def _build(
+    number: int, op: str, src: tuple[UOp, ...], pair: tuple[Any, Any], names: dict[UOp, str], columns: dict[tuple, str]
+) -> tuple[UOp, str]:
+    """The node and the text of its dtype and shape."""
+    try:
+        u = node(op, src, *pair)
+        return u, _column(u, names, columns)
+    except IRError as e:
+        raise _error(number, e.message, e.expected, e.found) from None
+    except Exception as e:  # the rules of the table trust the kind of `arg`, which text can get wrong in any way
+        raise _error(number, f"an argument that {op} cannot have", "see `monolect ops`", f"{pair[0]!r} ({e})") from None
+
+
+def _same_column(found: str, given: str) -> bool:
+    """Whether both say the same but for spaces and sizes of which one is unknown."""
+    a, b = (re.split(r"[\[\],]", re.sub(r"[ \t]", "", s)) for s in (found, given))
+    return len(a) == len(b) and all(x == y or "?" in (x, y) for x, y in zip(a, b, strict=True))
+
+
+class _Arguments:
+    """Reads what follows the sources on a line: an argument, or none, and `tag=` with another."""
+
+    def __init__(self, text: str, number: int) -> None:
+        self.text, self.number, self.at = text, number, 0
+        self.kind, self.token = "", ""
+        self.advance()
+
+    def fail(self, expected: str) -> ParseError:
+        return _error(self.number, "not an argument", expected, self.token or "the end of the line")
+
+    def advance(self) -> None:
+        m = _TOKEN.match(self.text, self.at)
+        if m is None:
+            raise _error(self.number, "not an argument", "a value", self.text[self.at :].strip()[:40])
+        self.kind, self.at = m.lastgroup or "", m.end()
+        self.token = m.group(self.kind)
+
+    def take(self, token: str) -> None:
+        if self.token != token:
+            raise self.fail(f"'{token}'")
+        self.advance()
+
+    def read(self) -> tuple[Any, Any]:
+        arg = tag = None
+        if self.kind != "end" and self.token != "tag":
+            arg = self.value(0)
+        if self.token == "tag":
+            self.advance()
+            self.take("=")
+            tag = self.value(0)
+        if self.kind != "end":
+            raise self.fail("the end of the line")
+        return arg, tag
+
+    def value(self, depth: int) -> Any:
+        kind, token = self.kind, self.token
+        if depth > _MAX_DEPTH:
+            raise self.fail(f"at most {_MAX_DEPTH} parentheses in each other")
+        self.advance()
+        try:
+            if kind == "int":
+                return int(token)
+            if kind == "float":
+                return NEGATIVE_ZERO if (v := float(token)) == 0.0 and token[0] == "-" else v
+            if kind == "str":
+                return json.loads(token)
+            if kind == "bytes":
+                return bytes.fromhex(token[2:-1])
+        except ValueError as e:
+            raise _error(self.number, "not an argument", "a number or a string", f"{token[:40]} ({e})") from None
+        if token == "(":
+            return self.tuple(depth)
+        if kind == "name" and (token in _WORDS or token in _DTYPES):
+            return _WORDS[token] if token in _WORDS else _DTYPES[token]
+        if token in _RECORDS:
+            return self.record(_RECORDS[token], depth)
+        raise _error(self.number, "not an argument", "a number, string, dtype, tuple or record", token or "nothing")
+
+    def tuple(self, depth: int) -> tuple:
+        out = []
+        while self.token != ")":
+            out.append(self.value(depth + 1))
+            if self.token != ")":
+                self.take(",")
+            elif len(out) == 1:
+                raise self.fail("',' after the only element of a tuple")
+        self.advance()
+        return tuple(out)
+
+    def record(self, kind: Any, depth: int) -> Any:
+        self.take("(")
+        fields: dict[str, Any] = {}
+        while self.token != ")":
+            field = self.token
+            if field not in kind._fields or field in fields:
+                raise self.fail("one of " + ", ".join(kind._fields) + ", once")
+            self.advance()
+            self.take("=")
+            fields[field] = self.value(depth + 1)
+            if self.token != ")":
+                self.take(",")
+        self.advance()
+        missing = [f for f in kind._fields if f not in fields and f not in kind._field_defaults]
+        if missing:
+            raise _error(self.number, f"{kind.__name__} lacks a field", ", ".join(missing), ", ".join(fields) or "none")
+        return kind(**fields)

@@ -1,0 +1,259 @@
+"""The node: an immutable, interned UOp `(op, src, arg, tag)`, and how to build and walk graphs of them.
+
+Equal means identical: `node` returns the one live UOp with those four fields, after the op's row has checked them and
+derived dtype and shape. `build` does the same through the simplifier of the op (`ir.normal` fills SIMPLIFIERS), so local
+identities never reach the graph. This file holds no algebra, no devices, no I/O.
+
+Invariant: nodes are never mutated; the underscore slots are caches of derived properties, `origin` and `storage` side
+tables that no property depends on.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from monolect.base.dtype import DType, as_python, dtypes
+from monolect.base.errors import IRError
+from monolect.ir.ops import INVALID, ROWS, BufferArg
+
+_serial = count()
+_slots = count()
+
+
+class UOp:
+    """One node. Compare with `is`; `dtype` and `shape` are derived at construction, other properties on demand."""
+
+    __slots__ = (
+        "__weakref__",
+        "_linear",
+        "_min_max",
+        "_place",
+        "_ranges",
+        "_sizes",
+        "arg",
+        "dtype",
+        "op",
+        "origin",
+        "serial",
+        "shape",
+        "src",
+        "storage",
+        "tag",
+    )
+    op: str
+    src: tuple[UOp, ...]
+    arg: Any
+    tag: Any
+    dtype: DType
+    shape: tuple
+    serial: int  # order of construction, only to order commutative operands
+    origin: Any  # (file, line, tensor method) of the user's call that made it
+    storage: Any  # the runtime's memory behind a BUFFER
+
+    @property
+    def value(self) -> Any:
+        """The Python value of a CONST."""
+        return self.arg[0]
+
+    @property
+    def sizes(self) -> tuple:
+        """A shape source as a tuple: Python ints where constant, index UOps where symbolic."""
+        if self._sizes is None:
+            if self.op != "STACK":
+                raise IRError("not a shape", expected="a STACK of index scalars", found=self.op)
+            self._sizes = tuple(s.arg[0] if s.op == "CONST" else s for s in self.src)
+        return self._sizes
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.dtype.short}{list(self.shape)} {'' if self.arg is None else self.arg}>"
+
+    def __reduce__(self) -> tuple:
+        raise TypeError("UOps are interned; use ir.text to write them down")
+
+    # arithmetic, for building index expressions and kernels by hand
+    def __add__(self, o: Any) -> UOp:
+        return build("ADD", self, lift(o, self))
+
+    def __radd__(self, o: Any) -> UOp:
+        return build("ADD", lift(o, self), self)
+
+    def __mul__(self, o: Any) -> UOp:
+        return build("MUL", self, lift(o, self))
+
+    def __rmul__(self, o: Any) -> UOp:
+        return build("MUL", lift(o, self), self)
+
+    def __neg__(self) -> UOp:
+        return build("MUL", self, lift(-1, self))
+
+    def __sub__(self, o: Any) -> UOp:
+        return self + -lift(o, self)
+
+    def __rsub__(self, o: Any) -> UOp:
+        return lift(o, self) + -self
+
+    def __floordiv__(self, o: Any) -> UOp:
+        return build("IDIV", self, lift(o, self))
+
+    def __mod__(self, o: Any) -> UOp:
+        return build("MOD", self, lift(o, self))
+
+    def __lt__(self, o: Any) -> UOp:
+        return build("CMPLT", self, lift(o, self))
+
+    def __ge__(self, o: Any) -> UOp:
+        return build("CMPNE", self < o, const(True, dtypes.bool))
+
+    def __and__(self, o: Any) -> UOp:
+        return build("AND", self, lift(o, self))
+
+
+class _Ref(weakref.ref):
+    __slots__ = ("key",)
+
+
+_table: dict[tuple, _Ref] = {}
+SIMPLIFIERS: dict[str, Callable[[tuple[UOp, ...], Any], UOp]] = {}
+
+
+def _drop(ref: _Ref, table: dict = _table) -> None:
+    if table.get(ref.key) is ref:
+        del table[ref.key]
+
+
+def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
+    """The UOp with exactly these fields. Raises IRError when the op's row refuses them."""
+    key = (op, src, arg, tag)
+    ref = _table.get(key)
+    if ref is not None and (u := ref()) is not None:
+        return u
+    row = ROWS.get(op)
+    if row is None:
+        raise IRError("unknown op", expected="an op of the table (monolect ops)", found=repr(op))
+    if len(src) < row.lo or (row.hi is not None and len(src) > row.hi):
+        raise IRError(f"{op}: wrong number of sources", expected=f"{row.lo}..{row.hi}", found=str(len(src)))
+    u = object.__new__(UOp)
+    u.op, u.src, u.arg, u.tag = op, src, arg, tag
+    try:
+        u.dtype = row.dtype(src, arg)
+        u.shape = row.shape(src, arg)
+    except IRError as e:
+        raise IRError(f"{op}: {e.message}", expected=e.expected, found=e.found) from None
+    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
+    u.serial = next(_serial)
+    ref = _Ref(u, _drop)
+    ref.key = key
+    _table[key] = ref
+    return u
+
+
+def build(op: str, *src: UOp, arg: Any = None) -> UOp:
+    """The UOp for `op` in normal form: local identities are applied, index arithmetic is canonical."""
+    f = SIMPLIFIERS.get(op)
+    return node(op, src, arg) if f is None else f(src, arg)
+
+
+def live_nodes() -> int:
+    """How many UOps are alive."""
+    return len(_table)
+
+
+class _NegativeZero(float):
+    """-0.0 as a CONST value: interning must not confuse it with 0.0, to which it compares equal."""
+
+    def __eq__(self, o: object) -> bool:
+        return self is o
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+NEGATIVE_ZERO = _NegativeZero(-0.0)
+NAN = float("nan")
+
+
+def const(value: Any, dtype: DType) -> UOp:
+    """A scalar CONST of `dtype`; the value is wrapped or rounded to it."""
+    if value is not INVALID:
+        value = as_python(value, dtype)
+        if value.__class__ is float:
+            if value != value:
+                value = NAN
+            elif value == 0.0 and str(value)[0] == "-":
+                value = NEGATIVE_ZERO
+    return node("CONST", (), (value, dtype))
+
+
+def idx(value: Any) -> UOp:
+    """A size or index: an int becomes an index CONST, an index UOp stays."""
+    return value if value.__class__ is UOp else node("CONST", (), (int(value), dtypes.index))
+
+
+def lift(value: Any, like: UOp) -> UOp:
+    """`value` as an operand beside `like`: a UOp stays, a number becomes a CONST of its dtype."""
+    return value if value.__class__ is UOp else const(value, like.dtype)
+
+
+_shapes: dict[tuple, UOp] = {}
+
+
+def shape_source(sizes: Iterable[Any]) -> UOp:
+    """The STACK that carries a shape in `src`."""
+    sizes = tuple(sizes)
+    u = _shapes.get(sizes)
+    if u is None:
+        u = node("STACK", tuple(idx(s) for s in sizes))
+        if all(s.__class__ is int for s in sizes) and len(_shapes) < 65536:
+            _shapes[sizes] = u
+    return u
+
+
+def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
+    """A BUFFER of its own: its slot is new in this process, so no other expression is the same node."""
+    return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device))
+
+
+def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
+    """Every node below `roots`, sources first, each once. Nodes for which `stop` holds are listed, not entered."""
+    out: list[UOp] = []
+    seen: set[UOp] = set()
+    stack: list[Any] = list(reversed(roots))
+    while stack:
+        u = stack.pop()
+        if u.__class__ is tuple:
+            out.append(u[0])
+        elif u not in seen:
+            seen.add(u)
+            if not u.src or (stop is not None and stop(u)):
+                out.append(u)
+            else:
+                stack.append((u,))
+                stack.extend(s for s in reversed(u.src) if s not in seen)
+    return out
+
+
+def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """`root` with every key of `mapping` replaced by its value; what changes is rebuilt in normal form."""
+    return substitute_all((root,), mapping)[0]
+
+
+def substitute_all(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """`substitute` for several roots at once, sharing the work."""
+    new: dict[UOp, UOp] = dict(mapping)
+    for u in toposort(*roots, stop=new.__contains__):
+        if u not in new:
+            new[u] = rebuild(u, tuple(new[s] for s in u.src))
+    return tuple(new[r] for r in roots)
+
+
+def rebuild(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` with other sources, in normal form; `u` itself when they are the same."""
+    if src == u.src:
+        return u
+    out = build(u.op, *src, arg=u.arg) if u.tag is None else node(u.op, src, u.arg, u.tag)
+    if out.origin is None:
+        out.origin = u.origin
+    return out

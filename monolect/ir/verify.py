@@ -1,0 +1,150 @@
+"""The verifier: does a graph keep the rules of its stage?
+
+What it is for: after each pass in tests, and on text from outside, each node is held against its row of the op table:
+may the op stand at this stage, was it removed by an earlier pass, do dtype and shape follow from the sources. A RANGE
+may not be used outside what closes it, and a LINEAR must list its instructions in an order that can run.
+What it is not: a proof of indices (that is CHECK_BOUNDS) or of meaning (that is `interp`).
+
+Invariant: returns None, or raises VerifyError with the op, the node's text, the user's line and the text around it.
+Source: the stage and rule columns of the op table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import IRError, VerifyError
+from monolect.ir.bounds import ranges
+from monolect.ir.ops import AXIS_TYPES, ROWS, Row, Stage
+from monolect.ir.text import show, show_origin
+from monolect.ir.uop import UOp, toposort
+
+_AROUND = 10  # lines of text shown with an error
+_CLOSES = frozenset(("END", "REDUCE"))
+_SPECIAL = frozenset(("RANGE", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
+# In a LINEAR these may stand anywhere or not at all: they are no instructions.
+_ANYWHERE = frozenset(("CONST", "STACK", "PARAM", "BUFFER", "BINARY", "SOURCE", "AFTER"))
+
+
+@cache
+def _allowed(stage: Stage) -> dict[str, Row]:
+    return {name: row for name, row in ROWS.items() if stage & row.stages}
+
+
+def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
+    """Check every node below `root` against its row, `stage` and the ops `removed`.
+
+    What a CALL calls was verified at its own stage and is not entered; nor is a PROGRAM among commands.
+    """
+    allowed = _allowed(stage)
+    if removed:
+        allowed = {name: row for name, row in allowed.items() if name not in removed}
+    seen, stack, nested = {root}, [root], []
+    while stack:
+        u = stack.pop()
+        src = u.src
+        row = allowed.get(u.op)
+        if row is None:
+            raise _foreign(u, root, stage, removed)
+        n = len(src)
+        if n < row.lo or (row.hi is not None and n > row.hi):
+            raise _error(u, root, "wrong number of sources", f"{row.lo}..{row.hi}", n)
+        try:
+            agrees = row.dtype(src, u.arg) is u.dtype and row.shape(src, u.arg) == u.shape
+        except IRError as e:
+            raise _error(u, root, e.message, e.expected, e.found) from None
+        if not agrees:
+            raise _disagree(u, root, row)
+        if u.op in _SPECIAL:
+            if u.op == "CALL":
+                src = src[1:]
+            elif u.op == "PROGRAM" and stage is Stage.COMMAND:
+                src = ()
+            nested.append(u)
+        for s in src:
+            if s not in seen:
+                seen.add(s)
+                stack.append(s)
+    if nested:
+        _verify_loops(root, nested)
+
+
+def _disagree(u: UOp, root: UOp, row: Row) -> VerifyError:
+    dtype, shape = row.dtype(u.src, u.arg), row.shape(u.src, u.arg)
+    expected, found = f"{dtype.short}{list(shape)}", f"{u.dtype.short}{list(u.shape)}"
+    return _error(u, root, "dtype and shape do not follow from the sources", expected, found)
+
+
+def _foreign(u: UOp, root: UOp, stage: Stage, removed: Collection[str]) -> VerifyError:
+    row = ROWS.get(u.op)
+    if row is None:
+        return _error(u, root, "unknown op", "an op of the table (monolect ops)", u.op)
+    if u.op in removed:
+        return _error(u, root, "an op that an earlier pass removes", "no " + u.op, u.op)
+    return _error(u, root, f"an op that may not stand at stage {stage.name}", f"stages {row.stages.name}", stage.name)
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
+    linear = [u for u in nodes if u.op == "LINEAR"]
+    for u in nodes:
+        if u.op == "RANGE" and not (isinstance(u.arg, tuple) and len(u.arg) == 2 and u.arg[1] in AXIS_TYPES):
+            raise _error(u, root, "a RANGE of no axis type", "(id, one of " + ", ".join(AXIS_TYPES) + ")", u.arg)
+        if u.op in _CLOSES and (other := [r for r in u.src[1:] if r.op != "RANGE"]):
+            raise _error(u, root, f"{u.op} closes what is no loop", "RANGE nodes in src[1:]", other[0].op)
+    for u in linear:
+        _verify_linear(u, root)
+    if root.op == "SINK" and not linear and (free := ranges(root)):
+        r = min(free, key=lambda v: v.serial)
+        raise _error(r, root, "a RANGE that is used outside its END or REDUCE", "an END around every use", repr(r))
+
+
+def _verify_linear(linear: UOp, root: UOp) -> None:
+    """Each instruction comes after its sources and inside the blocks they are in; RANGE/END and IF/ENDIF nest."""
+    listed = set(linear.src)
+    block: dict[UOp, UOp | None] = {}  # the innermost block each instruction stands in
+    blocks: list[UOp] = []
+    for u in linear.src:
+        if u in block:
+            raise _error(u, root, "an instruction listed twice", "each instruction once", u.op)
+        for s in u.src:
+            if s not in listed or s.op in _ANYWHERE:
+                continue
+            if s not in block:
+                raise _error(u, root, "an instruction before its source", f"{s.op} above it", u.op)
+            inner = block[s]
+            if inner is not None and s.dtype is not dtypes.void and inner not in blocks:
+                raise _error(u, root, "a value used outside its block", f"a use of {s.op} in {inner.op}", u.op)
+        if u.op == "ENDIF" or (u.op == "END" and len(u.src) > 1):
+            for opened in _closed(u):
+                if not blocks or blocks.pop() is not opened:
+                    raise _error(u, root, f"{u.op} does not close the innermost block", "blocks that nest", u.op)
+        if u.op in ("RANGE", "IF"):
+            blocks.append(u)
+        block[u] = blocks[-1] if blocks else None
+    if blocks:
+        raise _error(blocks[-1], root, "a block that is never closed", "an END or ENDIF", blocks[-1].op)
+
+
+def _closed(u: UOp) -> Iterable[UOp]:
+    """What an END or ENDIF closes, innermost first."""
+    return u.src[:1] if u.op == "ENDIF" else reversed(u.src[1:])
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
+    """The error with the lines of text around `u`."""
+    try:
+        lines = show(root, origins=True).splitlines()
+        at = next(k for k, v in enumerate(toposort(root)) if v is u)
+        text = "\n".join(
+            ("> " if k == at else "  ") + lines[k]
+            for k in range(max(0, at - _AROUND // 2), min(len(lines), at + _AROUND // 2))
+        )
+    except (IRError, StopIteration):
+        text = f"> {u!r}"
+    made = f" (made by {show_origin(u.origin)})" if u.origin is not None else ""
+    line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None
+    return VerifyError(f"{u.op}: {message}{made}\n{text}", op=u.op, expected=str(expected), found=str(found), line=line)

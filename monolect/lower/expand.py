@@ -1,0 +1,84 @@
+"""UPCAST and UNROLL ranges become shape: values turn into small blocks, such as (6, 4, 16), and stay so.
+
+Each such range is replaced by its constants 0..k-1 along an axis of its own. Output ranges take the last axes, in loop
+order, so the vector lane is the last axis. Reduction ranges of a plain reduction take the same axes: partial results are
+kept per lane, and one REDUCE over axes joins them after the loop. Where the output is blocked already (a matrix
+product), UNROLL ranges stay for `reduce` to unroll, adding into the same accumulators.
+
+Before: SINK(END(STORE(INDEX(PARAM0, r0*4 + u), LOAD(INDEX(PARAM1, r0*4 + u))), r0, u:UPCAST 4))
+After:  SINK(END(STORE(INDEX(PARAM0, r0*4 + [0,1,2,3]), LOAD(INDEX(PARAM1, r0*4 + [0,1,2,3]))), r0))
+Invariant: no UPCAST range is left; a value is never split into scalars.
+"""
+
+from __future__ import annotations
+
+from monolect.ir.bounds import ranges
+from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+
+SHAPED = ("UPCAST", "UNROLL")
+
+
+def expand(sink: UOp) -> UOp:
+    """See the module docstring."""
+    order = toposort(sink)
+    place = _places(order)
+    if not place:
+        return sink
+    new: dict[UOp, UOp] = {r: _constants(r, p) for r, p in place.items()}
+    for u in order:
+        if u in new:
+            continue
+        src = tuple(new[s] for s in u.src)
+        if u.op == "REDUCE" and len(u.src) > 1:
+            new[u] = _reduce(u, src[0], place)
+        elif u.op == "END":
+            open_ = tuple(r for r in u.src[1:] if r not in place)
+            new[u] = node("END", (src[0], *open_)) if open_ else src[0]
+        elif u.op == "AFTER":
+            new[u] = node("AFTER", (src[0], *(s for o, s in zip(u.src[1:], src[1:], strict=True) if o not in place)))
+        else:
+            new[u] = rebuild(u, src)
+    return new[sink]
+
+
+def _places(order: list[UOp]) -> dict[UOp, int]:
+    """For each range that becomes shape, its axis counted from the last (1)."""
+    reduced = {r for u in order if u.op == "REDUCE" for r in u.src[1:]}
+    shaped = [u for u in order if u.op == "RANGE" and u.arg[1] in SHAPED]
+    out = sorted((r for r in shaped if r not in reduced), key=lambda r: -r.arg[0])
+    place = {r: k + 1 for k, r in enumerate(out)}
+    for u in order:
+        if u.op != "REDUCE" or any(r in place and r not in reduced for r in ranges(u)):
+            continue  # the output is blocked: UNROLL stays a range, `reduce` unrolls it
+        for k, r in enumerate(sorted((r for r in u.src[1:] if r.arg[1] in SHAPED), key=lambda r: -r.arg[0])):
+            place[r] = k + 1
+    return place
+
+
+def _constants(r: UOp, place: int) -> UOp:
+    n = r.src[0].value
+    flat = node("STACK", tuple(idx(i) for i in range(n)))
+    return build("RESHAPE", flat, shape_source((n, *(1,) * (place - 1))))
+
+
+def _reduce(u: UOp, body: UOp, place: dict[UOp, int]) -> UOp:
+    loops = tuple(r for r in u.src[1:] if r not in place)
+    shaped = [r for r in u.src[1:] if r in place]
+    for r in shaped:
+        body = _widen(body, place[r], r.src[0].value)
+    out = node("REDUCE", (body, *loops), (u.arg[0], ())) if loops else body
+    if not shaped:
+        return out
+    rank = len(out.shape)
+    out = build("REDUCE", out, arg=(u.arg[0], tuple(sorted(rank - place[r] for r in shaped))))
+    return build("RESHAPE", out, shape_source(())) if all(n == 1 for n in out.shape) else out
+
+
+def _widen(body: UOp, place: int, n: int) -> UOp:
+    """`body` with size n on the axis, also where it does not depend on it."""
+    rank = max(len(body.shape), place)
+    shape = (1,) * (rank - len(body.shape)) + body.shape
+    if shape[rank - place] == n:
+        return body
+    wide = (*shape[: rank - place], n, *shape[rank - place + 1 :])
+    return build("EXPAND", build("RESHAPE", body, shape_source(shape)), shape_source(wide))

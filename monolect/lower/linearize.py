@@ -1,0 +1,171 @@
+"""The graph of a kernel as a LINEAR list of instructions with properly nested loops.
+
+The loop nest is read off the END nodes: a RANGE lies inside the ranges its END still depends on, in the order of their
+ids. A node stands in the innermost loop it depends on, so everything is hoisted as far as it goes. Within a loop the
+items, instructions and inner loops, follow their dependencies, otherwise the order of the graph.
+
+Before: SINK(END(STORE(...), r0, r1))
+After:  LINEAR(..., RANGE r0, ..., RANGE r1, ..., STORE, END r1, END r0)
+Invariant: every instruction comes after its sources; RANGE and END nest.
+"""
+
+from __future__ import annotations
+
+from monolect.base.errors import InternalError
+from monolect.ir.bounds import ranges
+from monolect.ir.uop import UOp, node, toposort
+
+
+class Loop:
+    """One loop of the nest: `range` is None for the whole kernel."""
+
+    __slots__ = ("depth", "items", "parent", "range")
+
+    def __init__(self, rng: UOp | None, parent: Loop | None):
+        self.range, self.parent = rng, parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.items: list[UOp | Loop] = []
+
+
+class Linearizer:
+    """Builds the nest and emits it."""
+
+    def __init__(self, sink: UOp):
+        self.order = [u for u in toposort(sink) if u.op not in ("SINK", "GROUP")]
+        self.root = Loop(None, None)
+        self.loops: dict[UOp, Loop] = {}
+        self.home: dict[UOp, Loop] = {}  # the loop in which a node stands
+        self.sink = sink
+
+    def run(self) -> UOp:
+        self._nest()
+        for u in self.order:
+            self.home[u] = self._home(u)
+        out: list[UOp] = []
+        self._fill()
+        self._emit(self.root, out)
+        return node("LINEAR", tuple(out), self.sink.arg)
+
+    def _nest(self) -> None:
+        """Each RANGE's parent loop, from the END nodes, outermost first."""
+        chains: dict[UOp, list[UOp]] = {}
+        for u in self.order:
+            if u.op == "END":
+                outer = sorted(ranges(u), key=lambda r: r.arg[0])
+                for r in sorted(u.src[1:], key=lambda r: r.arg[0]):
+                    if r not in chains or len(chains[r]) > len(outer):
+                        chains[r] = list(outer)
+                    outer = [*outer, r]
+        for r, outer in sorted(chains.items(), key=lambda t: (len(t[1]), t[0].arg[0])):
+            parent = self.root
+            for o in outer:
+                parent = self.loops.get(o, parent)
+            self.loops[r] = Loop(r, parent)
+
+    def _home(self, u: UOp) -> Loop:
+        if u.op == "END":
+            first = min(u.src[1:], key=lambda r: self.loops[r].depth)
+            parent = self.loops[first].parent
+            assert parent is not None
+            return parent
+        best = self.root
+        for r in ranges(u):
+            loop = self.loops.get(r)
+            if loop is None:
+                raise InternalError("a RANGE is never closed", expected="an END", found=repr(r))
+            if loop.depth > best.depth:
+                best = loop
+        return best
+
+    def _item(self, u: UOp, scope: Loop) -> UOp | Loop | None:
+        """The item of `scope` that holds `u`; None when `u` is outside of it."""
+        if u.op == "END":
+            loop = self.loops[min(u.src[1:], key=lambda r: self.loops[r].depth)]
+        elif u.op == "RANGE":
+            loop = self.loops[u]
+        else:
+            loop = self.home[u]
+            if loop is scope:
+                return u
+        while loop.depth > scope.depth + 1:
+            assert loop.parent is not None
+            loop = loop.parent
+        return loop if loop.parent is scope else None
+
+    def _fill(self) -> None:
+        """The items of each loop in dependency order."""
+        members: dict[Loop, dict[UOp | Loop, None]] = {self.root: {}}
+        needs: dict[UOp | Loop, set[UOp | Loop]] = {}
+        for u in self.order:
+            if u.op in ("RANGE", "END"):
+                me: UOp | Loop | None = self._item(u, h) if (h := self._scope_of(u)) is not None else None
+                if me is not None and h is not None:
+                    members.setdefault(h, {})[me] = None
+            else:
+                members.setdefault(self.home[u], {})[u] = None
+            for s in u.src:
+                self._need(u, s, needs)
+        for loop, items in members.items():
+            loop.items = _sorted(list(items), needs)
+
+    def _scope_of(self, u: UOp) -> Loop | None:
+        return self.loops[u].parent if u.op == "RANGE" else self.home[u]
+
+    def _need(self, u: UOp, s: UOp, needs: dict) -> None:
+        """u needs s: order their items in the loop that holds both."""
+        if s.op == "RANGE":
+            return
+        scope = self.home[s]
+        a: UOp | Loop | None
+        if u.op == "END" and self.home[u] is not scope and self.home[u].depth < scope.depth:
+            return
+        a = self._item(u, scope)
+        b = self._item(s, scope)
+        if a is not None and b is not None and a is not b:
+            needs.setdefault(a, set()).add(b)
+
+    def _emit(self, loop: Loop, out: list[UOp]) -> None:
+        if loop.range is not None:
+            out.append(loop.range)
+        for item in loop.items:
+            if isinstance(item, Loop):
+                self._emit(item, out)
+            else:
+                out.append(item)
+        if loop.range is not None:
+            out.append(node("END", (out[-1], loop.range)))
+
+
+def _sorted(items: list, needs: dict) -> list:
+    """`items` after what they need, stable."""
+    inside = set(items)
+    out: list = []
+    state: dict = {}
+    for start in items:
+        stack = [start]
+        while stack:
+            it = stack[-1]
+            if state.get(it) == 2:
+                stack.pop()
+                continue
+            pending = [n for n in needs.get(it, ()) if n in inside and state.get(n) != 2]
+            if not pending:
+                state[it] = 2
+                out.append(it)
+                stack.pop()
+            elif state.get(it) == 1:
+                raise InternalError("loops depend on each other in a cycle", found=repr(it))
+            else:
+                state[it] = 1
+                stack.extend(sorted(pending, key=_position, reverse=True))
+    return out
+
+
+def _position(item: UOp | Loop) -> int:
+    r = item.range if isinstance(item, Loop) else item
+    return r.serial if r is not None else 0
+
+
+def linearize(sink: UOp) -> UOp:
+    """See the module docstring."""
+    return Linearizer(sink).run()

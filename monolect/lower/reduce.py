@@ -1,0 +1,126 @@
+"""REDUCE over ranges becomes a loop around an accumulator in REG memory.
+
+Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions that
+do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own, so
+from here on a RANGE is exactly one loop.
+
+Before: REDUCE(ADD, x(r0, r1000), r1000)
+After:  LOAD(AFTER(acc, END(STORE(acc, ADD(LOAD(AFTER(acc, STORE(AFTER(acc, r0), 0))), x)), r1000)))
+Invariant: no REDUCE over ranges is left; each RANGE is closed in one place of the loop nest.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from monolect.base.dtype import DType
+from monolect.ir.bounds import ranges
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
+
+Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
+
+
+def neutral(op: str, d: DType) -> UOp:
+    """The value that leaves `op` unchanged."""
+    return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
+
+
+class ReduceLowering:
+    """One kernel's reductions."""
+
+    def __init__(self, sink: UOp):
+        self.sink = sink
+        order = toposort(sink)
+        self.order = order
+        self.slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
+        self.ids = count(1 + max((u.arg[0] for u in order if u.op == "RANGE"), default=0))
+        self.clones: dict[Group, dict[UOp, UOp]] = {}
+        self.level: dict[UOp, int] = {}
+
+    def run(self) -> UOp:
+        if not any(u.op == "REDUCE" and len(u.src) > 1 for u in self.order):
+            return self.sink
+        new: dict[UOp, UOp] = {}
+        groups: dict[Group, list[UOp]] = {}
+        for u in self.order:
+            below = max((self.level[s] for s in u.src), default=0)
+            is_loop = u.op == "REDUCE" and len(u.src) > 1
+            self.level[u] = below + 1 if is_loop else below
+            if is_loop:
+                groups.setdefault((ranges(u), u.src[1:], self.level[u]), []).append(u)
+        self.groups = groups
+        done: set[Group] = set()
+        for u in self.order:
+            src = tuple(new[s] for s in u.src)
+            if u.op == "REDUCE" and len(u.src) > 1:
+                group = (ranges(u), u.src[1:], self.level[u])
+                done.add(group)
+                new[u] = self._loop(u, src[0], group)
+            else:
+                new[u] = rebuild(u, src)
+        return new[self.sink]
+
+    def _loop(self, u: UOp, body: UOp, group: Group) -> UOp:
+        op = u.arg[0]
+        closed = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
+        unrolled = [r for r in u.src[1:] if r.arg[1] == "UNROLL"]
+        mapping = self._own_ranges(group, body, closed)
+        body = rename(body, mapping)
+        closed = [mapping[r] for r in closed]
+        steps = [body]
+        for r in unrolled:
+            steps = [substitute(b, {r: idx(i)}) for i in range(r.src[0].value) for b in steps]
+        shape = body.shape
+        if not closed:
+            return self._combine(op, steps[0], steps[1:])
+        acc = node("BUFFER", (shape_source(shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
+        outer = sorted(group[0], key=lambda r: r.arg[0])
+        start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, neutral(op, u.dtype)))
+        before = node("LOAD", (node("AFTER", (acc, start, *closed)),))
+        end = node("END", (node("STORE", (acc, self._combine(op, before, steps))), *closed))
+        out = node("LOAD", (node("AFTER", (acc, end)),))
+        out.origin = u.origin
+        return out
+
+    def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
+        for s in steps:
+            acc = build(op, acc, s)
+        return acc
+
+    def _own_ranges(self, group: Group, body: UOp, closed: list[UOp]) -> dict[UOp, UOp]:
+        """Fresh RANGEs for a group, and fresh inner loops and accumulators: other groups may loop over the same ones."""
+        if group not in self.clones:
+            self.clones[group] = {r: node("RANGE", r.src, (next(self.ids), r.arg[1])) for r in closed}
+        mapping = dict(self.clones[group])
+        for v in toposort(body):
+            if v.op == "END" and not ranges(v).isdisjoint(closed):
+                for r in v.src[1:]:
+                    mapping.setdefault(r, self._fresh(group, r))
+                for w in toposort(v.src[0]):
+                    if w.op == "BUFFER" and w.arg.addrspace == "REG":
+                        mapping.setdefault(w, self._fresh(group, w))
+        return mapping
+
+    def _fresh(self, group: Group, u: UOp) -> UOp:
+        if u not in self.clones[group]:
+            if u.op == "RANGE":
+                self.clones[group][u] = node("RANGE", u.src, (next(self.ids), u.arg[1]))
+            else:
+                self.clones[group][u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
+        return self.clones[group][u]
+
+
+def rename(body: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """`body` with ranges and accumulators replaced; what does not depend on them is not walked."""
+    keys = frozenset(r for r in mapping if r.op == "RANGE")
+    new = dict(mapping)
+    for u in toposort(body, stop=lambda u: u in mapping or (u.op != "BUFFER" and keys.isdisjoint(ranges(u)))):
+        if u not in new:
+            new[u] = u if keys.isdisjoint(ranges(u)) and u.op != "BUFFER" else rebuild(u, tuple(new[s] for s in u.src))
+    return new[body]
+
+
+def lower_reduce(sink: UOp) -> UOp:
+    """See the module docstring."""
+    return ReduceLowering(sink).run()

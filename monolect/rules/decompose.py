@@ -1,0 +1,392 @@
+"""Ops a target lacks, in terms of those it has: one table by op, one function for a node, one for a graph.
+
+What it is for: instruction selection. Every op marked `decomposed` in the op table has its definition here, so a target
+needs no more than PRIMITIVES; MAX, TRUNC, saturating CASTs and divisions by constants have one as well, for targets
+that are better off with it. What it is not: legalisation of element types (`rules.legalize`) or algebra.
+
+Invariant: the replacement is made of elementwise ops and BITCASTs of equal size, has the dtype and the shape of the
+node, and its value: exactly, except where a docstring states an error.
+Source: the specification's table of decomposed ops; where its definition is wrong for nan (CMPGE as not less) or loses
+accuracy (SQRT through EXP2) the meaning wins. Division: Granlund and Montgomery, PLDI 1994; Warren, "Hacker's Delight".
+Threefry: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from monolect.base.dtype import DType, dtypes
+from monolect.ir.bounds import min_max
+from monolect.ir.uop import UOp, build, const, rebuild
+from monolect.rules import transcendental, trigonometric
+from monolect.rules.formula import (
+    FORMATS, bits, both, cast, constant_of, differ, either, exclusive, less, magnitude, mulacc, negate, shift_left,
+    shift_right, sub, union, where,
+)  # fmt: skip
+
+# What a target must bring along for everything to work.
+PRIMITIVES = frozenset(
+    "RECIP CAST BITCAST ADD MUL MOD IDIV CMPLT CMPNE XOR OR AND SHR SHL WHERE".split()
+)
+
+
+class Decomposition(NamedTuple):
+    """One way to do without an op: `rewrite(u)` replaces `u` where `when(u)` holds."""
+
+    name: str
+    when: Callable[[UOp], bool]
+    rewrite: Callable[[UOp], UOp]
+    lacks: str | None = None  # the op the target must lack, if not that of the node
+
+
+def always(u: UOp) -> bool:
+    return True
+
+
+def is_float(u: UOp) -> bool:
+    """Whether the first operand is a float."""
+    return u.src[0].dtype.is_float
+
+
+def is_narrow(u: UOp) -> bool:
+    """Whether the node computes in a float of fewer than 32 bits."""
+    return u.dtype.is_float and u.dtype.bits < 32
+
+
+def in_single(u: UOp) -> UOp:
+    """The op on float32 copies of its operands, rounded back."""
+    return cast(build(u.op, *(cast(s, dtypes.float32) for s in u.src)), u.dtype)
+
+
+# ---- signs, comparisons, bits ----------------------------------------------------------------------------------------
+def neg(u: UOp) -> UOp:
+    return u.src[0] * -1
+
+
+def subtract(u: UOp) -> UOp:
+    """a - b as a + -b, which rounds the same."""
+    return u.src[0] + u.src[1] * -1
+
+
+def greater(u: UOp) -> UOp:
+    return build("CMPLT", u.src[1], u.src[0])
+
+
+def at_least(u: UOp) -> UOp:
+    """a >= b as not a < b, for operands without nan."""
+    return negate(build("CMPLT", *u.src))
+
+
+def at_most(u: UOp) -> UOp:
+    return negate(build("CMPLT", u.src[1], u.src[0]))
+
+
+def at_least_float(u: UOp) -> UOp:
+    """a >= b as b < a or a == b: false when either is nan."""
+    return either(build("CMPLT", u.src[1], u.src[0]), negate(build("CMPNE", *u.src)))
+
+
+def at_most_float(u: UOp) -> UOp:
+    return either(build("CMPLT", *u.src), negate(build("CMPNE", *u.src)))
+
+
+def equal(u: UOp) -> UOp:
+    return negate(build("CMPNE", *u.src))
+
+
+def invert(u: UOp) -> UOp:
+    return negate(u.src[0]) if u.dtype is dtypes.bool else exclusive(u.src[0], -1)
+
+
+def maximum(u: UOp) -> UOp:
+    """The larger; nan if either is."""
+    a, b = u.src
+    if u.dtype is dtypes.bool:
+        return either(a, b)
+    larger = build("CMPLT", a, b)
+    return where(either(larger, differ(b, b)) if u.dtype.is_float else larger, b, a)
+
+
+# ---- float arithmetic ------------------------------------------------------------------------------------------------
+def multiply_add(u: UOp) -> UOp:
+    """a * b + c, rounded twice."""
+    return u.src[0] * u.src[1] + u.src[2]
+
+
+def divide(u: UOp) -> UOp:
+    """a / b as q = a * (1/b), then q + (a - q*b) * (1/b) where that is finite: Markstein's correction.
+
+    Error: 1.0 ULP, and 0.5 with a fused MULACC, for |b| and |a/b| in the normal range. A subnormal |b| below 2**-128
+    (2**-1024) has no finite reciprocal and divides to inf or nan; |b| above 2**126 (2**1022) has a subnormal one and
+    loses bits. A target with a division does not come here.
+    """
+    a, b = u.src
+    r = build("RECIP", b)
+    q = a * r
+    better = mulacc(mulacc(build("NEG", q), b, a), r, q)
+    usable = both(differ(q, 0.0), negate(differ(better, better)))  # keeps the sign of a zero, and infinities
+    return where(usable, better, q)
+
+
+def truncate(u: UOp) -> UOp:
+    """Round toward zero: below 2**mantissa to nearest by a magic add, one less where that went up; exact."""
+    x = u.src[0]
+    f = FORMATS[x.dtype]
+    a, whole = magnitude(x), 2.0**f.mantissa
+    t = sub(a + whole, const(whole, x.dtype))
+    t = sub(t, where(less(a, t), 1.0, 0.0, x))
+    signed = bits(union(bits(t, f.uint), bits(x, f.uint) & f.sign), x.dtype)
+    return where(less(a, whole), signed, x)
+
+
+# ---- casts -----------------------------------------------------------------------------------------------------------
+def to_bool(u: UOp) -> UOp:
+    return differ(u.src[0], 0)
+
+
+def casts_to_bool(u: UOp) -> bool:
+    return u.dtype is dtypes.bool
+
+
+def fitting(source: DType, target: DType) -> tuple[float, float]:
+    """The smallest and the largest value of float dtype `source` whose truncation fits integer dtype `target`."""
+    kind = source.numpy.type
+    low, high = kind(target.min - 1), kind(target.max + 1)
+    inside = int(low) != target.min - 1  # min - 1 has no float of its own, so min itself is the limit
+    return float(kind(target.min) if inside else np.nextafter(low, kind(0))), float(np.nextafter(high, kind(0)))
+
+
+def _outside(x: UOp, d: DType) -> UOp:
+    low, high = fitting(x.dtype, d)
+    return either(either(less(x, low), less(high, x)), differ(x, x))
+
+
+def may_overflow(u: UOp) -> bool:
+    """Whether `u` converts a float to an integer and its source is not guarded yet."""
+    x, d = u.src[0], u.dtype
+    if not d.is_int or x.dtype not in FORMATS:
+        return False
+    return x.op != "WHERE" or constant_of(x.src[1]) != 0.0 or x.src[0] is not _outside(x.src[2], d)
+
+
+def saturate(u: UOp) -> UOp:
+    """A CAST whose source always fits; what did not becomes the largest or smallest integer, nan 0. Exact."""
+    x, d = u.src[0], u.dtype
+    low, high = fitting(x.dtype, d)
+    inner = cast(where(_outside(x, d), 0.0, x), d)
+    return where(less(high, x), d.max, where(less(x, low), d.min, inner))
+
+
+# ---- division of integers by constants -------------------------------------------------------------------------------
+def divisor(u: UOp) -> int:
+    """The positive constant integer that `u` divides by, or 0."""
+    c = constant_of(u.src[1])
+    return c if c.__class__ is int and c > 0 and u.dtype.is_int else 0
+
+
+def by_power_of_two(u: UOp) -> bool:
+    c = divisor(u)
+    return c > 0 and c & (c - 1) == 0
+
+
+def quotient_by_shift(u: UOp) -> UOp:
+    """floor(x / 2**k) as an arithmetic shift: right for negative x too."""
+    return shift_right(u.src[0], divisor(u).bit_length() - 1)
+
+
+def remainder_by_mask(u: UOp) -> UOp:
+    """x mod 2**k, with the sign of the divisor, as the low bits."""
+    return u.src[0] & divisor(u) - 1
+
+
+class Multiplier(NamedTuple):
+    """floor(x / d) == floor((x + d*lift) * factor / 2**shift) - lift, computed in `dtype`."""
+
+    factor: int
+    shift: int
+    lift: int
+    dtype: DType
+
+
+def multiplier(u: UOp) -> Multiplier | None:
+    """How to divide `u`'s first operand by a constant, from its bounds; None when no product fits in 64 bits.
+
+    For 0 <= x <= n the smallest shift works whose m = ceil(2**s / d) has (m*d - 2**s) * c < 2**s, where c is the largest
+    number up to n that leaves d - 1. Operands that may be negative are lifted by a multiple of d first.
+    """
+    d = divisor(u)
+    if d < 2:
+        return None
+    low, high = (int(b) for b in min_max(u.src[0]))
+    lift = max(0, -(low // d))
+    n = high + lift * d
+    worst = (n + 1) // d * d - 1
+    for s in range(d.bit_length() - 1, 64):
+        m = -(-(1 << s) // d)
+        if (m * d - (1 << s)) * worst < 1 << s:
+            own = u.dtype if u.dtype.kind != "x" else dtypes.int32
+            for w in (own, dtypes.int32, dtypes.int64, dtypes.uint64):
+                if n * m <= w.max and lift * d <= w.max:
+                    return Multiplier(m, s, lift, u.dtype if w is own else w)
+            return None
+    return None
+
+
+def multiplies(u: UOp) -> bool:
+    return multiplier(u) is not None
+
+
+def quotient_by_product(u: UOp) -> UOp:
+    """floor(x / d) for a constant d as a product and a shift; exact within the bounds of x."""
+    f = multiplier(u)
+    assert f is not None
+    x = cast(u.src[0], f.dtype) + f.lift * divisor(u)
+    return cast(shift_right(x * f.factor, f.shift) + -f.lift, u.dtype)
+
+
+def remainder_by_product(u: UOp) -> UOp:
+    """x mod d as x - floor(x / d) * d."""
+    return u.src[0] + quotient_by_product(u) * -divisor(u)
+
+
+# ---- random numbers --------------------------------------------------------------------------------------------------
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
+
+
+def threefry(u: UOp) -> UOp:
+    """Threefry-2x32, 20 rounds, on the two 32-bit lanes of uint64 (counter, key): add, rotate, exclusive or. Exact."""
+    (x, y), (k, l) = (_lanes(s) for s in u.src)
+    keys = (k, l, exclusive(exclusive(k, l), PARITY))
+    x, y = x + k, y + l
+    for i in range(5):
+        for r in ROTATIONS[i % 2]:
+            x = x + y
+            y = exclusive(union(shift_left(y, r), shift_right(y, 32 - r)), x)
+        x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + (i + 1)
+    both_lanes = union(cast(x, dtypes.uint64), shift_left(cast(y, dtypes.uint64), 32))
+    return cast(both_lanes, u.dtype)
+
+
+def _lanes(x: UOp) -> tuple[UOp, UOp]:
+    x = cast(x, dtypes.uint64)
+    return cast(x, dtypes.uint32), cast(shift_right(x, 32), dtypes.uint32)
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+def is_wide(u: UOp) -> bool:
+    """Whether the node computes in a format that formulas can take apart."""
+    return u.dtype in FORMATS
+
+
+def is_exp(u: UOp) -> bool:
+    return transcendental.exp_argument(u) is not None
+
+
+def is_cosine(u: UOp) -> bool:
+    return trigonometric.cosine_argument(u) is not None
+
+
+def is_small_power(u: UOp) -> bool:
+    return transcendental.small_power(u) is not None
+
+
+_NARROW = Decomposition("in single precision", is_narrow, in_single)
+
+# By op, in order of preference: what stands first and applies is taken.
+DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
+    "NEG": (Decomposition("negation is a product", always, neg),),
+    "SUB": (Decomposition("difference is a sum", always, subtract),),
+    "DIV": (_NARROW, Decomposition("corrected reciprocal", always, divide)),
+    "CMPGT": (Decomposition("operands swapped", always, greater),),
+    "CMPGE": (
+        Decomposition("greater or equal", is_float, at_least_float),
+        Decomposition("not less", always, at_least),
+    ),
+    "CMPLE": (
+        Decomposition("less or equal", is_float, at_most_float),
+        Decomposition("not greater", always, at_most),
+    ),
+    "CMPEQ": (Decomposition("not different", always, equal),),
+    "NOT": (Decomposition("complement", always, invert),),
+    "MAX": (Decomposition("select the larger", always, maximum),),
+    "MULACC": (Decomposition("product and sum", always, multiply_add),),
+    "TRUNC": (_NARROW, Decomposition("magic add", is_wide, truncate)),
+    "CAST": (
+        Decomposition("differs from zero", casts_to_bool, to_bool),
+        Decomposition("saturate", may_overflow, saturate),
+    ),
+    "IDIV": (
+        Decomposition("shift", by_power_of_two, quotient_by_shift),
+        Decomposition("multiply and shift", multiplies, quotient_by_product),
+    ),
+    "MOD": (
+        Decomposition("mask", by_power_of_two, remainder_by_mask),
+        Decomposition("multiply, shift, subtract", multiplies, remainder_by_product),
+    ),
+    "EXP2": (
+        _NARROW,
+        Decomposition("exponential", is_exp, transcendental.exp),
+        Decomposition("power of two", is_wide, transcendental.exp2),
+    ),
+    "LOG2": (_NARROW, Decomposition("binary logarithm", is_wide, transcendental.log2)),
+    "MUL": (Decomposition("natural logarithm", transcendental.is_log, transcendental.log, lacks="LOG2"),),
+    "SIN": (
+        _NARROW,
+        Decomposition("cosine", is_cosine, trigonometric.cosine),
+        Decomposition("sine", is_wide, trigonometric.sine),
+    ),
+    "SQRT": (_NARROW, Decomposition("Heron's steps", is_wide, transcendental.sqrt)),
+    "POW": (
+        _NARROW,
+        Decomposition("products", is_small_power, transcendental.power_by_products),
+        Decomposition("square root", transcendental.is_root, transcendental.power_by_root),
+        Decomposition("logarithm in two parts", is_wide, transcendental.power),
+    ),
+    "THREEFRY": (Decomposition("rounds", always, threefry),),
+}
+
+
+def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
+    """`u` in terms of other ops, or None when its op is in `native` or there is nothing to replace.
+
+    One step: the result may hold ops that are to be decomposed in turn. exp, log and cos are patterns of two nodes, so
+    a driver asks about a node before it changes the node's sources, as `lower` does; the other way round they are still
+    right, to some 3 ULP. IDIV and MOD by variables have no replacement: a target without them in `native` only asks for
+    the cheaper forms by constants; one that leaves out CAST asks for saturating casts.
+    """
+    for d in DECOMPOSE.get(u.op, ()):
+        if (d.lacks or u.op) not in native and d.when(u):
+            return d.rewrite(u)
+    return None
+
+
+def lower(root: UOp, native: frozenset[str], done: dict[UOp, UOp] | None = None) -> UOp:
+    """`root` with every op that is not in `native` decomposed, as far as it goes. `done` shares work between calls."""
+    done = {} if done is None else done
+    heads: dict[UOp, UOp] = {}
+    stack = [root]
+    while stack:
+        u = stack[-1]
+        if u in done:
+            stack.pop()
+            continue
+        if u not in heads:
+            heads[u] = decompose(u, native) or u
+        head = heads[u]
+        pending = [s for s in (head.src if head is u else (head,)) if s not in done]
+        if pending:
+            stack.extend(reversed(pending))
+            continue
+        if head is not u:
+            done[u] = done[head]
+            continue
+        new = rebuild(u, tuple(done[s] for s in u.src))
+        if new is u or decompose(new, native) is None:
+            done[u] = done[new] = new
+        else:  # its sources' new form made something applicable
+            heads[u] = new
+    return done[root]

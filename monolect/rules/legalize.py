@@ -1,0 +1,127 @@
+"""Float types a target lacks: arithmetic in float32, conversions by integer operations.
+
+What it is for: float16, bfloat16 and the two fp8 types on targets that only load and store their bits. A value of such
+a type stays a node of that dtype; where it is computed with, it is widened, and the result is rounded back, so every
+operation rounds as the type promises. What it is not: a choice of accumulator, or emulation of 64-bit types.
+
+Invariant: conversions agree with NumPy and ml_dtypes in every bit, except for the payload of nan: subnormals are exact,
+rounding is to nearest even, overflow gives inf (nan in fp8e4m3, which has no inf). Selections and movement of such
+values are left alone, since they need no arithmetic.
+Source: IEEE 754-2019; the OCP 8-bit floating point specification; rounding by an added half as in FBGEMM.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from monolect.base.dtype import DType, dtypes
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.uop import UOp, build, const
+from monolect.rules.formula import bits, cast, differ, less, mulacc, shift_left, shift_right, sub, union, where
+
+F32, U32, F64, U64 = dtypes.float32, dtypes.uint32, dtypes.float64, dtypes.uint64
+
+
+class Narrow(NamedTuple):
+    """How a float of fewer than 32 bits is laid out."""
+
+    uint: DType
+    mantissa: int
+    bias: int
+    top: int  # bits of the first magnitude that is not finite: inf, or nan where there is no inf
+    nan: int  # bits of a quiet nan
+
+
+NARROW: dict[DType, Narrow] = {
+    dtypes.float16: Narrow(dtypes.uint16, 10, 15, 0x7C00, 0x7E00),
+    dtypes.bfloat16: Narrow(dtypes.uint16, 7, 127, 0x7F80, 0x7FC0),
+    dtypes.fp8e5m2: Narrow(dtypes.uint8, 2, 15, 0x7C, 0x7E),
+    dtypes.fp8e4m3: Narrow(dtypes.uint8, 3, 7, 0x7F, 0x7F),
+}
+_MOVED = frozenset(("WHERE",))  # elementwise, but no arithmetic on the operands' values
+
+
+def widen(x: UOp) -> UOp:
+    """`x`, of a narrow type, as float32. Exact; does not rely on subnormal float32 arithmetic."""
+    n = NARROW[x.dtype]
+    raw = cast(bits(x, n.uint), U32)
+    if n.bias == 127:
+        return bits(shift_left(raw, 16), F32)
+    sign = shift_left(shift_right(raw, x.dtype.bits - 1), 31)
+    a = raw & (1 << (x.dtype.bits - 1)) - 1
+    moved = shift_left(a, 23 - n.mantissa)
+    normal = moved + (127 - n.bias << 23)
+    tiny = bits(cast(a, F32) * 2.0 ** (1 - n.bias - n.mantissa), U32)
+    out = where(less(a, 1 << n.mantissa), tiny, normal)
+    special = where(less(n.top, a), 0x7FC00000, 0x7F800000, raw) if n.top != n.nan else const(0x7FC00000, U32)
+    return bits(union(where(less(a, n.top), out, special), sign), F32)
+
+
+def narrow(x: UOp, d: DType) -> UOp:
+    """float32 `x` rounded to the narrow type `d`, to nearest even.
+
+    Normal results: half of what is cut off, less one, plus the bit that decides a tie, is added below the kept bits.
+    Subnormal results: adding 2**23 times their unit lets the adder round.
+    """
+    n = NARROW[d]
+    raw = bits(x, U32)
+    a = raw & 0x7FFFFFFF
+    cut = 23 - n.mantissa
+    odd = shift_right(a, cut) & 1
+    out = shift_right(a + odd + ((1 << cut - 1) - 1 - (127 - n.bias << 23)), cut)
+    if n.bias != 127:
+        magic = const(2.0 ** (23 + 1 - n.bias - n.mantissa), F32)
+        tiny = bits(bits(a, F32) + magic, U32) + -_bits_of(magic)
+        out = where(less(a, 127 - n.bias + 1 << 23), tiny, out)
+        out = where(less(_last_finite(n), a), n.top, out)
+    out = where(less(0x7F800000, a), n.nan, out)
+    sign = shift_left(shift_right(raw, 31), d.bits - 1)
+    return bits(cast(union(out, sign), n.uint), d)
+
+
+def _bits_of(c: UOp) -> int:
+    """The bits of a float32 CONST that is a power of two."""
+    return (127 + int(c.value).bit_length() - 1 << 23) if c.value >= 1 else 127 - int(1 / c.value).bit_length() + 1 << 23
+
+
+def _last_finite(n: Narrow) -> int:
+    """The bits of the largest float32 magnitude that rounds to a finite number."""
+    largest = n.top - 1
+    midpoint = (largest << 23 - n.mantissa) + (1 << 22 - n.mantissa) + (127 - n.bias << 23)
+    return midpoint if largest % 2 == 0 else midpoint - 1
+
+
+def to_odd(x: UOp) -> UOp:
+    """float64 `x` cut to 24 bits, with the last one set if anything was lost: rounding that again is rounding once."""
+    raw, mask = bits(x, U64), (1 << 29) - 1
+    return bits(union(raw & ~mask, shift_left(cast(differ(raw & mask, 0), U64), 29)), F64)
+
+
+def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozenset()) -> UOp | None:
+    """`u` without arithmetic on float types that are not in `native`, or None when it needs no change.
+
+    `casts` names types that the target can convert to and from float32 although it cannot compute in them. A CAST of a
+    widened value back to its own type vanishes. One step: the result may hold nodes to be legalised in turn.
+    """
+    if u.op == "CAST":
+        return _cast(u, native | casts)
+    if u.op not in ELEMENTWISE or u.op in _MOVED:
+        return None
+    if not any(s.dtype in NARROW and s.dtype not in native for s in u.src):
+        return None
+    src = [cast(s, F32) if s.dtype in NARROW and s.dtype not in native else s for s in u.src]
+    out = build(u.op, *src, arg=u.arg)
+    return out if out.dtype is u.dtype else cast(out, u.dtype)
+
+
+def _cast(u: UOp, native: frozenset[DType]) -> UOp | None:
+    x, d = u.src[0], u.dtype
+    if d in NARROW and x.op == "CAST" and x.dtype is F32 and x.src[0].dtype is d:
+        return x.src[0]
+    if x.dtype in NARROW and x.dtype not in native:
+        return widen(x) if d is F32 else cast(cast(x, F32), d)
+    if d in NARROW and d not in native:
+        if x.dtype is F32:
+            return narrow(x, d)
+        return cast(cast(to_odd(x) if x.dtype is F64 and d is dtypes.float16 else x, F32), d)
+    return None

@@ -1,0 +1,221 @@
+"""Each kernel of a partition as IR: SINK(END(STORE(INDEX(PARAM, flat index), value, gate?), ranges...), ...).
+
+Every value is now a scalar expression of RANGE nodes; tensor ops are gone. PARAMs are numbered per kernel in the order
+they are met (outputs first) and ranges by their place in the loop nest, so two kernels that do the same are the same
+node, and are compiled once.
+
+Before: (tensor) %2 = ADD f32[4] PARAM0 CONST
+After:  SINK(END(STORE(INDEX(PARAM0, r0), ADD(LOAD(INDEX(PARAM1, r0)), CONST)), r0))
+Invariant: a LOAD or STORE whose index could leave its buffer carries the gate that forbids it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import InternalError
+from monolect.ir.bounds import ranges
+from monolect.ir.normal import TRUE, count
+from monolect.ir.ops import ELEMENTWISE, KernelInfo, ParamArg
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+from monolect.schedule.partition import Kernel, Partition, Store
+from monolect.schedule.ranges import Index, effect_target, flatten, placeholder, sources
+
+Key = tuple[UOp, Index, UOp]
+
+
+class KernelBuilder:
+    """Builds the IR of one kernel. `buffers` maps stored values to the buffer (PARAM or BUFFER) that holds them."""
+
+    def __init__(self, part: Partition, number: int, buffers: dict[UOp, UOp]):
+        self.part, self.number, self.buffers = part, number, buffers
+        self.kernel: Kernel = part.kernel(number)
+        self.memo: dict[Key, UOp] = {}
+        self.holes: dict[UOp, UOp] = {}
+        self.args: list[UOp] = []
+        self.params: dict[UOp, UOp] = {}
+
+    def build(self) -> tuple[UOp, list[UOp]]:
+        """(SINK, the buffers to bind to its PARAMs)."""
+        for s in self.kernel.stores:
+            self.param(self.buffers[s.node])
+        sink = node("SINK", tuple(self.store(s) for s in self.kernel.stores), KernelInfo())
+        sink = self._bind_variables(sink)
+        return substitute(sink, self._loop_order()), self.args
+
+    def param(self, buf: UOp) -> UOp:
+        """This kernel's flat PARAM for a buffer."""
+        p = self.params.get(buf)
+        if p is None:
+            arg = ParamArg(len(self.args), buf.dtype, buf.arg.device, "GLOBAL")
+            p = self.params[buf] = node("PARAM", (shape_source((count(buf.shape),)),), arg)
+            self.args.append(buf)
+        return p
+
+    def _bind_variables(self, sink: UOp) -> UOp:
+        """Symbolic Variables become the last PARAMs of the kernel."""
+        new = {}
+        for u in toposort(sink):
+            if u.op == "PARAM" and u.arg.name is not None:
+                new[u] = node("PARAM", u.src, u.arg._replace(slot=len(self.args)))
+                self.args.append(u)
+        return substitute(sink, new) if new else sink
+
+    def _loop_order(self) -> dict[UOp, UOp]:
+        """Output ranges renamed by their place in the chain of blocks."""
+        out: dict[UOp, UOp] = {}
+        for block in self.kernel.blocks:
+            for r in sorted(block, key=lambda r: (r.arg[0], r.serial)):
+                new = node("RANGE", r.src, (len(out), r.arg[1]))
+                out[r] = new
+        return out if any(a is not b for a, b in out.items()) else {}
+
+    # ---- stores ------------------------------------------------------------------------------------------------------
+    def store(self, s: Store) -> UOp:
+        if s.effect is not None:
+            effect = self._effect(s.node, s.effect, s.index)
+        else:
+            gate = _root_gate(s.node, s.index)
+            target = self.element(s.node, s.index)
+            effect = build("STORE", target, self.inside(s.node, s.index), *(() if gate is TRUE else (gate,)))
+        rs = [r for block in self.kernel.blocks for r in sorted(block, key=lambda r: (r.arg[0], r.serial))]
+        mine = frozenset().union(*(ranges(i) for i in s.index)) if s.index else frozenset()
+        rs = [r for r in rs if r in mine]
+        return node("END", (effect, *rs)) if rs else effect
+
+    def _effect(self, after: UOp, e: UOp, index: Index) -> UOp:
+        at, gate, wanted = effect_target(e.src[0], after.src[0], index)
+        for t, sub, g in wanted:
+            self.holes[placeholder(t, sub, g)] = self.value(t, sub, g)
+        if len(e.src) > 2:
+            gate = build("AND", gate, self.value(e.src[2], index, TRUE))
+        if self.holes:
+            at, gate = tuple(self.fill(i) for i in at), self.fill(gate)
+        buf = self.buffers[after]
+        target = node("INDEX", (self.param(buf), flatten(at, after.shape)))
+        value = self.value(e.src[1], index if e.src[1].shape else (), TRUE)
+        return node(e.op, (target, value) if gate is TRUE else (target, value, gate))
+
+    def element(self, u: UOp, index: Index) -> UOp:
+        """The place of element `index` of the stored value `u`."""
+        flat = flatten(index, u.shape)
+        return node("INDEX", (self.param(self.buffers[u]), self.fill(flat) if self.holes else flat))
+
+    def fill(self, u: UOp) -> UOp:
+        """`u` with its placeholders replaced by the values they stand for."""
+        here = {h: v for h, v in self.holes.items()}
+        return substitute(u, here)
+
+    # ---- values ------------------------------------------------------------------------------------------------------
+    def inside(self, u: UOp, index: Index) -> UOp:
+        """The value this kernel computes for its own stored `u`."""
+        return self._compute(u, index, TRUE)
+
+    def value(self, u: UOp, index: Index, gate: UOp) -> UOp:
+        """The scalar expression for element `index` of `u`, without recursion."""
+        stack: list[Key] = [(u, index, gate)]
+        while stack:
+            key = stack[-1]
+            if key in self.memo:
+                stack.pop()
+                continue
+            wanted = self._wanted(key)
+            pending = [k for k in wanted if k not in self.memo]
+            if pending:
+                stack.extend(reversed(pending))
+            else:
+                stack.pop()
+                self.memo[key] = self._assemble(key, wanted)
+        return self.memo[u, index, gate]
+
+    def _compute(self, u: UOp, index: Index, gate: UOp) -> UOp:
+        wanted = [k for k in sources(u, index, gate)]
+        for k in reversed(wanted):
+            self.value(*k)
+        return self._assemble((u, index, gate), wanted, own=True)
+
+    def _reads_buffer(self, u: UOp, index: Index) -> bool:
+        if u.op in ("PARAM", "BUFFER"):
+            return True
+        where = self.part.stored.get(u)
+        if where is None:
+            return False
+        return self.part.find(where[0]) != self.number or where[1] != index
+
+    def _wanted(self, key: Key) -> list[Key]:
+        u, index, gate = key
+        return [] if self._reads_buffer(u, index) else sources(u, index, gate)
+
+    def _assemble(self, key: Key, wanted: list[Key], own: bool = False) -> UOp:
+        u, index, gate = key
+        if not own and self._reads_buffer(u, index):
+            return self._load(u, index, gate)
+        vals = [self.memo[k] for k in wanted]
+        op = u.op
+        if op in ELEMENTWISE:
+            out = build(op, *vals, arg=u.arg)
+        elif op == "CONST":
+            return u
+        elif op == "IOTA":
+            at = self.fill(index[0]) if self.holes else index[0]
+            return at if u.arg.kind == "x" else build("CAST", at, arg=u.arg)
+        elif op == "REDUCE":
+            closed = tuple(i for a, i in enumerate(wanted[0][1]) if a in u.arg[1])
+            out = build("REDUCE", vals[0], *closed, arg=(u.arg[0], ()))
+        elif op == "INDEX":
+            return self._gather(u, index, gate, wanted, vals)
+        elif op == "BITCAST":
+            out = _bitcast(u, index, vals)
+        elif op == "STACK" and len(vals) > 1:
+            out = vals[-1]
+            for k in range(len(vals) - 2, -1, -1):
+                out = build("WHERE", build("CMPLT", index[0], idx(k + 1)), vals[k], out)
+        else:
+            return vals[0]
+        if out.origin is None:
+            out.origin = u.origin
+        return out
+
+    def _gather(self, u: UOp, index: Index, gate: UOp, wanted: list[Key], vals: list[UOp]) -> UOp:
+        for (t, sub, g), v in zip(wanted[1:], vals[1:], strict=True):
+            self.holes[placeholder(t, sub, g)] = v
+        return vals[0] if not self.holes else self.fill(vals[0])
+
+    def _load(self, u: UOp, index: Index, gate: UOp) -> UOp:
+        buf = self.buffers.get(u, u)
+        at = flatten(index, u.shape)
+        p = node("INDEX", (self.param(buf), at))
+        if gate is TRUE:
+            return node("LOAD", (p,))
+        zero = const(False if u.dtype is dtypes.bool else 0, u.dtype)
+        return node("LOAD", (p, zero, gate))
+
+
+def _root_gate(u: UOp, index: Index) -> UOp:
+    """The gate of a stored view: elements a PAD left invalid are not written."""
+    gate = TRUE
+    while u.op in ("CONTIGUOUS", "RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "PAD"):
+        ((u, index, gate),) = sources(u, index, gate)
+    return gate
+
+
+def _bitcast(u: UOp, index: Index, vals: list[UOp]) -> UOp:
+    """BITCAST of scalars; between sizes through unsigned shifts, little-endian."""
+    old, new = u.src[0].dtype, u.dtype
+    if old.itemsize == new.itemsize:
+        return build("BITCAST", vals[0], arg=new)
+    uint = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+    if old.itemsize > new.itemsize:
+        word = build("BITCAST", vals[0], arg=uint[old.itemsize])
+        k = old.itemsize // new.itemsize
+        amount = build("CAST", (index[-1] % k) * (8 * new.itemsize), arg=word.dtype)
+        return build("BITCAST", build("CAST", build("SHR", word, amount), arg=uint[new.itemsize]), arg=new)
+    acc: Any = None
+    for j, v in enumerate(vals):
+        part = build("CAST", build("BITCAST", v, arg=uint[old.itemsize]), arg=uint[new.itemsize])
+        part = build("SHL", part, const(8 * old.itemsize * j, part.dtype)) if j else part
+        acc = part if acc is None else build("OR", acc, part)
+    if acc is None:
+        raise InternalError("BITCAST of nothing")
+    return build("BITCAST", acc, arg=new)

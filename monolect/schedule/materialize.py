@@ -1,0 +1,149 @@
+"""Which values must have a buffer, and what each value would cost to compute again.
+
+Fusion is the default. A buffer is forced for requested values, CONTIGUOUS, LOADs to a device, and the target of a partial
+assign; everything else is left to the costs that `partition` weighs. This pass also makes assigns explicit: the target
+of a partial STORE that anybody else still reads is copied first, so reads before an assign see the old value.
+
+Invariant: afterwards every AFTER either overwrites its target, or owns it.
+Source: none; the cost weights are measured ratios of vectorised op times on an AVX-512 CPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from monolect.base.errors import InternalError
+from monolect.ir.bounds import size_max
+from monolect.ir.normal import count
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.uop import UOp, build, node, rebuild, substitute
+from monolect.schedule.ranges import overwrites, value_sources
+
+FORCED = frozenset(("CONTIGUOUS", "LOAD"))
+FREE = frozenset(("CONST", "IOTA", "DETACH", "CONTIGUOUS_BACKWARD"))
+WEIGHTS = {
+    "EXP2": 12, "LOG2": 16, "SIN": 24, "POW": 60, "SQRT": 6, "RECIP": 4, "DIV": 4, "IDIV": 12, "MOD": 12, "THREEFRY": 90,
+    "CAST": 1,
+}  # fmt: skip
+
+
+class Cost(NamedTuple):
+    """Per element: weighted ops since the last buffer or reduce, and the most elements any leaf below it has."""
+
+    ops: int
+    leaf: int
+    reduces: bool
+
+
+def values(roots: list[UOp]) -> list[UOp]:
+    """The tensor values below `roots`, sources first, with effects' targets and values (no shapes)."""
+    out: list[UOp] = []
+    seen: set[UOp] = set()
+    stack: list = [*reversed(roots)]
+    while stack:
+        u = stack.pop()
+        if u.__class__ is tuple:
+            out.append(u[0])
+        elif u not in seen:
+            seen.add(u)
+            stack.append((u,))
+            stack.extend(s for s in reversed(below(u)) if s not in seen)
+    return out
+
+
+def below(u: UOp) -> tuple[UOp, ...]:
+    """The values `u` is made of: its sources, or for an AFTER what its effects store."""
+    if u.op != "AFTER":
+        return value_sources(u)
+    if overwrites(u):
+        return (u.src[1].src[1],)
+    out = [u.src[0]]
+    for e in u.src[1:]:
+        out.extend(e.src[1:])
+        v = e.src[0]
+        while v is not u.src[0] and v.op != "PARAM" and v.src:  # index tensors of the view the effect writes through
+            if v.op == "INDEX":
+                out.extend(s for s in v.src[1:] if s.op != "CONST")
+            v = v.src[0]
+    return tuple(out)
+
+
+def own_targets(roots: list[UOp]) -> list[UOp]:
+    """Rewrite each partial AFTER so that it owns its target: a target others read, or an input, is copied first."""
+    order = values(roots)
+    partial = [u for u in order if u.op == "AFTER" and not overwrites(u)]
+    if not partial:
+        return roots
+    readers: Counter[UOp] = Counter()
+    for u in order:
+        for s in set(below(u)):
+            readers[s] += 1
+    for r in set(roots):
+        readers[r] += 1
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        src = tuple(new.get(s, s) for s in u.src)
+        if u.op == "AFTER" and not overwrites(u):
+            new[u] = _own(u, new, readers)
+        elif src != u.src:
+            new[u] = rebuild(u, src)
+    return [new.get(r, r) for r in roots]
+
+
+def _own(u: UOp, new: dict[UOp, UOp], readers: Counter[UOp]) -> UOp:
+    old = u.src[0]
+    base = new.get(old, old)
+    if base.op in ("PARAM", "AFTER", "CONST") or base.op not in FORCED or readers[old] > 1:
+        base = node("CONTIGUOUS", (base,), None, u.serial)  # the tag keeps this copy apart from any other
+    effects = []
+    for e in u.src[1:]:
+        view = substitute(e.src[0], {old: base} | {k: v for k, v in new.items() if k is not old})
+        effects.append(node(e.op, (view, *(new.get(s, s) for s in e.src[1:])), e.arg))
+    out = node("AFTER", (base, *effects))
+    out.origin = u.origin
+    return out
+
+
+def is_forced(u: UOp) -> bool:
+    """True when `u` gets a buffer whatever it costs."""
+    return u.op in FORCED or u.op == "AFTER"
+
+
+def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
+    """The Cost of each value, sources first."""
+    out: dict[UOp, Cost] = {}
+    for u in order:
+        n = size_max(count(u.shape))
+        if u.op in FREE and not value_sources(u):
+            out[u] = Cost(0, 0, False)
+            continue
+        if u.op == "PARAM" or u.op == "BUFFER" or u in forced:
+            out[u] = Cost(0, n, False)
+            continue
+        below_ = [out[s] for s in value_sources(u)]
+        ops = sum(c.ops for c in below_) if u.op in ELEMENTWISE or u.op == "STACK" else max((c.ops for c in below_), default=0)
+        leaf = max((c.leaf for c in below_), default=0)
+        if u.op == "REDUCE":
+            out[u] = Cost(0, n, True)
+        elif u.op in ELEMENTWISE:
+            out[u] = Cost(min(ops + WEIGHTS.get(u.op, 1), 1 << 20), leaf, any(c.reduces for c in below_))
+        else:
+            out[u] = Cost(ops, leaf, any(c.reduces for c in below_))
+    return out
+
+
+def reuses(u: UOp, cost: dict[UOp, Cost]) -> bool:
+    """True for a REDUCE whose operands are read many times over, as in a matrix product or a convolution."""
+    leaf = cost[u.src[0]].leaf
+    return leaf > 0 and size_max(count(u.src[0].shape)) >= 4 * leaf
+
+
+def check_supported(order: list[UOp]) -> None:
+    """Raise InternalError for an op the scheduler has no rule for."""
+    for u in order:
+        if u.op in ("FUNCTION", "GETTUPLE", "TUPLE", "CALL"):
+            raise InternalError(f"{u.op} must be resolved before scheduling", expected="tensor ops", found=u.op)
+
+
+__all__ = ["Cost", "below", "build", "check_supported", "costs", "is_forced", "own_targets", "reuses", "values"]

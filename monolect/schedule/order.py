@@ -1,0 +1,54 @@
+"""The partition as a LINEAR of CALLs, in an order in which every kernel finds its inputs written.
+
+Values with a buffer of their own get a BUFFER with a slot that counts from 0 in this schedule; the runtime gives them
+memory. Equal kernels are one SINK called with different buffers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from monolect.ir.ops import BufferArg
+from monolect.ir.place import device
+from monolect.ir.uop import UOp, node, shape_source
+from monolect.schedule.kernels import KernelBuilder
+from monolect.schedule.materialize import own_targets
+from monolect.schedule.partition import Partition
+from monolect.schedule.ranges import overwrites
+
+
+class Schedule(NamedTuple):
+    """`linear` is LINEAR(CALL(SINK, buffers...), ...); `outputs` the buffer of each requested value."""
+
+    linear: UOp
+    outputs: tuple[UOp, ...]
+    n_buffers: int
+
+
+def schedule(roots: list[UOp], default_device: str) -> Schedule:
+    """Kernels for the requested values `roots`, whose inputs are PARAMs."""
+    roots = own_targets(roots)
+    part = Partition(roots, default_device).run()
+    buffers = _buffers(part)
+    alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]
+    alive.sort(key=lambda k: -part.kernel(k).later.bit_count())
+    calls = []
+    for k in alive:
+        sink, args = KernelBuilder(part, k, buffers).build()
+        calls.append(node("CALL", (sink, *args)))
+    outputs = tuple(buffers.get(r, r) for r in roots)
+    return Schedule(node("LINEAR", tuple(calls)), outputs, len({b for b in buffers.values() if b.op == "BUFFER"}))
+
+
+def _buffers(part: Partition) -> dict[UOp, UOp]:
+    """The buffer behind each stored value; a partial assign shares its target's."""
+    out: dict[UOp, UOp] = {}
+    for u in part.order:
+        if u not in part.stored:
+            continue
+        if u.op == "AFTER" and not overwrites(u):
+            out[u] = out.get(u.src[0], u.src[0])
+        else:
+            dev = part.kernel(part.find(part.stored[u][0])).device or device(u)
+            out[u] = node("BUFFER", (shape_source(u.shape),), BufferArg(len(out), u.dtype, dev))
+    return out

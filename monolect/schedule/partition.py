@@ -1,0 +1,387 @@
+"""Which values are computed in which kernel: one walk from the results back to the inputs.
+
+Each value is reached after all its consumers, with the set of their demands `(kernel, index, gate, context)`. It is then
+computed inside the kernels that want it (fusion, the default), or stored: as one more output of a kernel that computes it
+anyway, or by a kernel of its own. Kernels that read one value at the same indices become one kernel when no dependency
+runs between them.
+
+A kernel is an ordered chain of blocks of output ranges. A reduction is fused where its own ranges are a prefix of that
+chain, so that it is computed once per outer iteration and never again: softmax, layernorm and RMSnorm over rows are one
+kernel for this reason. What would be computed many times over is stored instead when that costs less.
+
+Invariant: kernels form a DAG: `later[k]` holds, as bits, the kernels that must run after k.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from monolect.ir.bounds import ranges, size_max
+from monolect.ir.normal import TRUE
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.place import device
+from monolect.ir.uop import UOp
+from monolect.schedule.materialize import Cost, costs, is_forced, reuses, values
+from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources
+
+RangeSet = frozenset[UOp]
+
+HEAVY_OPS = 8  # weighted ops above which storing beats computing again in a second kernel
+LARGEST_KERNEL = 600  # values in a kernel: code generation time stays linear
+REDUCE_SIZE = 12  # a reduction is a loop of its own
+MOST_STORES = 12
+ENOUGH_PARALLEL = 8  # outer iterations below which a big kernel is not made to wait for one reduction
+SMALL_WORK = 1 << 15
+
+
+class Demand(NamedTuple):
+    """Someone wants element `index` of a value, inside the loops `out` (output ranges) and `red` (reductions)."""
+
+    kernel: int
+    index: Index
+    gate: UOp
+    out: RangeSet
+    red: tuple[UOp, ...]
+
+
+class Store(NamedTuple):
+    """A kernel writes the value `node` (or runs the effect `effect` of the AFTER `node`) at `index`."""
+
+    node: UOp
+    index: Index
+    effect: UOp | None = None
+
+
+class Kernel:
+    """A kernel in the making."""
+
+    __slots__ = ("blocks", "device", "later", "n_values", "reuse", "stores")
+
+    def __init__(self, blocks: list[RangeSet], stores: list[Store], dev: Any):
+        self.blocks, self.stores, self.device = [b for b in blocks if b], stores, dev
+        self.later = 0
+        self.n_values = 0
+        self.reuse = False  # holds a matrix product or the like: its tiling is its own
+
+    def all_ranges(self) -> RangeSet:
+        return frozenset().union(*self.blocks) if self.blocks else frozenset()
+
+
+def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
+    """`blocks` with `want` made a prefix of the chain (restricted to `out`), or None if the chain forbids it."""
+    left, done = want, []
+    for i, b in enumerate(blocks):
+        if not left:
+            break
+        here = b if out is None else b & out
+        if here <= left:
+            left, done = left - here, [*done, b]
+        elif left <= b:
+            return [*done, left, b - left, *blocks[i + 1 :]]
+        else:
+            return None
+    return blocks if not left else None
+
+
+class Partition:
+    """The walk. `stored[v]` is (kernel, index) for values with a buffer; `kernels` the result, dead ones None."""
+
+    def __init__(self, roots: list[UOp], default_device: str):
+        self.roots = roots
+        self.order = values(roots)
+        self.forced = {u for u in self.order if is_forced(u)} | set(roots)
+        self.cost: dict[UOp, Cost] = costs(self.order, self.forced)
+        self.demands: dict[UOp, list[Demand]] = {}
+        self.kernels: list[Kernel | None] = []
+        self.alias: list[int] = []  # union-find over kernel numbers
+        self.stored: dict[UOp, tuple[int, Index]] = {}
+        self.whole: dict[UOp, set[int]] = {}  # kernels that need a value's buffer as a whole (effects on it)
+        self.default_device = default_device
+
+    # ---- kernels -----------------------------------------------------------------------------------------------------
+    def find(self, k: int) -> int:
+        while self.alias[k] != k:
+            self.alias[k] = self.alias[self.alias[k]]
+            k = self.alias[k]
+        return k
+
+    def kernel(self, k: int) -> Kernel:
+        out = self.kernels[k]
+        assert out is not None
+        return out
+
+    def new_kernel(self, blocks: list[RangeSet], stores: list[Store], dev: Any) -> int:
+        k = len(self.kernels)
+        self.kernels.append(Kernel(blocks, stores, dev))
+        self.alias.append(k)
+        return k
+
+    def run_after(self, k: int, consumers: set[int]) -> None:
+        """Record that `consumers` read what kernel k writes."""
+        bits = 0
+        for c in consumers:
+            if c != k:
+                bits |= 1 << c | self.kernel(c).later
+        mine = self.kernel(k)
+        if bits & ~mine.later:
+            mine.later |= bits
+            for other in self.kernels:
+                if other is not None and other.later >> k & 1:
+                    other.later |= bits
+
+    def merge(self, a: int, b: int, blocks: list[RangeSet]) -> int:
+        """One kernel of two; b disappears."""
+        ka, kb = self.kernel(a), self.kernel(b)
+        ka.blocks, ka.stores = blocks, ka.stores + kb.stores
+        ka.n_values += kb.n_values
+        ka.reuse |= kb.reuse
+        self.kernels[b] = None
+        self.alias[b] = a
+        both = 1 << a | 1 << b
+        ka.later = (ka.later | kb.later) & ~both
+        for other in self.kernels:
+            if other is not None and other is not ka and other.later & both:
+                other.later = (other.later & ~(1 << b)) | 1 << a | ka.later
+        return a
+
+    def mergeable(self, a: int, b: int) -> list[RangeSet] | None:
+        """The blocks of the union of two kernels, or None when they must stay apart."""
+        ka, kb = self.kernel(a), self.kernel(b)
+        if ka.device != kb.device or ka.reuse or kb.reuse or ka.later >> b & 1 or kb.later >> a & 1:
+            return None
+        if len(ka.stores) + len(kb.stores) > MOST_STORES or ka.n_values + kb.n_values > LARGEST_KERNEL:
+            return None
+        if any(s.effect is not None for s in ka.stores + kb.stores):
+            return None
+        ra, rb = ka.all_ranges(), kb.all_ranges()
+        common = ra & rb
+        if not common and (ra or rb):
+            return None
+        ba = refined(ka.blocks, common)
+        bb = refined(kb.blocks, common)
+        if ba is None or bb is None:
+            return None
+        prefix: RangeSet = frozenset()
+        for block in bb:  # repeat b's cuts of the common part in a
+            prefix |= block
+            if prefix <= common and (ba := refined(ba, prefix)) is None:
+                return None
+        assert ba is not None
+        return [*ba, *(b for b in bb if not b <= common)]
+
+    # ---- the walk ----------------------------------------------------------------------------------------------------
+    def run(self) -> Partition:
+        for u in reversed(self.order):
+            self.visit(u)
+        return self
+
+    def visit(self, u: UOp) -> None:
+        demands = self._current(u)
+        if u.op == "CONST" or u.op == "IOTA":
+            if u in self.forced:
+                self.store(u, demands)
+            return
+        if u.op in ("PARAM", "BUFFER"):
+            self._join_siblings(u, demands)
+            if u in self.roots:
+                self.store(u, demands)
+            return
+        if u in self.forced:
+            if u.op == "AFTER" and not overwrites(u):
+                self.effects(u, demands)
+            else:
+                self.store(u, self._join_siblings(u, demands) if len(demands) > 1 else demands)
+            return
+        demands = self._join_siblings(u, demands)
+        if self._must_store(u, demands):
+            self.forced.add(u)
+            self.store(u, demands)
+        else:
+            for d in demands:
+                self.kernel(d.kernel).n_values += REDUCE_SIZE if u.op == "REDUCE" else 1
+                self.propagate(u, d)
+
+    def _current(self, u: UOp) -> list[Demand]:
+        seen: dict[tuple, Demand] = {}
+        for d in self.demands.pop(u, ()):
+            k = self.find(d.kernel)
+            d = d if k == d.kernel else d._replace(kernel=k)
+            seen.setdefault((k, d.index, d.gate, d.red), d)
+        return list(seen.values())
+
+    def propagate(self, u: UOp, d: Demand) -> None:
+        """Pass the demand on to what `u` is computed from."""
+        wanted = sources(u, d.index, d.gate)
+        out, red = d.out, d.red
+        if u.op == "REDUCE":
+            mine: RangeSet = frozenset().union(*(ranges(i) for i in d.index)) | ranges(d.gate)
+            closed = tuple(i for a, i in enumerate(wanted[0][1]) if a in u.arg[1])
+            out, red = out & mine, (*(r for r in red if r in mine), *closed)
+        for s, index, gate in wanted:
+            self.demands.setdefault(s, []).append(Demand(d.kernel, index, gate, out, red))
+
+    def store(self, u: UOp, demands: list[Demand]) -> None:
+        """Give `u` a buffer: as one more store of a kernel that computes it anyway, else by a kernel of its own."""
+        host = self._host(u, demands)
+        if host is None:
+            index = full_index(u.shape)
+            rs = frozenset(r for r in index if r.op == "RANGE")
+            k = self.new_kernel([rs], [Store(u, index)], self._device(u))
+            here = Demand(k, index, TRUE, rs, ())
+        else:
+            here, k, index = host, host.kernel, host.index
+            self.kernel(k).stores.append(Store(u, index))
+        self.stored[u] = (k, index)
+        consumers = {self.find(c) for c in self.whole.get(u, ())} | {d.kernel for d in demands}
+        self.run_after(k, consumers)
+        self.kernel(k).n_values += 1
+        if u.op == "REDUCE":
+            self.kernel(k).reuse |= reuses(u, self.cost)
+        if u.op not in ("CONST", "IOTA", "BUFFER"):
+            self.propagate(u, here)
+
+    def _device(self, u: UOp) -> Any:
+        return device(u) or self.default_device
+
+    def _host(self, u: UOp, demands: list[Demand]) -> Demand | None:
+        """A demand at which `u` is computed once for each element, in a kernel none of its other consumers precede."""
+        if u.op in ("PARAM", "CONST", "IOTA"):
+            return None
+        for d in demands:
+            k = self.kernel(d.kernel)
+            rs = covers(d.index, u.shape)
+            if rs is None or d.gate is not TRUE or not rs <= d.out or k.device != self._device(u):
+                continue
+            if len(k.stores) >= MOST_STORES or k.n_values > LARGEST_KERNEL or any(s.effect is not None for s in k.stores):
+                continue
+            if u.op == "REDUCE" and (reuses(u, self.cost) and rs != d.out or not self._enough_parallel(u, rs, d)):
+                continue
+            blocks = refined(k.blocks, rs, d.out)
+            others = {self.find(c) for c in self.whole.get(u, ())}
+            others |= {o.kernel for o in demands if o.kernel != d.kernel or o.index != d.index or o.gate is not TRUE}
+            if blocks is None or any(o == d.kernel or self.kernel(o).later >> d.kernel & 1 for o in others):
+                continue
+            k.blocks = [b for b in blocks if b]
+            return d
+        return None
+
+    def _enough_parallel(self, u: UOp, rs: RangeSet, d: Demand) -> bool:
+        """A reduction that a larger loop waits for must leave enough outer iterations to run in parallel."""
+        inner = _size(d.out - rs)
+        return inner == 1 or _size(rs) >= ENOUGH_PARALLEL or _size(d.out) <= SMALL_WORK
+
+    def effects(self, u: UOp, demands: list[Demand]) -> None:
+        """A partial assign: one kernel an effect, run in order, on the buffer of the target."""
+        consumers = {d.kernel for d in demands} | {self.find(c) for c in self.whole.get(u, ())}
+        for e in reversed(u.src[1:]):
+            shape = e.src[1].shape
+            index = full_index(shape)
+            rs = frozenset(r for r in index if r.op == "RANGE")
+            k = self.new_kernel([rs], [Store(u, index, e)], self._device(u))
+            self.stored[u] = (k, index)
+            self.run_after(k, consumers)
+            here = Demand(k, index, TRUE, rs, ())
+            self._effect_sources(u, e, here)
+            consumers = {k}
+        self.whole.setdefault(u.src[0], set()).update(consumers)
+
+    def _effect_sources(self, u: UOp, e: UOp, d: Demand) -> None:
+        for v in e.src[1:]:
+            self.demands.setdefault(v, []).append(d._replace(index=d.index if v.shape == e.src[1].shape else ()))
+        for t, i, g in effect_target(e.src[0], u.src[0], d.index)[2]:
+            self.demands.setdefault(t, []).append(d._replace(index=i, gate=g))
+
+    # ---- decisions ---------------------------------------------------------------------------------------------------
+    def _join_siblings(self, u: UOp, demands: list[Demand]) -> list[Demand]:
+        """Merge kernels that want `u` at the same indices."""
+        if len(demands) < 2:
+            return demands
+        groups: dict[tuple, int] = {}
+        changed = False
+        for d in demands:
+            key = (d.index, d.gate)
+            a, b = groups.setdefault(key, d.kernel), self.find(d.kernel)
+            a = groups[key] = self.find(a)
+            if a != b and (blocks := self.mergeable(a, b)) is not None:
+                groups[key] = self.merge(a, b, blocks)
+                changed = True
+        if not changed:
+            return demands
+        self.demands[u] = demands
+        return self._current(u)
+
+    def _must_store(self, u: UOp, demands: list[Demand]) -> bool:
+        if not demands:
+            return False
+        kernels = {d.kernel for d in demands}
+        if u.op == "REDUCE":
+            return not self._fusable_reduce(u, demands, kernels)
+        ops = self.cost[u].ops
+        if ops == 0 or u.op not in ELEMENTWISE:
+            return False
+        if any(self.kernel(k).n_values > LARGEST_KERNEL for k in kernels) and not self.cost[u].leaf == 0:
+            return True
+        if len(kernels) > 1 and ops > HEAVY_OPS:
+            return True
+        if len({d.index for d in demands}) > 4:
+            return True
+        return any(self._wasteful(u, ops, d) for d in demands)
+
+    def _wasteful(self, u: UOp, ops: int, d: Demand) -> bool:
+        """True when computing `u` at this place repeats enough work to pay for a buffer."""
+        mine = frozenset().union(*(ranges(i) for i in d.index)) if d.index else frozenset()
+        again = self._redundancy(d, mine)
+        if again < 8:
+            return False
+        if d.red and self.kernel(d.kernel).reuse:
+            return ops >= 1
+        return ops > HEAVY_OPS and (again - 1) * ops * _size(mine) > 1 << 18
+
+    def _redundancy(self, d: Demand, mine: RangeSet) -> int:
+        """How often the same element would be computed inside the loops of this demand."""
+        loops = [*sorted(d.red, key=lambda r: r.arg[0], reverse=True)]
+        chain = [b & d.out for b in self.kernel(d.kernel).blocks][::-1]
+        again, pending = 1, 1
+        for level in ([frozenset((r,)) for r in loops] + chain)[::-1]:
+            if level & mine:
+                again, pending = again * pending * _size(level - mine), 1
+            else:
+                pending *= _size(level)
+        return again
+
+    def _fusable_reduce(self, u: UOp, demands: list[Demand], kernels: set[int]) -> bool:
+        if len(kernels) > 1 or len({(d.index, d.gate) for d in demands}) > 1:
+            return False
+        d = demands[0]
+        k = self.kernel(d.kernel)
+        if d.gate is not TRUE or k.n_values > LARGEST_KERNEL or any(s.effect is not None for s in k.stores):
+            return False
+        mine = frozenset().union(*(ranges(i) for i in d.index)) if d.index else frozenset()
+        if any(dd.red != d.red and not mine <= dd.out for dd in demands):
+            return False
+        heavy = reuses(u, self.cost)
+        if heavy and (d.red or mine != d.out or k.reuse):
+            return False
+        inside = frozenset(d.red) & mine
+        if inside and not (d.out <= mine and set(d.red[: len(inside)]) == inside):
+            return False
+        if not inside and d.red and k.reuse:
+            return False
+        if not self._enough_parallel(u, mine & d.out, d):
+            return False
+        blocks = refined(k.blocks, mine & d.out, d.out)
+        if blocks is None:
+            return False
+        k.blocks = [b for b in blocks if b]
+        k.reuse |= heavy
+        return True
+
+
+def _size(rs: Any) -> int:
+    n = 1
+    for r in rs:
+        n *= size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0])
+    return n
+
+
+__all__ = ["Demand", "Kernel", "Partition", "Store", "refined"]

@@ -1,0 +1,293 @@
+"""Index transport: which element of a source an element of a node reads.
+
+`sources(u, index, gate)` is the meaning of every tensor op on indices: given that element `index` of `u` is wanted (when
+`gate` is true), it lists `(source, index, gate)` for what must be read. Movement ops are nothing but this. A chain of any
+length becomes index arithmetic, kept small by the normal form; PAD adds to the gate, so no index outside a source is ever
+read. An integer-tensor INDEX puts a placeholder `INDEX(tensor, i...)` into the index, filled in when kernels are built.
+
+It decides nothing: which values get a buffer is `partition`'s business.
+Invariant: under its gate each returned index lies inside its source.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monolect.base.errors import InternalError
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.normal import TRUE, count, less, linear, within
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.uop import UOp, build, idx, node
+
+Index = tuple[UOp, ...]
+Demand = tuple[UOp, Index, UOp]  # (node, index, gate)
+
+ZERO = idx(0)
+FIRST_REDUCE_RANGE = 1000
+
+
+def value_sources(u: UOp) -> tuple[UOp, ...]:
+    """The sources of `u` that are tensor values (not shapes, offsets or effects)."""
+    if u.op in _ONE_VALUE:
+        return u.src[:1]
+    return () if u.op in _NO_VALUE else u.src
+
+
+_ONE_VALUE = frozenset(("RESHAPE", "EXPAND", "PAD", "SHRINK", "PERMUTE", "FLIP", "REDUCE", "LOAD"))
+_NO_VALUE = frozenset(("PARAM", "BUFFER", "CONST", "IOTA", "BINARY"))
+
+
+def full_index(shape: tuple) -> Index:
+    """One output RANGE an axis, named by the axis' place so that kernels of one shape share their ranges."""
+    return tuple(ZERO if n == 1 else node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate(shape))
+
+
+def flatten(index: Index, shape: tuple) -> UOp:
+    """The row-major position of `index` in `shape`."""
+    at: UOp = ZERO
+    stride: Any = 1
+    for i, n in zip(reversed(index), reversed(shape), strict=True):
+        at = at + i * stride
+        stride = stride * n if n.__class__ is int or stride.__class__ is int else stride * n
+    return at
+
+
+def sources(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    """What element `index` of `u` reads, as (source, index, gate)."""
+    op = u.op
+    if op in ELEMENTWISE:
+        return [(s, _broadcast(index, s.shape), gate) for s in u.src]
+    rule = _RULES.get(op)
+    if rule is None:
+        raise InternalError(f"no index rule for {op}")
+    return rule(u, index, gate)
+
+
+def _broadcast(index: Index, shape: tuple) -> Index:
+    rank = len(shape)
+    if not rank:
+        return ()
+    index = index[len(index) - rank :]
+    for n in shape:
+        if n.__class__ is int and n == 1:
+            return tuple(ZERO if n.__class__ is int and n == 1 else i for i, n in zip(index, shape, strict=True))
+    return index
+
+
+def _same(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    return [(u.src[0], index, gate)]
+
+
+def _permute(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    out: list[UOp] = [ZERO] * len(index)
+    for i, a in zip(index, u.arg, strict=True):
+        out[a] = i
+    return [(u.src[0], tuple(out), gate)]
+
+
+def _flip(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    return [
+        (
+            u.src[0],
+            tuple((idx(n) + i * -1 + -1) if f else i for i, f, n in zip(index, u.arg, u.shape, strict=True)),
+            gate,
+        )
+    ]
+
+
+def _expand(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    return [(u.src[0], _broadcast(index, u.src[0].shape), gate)]
+
+
+def _pad(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    out = []
+    for i, o, s, n in zip(index, u.src[1].sizes, u.src[0].shape, u.shape, strict=True):
+        if s is n or s == n:
+            out.append(i)
+            continue
+        i = i + idx(o) * -1
+        gate = build("AND", gate, within(i, 0, s))
+        out.append(i)
+    return [(u.src[0], tuple(out), gate)]
+
+
+def _shrink(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    return [(u.src[0], tuple(i + o for i, o in zip(index, u.src[1].sizes, strict=True)), gate)]
+
+
+def _reshape(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    return [(u.src[0], reshape_index(index, u.shape, u.src[0].shape), gate)]
+
+
+def reshape_index(index: Index, new: tuple, old: tuple) -> Index:
+    """The index into `old` of the element at `index` of `new`; axes are grouped where the sizes agree, so that
+    divisions appear only inside a group that really changes."""
+    out: list[UOp] = []
+    i = j = 0
+    while i < len(new) or j < len(old):
+        i0, j0 = i, j
+        a: Any = 1
+        b: Any = 1
+        if i < len(new):
+            a, i = new[i], i + 1
+        if j < len(old):
+            b, j = old[j], j + 1
+        while not _equal(a, b):
+            if i < len(new) and (j >= len(old) or _smaller(a, b)):
+                a, i = _times(a, new[i]), i + 1
+            elif j < len(old):
+                b, j = _times(b, old[j]), j + 1
+            else:
+                break
+        out.extend(_regroup(index[i0:i], new[i0:i], old[j0:j]))
+    return tuple(out)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or (a.__class__ is int and b.__class__ is int and a == b)
+
+
+def _smaller(a: Any, b: Any) -> bool:
+    if a.__class__ is int and b.__class__ is int:
+        return a < b
+    return min_max(idx(a))[1] < min_max(idx(b))[1]
+
+
+def _times(a: Any, b: Any) -> Any:
+    return count((a, b))
+
+
+def _regroup(index: Index, new: tuple, old: tuple) -> list[UOp]:
+    if len(new) == len(old) == 1:
+        return list(index)
+    if all(n.__class__ is int and n == 1 for n in old):
+        return [ZERO] * len(old)
+    flat = flatten(index, new)
+    out: list[UOp] = []
+    for k in range(len(old) - 1, -1, -1):
+        out.append(flat if k == 0 else flat % old[k])
+        flat = flat // old[k] if k else flat
+    return out[::-1]
+
+
+def _reduce(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    """Reduced axes get ranges that are free in `index`; equal reductions at one place so share their ranges."""
+    x, axes = u.src[0], u.arg[1]
+    taken = {r.arg[0] for i in (*index, gate) for r in ranges(i)}
+    out, k = list(index), FIRST_REDUCE_RANGE
+    for a in axes:
+        while k in taken:
+            k += 1
+        out[a] = node("RANGE", (idx(x.shape[a]),), (k, "REDUCE"))
+        k += 1
+    return [(x, tuple(out), gate)]
+
+
+def _stack(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    if index[0].op == "CONST":
+        return [(u.src[index[0].value], index[1:], gate)]
+    return [(s, index[1:], gate) for s in u.src]
+
+
+def _index(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    """The first demand is the table, the others the index tensors; the table's index holds placeholders."""
+    table, wanted, out = u.src[0], [], []
+    at = 0
+    for k, t in enumerate(u.src[1:]):
+        sub = index[at : at + len(t.shape)]
+        at += len(t.shape)
+        if t.op == "CONST":
+            out.append(clamp(idx(t.value), table.shape[k]))
+            continue
+        wanted.append((t, sub, gate))
+        hole = placeholder(t, sub, gate)
+        out.append(clamp(hole if hole.dtype.kind == "x" else build("CAST", hole, arg=idx(0).dtype), table.shape[k]))
+    return [(table, (*out, *index[at:]), gate), *wanted]
+
+
+def placeholder(t: UOp, index: Index, gate: UOp) -> UOp:
+    """Stands for the value of element `index` of the tensor `t` until kernels are built. The gate rides as an extra
+    dependency, so two placeholders are the same node only if they read the same."""
+    return node("AFTER", (node("INDEX", (t, *index)), gate)) if gate is not TRUE else node("INDEX", (t, *index))
+
+
+def clamp(i: UOp, n: Any) -> UOp:
+    """`i` forced into [0, n): a data-dependent index never reads foreign memory."""
+    lo, hi = min_max(i)
+    if lo < 0:
+        i = build("MAX", i, ZERO)
+    if hi >= (n if n.__class__ is int else min_max(n)[0]):
+        i = build("MAX", i * -1, idx(1) + idx(n) * -1) * -1
+    return i
+
+
+def _bitcast(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
+    if old == new:
+        return [(u.src[0], index, gate)]
+    if old > new:
+        return [(u.src[0], (*index[:-1], index[-1] // (old // new)), gate)]
+    k = new // old
+    return [(u.src[0], (*index[:-1], index[-1] * k + j), gate) for j in range(k)]
+
+
+_RULES = {
+    "PERMUTE": _permute, "FLIP": _flip, "EXPAND": _expand, "PAD": _pad, "SHRINK": _shrink, "RESHAPE": _reshape,
+    "REDUCE": _reduce, "STACK": _stack, "INDEX": _index, "BITCAST": _bitcast, "CONTIGUOUS": _same, "DETACH": _same,
+    "CONTIGUOUS_BACKWARD": _same, "LOAD": _same, "AFTER": lambda u, i, g: [(stored_value(u), i, g)],
+    "PARAM": lambda u, i, g: [], "CONST": lambda u, i, g: [], "IOTA": lambda u, i, g: [], "BUFFER": lambda u, i, g: [],
+}  # fmt: skip
+
+
+def stored_value(u: UOp) -> UOp:
+    """What an AFTER whose one effect overwrites all of its buffer holds: the value stored."""
+    return u.src[1].src[1]
+
+
+def overwrites(u: UOp) -> bool:
+    """True for AFTER(X, STORE(X, v)): the old content of X is not needed."""
+    return len(u.src) == 2 and u.src[1].op == "STORE" and u.src[1].src[0] is u.src[0] and len(u.src[1].src) == 2
+
+
+def effect_target(view: UOp, target: UOp, index: Index) -> tuple[Index, UOp, list[Demand]]:
+    """Where an effect at `index` of `view` lands in `target`: (index, gate, index tensors wanted). Unlike a read, an
+    index out of range is not clamped: its gate drops the effect."""
+    gate, wanted = TRUE, []
+    while view is not target:
+        if view.op == "INDEX":
+            table, out, at = view.src[0], [], 0
+            for k, t in enumerate(view.src[1:]):
+                sub = index[at : at + len(t.shape)]
+                at += len(t.shape)
+                i = idx(t.value) if t.op == "CONST" else placeholder(t, sub, TRUE)
+                if t.op != "CONST":
+                    wanted.append((t, sub, TRUE))
+                i = i if i.dtype.kind == "x" else build("CAST", i, arg=ZERO.dtype)
+                gate = build("AND", gate, within(i, 0, table.shape[k]))
+                out.append(i)
+            view, index = table, (*out, *index[at:])
+        else:
+            ((view, index, gate),) = sources(view, index, gate)
+    return index, gate, wanted
+
+
+def covers(index: Index, shape: tuple) -> frozenset[UOp] | None:
+    """The ranges of `index` when it visits every element of `shape` exactly once, else None."""
+    seen = []
+    for i, n in zip(index, shape, strict=True):
+        if n.__class__ is int and n == 1:
+            continue
+        if i.op != "RANGE" or i in seen or not _equal(_bound(i), n):
+            return None
+        seen.append(i)
+    return frozenset(seen)
+
+
+def _bound(r: UOp) -> Any:
+    return r.src[0].value if r.src[0].op == "CONST" else r.src[0]
+
+
+__all__ = [
+    "Demand", "FIRST_REDUCE_RANGE", "Index", "clamp", "covers", "effect_target", "flatten", "full_index", "less", "linear", "overwrites",
+    "placeholder", "sources", "stored_value", "value_sources",
+]  # fmt: skip

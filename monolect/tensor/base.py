@@ -1,0 +1,208 @@
+"""What every family of Tensor methods stands on: wrapping a node, provenance, and checking the user's arguments.
+
+The families are mixin classes over :class:`TensorBase`; :class:`monolect.tensor.tensor.Tensor` joins them. They make
+tensors through `self._wrap(uop)`, so none of them imports the class they end up in.
+
+Invariant: nothing here runs a computation, and what it raises is raised at the user's call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from monolect.base.dtype import DType, dtypes
+from monolect.base.errors import ArgumentError, AxisError, DeviceError, DTypeError, IRError, ShapeError
+from monolect.base.settings import settings
+from monolect.ir.place import device as place_device
+from monolect.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ours: dict[str, bool] = {}  # code file -> is it monolect's own
+_new = object.__new__
+
+
+def provenance() -> tuple[str, int, str]:
+    """File and line of the user's call that is running, and the Tensor method it entered monolect by."""
+    frame = sys._getframe(2)
+    name = ""
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        own = _ours.get(file)
+        if own is None:
+            own = _ours[file] = file.startswith((_PACKAGE, "<monolect", "<frozen"))
+        if not own:
+            return file, frame.f_lineno, name
+        name = code.co_name
+        frame = frame.f_back  # type: ignore[assignment]
+    return "", 0, name
+
+
+class TensorBase:
+    """The fields of a Tensor and the checks its methods share."""
+
+    __slots__ = ("__weakref__", "_grad", "_requires_grad", "_uop")
+    _uop: UOp
+    _grad: Tensor | None
+    _requires_grad: bool
+
+    if TYPE_CHECKING:
+        # A method of one family may call any method of another; the joined class is checked as a whole.
+        def __getattr__(self, name: str) -> Any: ...
+        def __neg__(self) -> Tensor: ...
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __getitem__(self, key: Any) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+
+    @classmethod
+    def _wrap(cls, uop: UOp) -> Tensor:
+        """A Tensor of `uop`, which remembers the user's call as its origin."""
+        t: Any = _new(cls)
+        t._uop = uop
+        t._grad = None
+        t._requires_grad = False
+        if uop.origin is None:
+            uop.origin = provenance()
+        return t
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._uop.dtype
+
+    @property
+    def shape(self) -> tuple:
+        """The size of each axis: ints, or index nodes where a size is symbolic."""
+        return self._uop.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._uop.shape)
+
+    @property
+    def device(self) -> Any:
+        """The device the value lives on, or will; a tuple when several share it."""
+        return place_device(self._uop) or settings.DEVICE
+
+    # ---- arguments -----------------------------------------------------------------------------------------------------
+    def _axis(self, dim: Any, rank: int | None = None) -> int:
+        """`dim` counted from the front. Raises AxisError outside [-rank, rank)."""
+        rank = len(self._uop.shape) if rank is None else rank
+        if dim.__class__ is not int:
+            dim = as_int(dim, "axis")
+        if -rank <= dim < rank:
+            return dim + rank if dim < 0 else dim
+        raise AxisError(f"axis {dim} is outside a tensor of {rank} axes", expected=f"{-rank}..{rank - 1}", found=dim)
+
+    def _axes(self, dim: Any) -> tuple[int, ...]:
+        """`dim` (None: all; an int; several) as sorted axes from the front. Raises AxisError for one named twice."""
+        if dim is None:
+            return tuple(range(len(self._uop.shape)))
+        if not isinstance(dim, tuple | list):
+            return (self._axis(dim),) if len(self._uop.shape) or dim not in (0, -1) else ()
+        out = tuple(sorted(self._axis(d) for d in dim))
+        if len(set(out)) != len(out):
+            raise AxisError("an axis is named twice", expected="distinct axes", found=tuple(dim))
+        return out
+
+    def _check_float(self, what: str) -> None:
+        if not self._uop.dtype.is_float:
+            raise DTypeError(f"{what} needs floats", expected="a float dtype", found=self._uop.dtype.name)
+
+
+def as_int(value: Any, what: str) -> int:
+    """`value` as an int; raises ArgumentError for anything that is not a whole number."""
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        raise ArgumentError(f"{what} must be an integer", expected="an int", found=repr(value)) from None
+
+
+def as_size(value: Any, what: str = "size") -> Any:
+    """`value` as a size: an int, or an index node for a symbolic one."""
+    if value.__class__ is int or value.__class__ is UOp:
+        return value
+    uop = getattr(value, "uop", None)
+    if uop.__class__ is UOp and uop.dtype is dtypes.index:
+        return uop
+    return as_int(value, what)
+
+
+def as_sizes(args: tuple, what: str = "size") -> tuple:
+    """`f(2, 3)` and `f((2, 3))` alike as (2, 3)."""
+    if len(args) == 1 and isinstance(args[0], tuple | list):
+        args = tuple(args[0])
+    return tuple(a if a.__class__ is int else as_size(a, what) for a in args)
+
+
+def as_device(device: Any) -> Any:
+    """`device` (None: the default) as its name, or a tuple of names. Raises DeviceError for one nobody knows."""
+    if device is None:
+        device = settings.DEVICE
+    if isinstance(device, tuple | list):
+        return tuple(as_device(d) for d in device)
+    if not isinstance(device, str):
+        device = getattr(device, "name", device)
+    if isinstance(device, str):
+        kind, colon, rest = device.partition(":")
+        if kind.lower() in known_devices():
+            return kind.lower() + colon + rest
+    raise DeviceError("unknown device", expected="one of " + ", ".join(known_devices()), found=repr(device))
+
+
+@cache
+def known_devices() -> tuple[str, ...]:
+    """The devices this installation has a backend for: the folders under `monolect.backend`."""
+    spec = importlib.util.find_spec("monolect.backend")
+    found = set()
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        found.update(e.name for e in os.scandir(folder) if e.is_dir() and os.path.isfile(e.path + "/__init__.py"))
+    return tuple(sorted(found - {"common"}))
+
+
+def same_device(*uops: UOp) -> None:
+    """Raises DeviceError when the operands live on different devices; constants live on any."""
+    found = None
+    for u in uops:
+        p = u._place
+        d = p[0] if p is not None else place_device(u)
+        if d is not None and d is not found:
+            if found is not None and d != found:
+                raise DeviceError(
+                    "operands live on different devices", expected=f"both on {found!r} (use .to)", found=repr(d)
+                )
+            found = d
+
+
+def refused(name: str, error: IRError, *uops: UOp) -> Exception:
+    """The user's error for a node the op table refused: a ShapeError or a DTypeError that names the method."""
+    kind = DTypeError if "dtype" in error.message or "operand" in error.message else ShapeError
+    shapes = " and ".join(str(u.shape) for u in uops)
+    if kind is ShapeError:
+        return ShapeError(f"{name}: shapes {shapes} do not fit together", expected=error.expected, found=shapes)
+    return DTypeError(f"{name}: {error.message}", expected=error.expected, found=error.found)
+
+
+def refuse_shape(name: str, expected: tuple, found: tuple) -> ShapeError:
+    """The error for a value that does not broadcast to the shape it is put into."""
+    return ShapeError(f"{name}: the value does not fit", expected=f"a shape that broadcasts to {expected}", found=found)

@@ -1,0 +1,266 @@
+"""Convolution over one, two or three axes, and its transpose, through one n-dimensional path.
+
+What it is for: the windows of the input are a view (`windows`), which is multiplied by the weight and summed. Nothing
+is copied, so padding, stride, dilation and groups become index arithmetic of one kernel.
+What it is not: no Winograd or FFT forms.
+
+Invariant: outputs have PyTorch's shapes; an input without the batch axis gives an output without it.
+Source: names, defaults and shapes of torch.nn.functional.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd import graph as g
+from monolect.autograd.gradient import closed_form
+from monolect.base.errors import ArgumentError, ShapeError
+from monolect.ir.uop import UOp
+from monolect.tensor.pool import PoolMixin
+from monolect.tensor.product import contract, node_of
+from monolect.tensor.windows import Ints, as_ints, check_windows, framed, windows
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Ints, Ints]:
+    """Elements added before and after each axis."""
+    if padding == "valid":
+        return (0,) * n, (0,) * n
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ArgumentError(f"{name}: padding 'same'", expected="stride 1", found=f"stride {stride}")
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    if isinstance(padding, str):
+        raise ArgumentError(f"{name}: padding", expected="an int, ints, 'same' or 'valid'", found=repr(padding))
+    p = as_ints(padding, n, f"{name}: padding", 0)
+    return p, p
+
+
+def _check_weight(w: UOp, channels: int, n: int, groups: int, name: str) -> None:
+    if not isinstance(groups, int) or groups < 1:
+        raise ArgumentError(f"{name}: groups", expected="an int of at least 1", found=repr(groups))
+    if len(w.shape) != n + 2:
+        raise ShapeError(f"{name}: weight", expected=f"(out, in / groups, {n} kernel axes)", found=w.shape)
+    if w.shape[1] * groups != channels:
+        expected = f"{channels} input channels = {groups} groups * weight.shape[1]"
+        raise ShapeError(f"{name}: channels", expected=expected, found=f"weight {w.shape}")
+    if w.shape[0] % groups:
+        expected = f"output channels divisible by {groups} groups"
+        raise ShapeError(f"{name}: output channels", expected=expected, found=w.shape[0])
+
+
+# ---- convolution on nodes --------------------------------------------------------------------------------------------
+def convolve(x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
+    """(N, Cin, *spatial), already padded, with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs)."""
+    n = len(stride)
+    batch, out, inner, kernel = x.shape[0], w.shape[0] // groups, w.shape[1], w.shape[2:]
+    cut = g.reshape(x, (batch, groups, 1, inner, *x.shape[2:]))
+    # Broadcast along the outputs before the windows are taken: the gradient of both is then one sum.
+    view = windows(cut, kernel, stride, dilation, (batch, groups, out, inner))
+    view = g.permute(view, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
+    y = contract(view, g.reshape(w, (1, groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
+    y = g.reshape(y, (batch, groups * out, *y.shape[3:]))
+    if any(s != 1 for s in stride) or all(k == 1 for k in kernel):
+        return y
+
+    def derivative(d: UOp, y: UOp, x: UOp, w: UOp) -> tuple[UOp, UOp]:
+        return _input_gradient(d, w, dilation, groups), _weight_gradient(d, x, w, dilation, groups)
+
+    return closed_form(y, (x, w), derivative)
+
+
+def _input_gradient(d: UOp, w: UOp, dilation: Ints, groups: int) -> UOp:
+    """For stride 1: a convolution again, of the padded gradient. Its indices hold no division, unlike the view's."""
+    reach = tuple(a * (k - 1) for a, k in zip(dilation, w.shape[2:], strict=True))
+    return convolve(framed(d, reach, reach), _turned(w, groups), (1,) * len(reach), dilation, groups)
+
+
+def _weight_gradient(d: UOp, x: UOp, w: UOp, dilation: Ints, groups: int) -> UOp:
+    """For stride 1: the windows of the input times the gradient, summed over batch and outputs."""
+    n = len(dilation)
+    batch, out, inner, kernel = x.shape[0], w.shape[0] // groups, w.shape[1], w.shape[2:]
+    cut = g.reshape(x, (batch, groups, 1, inner, *x.shape[2:]))
+    view = windows(cut, kernel, (1,) * n, dilation)  # (N, groups, 1, inner, *outputs, *kernel)
+    d = g.reshape(d, (batch, groups, out, 1, *d.shape[2:], *(1,) * n))
+    return g.reshape(contract(view, d, (0, *range(4, 4 + n))), w.shape)
+
+
+def _spread(x: UOp, stride: Ints) -> UOp:
+    """The last axes of `x` with stride - 1 zeros between neighbours."""
+    if all(s == 1 for s in stride):
+        return x
+    head = len(x.shape) - len(stride)
+    lead, sizes = x.shape[:head], x.shape[head:]
+    x = g.reshape(x, (*lead, *(v for n in sizes for v in (n, 1))))
+    x = g.pad(x, (0,) * len(x.shape), (*lead, *(v for n, s in zip(sizes, stride, strict=True) for v in (n, s))))
+    x = g.reshape(x, (*lead, *(n * s for n, s in zip(sizes, stride, strict=True))))
+    return g.shrink(x, (0,) * len(x.shape), (*lead, *((n - 1) * s + 1 for n, s in zip(sizes, stride, strict=True))))
+
+
+def _turned(w: UOp, groups: int) -> UOp:
+    """The weight of the transpose, kernel reversed: (Cin, Cout / groups, *k) -> (Cout, Cin / groups, *k)."""
+    inner, out, kernel = w.shape[0] // groups, w.shape[1], w.shape[2:]
+    n = len(kernel)
+    w = g.permute(g.reshape(w, (groups, inner, out, *kernel)), (0, 2, 1, *range(3, 3 + n)))
+    return g.flip(g.reshape(w, (groups * out, inner, *kernel)), range(2, 2 + n))
+
+
+class ConvMixin(PoolMixin):
+    """Convolution and, inherited, pooling. Every method returns a lazy tensor; windows cost no copy."""
+
+    __slots__ = ()
+
+    def _batched(self, n: int, name: str) -> tuple[UOp, bool]:
+        """The input with a batch axis, and whether it had one."""
+        x = self._uop
+        if len(x.shape) not in (n + 1, n + 2):
+            raise ShapeError(f"{name}: rank of the input", expected=f"(batch, channels, {n} axes)", found=x.shape)
+        return (x, True) if len(x.shape) == n + 2 else (g.reshape(x, (1, *x.shape)), False)
+
+    def _finished(self, y: UOp, batched: bool, bias: Tensor | None, name: str) -> Tensor:
+        if not batched:
+            y = g.reshape(y, y.shape[1:])
+        out = self._wrap(y)
+        if bias is None:
+            return out
+        channels = y.shape[1] if batched else y.shape[0]
+        b = node_of(self, bias, name)
+        if b.shape != (channels,):
+            raise ShapeError(f"{name}: bias", expected=(channels,), found=b.shape)
+        rank = len(y.shape) - batched
+        return out + bias.reshape(channels, *(1,) * (rank - 1))
+
+    def _conv(
+        self, n: int, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> Tensor:
+        name = f"conv{n}d"
+        x, batched = self._batched(n, name)
+        w = node_of(self, weight, name)
+        _check_weight(w, x.shape[1], n, groups, name)
+        strides, dilations = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
+        before, after = _padding(padding, n, w.shape[2:], strides, dilations, name)
+        x = framed(x, before, after)
+        check_windows(x.shape[2:], w.shape[2:], strides, dilations, name)
+        return self._finished(convolve(x, w, strides, dilations, groups), batched, bias, name)
+
+    def conv1d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over one axis: (N, Cin, L) with weight (Cout, Cin / groups, K) -> (N, Cout, L').
+
+        See `conv2d`.
+
+        >>> Tensor([[[1.0, 2.0, 3.0]]]).conv1d(Tensor([[[1.0, 1.0]]])).tolist()
+        [[[3.0, 5.0]]]
+        """
+        return self._conv(1, weight, bias, stride, padding, dilation, groups)
+
+    def conv2d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over two axes: (N, Cin, H, W) with weight (Cout, Cin / groups, Kh, Kw) -> (N, Cout, H', W').
+
+        `padding` is an int, one for each axis, 'valid' or 'same' (stride 1 only). The batch axis may be missing.
+        float16 and bfloat16 add up in float32. Raises ShapeError and ArgumentError.
+
+        >>> Tensor.ones(1, 1, 4, 4).conv2d(Tensor.ones(2, 1, 3, 3), padding=1).shape
+        (1, 2, 4, 4)
+        """
+        return self._conv(2, weight, bias, stride, padding, dilation, groups)
+
+    def conv3d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw). See `conv2d`."""
+        return self._conv(3, weight, bias, stride, padding, dilation, groups)
+
+    def _conv_transpose(
+        self,
+        n: int,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Any,
+        padding: Any,
+        extra: Any,
+        groups: int,
+        dilation: Any,
+    ) -> Tensor:
+        name = f"conv_transpose{n}d"
+        x, batched = self._batched(n, name)
+        w = node_of(self, weight, name)
+        if len(w.shape) != n + 2 or w.shape[0] != x.shape[1] or groups < 1 or x.shape[1] % groups:
+            expected = f"({x.shape[1]}, out channels / groups, {n} kernel axes), channels divisible by {groups} groups"
+            raise ShapeError(f"{name}: weight", expected=expected, found=w.shape)
+        s, d = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
+        p, e = as_ints(padding, n, f"{name}: padding", 0), as_ints(extra, n, f"{name}: output_padding", 0)
+        if any(a >= max(b, c) for a, b, c in zip(e, s, d, strict=True)):
+            raise ArgumentError(f"{name}: output_padding", expected="less than stride or dilation", found=e)
+        before = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
+        x = framed(_spread(x, s), before, tuple(b + a for b, a in zip(before, e, strict=True)))
+        check_windows(x.shape[2:], w.shape[2:], (1,) * n, d, name)
+        return self._finished(convolve(x, _turned(w, groups), (1,) * n, d, groups), batched, bias, name)
+
+    def conv_transpose1d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        """The transpose of `conv1d`, with weight (Cin, Cout / groups, K). See `conv_transpose2d`."""
+        return self._conv_transpose(1, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    def conv_transpose2d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        """The transpose of `conv2d`, with weight (Cin, Cout / groups, Kh, Kw): what its gradient computes.
+
+        >>> Tensor.ones(1, 1, 2, 2).conv_transpose2d(Tensor.ones(1, 1, 2, 2), stride=2).shape
+        (1, 1, 4, 4)
+        """
+        return self._conv_transpose(2, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    def conv_transpose3d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        """The transpose of `conv3d`. See `conv_transpose2d`."""
+        return self._conv_transpose(3, weight, bias, stride, padding, output_padding, groups, dilation)

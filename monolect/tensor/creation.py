@@ -1,0 +1,269 @@
+"""Making tensors: from Python and NumPy data, from one value, and from counting.
+
+What it is for: the class methods `Tensor.zeros`, `arange`, `eye` and their kin.
+Invariant: only data from outside takes memory here. Everything else is CONST and IOTA arithmetic, which costs no
+kernel: it is computed where it is used.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from monolect.autograd.graph import broadcast_to, cast, e, full, iota
+from monolect.base.dtype import DType, as_dtype, dtypes, to_numpy
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.base.settings import settings
+from monolect.ir.normal import less, negate
+from monolect.ir.uop import UOp, build, const, new_buffer
+from monolect.runtime import execute
+from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
+    """The node of `data`: a CONST for a number, otherwise a BUFFER that holds it."""
+    if isinstance(data, bool | int | float):
+        d = dtype or (
+            dtypes.bool if isinstance(data, bool) else dtypes.int64 if isinstance(data, int) else dtypes.float32
+        )
+        if d.is_int and isinstance(data, float) and data != data:
+            raise DTypeError("nan has no integer value", expected="a number", found="nan")
+        return on_device(const(data, d), device)
+    if not isinstance(data, np.ndarray | np.generic):
+        return execute.from_numpy(_array(data, dtype), device)
+    array = np.asarray(data)
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind not in "biufV":
+        raise DTypeError("a tensor holds numbers", expected="a numeric array", found=str(array.dtype))
+    if dtype is not None and to_numpy(dtype) != array.dtype:
+        array = array.astype(to_numpy(dtype))
+    return execute.from_numpy(array, device)
+
+
+def _array(data: Any, dtype: DType | None) -> np.ndarray:
+    """Nested sequences as an array with this library's default dtypes. Raises ShapeError for ragged ones."""
+    if not isinstance(data, list | tuple | range) and hasattr(data, "__array__"):
+        return np.asarray(data) if dtype is None else np.asarray(data).astype(to_numpy(dtype))
+    try:
+        array = np.array(_plain(data))
+    except ValueError:
+        raise ShapeError("the lists are ragged", expected="lists of equal length", found=repr(data)[:80]) from None
+    except OverflowError:
+        raise DTypeError("an integer does not fit", expected="a value of int64", found=repr(data)[:80]) from None
+    if array.dtype.kind not in "biuf":
+        raise DTypeError("a tensor holds numbers", expected="numbers, or nested lists of them", found=repr(data)[:80])
+    if dtype is not None:
+        with np.errstate(all="ignore"):
+            return array.astype(to_numpy(dtype))
+    return array.astype({"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float32}[array.dtype.kind])
+
+
+def _plain(data: Any) -> Any:
+    """`data` with tensors and arrays inside lists replaced by values NumPy can join."""
+    if isinstance(data, list | tuple):
+        return [_plain(x) for x in data]
+    return np.asarray(data) if hasattr(data, "__array__") else data
+
+
+def on_device(u: UOp, device: Any) -> UOp:
+    """A value that lives nowhere, placed: nothing to do for the default device, a copy for another."""
+    return u if device is None or device == settings.DEVICE else build("LOAD", u, arg=(device, "GLOBAL"))
+
+
+class CreationMixin(TensorBase):
+    """Class methods that make tensors."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _make(cls, uop: UOp, device: Any, requires_grad: bool) -> Tensor:
+        t = cls._wrap(uop if device is None else on_device(uop, as_device(device)))
+        if requires_grad:
+            t.requires_grad = True
+        return t
+
+    @classmethod
+    def full(
+        cls, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        """`fill_value` everywhere.
+
+        >>> Tensor.full((2, 2), 7).tolist()
+        [[7, 7], [7, 7]]
+        """
+        shape = check_sizes(as_sizes((size,)))
+        if isinstance(fill_value, TensorBase):
+            u = fill_value._uop if dtype is None else cast(fill_value._uop, as_dtype(dtype))
+            return cls._make(broadcast_to(u, shape), device, requires_grad)
+        d = as_dtype(dtype) if dtype is not None else from_data_dtype(fill_value)
+        return cls._make(full(shape, fill_value, d), device, requires_grad)
+
+    @classmethod
+    def zeros(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        """Zeros, float32 unless `dtype` says otherwise."""
+        d = dtypes.float32 if dtype is None else as_dtype(dtype)
+        return cls._make(full(check_sizes(as_sizes(size)), 0, d), device, requires_grad)
+
+    @classmethod
+    def ones(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        """Ones, float32 unless `dtype` says otherwise."""
+        d = dtypes.float32 if dtype is None else as_dtype(dtype)
+        return cls._make(full(check_sizes(as_sizes(size)), 1, d), device, requires_grad)
+
+    @classmethod
+    def empty(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        """A tensor of `size` to be assigned to; until then it holds zeros."""
+        return cls.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def full_like(self, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """`fill_value` in the shape, dtype and device of this tensor."""
+        d = self.dtype if dtype is None else as_dtype(dtype)
+        return self._wrap(on_device(full(self.shape, fill_value, d), as_device(device or self.device)))
+
+    def zeros_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """Zeros in the shape, dtype and device of this tensor."""
+        return self.full_like(0, dtype=dtype, device=device)
+
+    def ones_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """Ones in the shape, dtype and device of this tensor."""
+        return self.full_like(1, dtype=dtype, device=device)
+
+    def empty_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """A tensor to be assigned to, like this one."""
+        return self.full_like(0, dtype=dtype, device=device)
+
+    @classmethod
+    def buffer(cls, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+        """Zeros with storage of their own: assignments go into it in place."""
+        shape, d = check_sizes(as_sizes(size)), dtypes.float32 if dtype is None else as_dtype(dtype)
+        b = new_buffer(shape, d, as_device(device))
+        return cls._wrap(build("AFTER", b, build("STORE", b, full(shape, 0, d))))
+
+    @classmethod
+    def arange(
+        cls,
+        start: Any,
+        end: Any = None,
+        step: Any = 1,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        """start, start + step, ... below `end`: int64 when all are ints, otherwise float32.
+
+        >>> Tensor.arange(2, 10, 3).tolist()
+        [2, 5, 8]
+        """
+        if end is None:
+            start, end = 0, start
+        if step == 0:
+            raise ArgumentError("arange: the step must not be zero", expected="a step other than 0", found=step)
+        numbers = (start, end, step)
+        if any(x.__class__ is UOp or hasattr(x, "uop") for x in numbers):
+            n = as_size(end, "end") if start == 0 and step == 1 else _no_symbolic(numbers)
+        else:
+            n = max(0, ceil((end - start) / step))
+        floats = any(isinstance(x, float) for x in numbers)
+        d = as_dtype(dtype) if dtype is not None else dtypes.float32 if floats else dtypes.int64
+        counter = d if d.is_int else dtypes.int64 if floats else dtypes.int32
+        u = iota(n, counter)
+        if d.is_float:
+            wide = dtypes.float64 if d.bits == 64 else dtypes.float32
+            u = cast(u, wide)
+        u = u if step == 1 else e("MUL", u, step)
+        u = u if start == 0 else e("ADD", u, start)
+        return cls._make(cast(u, d), device, requires_grad)
+
+    @classmethod
+    def linspace(
+        cls, start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        """`steps` evenly spaced numbers from `start` to `end`, both included."""
+        steps = as_int(steps, "steps")
+        if steps < 0:
+            raise ArgumentError("linspace: bad number of steps", expected="at least 0", found=steps)
+        d = dtypes.float32 if dtype is None else as_dtype(dtype)
+        wide = d if d.is_float and d.bits >= 32 else dtypes.float32
+        i = iota(steps, dtypes.int32)
+        if steps < 2:
+            return cls._make(cast(full((steps,), start, wide), d), device, requires_grad)
+        # counting from both ends makes the last value exactly `end`
+        step = (end - start) / (steps - 1)
+        up = e("ADD", e("MUL", cast(i, wide), step), start)
+        down = e("SUB", const(end, wide), e("MUL", cast(e("SUB", const(steps - 1, dtypes.int32), i), wide), step))
+        u = build("WHERE", e("CMPLT", i, steps // 2), up, down)
+        return cls._make(cast(u, d), device, requires_grad)
+
+    @classmethod
+    def eye(
+        cls, n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        """Ones on the diagonal of an (n, m) matrix, zeros elsewhere."""
+        n, m = check_sizes((as_size(n), as_size(n if m is None else m)))
+        d = dtypes.float32 if dtype is None else as_dtype(dtype)
+        same = negate(build("CMPNE", iota(n, axis=0, rank=2), iota(m, axis=1, rank=2)))
+        return cls._make(cast(same, d), device, requires_grad)
+
+    def tril(self, diagonal: int = 0) -> Tensor:
+        """This tensor with zeros above a diagonal of its last two axes."""
+        return self._triangle(diagonal, lower=True)
+
+    def triu(self, diagonal: int = 0) -> Tensor:
+        """This tensor with zeros below a diagonal of its last two axes."""
+        return self._triangle(diagonal, lower=False)
+
+    def _triangle(self, diagonal: int, lower: bool) -> Tensor:
+        u, rank = self._uop, self.ndim
+        if rank < 2:
+            raise ShapeError("tril and triu need a matrix", expected="at least 2 axes", found=f"shape {self.shape}")
+        row, column = iota(u.shape[-2], axis=rank - 2, rank=rank), iota(u.shape[-1], axis=rank - 1, rank=rank)
+        row = row + as_int(diagonal, "diagonal")
+        mask = less(column, row + 1) if lower else less(row + -1, column)
+        return self._wrap(build("WHERE", mask, u, const(0, u.dtype)))
+
+    def one_hot(self, num_classes: int) -> Tensor:
+        """1 at the position each element names on a new last axis, 0 elsewhere; int64, shape (*shape, num_classes)."""
+        if not self.dtype.is_int:
+            raise DTypeError("one_hot needs integers", expected="an integer dtype", found=self.dtype.name)
+        n = as_int(num_classes, "num_classes")
+        column = cast(self._uop, dtypes.index)
+        column = column if not self.shape else self.reshape(*self.shape, 1)._uop
+        same = negate(build("CMPNE", cast(column, dtypes.index), iota(n, axis=self.ndim, rank=self.ndim + 1)))
+        return self._wrap(cast(same, dtypes.int64))
+
+    @classmethod
+    def from_numpy(cls, array: Any) -> Tensor:
+        """A tensor over a NumPy array; it shares the memory where layout and alignment allow."""
+        return cls(np.asarray(array))  # type: ignore[call-arg,return-value]
+
+
+def _no_symbolic(numbers: tuple) -> Any:
+    raise ArgumentError("arange over a symbolic size", expected="start 0 and step 1", found=numbers)
+
+
+def from_data_dtype(value: Any) -> DType:
+    """The dtype a Python number takes when none is asked for."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return dtypes.bool
+    if isinstance(value, int):
+        return dtypes.int64
+    if isinstance(value, float):
+        return dtypes.float32
+    raise DTypeError("not a number", expected="a number", found=repr(value))
+
+
+def check_sizes(shape: tuple) -> tuple:
+    """`shape`, or ShapeError when a size is negative."""
+    for n in shape:
+        if n.__class__ is int and n < 0:
+            raise ShapeError("a size is negative", expected="sizes of at least 0", found=shape)
+    return shape

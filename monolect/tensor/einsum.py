@@ -1,0 +1,83 @@
+"""The formula of einsum: text such as "bik,bkj->bij" read into one name an axis for each operand and for the result.
+
+What it is for: every complaint about a formula or about sizes that do not fit it is raised here.
+What it is not: it computes nothing.
+Invariant: after parsing, each term names each axis of its operand, an axis that broadcasts (size 1 beside a larger one)
+under `...` has a name of its own, and axes of one name have one size.
+Source: torch.einsum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from monolect.base.errors import ArgumentError, ShapeError
+
+_DOTS = "..."
+
+
+class Formula(NamedTuple):
+    """The names of the axes of each operand and of the result; those under `...` are "0", "1", ... from the right."""
+
+    terms: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+
+    @staticmethod
+    def parse(text: str, shapes: Sequence[tuple]) -> Formula:
+        """`text` against the shapes of the operands. Raises ArgumentError (text) or ShapeError (sizes)."""
+        compact = text.replace(" ", "")
+        left, arrow, right = compact.partition("->")
+        parts = left.split(",")
+        if len(parts) != len(shapes):
+            raise ArgumentError(
+                f'einsum "{text}": number of operands', expected=f"{len(parts)} operands", found=len(shapes)
+            )
+        for part in (*parts, right):
+            _check_term(text, part)
+        terms = tuple(_names(text, part, shape) for part, shape in zip(parts, shapes, strict=True))
+        _check_sizes(text, terms, shapes)
+        dots = max((sum(c.isdigit() for c in t) for t in terms), default=0)
+        return Formula(terms, _output(text, terms, dots, right if arrow else None))
+
+
+def _check_term(text: str, part: str) -> None:
+    letters = part.replace(_DOTS, "", 1)
+    if not letters.isalpha() and letters or not letters.isascii():
+        raise ArgumentError(f'einsum "{text}": term', expected="letters and at most one ...", found=repr(part))
+
+
+def _names(text: str, part: str, shape: tuple) -> tuple[str, ...]:
+    before, dots, after = part.partition(_DOTS)
+    hidden = len(shape) - len(before) - len(after)
+    if hidden < 0 or (hidden and not dots):
+        expected = f"{len(before) + len(after)}{' or more' if dots else ''} axes"
+        raise ShapeError(f'einsum "{text}": rank of "{part}"', expected=expected, found=f"{len(shape)} axes, {shape}")
+    return (*before, *(str(i) for i in reversed(range(hidden))), *after)
+
+
+def _check_sizes(text: str, terms: tuple[tuple[str, ...], ...], shapes: Sequence[tuple]) -> None:
+    sizes: dict[str, object] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        own: dict[str, object] = {}
+        for c, n in zip(term, shape, strict=True):
+            name = "..." if c.isdigit() else c
+            if own.setdefault(c, n) != n:  # a diagonal needs a square
+                raise ShapeError(f'einsum "{text}": sizes of {name} in one operand', expected=own[c], found=n)
+            if n != 1 and sizes.setdefault(c, n) != n:
+                raise ShapeError(f'einsum "{text}": sizes of {name}', expected=f"{sizes[c]} or 1", found=n)
+
+
+def _output(text: str, terms: tuple[tuple[str, ...], ...], dots: int, right: str | None) -> tuple[str, ...]:
+    every = [c for t in terms for c in t]
+    under = tuple(str(i) for i in reversed(range(dots)))
+    if right is None:
+        once = sorted(c for c in set(every) if every.count(c) == 1 and not c.isdigit())
+        return (*under, *once)
+    before, found, after = right.partition(_DOTS)
+    for c in before + after:
+        if c not in every:
+            raise ArgumentError(f'einsum "{text}": result', expected="names of the operands", found=repr(c))
+        if (before + after).count(c) > 1:
+            raise ArgumentError(f'einsum "{text}": result', expected="each name once", found=f"{c!r} twice")
+    return (*before, *(under if found else ()), *after)

@@ -1,0 +1,485 @@
+"""Methods that compute each element by itself: arithmetic, comparisons, bits, functions, activations.
+
+What it is for: PyTorch's names and promotion over the elementwise ops of the dialect.
+Invariants: operands reach the graph with equal dtypes; a Python number becomes a CONST of shape () and nothing is
+expanded; shapes, dtypes and devices that do not fit raise at the call.
+"""
+
+from __future__ import annotations
+
+from math import inf, pi, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from monolect.autograd import special
+from monolect.autograd.gradient import closed_form, cosine
+from monolect.autograd.graph import cast, e, where
+from monolect.base.dtype import DType, as_dtype, by_name, dtypes, promote, scalar_dtype
+from monolect.base.errors import ArgumentError, DTypeError, IRError
+from monolect.ir.normal import TRUE
+from monolect.ir.uop import UOp, build, const
+from monolect.tensor.base import TensorBase, refused, same_device
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+_NUMBERS = (bool, int, float)
+
+
+# ---- joining operands --------------------------------------------------------------------------------------------------
+def operand(self: Any, other: Any) -> UOp:
+    """`other` as a node beside the tensor `self`: a number takes the dtype PyTorch gives it."""
+    if isinstance(other, TensorBase):
+        return other._uop
+    if isinstance(other, np.generic):
+        other = other.item()
+    if isinstance(other, _NUMBERS):
+        return const(other, scalar_dtype(other, self._uop.dtype))
+    if other.__class__ is not UOp:
+        inner = getattr(other, "uop", None)
+        if inner.__class__ is not UOp:
+            if isinstance(other, np.ndarray):
+                return type(self)(other)._uop
+            raise ArgumentError("not an operand", expected="a tensor or a number", found=repr(other)[:80])
+        other = inner
+    if other.dtype is dtypes.index:
+        return cast(other, self._uop.dtype if self._uop.dtype.is_float else dtypes.int64)
+    return other
+
+
+def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
+    """This tensor's node and that of `other`, of one dtype."""
+    a, b = self._uop, operand(self, other)
+    if a.dtype is not b.dtype:
+        d = promote(a.dtype, b.dtype)
+        a, b = cast(a, d), cast(b, d)
+    return a, b
+
+
+def binary(self: Any, op: str, other: Any, reverse: bool = False) -> Tensor:
+    """The elementwise `op` of two operands after promotion."""
+    if other.__class__ is self.__class__ and other._uop.dtype is self._uop.dtype:
+        a, b = self._uop, other._uop
+    else:
+        a, b = pair(self, other)
+    if reverse:
+        a, b = b, a
+    if a.op != "CONST" and b.op != "CONST":
+        same_device(a, b)
+    try:
+        return self._wrap(build(op, a, b))
+    except IRError as error:
+        raise refused(op.lower(), error, a, b) from None
+
+
+def floating(self: Any) -> UOp:
+    """This tensor's node as a float: integers and bool become float32."""
+    u = self._uop
+    return u if u.dtype.is_float else cast(u, dtypes.float32)
+
+
+def negation(u: UOp) -> UOp:
+    """Logical not of a bool node."""
+    return build("CMPNE", u, TRUE)
+
+
+def _compare(name: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) -> Any:
+    """A comparison: the op for floats, and the one (perhaps exchanged, perhaps negated) that is canonical for others."""
+
+    def method(self: Any, other: Any) -> Tensor:
+        if other.__class__ is self.__class__ and other._uop.dtype is self._uop.dtype:
+            a, b = self._uop, other._uop
+        else:
+            a, b = pair(self, other)
+        if a.op != "CONST" and b.op != "CONST":
+            same_device(a, b)
+        try:
+            if a.dtype.is_float:
+                return self._wrap(build(floats[0], a, b))
+            op, exchanged, negated = rest
+            u = build(op, b, a) if exchanged else build(op, a, b)
+            return self._wrap(negation(u) if negated else u)
+        except IRError as error:
+            raise refused(name, error, a, b) from None
+
+    method.__name__ = name
+    method.__doc__ = f"Elementwise `{name}`; the result is bool."
+    return method
+
+
+_lt = _compare("lt", ("CMPLT", False), ("CMPLT", False, False))
+_gt = _compare("gt", ("CMPGT", False), ("CMPLT", True, False))
+_le = _compare("le", ("CMPLE", False), ("CMPLT", True, True))
+_ge = _compare("ge", ("CMPGE", False), ("CMPLT", False, True))
+_eq = _compare("eq", ("CMPEQ", False), ("CMPNE", False, True))
+_ne = _compare("ne", ("CMPNE", False), ("CMPNE", False, False))
+
+
+class ElementwiseMixin(TensorBase):
+    """Arithmetic, comparisons, bits, functions and activations."""
+
+    __slots__ = ()
+
+    # ---- arithmetic ----------------------------------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Tensor:
+        return binary(self, "ADD", other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return binary(self, "ADD", other, True)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return binary(self, "MUL", other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return binary(self, "MUL", other, True)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return self.sub(other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self._no_bool("-") or binary(self, "SUB", other, True)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return self.div(other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self._quotient(other, True)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return self.floor_divide(other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return self._scalar(other).floor_divide(self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return self.remainder(other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return self._scalar(other).remainder(self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return self.pow(other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return self._scalar(other).pow(self)
+
+    def __neg__(self) -> Tensor:
+        self._no_bool("-")
+        return self._wrap(build("NEG", self._uop))
+
+    def __pos__(self) -> Tensor:
+        return self._wrap(self._uop)
+
+    def __abs__(self) -> Tensor:
+        return self.abs()
+
+    def _no_bool(self, what: str) -> None:
+        if self._uop.dtype is dtypes.bool:
+            raise DTypeError(f"'{what}' is not defined on bool", expected="a number (or ~, ^ for bool)", found="bool")
+
+    def _scalar(self, value: Any) -> Tensor:
+        return self._wrap(operand(self, value))
+
+    def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
+        """self + alpha * other, broadcast and promoted.
+
+        >>> Tensor([1, 2]).add(Tensor([[10], [20]])).tolist()
+        [[11, 12], [21, 22]]
+        """
+        return binary(self, "ADD", other if alpha == 1 else other * alpha)
+
+    def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
+        """self - alpha * other."""
+        self._no_bool("-")
+        return binary(self, "SUB", other if alpha == 1 else other * alpha)
+
+    subtract = sub
+
+    def rsub(self, other: Any) -> Tensor:
+        """other - self."""
+        return binary(self, "SUB", other, True)
+
+    def mul(self, other: Any) -> Tensor:
+        """self * other."""
+        return binary(self, "MUL", other)
+
+    multiply = mul
+
+    def neg(self) -> Tensor:
+        """-self."""
+        return -self
+
+    negative = neg
+
+    def _quotient(self, other: Any, reverse: bool = False) -> Tensor:
+        a, b = pair(self, other)
+        if not a.dtype.is_float:
+            a, b = cast(a, dtypes.float32), cast(b, dtypes.float32)
+        if reverse:
+            a, b = b, a
+        same_device(a, b)
+        try:
+            return self._wrap(build("DIV", a, b))
+        except IRError as error:
+            raise refused("div", error, a, b) from None
+
+    def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+        """self / other in floats; with `rounding_mode` "floor" or "trunc", rounded, and in integers for integers."""
+        if rounding_mode is None:
+            return self._quotient(other)
+        if rounding_mode == "floor":
+            return self.floor_divide(other)
+        if rounding_mode != "trunc":
+            raise ArgumentError("div: unknown rounding_mode", expected="None, 'floor' or 'trunc'", found=rounding_mode)
+        a, b = pair(self, other)
+        if a.dtype.is_float:
+            return self._wrap(build("TRUNC", build("DIV", a, b)))
+        return self._wrap(_truncated(a, b))
+
+    divide = true_divide = div
+
+    def floor_divide(self, other: Any) -> Tensor:
+        """floor(self / other); an integer divided by zero gives 0.
+
+        >>> (Tensor([7, -7, 7]) // Tensor([2, 2, 0])).tolist()
+        [3, -4, 0]
+        """
+        a, b = pair(self, other)
+        same_device(a, b)
+        if a.dtype.is_float:
+            return self._wrap(_floor_quotient(a, b))
+        a, b = (cast(a, dtypes.int64), cast(b, dtypes.int64)) if a.dtype is dtypes.bool else (a, b)
+        return binary(self._wrap(a), "IDIV", self._wrap(b))
+
+    def remainder(self, other: Any) -> Tensor:
+        """What is left of self after floor division; it has the sign of `other`. 0 for an integer modulo zero."""
+        a, b = pair(self, other)
+        same_device(a, b)
+        if a.dtype.is_float:
+            r = _fmod(a, b)
+            other_sign = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", b, 0.0)))
+            return self._wrap(where(other_sign, build("ADD", r, b), r))
+        return binary(self._wrap(a), "MOD", self._wrap(b))
+
+    def fmod(self, other: Any) -> Tensor:
+        """What is left of self after truncated division; it has the sign of self."""
+        a, b = pair(self, other)
+        same_device(a, b)
+        if a.dtype.is_float:
+            return self._wrap(_fmod(a, b))
+        return self._wrap(build("SUB", a, build("MUL", _truncated(a, b), b))) if a.dtype.kind == "i" else self % other
+
+    def pow(self, exponent: Any) -> Tensor:
+        """self ** exponent. Whole exponents up to 64 multiply; 0.5 is a square root.
+
+        >>> (Tensor([2, 3]) ** 2).tolist()
+        [4, 9]
+        """
+        if isinstance(exponent, np.generic):
+            exponent = exponent.item()
+        if isinstance(exponent, _NUMBERS):
+            u = cast(self._uop, promote(self._uop.dtype, scalar_dtype(exponent, self._uop.dtype)))
+            if exponent == int(exponent) if exponent - exponent == 0 else False:
+                if not u.dtype.is_float and exponent < 0:
+                    raise ArgumentError("integers to a negative power", expected="at least 0", found=exponent)
+                if abs(exponent) <= 64:
+                    return self._wrap(_power(u, int(exponent)))
+            elif exponent in (0.5, -0.5):
+                root = build("SQRT", u)
+                return self._wrap(root if exponent > 0 else build("RECIP", root))
+        a, b = pair(self, exponent)
+        same_device(a, b)
+        try:
+            return self._wrap(build("POW", a, b) if a.dtype.is_float else _integer_power(a, b))
+        except IRError as error:
+            raise refused("pow", error, a, b) from None
+
+    float_power = pow
+
+    def square(self) -> Tensor:
+        """self * self."""
+        return self * self
+
+    def reciprocal(self) -> Tensor:
+        """1 / self."""
+        return self._wrap(build("RECIP", floating(self)))
+
+    def maximum(self, other: Any) -> Tensor:
+        """The larger of both; nan where either is nan."""
+        return binary(self, "MAX", other)
+
+    def minimum(self, other: Any) -> Tensor:
+        """The smaller of both; nan where either is nan."""
+        a, b = pair(self, other)
+        same_device(a, b)
+        flip = "NEG" if a.dtype.is_float else "NOT"  # NOT reverses the order of integers without overflow
+        try:
+            return self._wrap(build(flip, build("MAX", build(flip, a), build(flip, b))))
+        except IRError as error:
+            raise refused("minimum", error, a, b) from None
+
+    def fma(self, other: Any, addend: Any) -> Tensor:
+        """self * other + addend."""
+        return self * other + addend
+
+    def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+        """self + value * tensor1 * tensor2."""
+        return self + tensor1 * tensor2 * value
+
+    def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+        """self + value * tensor1 / tensor2."""
+        return self + tensor1 / tensor2 * value
+
+    # ---- comparisons ---------------------------------------------------------------------------------------------------
+    lt = less = __lt__ = _lt
+    gt = greater = __gt__ = _gt
+    le = less_equal = __le__ = _le
+    ge = greater_equal = __ge__ = _ge
+    eq = __eq__ = _eq
+    ne = not_equal = __ne__ = _ne
+    __hash__ = object.__hash__
+
+    def isnan(self) -> Tensor:
+        """Where the value is nan."""
+        return self._wrap(build("CMPNE", self._uop, self._uop)) if self.dtype.is_float else self._nowhere()
+
+    def isinf(self) -> Tensor:
+        """Where the value is an infinity."""
+        if not self.dtype.is_float:
+            return self._nowhere()
+        return self._wrap(e("CMPEQ", special.absolute(self._uop), inf))
+
+    def isfinite(self) -> Tensor:
+        """Where the value is neither nan nor an infinity."""
+        if not self.dtype.is_float:
+            return ~self._nowhere()
+        return self._wrap(e("CMPLT", special.absolute(self._uop), inf))
+
+    def _nowhere(self) -> Tensor:
+        return self._wrap(build("CMPNE", self._uop, self._uop))
+
+    def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+        """Where |self - other| <= atol + rtol * |other|."""
+        other = other if isinstance(other, TensorBase) else self._scalar(other)
+        close: Any = (self == other) | (((self - other).abs() <= other.abs() * rtol + atol) & other.isfinite())
+        return close | (self.isnan() & other.isnan()) if equal_nan else close
+
+    def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+        """Whether all elements are close; computes."""
+        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+    # ---- logic and bits ------------------------------------------------------------------------------------------------
+    def _bits(self, op: str, other: Any, reverse: bool = False) -> Tensor:
+        if self._uop.dtype.is_float:
+            raise DTypeError(f"{op.lower()} needs integers or bool", expected="an integer dtype or bool", found=self.dtype.name)
+        return binary(self, op, other, reverse)
+
+    def __and__(self, other: Any) -> Tensor:
+        return self._bits("AND", other)
+
+    def __or__(self, other: Any) -> Tensor:
+        return self._bits("OR", other)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return self._bits("XOR", other)
+
+    bitwise_and = __rand__ = __and__
+    bitwise_or = __ror__ = __or__
+    bitwise_xor = __rxor__ = __xor__
+
+    def __invert__(self) -> Tensor:
+        u = self._uop
+        if u.dtype.is_float:
+            raise DTypeError("~ needs integers or bool", expected="an integer dtype or bool", found=u.dtype.name)
+        return self._wrap(negation(u) if u.dtype is dtypes.bool else build("NOT", u))
+
+    bitwise_not = __invert__
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return self._bits("SHL", other)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return self._bits("SHR", other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return self._bits("SHL", other, True)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return self._bits("SHR", other, True)
+
+    bitwise_left_shift, bitwise_right_shift = __lshift__, __rshift__
+
+    def logical_not(self) -> Tensor:
+        """True where the element is zero."""
+        return ~self.bool()
+
+    def logical_and(self, other: Any) -> Tensor:
+        """True where both are not zero."""
+        return self.bool() & self._scalar(other).bool()
+
+    def logical_or(self, other: Any) -> Tensor:
+        """True where one is not zero."""
+        return self.bool() | self._scalar(other).bool()
+
+    def logical_xor(self, other: Any) -> Tensor:
+        """True where exactly one is not zero."""
+        return self.bool() ^ self._scalar(other).bool()
+
+    # ---- dtypes --------------------------------------------------------------------------------------------------------
+    def cast(self, dtype: Any) -> Tensor:
+        """The values in another dtype. Floats saturate into integers and nan becomes 0.
+
+        >>> Tensor([1.7, -2.5]).cast("int32").tolist()
+        [1, -2]
+        """
+        d = dtype if isinstance(dtype, DType) else as_dtype(dtype)
+        u = self._uop
+        if d is dtypes.bool and u.dtype is not d:
+            return self._wrap(e("CMPNE", u, 0))
+        return self._wrap(cast(u, d))
+
+    type = cast
+
+    def type_as(self, other: Tensor) -> Tensor:
+        """The values in the dtype of `other`."""
+        return self.cast(other.dtype)
+
+    def bitcast(self, dtype: Any) -> Tensor:
+        """The same bytes read as another dtype; the last axis changes when the sizes differ."""
+        try:
+            return self._wrap(build("BITCAST", self._uop, arg=as_dtype(dtype)))
+        except IRError as error:
+            raise refused("bitcast", error, self._uop) from None
+
+    def float(self) -> Tensor:
+        """The values as float32."""
+        return self.cast(dtypes.float32)
+
+    def double(self) -> Tensor:
+        """The values as float64."""
+        return self.cast(dtypes.float64)
+
+    def half(self) -> Tensor:
+        """The values as float16."""
+        return self.cast(dtypes.float16)
+
+    def bfloat16(self) -> Tensor:
+        """The values as bfloat16."""
+        return self.cast(dtypes.bfloat16)
+
+    def int(self) -> Tensor:
+        """The values as int32."""
+        return self.cast(dtypes.int32)
+
+    def long(self) -> Tensor:
+        """The values as int64."""
+        return self.cast(dtypes.int64)
+
+    def bool(self) -> Tensor:
+        """True where the element is not zero."""
+        return self.cast(dtypes.bool)
+
+    def is_floating_point(self) -> Any:
+        """Whether the dtype is a float."""
+        return self._uop.dtype.is_float

@@ -1,0 +1,221 @@
+"""Pooling over one, two or three axes: maxima and means of windows.
+
+What it is for: the windows of the input are a view (`windows`), and a pool reduces it, in one kernel.
+What it is not: it returns no indices of maxima; adaptive pools need output sizes that divide the input.
+
+Invariant: outputs have PyTorch's shapes; any axes may stand before the pooled ones.
+Source: names, defaults and shapes of torch.nn.functional.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd import graph as g
+from monolect.base.dtype import DType, dtypes
+from monolect.base.errors import ArgumentError, ShapeError
+from monolect.ir.uop import UOp, build, const
+from monolect.tensor.base import TensorBase
+from monolect.tensor.windows import Ints, as_ints, check_windows, framed, windows
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+def _ceil_extra(size: int, k: int, s: int, p: int, d: int) -> int:
+    """Elements to add at the end so that the last, partial window fits; it must start inside the padded input."""
+    out = -(-(size + 2 * p - d * (k - 1) - 1) // s) + 1
+    if (out - 1) * s >= size + p:
+        out -= 1
+    return max(0, (out - 1) * s + d * (k - 1) + 1 - (size + 2 * p))
+
+
+def _covered(size: int, out: int, k: int, s: int, p: int, include_pad: bool) -> list[int]:
+    """How many elements each window of an axis covers, padding counted or not; never what ceil_mode added."""
+    low, high = (-p, size + p) if include_pad else (0, size)
+    return [min(j * s - p + k, high) - max(j * s - p, low) for j in range(out)]
+
+
+def _divisor(counts: list[list[int]], dtype: DType) -> UOp | float:
+    """1 / elements of a window: one number when all windows are alike, else a node over the outputs."""
+    if all(len(set(c)) == 1 for c in counts):
+        return 1.0 / prod(c[0] for c in counts)
+    acc: UOp | None = None
+    for axis, c in enumerate(counts):
+        # A few windows at either end differ from the ones in the middle; a chain of WHEREs over them stays small.
+        i = g.iota(len(c), dtypes.int32, axis, len(counts))
+        common = max(set(c), key=c.count)
+        node = const(float(common), dtype)
+        for j, v in enumerate(c):
+            if v != common:
+                node = g.where(g.e("CMPEQ", i, j), const(float(v), dtype), node)
+        acc = node if acc is None else g.e("MUL", acc, node)
+    assert acc is not None
+    return build("RECIP", acc)
+
+
+class PoolMixin(TensorBase):
+    """Pools. Every method returns a lazy tensor; overlapping windows cost no copy."""
+
+    __slots__ = ()
+
+    def _pooled(
+        self, n: int, name: str, sizes: tuple[Any, Any, Any, Any], ceil_mode: bool, fill: Any
+    ) -> tuple[UOp, tuple[Ints, Ints, Ints]]:
+        """The windows, (..., *outputs, *kernel), and kernel, stride and padding as tuples."""
+        x = self._uop
+        if len(x.shape) < n:
+            raise ShapeError(f"{name}: rank of the input", expected=f"at least {n} axes", found=x.shape)
+        kernel = as_ints(sizes[0], n, f"{name}: kernel_size", 1)
+        stride = kernel if sizes[1] is None else as_ints(sizes[1], n, f"{name}: stride", 1)
+        padding, dilation = as_ints(sizes[2], n, f"{name}: padding", 0), as_ints(sizes[3], n, f"{name}: dilation", 1)
+        if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
+            raise ArgumentError(f"{name}: padding", expected=f"at most half of kernel {kernel}", found=padding)
+        after = padding
+        if ceil_mode:
+            spatial = x.shape[len(x.shape) - n :]
+            extra = (_ceil_extra(*a) for a in zip(spatial, kernel, stride, padding, dilation, strict=True))
+            after = tuple(p + e for p, e in zip(padding, extra, strict=True))
+        x = framed(x, padding, after, fill)
+        check_windows(x.shape[len(x.shape) - n :], kernel, stride, dilation, name)
+        return windows(x, kernel, stride, dilation), (kernel, stride, padding)
+
+    def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
+        low = False if self.dtype is dtypes.bool else self.dtype.min
+        view, _ = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
+        rank = len(view.shape)
+        return self._wrap(g.reduce(view, "MAX", range(rank - n, rank), keep=False))
+
+    def _avg_pool(
+        self, n: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
+    ) -> Tensor:
+        self._check_float(f"avg_pool{n}d")
+        view, (k, s, p) = self._pooled(n, f"avg_pool{n}d", (kernel, stride, padding, 1), ceil_mode, 0)
+        rank = len(view.shape)
+        total = g.reduce(view, "ADD", range(rank - n, rank), keep=False)
+        if divisor is not None:
+            if not divisor:
+                raise ArgumentError(f"avg_pool{n}d: divisor_override", expected="not 0", found=divisor)
+            return self._wrap(g.e("MUL", total, 1.0 / divisor))
+        spatial, outs = self._uop.shape[len(self._uop.shape) - n :], total.shape[len(total.shape) - n :]
+        counts = [_covered(*a, include_pad) for a in zip(spatial, outs, k, s, p, strict=True)]
+        return self._wrap(g.e("MUL", total, _divisor(counts, total.dtype)))
+
+    def _adaptive(self, n: int, output_size: Any, name: str) -> Ints:
+        """The kernel, and stride, that cuts this input into `output_size` equal parts."""
+        spatial = self._uop.shape[len(self._uop.shape) - n :] if len(self._uop.shape) >= n else ()
+        wanted = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
+        if len(spatial) < n or len(wanted) != n:
+            raise ShapeError(f"{name}: axes", expected=f"{n} of the input and the output", found=(spatial, wanted))
+        out = tuple(s if w is None else w for s, w in zip(spatial, wanted, strict=True))
+        if any(not isinstance(o, int) or o < 1 or s % o for s, o in zip(spatial, out, strict=True)):
+            raise ArgumentError(f"{name}: output_size", expected=f"sizes that divide {spatial}", found=out)
+        return tuple(s // o for s, o in zip(spatial, out, strict=True))
+
+    def max_pool1d(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> Tensor:
+        """The largest element of each window over the last axis. See `max_pool2d`.
+
+        >>> Tensor([[1, 5, 2, 3]]).max_pool1d(2).tolist()
+        [[5, 3]]
+        """
+        return self._max_pool(1, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def max_pool2d(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> Tensor:
+        """The largest element of each window over the last two axes.
+
+        The stride is the kernel unless given. Padding never wins. With `ceil_mode` a last window may reach over the end, if
+        it starts inside. Elements that tie share the gradient. Raises ShapeError and ArgumentError.
+
+        >>> Tensor([[1, 5], [2, 3]]).max_pool2d(2).tolist()
+        [[5]]
+        """
+        return self._max_pool(2, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def max_pool3d(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> Tensor:
+        """The largest element of each window over the last three axes. See `max_pool2d`."""
+        return self._max_pool(3, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def avg_pool1d(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        """The mean of each window over the last axis. See `avg_pool2d`."""
+        return self._avg_pool(1, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    def avg_pool2d(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        """The mean of each window over the last two axes.
+
+        Padding counts as zeros unless `count_include_pad` is False; what `ceil_mode` adds never counts. Floats only.
+
+        >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).avg_pool2d(2).tolist()
+        [[3.0]]
+        """
+        return self._avg_pool(2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    def avg_pool3d(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        """The mean of each window over the last three axes. See `avg_pool2d`."""
+        return self._avg_pool(3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    def adaptive_avg_pool1d(self, output_size: Any) -> Tensor:
+        """The means of equal parts of the last axis; None keeps an axis. See `adaptive_avg_pool2d`."""
+        kernel = self._adaptive(1, output_size, "adaptive_avg_pool1d")
+        return self._avg_pool(1, kernel, kernel, 0, False, True, None)
+
+    def adaptive_avg_pool2d(self, output_size: Any) -> Tensor:
+        """The means of equal parts of the last two axes; None keeps an axis.
+
+        `output_size` must divide the input; 1 pools everything. Raises ArgumentError.
+
+        >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).adaptive_avg_pool2d(1).tolist()
+        [[3.0]]
+        """
+        kernel = self._adaptive(2, output_size, "adaptive_avg_pool2d")
+        return self._avg_pool(2, kernel, kernel, 0, False, True, None)
+
+    def adaptive_avg_pool3d(self, output_size: Any) -> Tensor:
+        """The means of equal parts of the last three axes; None keeps an axis. See `adaptive_avg_pool2d`."""
+        kernel = self._adaptive(3, output_size, "adaptive_avg_pool3d")
+        return self._avg_pool(3, kernel, kernel, 0, False, True, None)
+
+    def adaptive_max_pool1d(self, output_size: Any) -> Tensor:
+        """The largest elements of equal parts of the last axis. See `adaptive_avg_pool2d`."""
+        kernel = self._adaptive(1, output_size, "adaptive_max_pool1d")
+        return self._max_pool(1, kernel, kernel, 0, 1, False)
+
+    def adaptive_max_pool2d(self, output_size: Any) -> Tensor:
+        """The largest elements of equal parts of the last two axes. See `adaptive_avg_pool2d`."""
+        kernel = self._adaptive(2, output_size, "adaptive_max_pool2d")
+        return self._max_pool(2, kernel, kernel, 0, 1, False)
+
+    def adaptive_max_pool3d(self, output_size: Any) -> Tensor:
+        """The largest elements of equal parts of the last three axes. See `adaptive_avg_pool2d`."""
+        kernel = self._adaptive(3, output_size, "adaptive_max_pool3d")
+        return self._max_pool(3, kernel, kernel, 0, 1, False)

@@ -1,0 +1,295 @@
+"""class Tensor: a handle on a node of the lazy graph, joined from the families of methods beside this file.
+
+What it is for: holding a value-to-be (`uop`), turning it into memory (`realize`, `numpy`), changing it (`assign`), and
+reverse-mode derivatives with respect to leaves (`requires_grad`, `backward`).
+What it is not: it knows no kernels and no backend; it hands nodes to the runtime and takes BUFFERs back.
+Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call that raises leaves every tensor as it was.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from monolect.autograd.gradient import gradients
+from monolect.autograd.graph import broadcast_to, cast
+from monolect.base.dtype import DType, as_dtype
+from monolect.base.errors import DTypeError, GradientError, ShapeError
+from monolect.ir.normal import count
+from monolect.ir.uop import UOp, build, const, new_buffer, toposort
+from monolect.runtime import execute
+from monolect.tensor import random as random_state
+from monolect.tensor.base import as_device, refuse_shape, same_device
+from monolect.tensor.conv import ConvMixin
+from monolect.tensor.creation import CreationMixin, from_data
+from monolect.tensor.elementwise import ElementwiseMixin
+from monolect.tensor.index import IndexMixin
+from monolect.tensor.linalg import LinalgMixin
+from monolect.tensor.loss import LossMixin
+from monolect.tensor.movement import MovementMixin
+from monolect.tensor.random import RandomMixin
+from monolect.tensor.reduce import ReduceMixin
+
+# Tensors that asked for a gradient, by identity. A leaf is found by its node, which only this tensor holds.
+_leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+
+
+class Tensor(
+    CreationMixin,
+    ElementwiseMixin,
+    MovementMixin,
+    ReduceMixin,
+    IndexMixin,
+    LinalgMixin,
+    ConvMixin,
+    LossMixin,
+    RandomMixin,
+):
+    """An n-dimensional array that is computed when its values are asked for.
+
+    `Tensor(data)` takes a number, nested lists, or a NumPy array (shared, not copied, where its layout allows). Floats
+    become float32, ints int64, bools bool, unless `dtype` says otherwise; arrays keep their dtype.
+
+    >>> (Tensor([1.0, 2.0]) + 1).tolist()
+    [2.0, 3.0]
+    """
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, device: Any = None, dtype: Any = None, requires_grad: bool = False):
+        if isinstance(data, Tensor):
+            uop = data.to(device)._uop if device is not None else data._uop
+            uop = cast(uop, as_dtype(dtype)) if dtype is not None else uop
+        elif data.__class__ is UOp:
+            uop = data
+        else:
+            uop = from_data(data, as_device(device), None if dtype is None else as_dtype(dtype))
+        self._uop = uop
+        self._grad: Tensor | None = None
+        self._requires_grad = False
+        if requires_grad:
+            self.requires_grad = True
+
+    # ---- what it is ----------------------------------------------------------------------------------------------------
+    @property
+    def uop(self) -> UOp:
+        """The node this tensor stands for."""
+        return self._uop
+
+    @uop.setter
+    def uop(self, value: UOp) -> None:
+        self._uop = value
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The derivative `backward` added up here, or None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None and value.shape != self.shape:
+            raise ShapeError("a gradient has the shape of its tensor", expected=self.shape, found=value.shape)
+        self._grad = value
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether `backward` leaves a gradient here. Setting it makes the tensor a leaf with an identity of its own."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if not value:
+            self._requires_grad = False
+            _leaves.pop(id(self), None)
+            return
+        if not self.dtype.is_float:
+            raise GradientError("only floats have gradients", expected="a float dtype", found=self.dtype.name)
+        if self._uop.op != "BUFFER":  # equal expressions are one node; a leaf needs a node that nothing else equals
+            buffer = new_buffer(self._uop.shape, self.dtype, self.device)
+            self._uop = build("AFTER", buffer, build("STORE", buffer, self._uop))
+        self._requires_grad = True
+        _leaves[id(self)] = self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set `requires_grad` and return the tensor."""
+        self.requires_grad = requires_grad
+        return self
+
+    def numel(self) -> Any:
+        """The number of elements."""
+        return count(self._uop.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one axis."""
+        return self.shape if dim is None else self.shape[self._axis(dim)]
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return self.ndim
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> Any:
+        """Bytes of all elements."""
+        return self.numel() * self.dtype.itemsize
+
+    # ---- computing -----------------------------------------------------------------------------------------------------
+    def realize(self, *others: Tensor) -> Tensor:
+        """Compute this tensor and `others`, together with the pending random state, and return this one."""
+        batch = [t for t in (self, *others, *random_state.pending()) if t._uop.op != "BUFFER"]
+        batch = list({id(t): t for t in batch}.values())
+        if batch:
+            for t, uop in zip(batch, execute.realize([t._uop for t in batch]), strict=True):
+                t._uop = uop
+        return self
+
+    def numpy(self) -> np.ndarray:
+        """The values as a NumPy array.
+
+        >>> Tensor([[1, 2], [3, 4]]).numpy().sum(axis=0).tolist()
+        [4, 6]
+        """
+        return execute.to_numpy(self.realize()._uop)
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists."""
+        values = self.numpy()
+        return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
+
+    def item(self) -> Any:
+        """The only element as a Python number. Raises ShapeError when there is not exactly one."""
+        if self.numel() != 1:
+            raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
+        return self.reshape(()).tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_int:
+            raise DTypeError("only integers are indices", expected="an integer dtype", found=self.dtype.name)
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("a tensor without axes has no length", expected="at least 1 axis", found="shape ()")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self.numpy()
+        return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        at = "" if self._uop.op == "BUFFER" else ", lazy"
+        grad = ", requires_grad=True" if self._requires_grad else ""
+        return f"Tensor(shape={self.shape}, dtype={self.dtype.name}, device={self.device!r}{grad}{at})"
+
+    __hash__ = object.__hash__
+
+    # ---- copies and places ---------------------------------------------------------------------------------------------
+    def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Tensor:
+        """This tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`."""
+        for a in args:
+            if isinstance(a, DType) or isinstance(a, type):
+                dtype = a
+            elif a is not None:
+                device = a
+        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        if device is not None and (target := as_device(device)) != self.device:
+            u = build("LOAD", u, arg=(target, "GLOBAL"))
+        return self if u is self._uop else self._wrap(u)
+
+    def cpu(self) -> Tensor:
+        """This tensor on the cpu device."""
+        return self.to("cpu")
+
+    def contiguous(self) -> Tensor:
+        """The same values in a buffer of their own, in row-major order."""
+        return self._wrap(build("CONTIGUOUS", self._uop))
+
+    def contiguous_backward(self) -> Tensor:
+        """The same values; the gradient that flows back through here gets a buffer of its own."""
+        return self._wrap(build("CONTIGUOUS_BACKWARD", self._uop))
+
+    def clone(self) -> Tensor:
+        """A copy that no later assignment to this tensor reaches."""
+        buffer = new_buffer(self._uop.shape, self.dtype, self.device)
+        return self._wrap(build("AFTER", buffer, build("STORE", buffer, self._uop)))
+
+    def detach(self) -> Tensor:
+        """The same values, through which no gradient flows."""
+        return self._wrap(build("DETACH", self._uop))
+
+    def assign(self, value: Any) -> Tensor:
+        """Replace the values. Raises ShapeError or DTypeError, and changes nothing, when `value` does not fit.
+
+        Tensors that were made from the old values keep them.
+        """
+        v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=self.device)
+        if v.dtype is not self.dtype:
+            raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
+        self._uop = self._stored(self._uop, v._uop, whole=True)
+        return self
+
+    def _stored(self, view: UOp, value: UOp, whole: bool = False) -> UOp:
+        """The node of this tensor once `value`, broadcast, is stored into `view` of it."""
+        base = self._uop
+        same_device(base, value)
+        shape = view.shape
+        fits = len(value.shape) <= len(shape) and all(
+            n is m or n == m or (n.__class__ is int and n == 1)
+            for n, m in zip(reversed(value.shape), reversed(shape), strict=False)
+        )
+        if not fits:
+            raise refuse_shape("assign", shape, value.shape)
+        value = broadcast_to(value, shape)
+        if base.op in ("BUFFER", "AFTER"):
+            return build("AFTER", base, build("STORE", view, value))
+        return value if whole else build("AFTER", base, build("STORE", view, value))
+
+    # ---- gradients -----------------------------------------------------------------------------------------------------
+    def backward(self, gradient: Tensor | None = None, retain_graph: bool = True) -> Tensor:
+        """Add d(self)/d(leaf) to `.grad` of every leaf with `requires_grad` that this tensor was made from.
+
+        Raises GradientError when this is not a float, not a scalar and no `gradient` is given, or has no such leaf.
+
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 4.0]
+        """
+        if not self.dtype.is_float:
+            raise GradientError("backward of a tensor that is not float", expected="a float", found=self.dtype.name)
+        if gradient is None:
+            if self.numel() != 1:
+                raise GradientError("backward without a gradient", expected="a scalar", found=f"shape {self.shape}")
+            g = broadcast_to(const(1, self.dtype), self.shape)
+        else:
+            if gradient.shape != self.shape or gradient.dtype is not self.dtype:
+                raise GradientError(
+                    "the gradient does not match its tensor",
+                    expected=f"{self.dtype.name} {self.shape}",
+                    found=f"{gradient.dtype.name} {gradient.shape}",
+                )
+            g = gradient._uop
+        below = set(toposort(self._uop))
+        leaves = [t for t in list(_leaves.values()) if t._uop in below]
+        if not leaves:
+            raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
+        found = gradients(self._uop, g, [t._uop for t in leaves])
+        for t in leaves:
+            d = found[t._uop]
+            if d is not None:
+                t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
+        return self

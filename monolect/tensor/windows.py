@@ -1,0 +1,120 @@
+"""Sliding windows as views: what convolution and pooling read.
+
+What it is for: `windows` lays the elements that each window covers along new axes, with movement ops alone, so that no
+copy is made and gradients come out of the movement ops.
+What it is not: it pads nothing with a value; callers pad first. Sizes are ints, not symbolic.
+
+Two forms an axis. Where windows do not overlap (stride >= kernel, dilation 1) the axis is cut into (window, element).
+Otherwise it is repeated once for each element of the kernel, into rows of pitch P, and read again in rows of pitch
+P + dilation: each row starts `dilation` elements later than the one above it. What is read outside the source in
+between is cut off again. All axes are repeated by one EXPAND, together with axes the caller wants to broadcast, so the
+gradient of the whole view is one sum.
+
+Invariant: element (..., o, k) of an axis is element o * stride + k * dilation of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from monolect.autograd import graph as g
+from monolect.base.errors import ArgumentError, ShapeError
+from monolect.ir.uop import UOp
+
+Ints = tuple[int, ...]
+
+
+def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
+    """`value`, an int or one for each of `n` axes, as a tuple. Raises ArgumentError below `least`."""
+    out = (value,) * n if isinstance(value, int) else tuple(value) if isinstance(value, tuple | list) else ()
+    if len(out) == 1:
+        out *= n
+    if len(out) != n or not all(isinstance(v, int) and v >= least for v in out):
+        raise ArgumentError(what, expected=f"an int or {n} ints of at least {least}", found=repr(value))
+    return out
+
+
+def count_windows(size: int, kernel: int, stride: int, dilation: int) -> int:
+    """How many windows fit on an axis; 0 or less when none does."""
+    return (size - dilation * (kernel - 1) - 1) // stride + 1
+
+
+class _Axis(NamedTuple):
+    """One axis: where the source goes (offset in a row of `pitch`), and how rows are cut into windows."""
+
+    repeats: int  # rows
+    offset: int
+    pitch: int
+    flat: int  # elements before they are cut into `rows`
+    rows: Ints
+    first: Ints  # what is kept of the rows
+    kept: Ints
+    cut: Ints  # kept, with a stride taken apart
+    result: Ints  # the sizes that stay, of `cut`
+    swap: bool  # whether the kernel stands before the windows
+
+
+def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
+    out = count_windows(size, kernel, stride, dilation)
+    if kernel == 1 or (stride >= kernel and dilation == 1):
+        step = (out, stride)
+        return _Axis(1, 0, out * stride, out * stride, step, (0, 0), (out, kernel), (out, kernel), (out, kernel), False)
+    # The source starts `lead` into its row: then no row of the gradient's view reaches back into the row above it.
+    lead = (kernel - 1) * dilation
+    pitch = lead + max(size, out * stride - dilation)
+    wide = pitch + dilation
+    kept, cut = (kernel, out * stride), (kernel, out, stride)
+    return _Axis(kernel, lead, pitch, kernel * wide, (kernel, wide), (0, lead), kept, cut, (kernel, out, 1), True)
+
+
+def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[int] | None = None) -> UOp:
+    """The windows of the last axes of `x`: (*lead, *spatial) -> (*lead, *outputs, *kernel).
+
+    With `lead` the other axes are broadcast to it first. Every axis must hold at least one window.
+    """
+    n = len(kernel)
+    own = x.shape[: len(x.shape) - n]
+    head: Ints = tuple(own if lead is None else lead)
+    axes = [_axis(*a) for a in zip(x.shape[len(own) :], kernel, stride, dilation, strict=True)]
+    zeros = (0,) * len(own)
+    sizes = tuple(min(s, a.pitch) for s, a in zip(x.shape[len(own) :], axes, strict=True))
+    x = g.shrink(x, (0,) * len(x.shape), (*own, *sizes))
+    x = g.pad_invalid(x, (*zeros, *(a.offset for a in axes)), (*own, *(a.pitch for a in axes)))
+    x = g.reshape(x, (*own, *(s for a in axes for s in (1, a.pitch))))
+    x = g.expand(x, (*head, *(s for a in axes for s in (a.repeats, a.pitch))))
+    x = g.reshape(x, (*head, *(a.repeats * a.pitch for a in axes)))
+    x = g.pad_invalid(x, (0,) * len(x.shape), (*head, *(a.flat for a in axes)))
+    x = g.reshape(x, (*head, *(s for a in axes for s in a.rows)))
+    x = g.shrink(
+        x, ((0,) * len(head) + tuple(s for a in axes for s in a.first)), (*head, *(s for a in axes for s in a.kept))
+    )
+    x = g.reshape(x, (*head, *(s for a in axes for s in a.cut)))
+    x = g.shrink(x, (0,) * len(x.shape), (*head, *(s for a in axes for s in a.result)))
+    x = g.reshape(x, (*head, *(s for a in axes for s in a.result[:2])))
+    first = len(head)
+    outs = tuple(first + 2 * i + a.swap for i, a in enumerate(axes))
+    inner = tuple(first + 2 * i + 1 - a.swap for i, a in enumerate(axes))
+    return g.permute(x, (*range(first), *outs, *inner))
+
+
+def framed(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
+    """The last axes of `x` with `fill` around them; negative amounts cut off."""
+    head = len(x.shape) - len(before)
+    lead = x.shape[:head]
+    offsets = tuple(max(-b, 0) for b in before)
+    sizes = tuple(n - o - max(-a, 0) for n, o, a in zip(x.shape[head:], offsets, after, strict=True))
+    x = g.shrink(x, ((0,) * head + offsets), (*lead, *sizes))
+    grown = tuple(n + max(b, 0) + max(a, 0) for n, b, a in zip(sizes, before, after, strict=True))
+    return g.pad(x, ((0,) * head + tuple(max(b, 0) for b in before)), (*lead, *grown), fill)
+
+
+def check_windows(sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> Ints:
+    """How many windows fit on each axis. Raises ShapeError when none does."""
+    out = tuple(count_windows(*a) for a in zip(sizes, kernel, stride, dilation, strict=True))
+    if any(o <= 0 for o in out):
+        reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+        raise ShapeError(
+            f"{name}: the window is larger than the padded input", expected=f"at least {reach}", found=sizes
+        )
+    return out

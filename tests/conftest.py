@@ -1,0 +1,50 @@
+"""What every test stands on: a private cache, the checks switched on, and random examples that can be repeated."""
+
+import os
+import random
+import shutil
+import tempfile
+
+import pytest
+
+# Set before the first import of monolect, which reads the environment once.
+_CACHE = tempfile.mkdtemp(prefix="monolect-test-cache-")
+os.environ["MONOLECT_CACHE"] = _CACHE
+os.environ.setdefault("VERIFY", "1")
+os.environ.setdefault("CHECK_BOUNDS", "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+_SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "bounded", deadline=None, max_examples=50, print_blob=True, suppress_health_check=_SLOW_IS_FINE
+)
+settings.register_profile(
+    "thorough", deadline=None, max_examples=1000, print_blob=True, suppress_health_check=_SLOW_IS_FINE
+)
+settings.load_profile("bounded")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # A seed that is chosen here, and not inside hypothesis, can be printed, so that a failure can be repeated.
+    if config.getoption("--hypothesis-seed", None) is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"random examples: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """True when golden files are to be written anew."""
+    return bool(request.config.getoption("--update-golden"))

@@ -1,0 +1,166 @@
+"""The host allocator: alignment, recycling, lifetime of views, and the bound on what is kept."""
+
+import gc
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from monolect.backend.cpu.memory import (
+    HUGE_PAGE_BYTES,
+    SMALL_BYTES,
+    Allocator,
+    alloc,
+    class_bytes,
+    from_array,
+    stats,
+)
+from monolect.base.errors import AllocationError, ArgumentError
+
+SIZES = [0, 1, 63, 64, 65, 4096, 5000, SMALL_BYTES, SMALL_BYTES + 1, 1 << 20, HUGE_PAGE_BYTES, (3 << 20) + 1]
+
+
+@pytest.mark.parametrize("n_bytes", SIZES)
+def test_block_is_aligned_and_writable_to_its_end(n_bytes: int) -> None:
+    memory = alloc(n_bytes)
+    assert memory.n_bytes == n_bytes
+    assert memory.address % (HUGE_PAGE_BYTES if n_bytes >= HUGE_PAGE_BYTES else 64) == 0
+    array = memory.view(np.uint8)
+    assert array.shape == (n_bytes,)
+    array[...] = 7
+    assert np.all(array == 7)
+
+
+@pytest.mark.parametrize("n_bytes", [1, 64, 65, 256, 257, 1000, 1024, 1025, SMALL_BYTES, (1 << 30) + 1])
+def test_size_class_holds_its_block_and_wastes_less_than_a_quarter(n_bytes: int) -> None:
+    size = class_bytes(n_bytes)
+    assert size >= n_bytes and size % 64 == 0
+    assert size - n_bytes < max(64, n_bytes / 4)
+    assert class_bytes(size) == size
+
+
+def test_every_small_size_gets_the_shelf_of_its_class() -> None:
+    allocator = Allocator()
+    for units in range(SMALL_BYTES // 64 + 1):
+        assert allocator._shelves[units].size == class_bytes(units * 64)
+
+
+@pytest.mark.parametrize("n_bytes", [100, 100_000, 1 << 20, 4 << 20])
+def test_freed_block_is_handed_out_again(n_bytes: int) -> None:
+    allocator = Allocator()
+    first = allocator.alloc(n_bytes)
+    address = first.address
+    del first
+    assert allocator.alloc(n_bytes).address == address
+
+
+def test_live_blocks_do_not_overlap() -> None:
+    allocator = Allocator()
+    blocks = [allocator.alloc(n) for n in SIZES * 3 + list(range(1, 2000, 37))]
+    ranges = sorted((block.address, block.address + max(block.n_bytes, 1)) for block in blocks)
+    assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+
+
+@pytest.mark.parametrize("n_bytes", [256, 4 << 20])
+def test_view_keeps_its_block(n_bytes: int) -> None:
+    allocator = Allocator()
+    view = allocator.alloc(n_bytes).view(np.float32)[4:]
+    view[...] = 3.0
+    gc.collect()
+    others = [allocator.alloc(n_bytes) for _ in range(20)]
+    for other in others:
+        other.view(np.uint8)[...] = 0xFF
+    assert np.all(view == 3.0)
+
+
+def test_view_of_a_partial_element_is_refused() -> None:
+    with pytest.raises(ValueError):
+        alloc(6).view(np.float32)
+
+
+def test_borrowed_memory_shares_and_keeps_the_array() -> None:
+    array = np.arange(10, dtype=np.int32)
+    memory = from_array(array)
+    assert memory.address == array.ctypes.data and memory.n_bytes == 40
+    memory.view(np.int32)[3] = 99
+    assert array[3] == 99
+    memory = from_array(np.full(1000, 5.0))
+    gc.collect()
+    assert np.all(memory.view(np.float64) == 5.0)
+
+
+def test_borrowed_memory_of_a_read_only_array_stays_read_only() -> None:
+    array = np.zeros(4)
+    array.flags.writeable = False
+    assert not from_array(array).view(np.float64).flags.writeable
+
+
+def test_strided_array_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="C-contiguous"):
+        from_array(np.zeros((4, 4)).T[1:])
+
+
+def test_negative_and_impossible_sizes_are_refused() -> None:
+    with pytest.raises(ArgumentError):
+        alloc(-1)
+    with pytest.raises(AllocationError):
+        alloc(1 << 60)
+
+
+def test_cached_large_blocks_are_bounded() -> None:
+    allocator = Allocator(max_cached_bytes=8 << 20)
+    blocks = [allocator.alloc(3 << 20) for _ in range(6)]
+    assert allocator.stats().used_bytes == 18 << 20
+    del blocks
+    found = allocator.stats()
+    assert found.used_bytes == 0
+    assert 0 < found.cached_large_bytes <= 8 << 20
+    assert found.mapped_bytes == found.cached_bytes
+    allocator.trim()
+    assert allocator.stats().mapped_bytes == 0
+
+
+def test_stats_count_small_blocks() -> None:
+    allocator = Allocator()
+    blocks = [allocator.alloc(100) for _ in range(50)]
+    assert allocator.stats().used_bytes == 50 * 128
+    del blocks
+    assert allocator.stats().used_bytes == 0
+    assert stats().mapped_bytes >= stats().used_bytes
+
+
+def test_threads_never_share_a_block() -> None:
+    allocator = Allocator(max_cached_bytes=1 << 20)
+    errors: list[str] = []
+
+    def work(mark: int) -> None:
+        for step in range(300):
+            blocks = [allocator.alloc(n) for n in (64, 200, 5000, 300_000 + step)]
+            for block in blocks:
+                block.view(np.uint8)[:64] = mark
+            for block in blocks:
+                if np.any(block.view(np.uint8)[:64] != mark):
+                    errors.append(f"{block} was written by another thread")
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert allocator.stats().used_bytes == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_has_its_own_copy() -> None:
+    memory = alloc(1 << 20)
+    view = memory.view(np.uint8)
+    view[...] = 1
+    child = os.fork()
+    if child == 0:
+        view[...] = 2
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert np.all(view == 1)

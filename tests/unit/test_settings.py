@@ -1,0 +1,122 @@
+"""The table of settings: values from the environment, checks, Context, and what DEBUG and TRACE turn on."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from monolect.base.errors import SettingError
+from monolect.base.settings import BY_NAME, DEBUG_PRESETS, TABLE, TRACE_WORDS, Context, Settings, settings
+
+
+def test_rows_are_complete():
+    assert len(BY_NAME) == len(TABLE)
+    for row in TABLE:
+        assert row.meaning and row.layer and row.kind in ("int", "str", "flag", "words")
+        assert row.check(row.default) == row.default
+
+
+def test_defaults_without_environment():
+    fresh = Settings({})
+    assert {row.name: getattr(fresh, row.name) for row in TABLE} == {row.name: row.default for row in TABLE}
+
+
+def test_environment_is_read():
+    fresh = Settings({"DEBUG": "3", "DEVICE": "python", "TRACE": "src, rules", "NO_COLOR": "yes", "BEAM": ""})
+    assert (fresh.DEBUG, fresh.DEVICE, fresh.TRACE, fresh.NO_COLOR, fresh.BEAM) == (3, "python", "src,rules", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("DEBUG", "7", "an integer from 0 to 6"),
+        ("DEBUG", "yes", "an integer from 0 to 6"),
+        ("THREADS", "-1", "an integer of at least 0"),
+        ("TRACE", "src,everything", "a comma list of totals, cmds"),
+        ("CACHE_LIMIT_MB", "0.5", "an integer of at least 1"),
+    ],
+)
+def test_bad_environment_is_refused(name, text, expected):
+    with pytest.raises(SettingError, match=name) as caught:
+        Settings({name: text})
+    assert f"expected: {expected}" in str(caught.value)
+    assert f"found: {text!r}" in str(caught.value)
+
+
+def test_bad_environment_is_refused_when_python_starts():
+    command = [sys.executable, "-c", "import monolect.base.settings"]
+    result = subprocess.run(command, env={**os.environ, "VERIFY": "many"}, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "bad value for environment variable VERIFY" in result.stderr
+
+
+@pytest.mark.parametrize("value", [9, -1, 1.0, "1", None])
+def test_bad_values_are_refused_and_change_nothing(value):
+    before = settings.DEBUG
+    with pytest.raises(SettingError, match="bad value for setting DEBUG"):
+        settings.DEBUG = value
+    assert settings.DEBUG == before
+
+
+def test_booleans_are_stored_as_integers():
+    with Context(NOOPT=True):
+        assert settings.NOOPT == 1 and type(settings.NOOPT) is int
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(SettingError, match=r"unknown setting DEBG\n  expected: DEBUG \(did you mean that\?\)"):
+        Context(DEBG=1)
+    with pytest.raises(SettingError, match=r"DEBUG \(did you mean"):
+        Context(debug=1)
+    with pytest.raises(SettingError, match="one of DEBUG, TRACE"):
+        Context(qqqqqq=1)
+    with pytest.raises(SettingError, match="unknown setting VERFY"):
+        settings.VERFY = 1
+    with pytest.raises(AttributeError):
+        _ = settings.VERFY
+
+
+def test_context_sets_and_restores_even_after_an_error():
+    before = (settings.DEBUG, settings.BEAM)
+    with pytest.raises(RuntimeError, match="inside"), Context(DEBUG=2, BEAM=4):
+        assert (settings.DEBUG, settings.BEAM) == (2, 4)
+        raise RuntimeError("inside")
+    assert (settings.DEBUG, settings.BEAM) == before
+
+
+def test_context_checks_all_before_it_sets_any():
+    before = settings.BEAM
+    with pytest.raises(SettingError):
+        Context(BEAM=4, DEBUG=99)
+    assert settings.BEAM == before
+
+
+def test_contexts_nest_and_one_may_be_entered_twice():
+    before = settings.BEAM
+    context = Context(BEAM=1)
+    with context, Context(BEAM=2), context:
+        assert settings.BEAM == 1
+    assert settings.BEAM == before
+
+
+def test_context_decorates_also_a_recursive_function():
+    @Context(BEAM=3)
+    def count(n: int) -> list[int]:
+        return [settings.BEAM] + (count(n - 1) if n else [])
+
+    before = settings.BEAM
+    assert count(2) == [3, 3, 3]
+    assert settings.BEAM == before
+
+
+def test_debug_levels_are_presets_of_trace():
+    with Context(DEBUG=0, TRACE=""):
+        assert settings.tracing == frozenset()
+        for level in range(1, 7):
+            with Context(DEBUG=level):
+                assert settings.tracing == {word for preset in DEBUG_PRESETS[: level + 1] for word in preset}
+        with Context(DEBUG=1, TRACE="src"):
+            assert settings.tracing == {"totals", "src"}
+    assert len(DEBUG_PRESETS) == BY_NAME["DEBUG"].max + 1
+    assert {"cmds", "passes", "src", "ir", "rules"} <= set(TRACE_WORDS)
