@@ -10,10 +10,10 @@ Source: series and range reductions of elementary textbooks; polynomial coeffici
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import factorial, inf, log, log2, pi
+from math import factorial, inf, log, log2, pi, sqrt, tan
 from typing import Any
 
-from monolect.autograd.gradient import closed_form, cosine
+from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp, build, const
@@ -113,13 +113,6 @@ def sigmoid(x: UOp) -> UOp:
     return build("RECIP", e("ADD", build("EXP2", e("MUL", x, -LOG2_E)), 1.0))
 
 
-_TANH_P = (
-    4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08,
-    -8.60467152213735e-11, 2.00018790482477e-13, -2.76076847742355e-16,
-)  # fmt: skip
-_TANH_Q = (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06)
-
-
 @_function(lambda g, y, x: (e("MUL", g, e("SUB", 1.0, e("MUL", y, y))),))
 def tanh(x: UOp) -> UOp:
     """The hyperbolic tangent: expm1(2x) / (expm1(2x) + 2), odd and exact near 0."""
@@ -127,3 +120,309 @@ def tanh(x: UOp) -> UOp:
     c = where(e("CMPLT", x, -limit), -limit, where(e("CMPLT", const(limit, x.dtype), x), limit, x))
     m = expm1(e("ADD", c, c))
     return e("DIV", m, e("ADD", m, 2.0))
+
+
+@_function(lambda g, y, x: (e("MUL", g, sigmoid(build("NEG", x))),))
+def log_sigmoid(x: UOp) -> UOp:
+    """log(sigmoid(x)) = min(x, 0) - log1p(e**-|x|)."""
+    below = build("NEG", e("MAX", build("NEG", x), 0.0))
+    return e("SUB", below, log1p(exp(build("NEG", absolute(x)))))
+
+
+def _silu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+    s = sigmoid(x)
+    return (e("MUL", g, e("MUL", s, e("ADD", e("MUL", x, e("SUB", 1.0, s)), 1.0))),)
+
+
+@_function(_silu_gradient)
+def silu(x: UOp) -> UOp:
+    """x * sigmoid(x)."""
+    return e("MUL", x, sigmoid(x))
+
+
+_GELU = 2.0 * sqrt(2.0 / pi)
+
+
+def _gelu_tanh_inner(x: UOp) -> UOp:
+    return e("MUL", e("MUL", x, e("ADD", e("MUL", e("MUL", x, x), 0.044715), 1.0)), _GELU)
+
+
+def _gelu_tanh_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+    s = sigmoid(_gelu_tanh_inner(x))
+    slope = e("MUL", e("ADD", e("MUL", e("MUL", x, x), 3 * 0.044715), 1.0), _GELU)
+    return (e("MUL", g, e("MUL", s, e("ADD", e("MUL", e("MUL", x, slope), e("SUB", 1.0, s)), 1.0))),)
+
+
+@_function(_gelu_tanh_gradient)
+def gelu_tanh(x: UOp) -> UOp:
+    """The tanh form of gelu; (1 + tanh(u)) / 2 is sigmoid(2u)."""
+    return e("MUL", x, sigmoid(_gelu_tanh_inner(x)))
+
+
+# ---- the error function ------------------------------------------------------------------------------------------------
+# erf(x) = x * P(x*x) on [0, 1]; erfc(x) = e**(-x*x) * t * Q(t) with t = 1 / (1 + x/2) above.
+_ERF_32 = (
+    1.128379167057981, -0.37612638435598705, 0.11283782002019363, -0.02686540224016915,
+    0.005220952814108742, -0.0008482949582172268, 0.00011257898500833396, -9.644401802995953e-06,
+)  # fmt: skip
+_ERF_64 = (
+    1.1283791670955126, -0.3761263890318375, 0.11283791670954858, -0.026866170645073018,
+    0.005223977624782548, -0.0008548326978860298, 0.00012055331041835963, -1.4925593637772662e-05,
+    1.6460975077037353e-06, -1.6350050574077034e-07, 1.4658058024656272e-08, -1.136637890838897e-09,
+    5.946501086791343e-11,
+)  # fmt: skip
+_ERFC_32 = (
+    0.2820938463410193, 0.2821353269161466, 0.24613523958682512, 0.18263615558805432, 0.050488376355923695,
+    0.09953206728285152, -0.24209832711962131, 0.1008533804844448, -0.0011584538912101166,
+)  # fmt: skip
+_ERFC_64 = (
+    0.28209479176780244, 0.2820947923037359, 0.24683292198992599, 0.17630973313390816, 0.08373924430144439,
+    -0.0043231900252214675, -0.05742833006987216, -0.04945172733880923, -0.020724942639463086, 0.0981812430032852,
+    -0.015924415651109292, -0.11089108615021438, 0.8137982256371262, -2.7089092056797113, 4.705753315092272,
+    -4.837194734841828, 3.0236589384056356, -1.0769700240607305, 0.16936376426355657,
+)  # fmt: skip
+
+
+def _erf_near(x: UOp) -> UOp:
+    """erf(x) for |x| < 1."""
+    return e("MUL", x, polynomial(e("MUL", x, x), _ERF_64 if _wide(x) else _ERF_32))
+
+
+def _erfc_tail(a: UOp) -> UOp:
+    """erfc(a) / e**(-a*a) for a >= 1."""
+    t = build("RECIP", e("ADD", e("MUL", a, 0.5), 1.0))
+    return e("MUL", t, polynomial(t, _ERFC_64 if _wide(a) else _ERFC_32))
+
+
+def _bell(x: UOp) -> UOp:
+    """e ** (-x*x)."""
+    return exp(build("NEG", e("MUL", x, x)))
+
+
+@_function(lambda g, y, x: (e("MUL", g, e("MUL", _bell(x), 2 / sqrt(pi))),))
+def erf(x: UOp) -> UOp:
+    """The error function."""
+    a = absolute(x)
+    far = e("SUB", 1.0, e("MUL", _bell(a), _erfc_tail(a)))
+    far = where(e("CMPLT", a, 6.0), far, where(build("CMPNE", x, x), x, 1.0))
+    return where(e("CMPLT", a, 1.0), _erf_near(x), where(e("CMPLT", x, 0.0), build("NEG", far), far))
+
+
+@_function(lambda g, y, x: (e("MUL", g, e("MUL", _bell(x), -2 / sqrt(pi))),))
+def erfc(x: UOp) -> UOp:
+    """1 - erf(x) to full relative accuracy: the square in the exponent is split into an exact part and the rest."""
+    a = absolute(x)
+    h = e("MUL", build("TRUNC", e("MUL", a, 64.0)), 1 / 64)
+    rest = e("MUL", build("SUB", a, h), e("ADD", a, h))
+    tail = e("MUL", e("MUL", _bell(h), exp(build("NEG", rest))), _erfc_tail(a))
+    tail = where(e("CMPLT", a, 28.0), tail, where(build("CMPNE", x, x), x, 0.0))
+    far = where(e("CMPLT", x, 0.0), e("SUB", 2.0, tail), tail)
+    return where(e("CMPLT", a, 1.0), e("SUB", 1.0, _erf_near(x)), far)
+
+
+def _normal_cdf(x: UOp) -> UOp:
+    z = e("MUL", x, sqrt(0.5))
+    a = absolute(z)
+    tail = e("MUL", e("MUL", _bell(a), _erfc_tail(a)), 0.5)
+    far = where(e("CMPLT", z, 0.0), tail, e("SUB", 1.0, tail))
+    return where(e("CMPLT", a, 1.0), e("ADD", e("MUL", _erf_near(z), 0.5), 0.5), far)
+
+
+def _gelu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+    density = e("MUL", exp(e("MUL", e("MUL", x, x), -0.5)), 1 / sqrt(2 * pi))
+    return (e("MUL", g, e("ADD", normal_cdf(x), e("MUL", x, density))),)
+
+
+@_function(lambda g, y, x: (e("MUL", g, e("MUL", exp(e("MUL", e("MUL", x, x), -0.5)), 1 / sqrt(2 * pi))),))
+def normal_cdf(x: UOp) -> UOp:
+    """The normal distribution function, (1 + erf(x / sqrt 2)) / 2."""
+    return _normal_cdf(x)
+
+
+@_function(_gelu_gradient)
+def gelu(x: UOp) -> UOp:
+    """x * normal_cdf(x)."""
+    return e("MUL", x, _normal_cdf(x))
+
+
+# ---- arc functions -----------------------------------------------------------------------------------------------------
+# atan(x) = x * P(x*x) for |x| <= 1; the 64-bit fit needs |x| <= tan(pi/8).
+_ATAN_32 = (
+    0.9999999975305213, -0.33333282390348346, 0.1999823875904089, -0.14261696774086277, 0.10940984781306112,
+    -0.08374680942316821, 0.05751276142410438, -0.030770136650191376, 0.010710592048739054, -0.0017506871846999501,
+)  # fmt: skip
+_ATAN_64 = (
+    1.0, -0.33333333333328585, 0.1999999999888333, -0.1428571418309115, 0.11111106260862239, -0.09090774829786144,
+    0.07689976804707893, -0.06640425454286225, 0.05689299965094187, -0.043506645005483804, 0.021165872130301185,
+)  # fmt: skip
+# asin(x) = x + x**3 * P(x*x) for |x| <= 1/2
+_ASIN_32 = (
+    0.1666666631928455, 0.07500098163798866, 0.04459824464032493, 0.03111360677198782, 0.017090113219190954,
+    0.03378538467914676,
+)  # fmt: skip
+_ASIN_64 = (
+    0.16666666666666669, 0.07499999999998341, 0.04464285714652842, 0.03038194412563854, 0.02237217343865335,
+    0.01735238143811393, 0.013971375522819149, 0.011477635747901624, 0.010332568787868606, 0.005416739769884546,
+    0.01750893195920929, -0.0150164163019329, 0.02886746218946789,
+)  # fmt: skip
+
+
+def _atan_unit(x: UOp) -> UOp:
+    """atan for |x| <= 1."""
+    if not _wide(x):
+        return e("MUL", x, polynomial(e("MUL", x, x), _ATAN_32))
+    a = absolute(x)
+    high = e("CMPGT", a, tan(pi / 8))
+    r = where(high, e("DIV", e("SUB", a, 1.0), e("ADD", a, 1.0)), a)  # atan(a) = pi/4 + atan((a-1)/(a+1))
+    y = e("MUL", r, polynomial(e("MUL", r, r), _ATAN_64))
+    return with_sign(where(high, e("ADD", y, pi / 4), y), x)
+
+
+@_function(lambda g, y, x: (e("DIV", g, e("ADD", e("MUL", x, x), 1.0)),))
+def atan(x: UOp) -> UOp:
+    """The arc tangent; pi/2 - atan(1/x) above 1."""
+    far = e("CMPGT", absolute(x), 1.0)
+    y = _atan_unit(where(far, build("RECIP", x), x))
+    return where(far, e("SUB", where(e("CMPLT", x, 0.0), const(-pi / 2, x.dtype), pi / 2), y), y)
+
+
+def _asin_half(x: UOp) -> UOp:
+    """asin for |x| <= 1/2."""
+    z = e("MUL", x, x)
+    return e("ADD", x, e("MUL", e("MUL", x, z), polynomial(z, _ASIN_64 if _wide(x) else _ASIN_32)))
+
+
+def _cathetus(x: UOp) -> UOp:
+    """sqrt(1 - x*x), with no cancellation near 1."""
+    return build("SQRT", e("MUL", e("SUB", 1.0, x), e("ADD", x, 1.0)))
+
+
+def _from_corner(a: UOp) -> UOp:
+    """acos(a) for a in [1/2, 1], as 2 asin(sqrt((1 - a) / 2))."""
+    y = _asin_half(build("SQRT", e("MUL", e("SUB", 1.0, a), 0.5)))
+    return e("ADD", y, y)
+
+
+@_function(lambda g, y, x: (e("DIV", g, _cathetus(x)),))
+def asin(x: UOp) -> UOp:
+    """The arc sine."""
+    a = absolute(x)
+    far = with_sign(e("SUB", pi / 2, _from_corner(a)), x)
+    return where(e("CMPLE", a, 0.5), _asin_half(x), far)
+
+
+@_function(lambda g, y, x: (build("NEG", e("DIV", g, _cathetus(x))),))
+def acos(x: UOp) -> UOp:
+    """The arc cosine."""
+    corner = _from_corner(absolute(x))
+    far = where(e("CMPLT", x, 0.0), e("SUB", pi, corner), corner)
+    return where(e("CMPLE", absolute(x), 0.5), e("SUB", pi / 2, _asin_half(x)), far)
+
+
+def _atan2_gradient(g: UOp, angle: UOp, y: UOp, x: UOp) -> tuple[UOp, UOp]:
+    d = e("DIV", g, e("ADD", e("MUL", x, x), e("MUL", y, y)))
+    return e("MUL", d, x), build("NEG", e("MUL", d, y))
+
+
+@_function(_atan2_gradient)
+def atan2(y: UOp, x: UOp) -> UOp:
+    """The angle of (x, y): the arc tangent of the smaller over the larger side, unfolded into its octant."""
+    a, b = absolute(y), absolute(x)
+    big, small = e("MAX", a, b), build("NEG", e("MAX", build("NEG", a), build("NEG", b)))
+    flat = build("CMPEQ", big, small)  # also both 0 or both infinite, whose quotient is nan
+    ratio = where(flat, where(e("CMPEQ", big, 0.0), const(0.0, x.dtype), 1.0), e("DIV", small, big))
+    angle = _atan_unit(ratio)
+    angle = where(build("CMPGT", a, b), e("SUB", pi / 2, angle), angle)
+    angle = where(negative(x), e("SUB", pi, angle), angle)
+    return copysign_value(angle, y)
+
+
+# ---- hyperbolic functions ----------------------------------------------------------------------------------------------
+@_function(lambda g, y, x: (e("MUL", g, cosh(x)),))
+def sinh(x: UOp) -> UOp:
+    """(e**x - e**-x) / 2 from expm1; e**(x/2) squared where e**x would overflow."""
+    a = absolute(x)
+    m = expm1(a)
+    near = e("MUL", e("ADD", m, e("DIV", m, e("ADD", m, 1.0))), 0.5)
+    half = exp(e("MUL", a, 0.5))
+    return with_sign(where(e("CMPLT", a, 20.0), near, e("MUL", e("MUL", half, 0.5), half)), x)
+
+
+@_function(lambda g, y, x: (e("MUL", g, sinh(x)),))
+def cosh(x: UOp) -> UOp:
+    """(e**x + e**-x) / 2; e**(x/2) squared where e**x would overflow."""
+    a = absolute(x)
+    half = exp(e("MUL", a, 0.5))
+    return e("ADD", e("MUL", e("MUL", half, 0.5), half), e("MUL", exp(build("NEG", a)), 0.5))
+
+
+@_function(lambda g, y, x: (e("DIV", g, hypot(x, const(1.0, x.dtype))),))
+def asinh(x: UOp) -> UOp:
+    """log(x + sqrt(x*x + 1)) through log1p; log(2x) far out."""
+    a = absolute(x)
+    z = e("MUL", a, a)
+    near = log1p(e("ADD", a, e("DIV", z, e("ADD", build("SQRT", e("ADD", z, 1.0)), 1.0))))
+    return with_sign(where(e("CMPLT", a, 1e6), near, e("ADD", log_e(a), LN_2)), x)
+
+
+@_function(lambda g, y, x: (e("DIV", g, build("SQRT", e("MUL", e("SUB", x, 1.0), e("ADD", x, 1.0)))),))
+def acosh(x: UOp) -> UOp:
+    """log(x + sqrt(x*x - 1)) through log1p; log(2x) far out."""
+    t = e("SUB", x, 1.0)
+    near = log1p(e("ADD", t, build("SQRT", e("MUL", t, e("ADD", t, 2.0)))))
+    return where(e("CMPLT", x, 1e6), near, e("ADD", log_e(x), LN_2))
+
+
+@_function(lambda g, y, x: (e("DIV", g, e("MUL", e("SUB", 1.0, x), e("ADD", x, 1.0))),))
+def atanh(x: UOp) -> UOp:
+    """log((1 + x) / (1 - x)) / 2 through log1p."""
+    a = absolute(x)
+    return with_sign(e("MUL", log1p(e("DIV", e("ADD", a, a), e("SUB", 1.0, a))), 0.5), x)
+
+
+# ---- signs and lengths -------------------------------------------------------------------------------------------------
+def with_sign(magnitude: UOp, x: UOp) -> UOp:
+    """`magnitude`, a function of |x|, made odd; the sign of zero is kept by x itself."""
+    return where(e("CMPEQ", x, 0.0), x, where(e("CMPLT", x, 0.0), build("NEG", magnitude), magnitude))
+
+
+_SAME_BITS = {16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64, 8: dtypes.int8}
+
+
+def negative(x: UOp) -> UOp:
+    """Where the sign bit of a float is set."""
+    return e("CMPLT", build("BITCAST", x, arg=_SAME_BITS[x.dtype.bits]), 0)
+
+
+def copysign_value(x: UOp, sign: UOp) -> UOp:
+    """|x| with the sign of `sign`."""
+    a = absolute(x)
+    return where(negative(sign), build("NEG", a), a)
+
+
+def _copysign_gradient(g: UOp, y: UOp, x: UOp, sign: UOp) -> tuple[UOp, UOp]:
+    same = build("CMPEQ", negative(x), negative(sign))
+    d = where(e("CMPEQ", x, 0.0), 0.0, where(same, g, build("NEG", g)))
+    return d, e("MUL", g, 0.0)
+
+
+@_function(_copysign_gradient)
+def copysign(x: UOp, sign: UOp) -> UOp:
+    """|x| with the sign of `sign`."""
+    return copysign_value(x, sign)
+
+
+@_function(lambda g, y, a, b: (e("MUL", g, _ratio(a, y)), e("MUL", g, _ratio(b, y))))
+def hypot(a: UOp, b: UOp) -> UOp:
+    """sqrt(a*a + b*b), scaled by the larger side."""
+    p, q = absolute(a), absolute(b)
+    big, small = e("MAX", p, q), build("NEG", e("MAX", build("NEG", p), build("NEG", q)))
+    r = _ratio(small, big)
+    out = e("MUL", big, build("SQRT", e("ADD", e("MUL", r, r), 1.0)))
+    return where(e("CMPEQ", big, inf), inf, out)
+
+
+def _ratio(a: UOp, b: UOp) -> UOp:
+    """a / b, and 0 where b is 0."""
+    zero = e("CMPEQ", b, 0.0)
+    return where(zero, 0.0, e("DIV", a, where(zero, 1.0, b)))

@@ -17,6 +17,7 @@ class Target:
         (dtypes.bool, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.uint16,
          dtypes.uint32, dtypes.uint64, dtypes.float32, dtypes.float64, dtypes.index)
     )  # fmt: skip
+    cast_dtypes: frozenset[DType] = frozenset()  # converted to and from float32, but not computed in
     vector_bytes: int = 0  # bytes of a vector register; 0: scalar target
     n_registers: int = 16  # vector registers
     n_threads: int = 1  # threads a THREAD axis may use

@@ -1,53 +1,81 @@
-"""The `monolect` command: prints the tables the compiler is made of.
+"""The `monolect` command: prints the tables the compiler is made of, and runs passes on the text form of a kernel.
 
-What it is for: `monolect ops|settings` show the one table that states each fact. What it is not: it holds no facts and
-no compiler logic; it reads the tables. Invariant: nobody imports it.
+What it is for: `monolect ops|passes|rules|devices|settings` show the one table that states each fact; `monolect run`
+takes a kernel through some of the passes. What it is not: it holds no facts and no compiler logic.
+Invariant: nobody imports it, and what `run` prints after a pass is text that `run` reads.
 """
 
 import argparse
+import importlib
+import os
+import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from monolect.base.errors import ArgumentError, MonolectError
+import monolect.rules
+from monolect.backend.registry import Device
+from monolect.base.errors import ArgumentError, FileFormatError, MonolectError
 from monolect.base.settings import TABLE, settings
 from monolect.ir.ops import ROWS, Row
+from monolect.ir.pattern import RuleSet
+from monolect.ir.text import parse, show
+from monolect.ir.verify import verify
+from monolect.pipeline import KERNEL_PASSES, PIPELINE, Pass, run_pass
+from monolect.rules.decompose import DECOMPOSE
 
-Rows = Sequence[Sequence[object]]
+Cells = Sequence[Sequence[object]]
+Command = Callable[[argparse.Namespace], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status. Errors of monolect's own tree are printed, without a traceback."""
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        options.command(options)
+        sys.stdout.flush()
     except MonolectError as error:
         print(f"monolect: {error.describe()}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
-        sys.stderr.close()
-        return 0
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough; nothing is left to say at exit
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="monolect", description="Print the tables the compiler is made of.")
+    text = "Print the tables the compiler is made of, or run passes on the text form of a kernel."
+    parser = argparse.ArgumentParser(prog="monolect", description=text)
     commands = parser.add_subparsers(required=True, metavar="command")
-    ops = _add(commands, "ops", _ops, "the op table, or all about one op")
-    ops.add_argument("name", nargs="?", help="an op, such as ADD")
-    _add(commands, "settings", _settings, "every setting, its value now and its meaning")
+
+    def add(name: str, command: Command, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(command=command, title=name)
+        return made
+
+    tables = {
+        "ops": add("ops", _ops, "the op table, or all about one op"),
+        "passes": add("passes", _passes, "the order of the compiler"),
+        "rules": add("rules", _rules, "every named rule"),
+        "devices": add("devices", _devices, "the devices that are here, and what the others miss"),
+        "settings": add("settings", _settings, "every setting, its value now and its meaning"),
+    }
+    for table in tables.values():
+        table.add_argument("--markdown", action="store_true", help="print a page of the reference")
+    tables["ops"].add_argument("name", nargs="?", help="an op, such as ADD")
+
+    run = add("run", _run, "run kernel passes on a file of text IR, and print the IR after each")
+    run.add_argument("file", help="text IR; - reads standard input")
+    names = ", ".join(row.name for row in KERNEL_PASSES)
+    run.add_argument("--from", dest="first", metavar="PASS", default=KERNEL_PASSES[0].name, help=f"one of {names}")
+    run.add_argument("--to", dest="last", metavar="PASS", default=KERNEL_PASSES[-1].name, help="the last pass to run")
+    run.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
     return parser
 
 
-def _add(commands, name: str, run, text: str) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=text, description=text)
-    command.add_argument("--markdown", action="store_true", help="print a Markdown page")
-    command.set_defaults(run=run, title=name)
-    return command
-
-
-def _print_table(options: argparse.Namespace, header: Sequence[str], rows: Rows) -> None:
+# ---- tables ----------------------------------------------------------------------------------------------------------
+def _print_table(options: argparse.Namespace, header: Sequence[str], cells: Cells) -> None:
     """Print rows as aligned columns, the last one ragged, or as a page of the reference."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[str(cell) for cell in row] for row in cells]
     if options.markdown:
         print(f"# {options.title.capitalize()}\n\nWritten by `make docs`, out of the table in the code.\n")
         lines = [list(header), ["---"] * len(header)] + [[cell.replace("|", "\\|") for cell in row] for row in texts]
@@ -75,12 +103,42 @@ def _ops(options: argparse.Namespace) -> None:
         return
     row = ROWS.get(options.name.upper())
     if row is None:
-        raise ArgumentError(f"unknown op {options.name}", expected="one of " + ", ".join(ROWS), found=options.name)
+        raise ArgumentError("unknown op", expected="one of " + ", ".join(ROWS), found=options.name)
     rules = (row.dtype.__name__.strip("_"), row.shape.__name__.strip("_"))
     facts = [("op", row.name), ("sources", _arity(row)), ("arg", row.arg), ("dtype rule", rules[0])]
     facts += [("shape rule", rules[1]), ("stages", _stages(row)), ("traits", " ".join(sorted(row.traits)) or "-")]
     facts += [("on values", "NumPy" if row.meaning else "-"), ("meaning", row.prose)]
     _print_table(options, ("fact", "value"), facts)
+
+
+def _passes(options: argparse.Namespace) -> None:
+    cells = [
+        (p.name, p.reads.name, p.leaves.name, " ".join(p.removes) or "-", " ".join(p.after) or "-", p.why)
+        for p in PIPELINE
+    ]
+    _print_table(options, ("pass", "reads", "leaves", "removes", "after", "why here"), cells)
+
+
+def _rules(options: argparse.Namespace) -> None:
+    sets: dict[str, RuleSet] = {}
+    for module in pkgutil.iter_modules(monolect.rules.__path__, "monolect.rules."):
+        values = vars(importlib.import_module(module.name)).values()
+        sets |= {value.name: value for value in values if isinstance(value, RuleSet) and "+" not in value.name}
+    cells = [
+        (table.name, " ".join(rule.pattern.ops or ("any",)), rule.name, repr(rule).partition(": ")[2])
+        for table in sets.values()
+        for rule in table
+    ]
+    cells += [("decompose", op, way.name, way.rewrite.__name__) for op, ways in DECOMPOSE.items() for way in ways]
+    _print_table(options, ("table", "op", "rule", "rewrite"), cells)
+
+
+def _devices(options: argparse.Namespace) -> None:
+    cells = [
+        (name, "no" if missing else "yes", "yes" if name == Device.default else "-", missing or "-")
+        for name, missing in Device.present().items()
+    ]
+    _print_table(options, ("device", "present", "default", "missing"), cells)
 
 
 def _settings(options: argparse.Namespace) -> None:
@@ -92,3 +150,34 @@ def _settings(options: argparse.Namespace) -> None:
         shown = ["-" if value == "" else value for value in values]
         cells.append([row.name, *shown, row.expected(), row.layer, row.meaning])
     _print_table(options, ["setting", *now, "default", "allowed", "layer", "meaning"], cells)
+
+
+# ---- passes ----------------------------------------------------------------------------------------------------------
+def _run(options: argparse.Namespace) -> None:
+    rows = _between(options.first, options.last)
+    target = Device[options.device].target
+    ir = parse(_read(options.file))
+    verify(ir, rows[0].reads)
+    for row in rows:
+        before, ir = ir, run_pass(row, ir, target)
+        print(f"# after {row.name}: {'unchanged' if ir is before else row.why}\n{show(ir)}\n")
+
+
+def _between(first: str, last: str) -> Sequence[Pass]:
+    names = [row.name for row in KERNEL_PASSES]
+    for name in (first, last):
+        if name not in names:
+            raise ArgumentError("not a kernel pass", expected="one of " + ", ".join(names), found=name)
+    rows = KERNEL_PASSES[names.index(first) : names.index(last) + 1]
+    if not rows:
+        raise ArgumentError("--from stands after --to", expected="the order " + ", ".join(names), found=(first, last))
+    return rows
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileFormatError("cannot read text IR", expected="a readable file", found=f"{file}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise FileFormatError("not text IR", expected="UTF-8 text", found=f"{file}: {error}") from None

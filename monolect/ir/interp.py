@@ -275,7 +275,7 @@ class _Evaluator:
         on = np.broadcast_to(keep, shape).reshape(-1)
         at, new = np.broadcast_to(pos, shape).reshape(-1)[on], np.broadcast_to(val, shape).reshape(-1)[on]
         if add:
-            _add_at(flat, at, new)
+            add_at(flat, at, new)
         else:
             flat[at] = new
 
@@ -388,6 +388,13 @@ def cast(x: Array, old: DType, new: DType) -> Array:
     return x.astype(storage(new))
 
 
+def bitcast(x: Any, new: DType) -> Array:
+    """BITCAST: the bytes of `x` read as `new`; the last axis takes up a difference in size."""
+    x = np.array(x, order="C")
+    x = x.view(np.uint8) if x.dtype == bool else x
+    return x.view(np.uint8) != 0 if new.kind == "b" else x.view(storage(new))
+
+
 def _move(m: _Evaluator, u: UOp, x: Array, b: int, fill: Any) -> Array:
     """The movement op `u` on an array with `b` batch axes."""
     op, lead = u.op, x.shape[:b]
@@ -481,9 +488,7 @@ def _stack(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
 
 
 def _bitcast(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    x, to = np.array(m.values[u.src[0]], order="C"), storage(u.dtype)
-    x = x.view(np.uint8) if x.dtype == bool else x
-    return x.view(np.uint8) != 0 if u.dtype.kind == "b" else x.view(to), None
+    return bitcast(m.values[u.src[0]], u.dtype), None
 
 
 def _load(m: _Evaluator, u: UOp) -> tuple[Any, Mask]:
@@ -521,7 +526,8 @@ _HANDLERS: dict[str, Callable[[_Evaluator, UOp], tuple[Any, Mask]]] = {
 }  # fmt: skip
 
 
-def _add_at(flat: Array, at: Array, new: Array) -> None:
+def add_at(flat: Array, at: Array, new: Array) -> None:
+    """ATOMICADD: add `new` to the elements `at` of `flat`, in place, each of equal positions in turn."""
     if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":
         np.add.at(flat, at, new)
         return

@@ -110,7 +110,8 @@ def _index_mul(a: UOp, b: UOp) -> UOp:
     ka, ta = linear(a)
     kb, tb = linear(b)
     if ta and tb:
-        if len(ta) > 1 and len(tb) == 1 and not kb or len(ta) == 1 and len(tb) > 1:  # distribute over one symbolic factor
+        single_a, single_b = len(ta) == 1 and not ka, len(tb) == 1 and not kb
+        if len(ta) > 1 and single_b or single_a and len(tb) > 1:  # distribute over one symbolic factor
             many, (k, ts), one = (a, (ka, ta), b) if len(ta) > 1 else (b, (kb, tb), a)
             out = one * k
             for x, c in ts:
@@ -189,7 +190,8 @@ def _idiv_rest(r: UOp, c: int) -> UOp:
                 return _index_idiv(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m))
     if r.op == "IDIV" and r.src[1].op == "CONST" and r.src[1].arg[0] > 0:  # (x // a) // c == x // (a*c)
         return _index_idiv(r.src[0], idx(r.src[1].arg[0] * c))
-    if r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] % c == 0:  # (x % (c*m)) // c == (x // c) % m
+    if r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] > 0 and r.src[1].arg[0] % c == 0:
+        # (x % (c*m)) // c == (x // c) % m
         return _index_mod(_index_idiv(r.src[0], idx(c)), idx(r.src[1].arg[0] // c))
     return node("IDIV", (r, idx(c)))
 
@@ -217,7 +219,8 @@ def _index_mod(a: UOp, b: UOp) -> UOp:
     if g > 1:  # (g*A + g*kq + ks) mod (g*c') == g * ((A + kq) mod c') + ks
         inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
         return _index_mod(inner, idx(c // g)) * g + kr % g
-    r = from_linear(kr, {x: m % c if m > 0 else m for x, m in rest.items()})
+    rest = {x: m % c if m > 0 else m for x, m in rest.items()}
+    r = from_linear(kr, rest)
     lo, hi = min_max(r)
     if lo // c == hi // c:
         return r + -(lo // c) * c
@@ -382,6 +385,8 @@ def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
             return a
         if a.op == "CMPNE" and a.src[1] is TRUE:  # not not x
             return a.src[0]
+        if a.op == "CMPLT" and a.src[0].dtype.kind == "x" and a.shape == ():
+            return negate(a)
     return _commute("CMPNE", a, b)
 
 
@@ -444,6 +449,8 @@ def _where(src: tuple[UOp, ...], arg: Any) -> UOp:
         a = a.src[1]
     if b.op == "WHERE" and b.src[0] is c:
         b = b.src[2]
+    if a is b and (c.shape == () or c.shape == a.shape):
+        return a
     if a.dtype is dtypes.bool and a is TRUE and b is FALSE:
         return c
     return node("WHERE", (c, a, b))

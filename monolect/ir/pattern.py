@@ -268,7 +268,7 @@ Way = list[tuple[P, tuple[int, ...]]]  # a pattern's nodes, each with its path o
 
 
 class _Generator:
-    """Writes and compiles the matcher of one op: nested `if`s, shared by the ways one rule can match as far as they go."""
+    """Writes and compiles the matcher of one op: nested `if`s, shared by a rule's ways to match as far as they go."""
 
     def __init__(self, ruleset: str, op: str) -> None:
         self.ruleset, self.op = ruleset, op

@@ -1,0 +1,43 @@
+"""Layers, optimizers, state: `nn.Linear`, `nn.optim.Adam`, `nn.state.get_parameters`.
+
+Source: names follow torch.nn and torch.optim.
+"""
+
+from monolect.nn import datasets, optim, state
+from monolect.nn.activation import (
+    GELU,
+    AdaptiveAvgPool2d,
+    AvgPool2d,
+    Flatten,
+    Identity,
+    LeakyReLU,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Tanh,
+)
+from monolect.nn.attention import MultiheadAttention
+from monolect.nn.layers import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    Dropout,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+)
+from monolect.nn.module import Module, ModuleList, Sequential
+
+__all__ = [
+    "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d",
+    "Dropout", "Embedding", "Flatten", "GELU", "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear",
+    "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid",
+    "Softmax", "Tanh", "datasets", "optim", "state",
+]  # fmt: skip

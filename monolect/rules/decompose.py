@@ -1,4 +1,4 @@
-"""Ops a target lacks, in terms of those it has: one table by op, one function for a node, one for a graph.
+"""Ops a target lacks, in terms of those it has: one table by op, and one function that looks a node up in it.
 
 What it is for: instruction selection. Every op marked `decomposed` in the op table has its definition here, so a target
 needs no more than PRIMITIVES; MAX, TRUNC, saturating CASTs and divisions by constants have one as well, for targets
@@ -20,17 +20,31 @@ import numpy as np
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max
-from monolect.ir.uop import UOp, build, const, rebuild
+from monolect.ir.uop import UOp, build, const
 from monolect.rules import transcendental, trigonometric
 from monolect.rules.formula import (
-    FORMATS, bits, both, cast, constant_of, differ, either, exclusive, less, magnitude, mulacc, negate, shift_left,
-    shift_right, sub, union, where,
+    FORMATS,
+    bits,
+    both,
+    cast,
+    constant_of,
+    differ,
+    either,
+    exclusive,
+    less,
+    magnitude,
+    mulacc,
+    negate,
+    shift_left,
+    shift_right,
+    sub,
+    union,
+    where,
 )  # fmt: skip
+from monolect.rules.legalize import in_single
 
 # What a target must bring along for everything to work.
-PRIMITIVES = frozenset(
-    "RECIP CAST BITCAST ADD MUL MOD IDIV CMPLT CMPNE XOR OR AND SHR SHL WHERE".split()
-)
+PRIMITIVES = frozenset("RECIP CAST BITCAST ADD MUL MOD IDIV CMPLT CMPNE XOR OR AND SHR SHL WHERE".split())
 
 
 class Decomposition(NamedTuple):
@@ -43,6 +57,7 @@ class Decomposition(NamedTuple):
 
 
 def always(u: UOp) -> bool:
+    """True of every node."""
     return True
 
 
@@ -56,48 +71,49 @@ def is_narrow(u: UOp) -> bool:
     return u.dtype.is_float and u.dtype.bits < 32
 
 
-def in_single(u: UOp) -> UOp:
-    """The op on float32 copies of its operands, rounded back."""
-    return cast(build(u.op, *(cast(s, dtypes.float32) for s in u.src)), u.dtype)
-
-
 # ---- signs, comparisons, bits ----------------------------------------------------------------------------------------
 def neg(u: UOp) -> UOp:
+    """-x as x * -1; integers wrap."""
     return u.src[0] * -1
 
 
 def subtract(u: UOp) -> UOp:
-    """a - b as a + -b, which rounds the same."""
+    """A - b as a + -b, which rounds the same."""
     return u.src[0] + u.src[1] * -1
 
 
 def greater(u: UOp) -> UOp:
+    """A > b as b < a."""
     return build("CMPLT", u.src[1], u.src[0])
 
 
 def at_least(u: UOp) -> UOp:
-    """a >= b as not a < b, for operands without nan."""
+    """A >= b as not a < b, for operands without nan."""
     return negate(build("CMPLT", *u.src))
 
 
 def at_most(u: UOp) -> UOp:
+    """A <= b as not b < a, for operands without nan."""
     return negate(build("CMPLT", u.src[1], u.src[0]))
 
 
 def at_least_float(u: UOp) -> UOp:
-    """a >= b as b < a or a == b: false when either is nan."""
+    """A >= b as b < a or a == b: false when either is nan."""
     return either(build("CMPLT", u.src[1], u.src[0]), negate(build("CMPNE", *u.src)))
 
 
 def at_most_float(u: UOp) -> UOp:
+    """A <= b as a < b or a == b: false when either is nan."""
     return either(build("CMPLT", *u.src), negate(build("CMPNE", *u.src)))
 
 
 def equal(u: UOp) -> UOp:
+    """A == b as not a != b: false when either is nan."""
     return negate(build("CMPNE", *u.src))
 
 
 def invert(u: UOp) -> UOp:
+    """Logical not of a bool, exclusive or with all ones of an integer."""
     return negate(u.src[0]) if u.dtype is dtypes.bool else exclusive(u.src[0], -1)
 
 
@@ -112,23 +128,27 @@ def maximum(u: UOp) -> UOp:
 
 # ---- float arithmetic ------------------------------------------------------------------------------------------------
 def multiply_add(u: UOp) -> UOp:
-    """a * b + c, rounded twice."""
+    """A * b + c, rounded twice."""
     return u.src[0] * u.src[1] + u.src[2]
 
 
 def divide(u: UOp) -> UOp:
-    """a / b as q = a * (1/b), then q + (a - q*b) * (1/b) where that is finite: Markstein's correction.
+    """A / b as q = a * (1/b), then q + (a - q*b) * (1/b) where that is finite: Markstein's correction.
 
-    Error: 1.0 ULP, and 0.5 with a fused MULACC, for |b| and |a/b| in the normal range. A subnormal |b| below 2**-128
-    (2**-1024) has no finite reciprocal and divides to inf or nan; |b| above 2**126 (2**1022) has a subnormal one and
-    loses bits. A target with a division does not come here.
+    A divisor whose reciprocal would be subnormal or infinite is scaled first. Error: 1.5 ULP, and 0.51 with a fused
+    MULACC where |a| is above 2**-100 (2**-900): below, the residual would be lost.
     """
     a, b = u.src
-    r = build("RECIP", b)
+    f = FORMATS[a.dtype]
+    limit, step = (2.0**96, 2.0**64) if f.mantissa == 23 else (2.0**800, 2.0**512)
+    size = magnitude(b)
+    scale = where(less(limit, size), 1 / step, where(less(size, 1 / limit), step, 1.0, a))
+    c = b * scale
+    r = build("RECIP", c)
     q = a * r
-    better = mulacc(mulacc(build("NEG", q), b, a), r, q)
-    usable = both(differ(q, 0.0), negate(differ(better, better)))  # keeps the sign of a zero, and infinities
-    return where(usable, better, q)
+    better = mulacc(mulacc(build("NEG", q), c, a), r, q)
+    usable = both(less(2.0**-100 if f.mantissa == 23 else 2.0**-900, magnitude(a)), negate(differ(better, better)))
+    return where(usable, better, q) * scale
 
 
 def truncate(u: UOp) -> UOp:
@@ -144,10 +164,12 @@ def truncate(u: UOp) -> UOp:
 
 # ---- casts -----------------------------------------------------------------------------------------------------------
 def to_bool(u: UOp) -> UOp:
+    """Any number as a bool: whether it differs from 0; nan does."""
     return differ(u.src[0], 0)
 
 
 def casts_to_bool(u: UOp) -> bool:
+    """Whether `u` converts to bool."""
     return u.dtype is dtypes.bool
 
 
@@ -188,6 +210,7 @@ def divisor(u: UOp) -> int:
 
 
 def by_power_of_two(u: UOp) -> bool:
+    """Whether `u` divides by a constant power of two."""
     c = divisor(u)
     return c > 0 and c & (c - 1) == 0
 
@@ -198,7 +221,7 @@ def quotient_by_shift(u: UOp) -> UOp:
 
 
 def remainder_by_mask(u: UOp) -> UOp:
-    """x mod 2**k, with the sign of the divisor, as the low bits."""
+    """X mod 2**k, with the sign of the divisor, as the low bits."""
     return u.src[0] & divisor(u) - 1
 
 
@@ -236,6 +259,7 @@ def multiplier(u: UOp) -> Multiplier | None:
 
 
 def multiplies(u: UOp) -> bool:
+    """Whether a product and a shift can divide."""
     return multiplier(u) is not None
 
 
@@ -248,7 +272,7 @@ def quotient_by_product(u: UOp) -> UOp:
 
 
 def remainder_by_product(u: UOp) -> UOp:
-    """x mod d as x - floor(x / d) * d."""
+    """X mod d as x - floor(x / d) * d."""
     return u.src[0] + quotient_by_product(u) * -divisor(u)
 
 
@@ -259,9 +283,9 @@ PARITY = 0x1BD11BDA
 
 def threefry(u: UOp) -> UOp:
     """Threefry-2x32, 20 rounds, on the two 32-bit lanes of uint64 (counter, key): add, rotate, exclusive or. Exact."""
-    (x, y), (k, l) = (_lanes(s) for s in u.src)
-    keys = (k, l, exclusive(exclusive(k, l), PARITY))
-    x, y = x + k, y + l
+    (x, y), (k, m) = (_lanes(s) for s in u.src)
+    keys = (k, m, exclusive(exclusive(k, m), PARITY))
+    x, y = x + k, y + m
     for i in range(5):
         for r in ROTATIONS[i % 2]:
             x = x + y
@@ -283,14 +307,27 @@ def is_wide(u: UOp) -> bool:
 
 
 def is_exp(u: UOp) -> bool:
-    return transcendental.exp_argument(u) is not None
+    """Whether `u` is EXP2(x * log2(e))."""
+    return u.dtype in FORMATS and transcendental.exp_argument(u) is not None
+
+
+def is_log(u: UOp) -> bool:
+    """Whether `u` is LOG2(x) * ln(2)."""
+    return u.dtype in FORMATS and transcendental.is_log(u)
+
+
+def is_narrow_log(u: UOp) -> bool:
+    """The same in a narrow float."""
+    return is_narrow(u) and transcendental.is_log(u)
 
 
 def is_cosine(u: UOp) -> bool:
-    return trigonometric.cosine_argument(u) is not None
+    """Whether `u` is SIN(pi/2 - x), however it is spelled."""
+    return u.dtype in FORMATS and trigonometric.cosine_argument(u) is not None
 
 
 def is_small_power(u: UOp) -> bool:
+    """Whether `u` raises to a small constant integer."""
     return transcendental.small_power(u) is not None
 
 
@@ -300,7 +337,7 @@ _NARROW = Decomposition("in single precision", is_narrow, in_single)
 DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
     "NEG": (Decomposition("negation is a product", always, neg),),
     "SUB": (Decomposition("difference is a sum", always, subtract),),
-    "DIV": (_NARROW, Decomposition("corrected reciprocal", always, divide)),
+    "DIV": (_NARROW, Decomposition("corrected reciprocal", is_wide, divide)),
     "CMPGT": (Decomposition("operands swapped", always, greater),),
     "CMPGE": (
         Decomposition("greater or equal", is_float, at_least_float),
@@ -333,7 +370,10 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
         Decomposition("power of two", is_wide, transcendental.exp2),
     ),
     "LOG2": (_NARROW, Decomposition("binary logarithm", is_wide, transcendental.log2)),
-    "MUL": (Decomposition("natural logarithm", transcendental.is_log, transcendental.log, lacks="LOG2"),),
+    "MUL": (
+        Decomposition("logarithm in single precision", is_narrow_log, in_single, lacks="LOG2"),
+        Decomposition("natural logarithm", is_log, transcendental.log, lacks="LOG2"),
+    ),
     "SIN": (
         _NARROW,
         Decomposition("cosine", is_cosine, trigonometric.cosine),
@@ -354,39 +394,10 @@ def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
     """`u` in terms of other ops, or None when its op is in `native` or there is nothing to replace.
 
     One step: the result may hold ops that are to be decomposed in turn. exp, log and cos are patterns of two nodes, so
-    a driver asks about a node before it changes the node's sources, as `lower` does; the other way round they are still
-    right, to some 3 ULP. IDIV and MOD by variables have no replacement: a target without them in `native` only asks for
+    a driver asks about a node before it changes the node's sources; the other way round they are right to some 3 ULP. IDIV and MOD by variables have no replacement: a target without them in `native` only asks for
     the cheaper forms by constants; one that leaves out CAST asks for saturating casts.
     """
     for d in DECOMPOSE.get(u.op, ()):
         if (d.lacks or u.op) not in native and d.when(u):
             return d.rewrite(u)
     return None
-
-
-def lower(root: UOp, native: frozenset[str], done: dict[UOp, UOp] | None = None) -> UOp:
-    """`root` with every op that is not in `native` decomposed, as far as it goes. `done` shares work between calls."""
-    done = {} if done is None else done
-    heads: dict[UOp, UOp] = {}
-    stack = [root]
-    while stack:
-        u = stack[-1]
-        if u in done:
-            stack.pop()
-            continue
-        if u not in heads:
-            heads[u] = decompose(u, native) or u
-        head = heads[u]
-        pending = [s for s in (head.src if head is u else (head,)) if s not in done]
-        if pending:
-            stack.extend(reversed(pending))
-            continue
-        if head is not u:
-            done[u] = done[head]
-            continue
-        new = rebuild(u, tuple(done[s] for s in u.src))
-        if new is u or decompose(new, native) is None:
-            done[u] = done[new] = new
-        else:  # its sources' new form made something applicable
-            heads[u] = new
-    return done[root]

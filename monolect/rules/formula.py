@@ -18,9 +18,9 @@ from monolect.ir.uop import UOp, build, const, lift
 class Format(NamedTuple):
     """How a float is laid out: its unsigned and signed integer twins, stored mantissa bits, exponent bias."""
 
-    float: DType
+    real: DType
     uint: DType
-    int: DType
+    sint: DType
     mantissa: int
     bias: int
 
@@ -32,7 +32,7 @@ class Format(NamedTuple):
     @property
     def sign(self) -> int:
         """The sign bit."""
-        return 1 << (self.float.bits - 1)
+        return 1 << (self.real.bits - 1)
 
 
 FORMATS: dict[DType, Format] = {
@@ -42,6 +42,7 @@ FORMATS: dict[DType, Format] = {
 
 
 def cast(x: UOp, d: DType) -> UOp:
+    """`x` converted to `d`."""
     return build("CAST", x, arg=d)
 
 
@@ -51,22 +52,22 @@ def bits(x: UOp, d: DType) -> UOp:
 
 
 def sub(a: UOp, b: Any) -> UOp:
-    """a - b; a constant b becomes an ADD."""
+    """A - b; a constant b becomes an ADD."""
     return build("SUB", a, b) if b.__class__ is UOp else a + -b
 
 
 def mulacc(a: UOp, b: Any, c: Any) -> UOp:
-    """a * b + c."""
+    """A * b + c."""
     return build("MULACC", a, lift(b, a), lift(c, a))
 
 
 def less(a: Any, b: Any) -> UOp:
-    """a < b, where one of them may be a number."""
+    """A < b, where one of them may be a number."""
     return build("CMPLT", a, lift(b, a)) if a.__class__ is UOp else build("CMPLT", lift(a, b), b)
 
 
 def differ(a: UOp, b: Any) -> UOp:
-    """a != b; true when either is nan."""
+    """A != b; true when either is nan."""
     return build("CMPNE", a, lift(b, a))
 
 
@@ -76,24 +77,28 @@ def negate(p: UOp) -> UOp:
 
 
 def either(p: UOp, q: UOp) -> UOp:
+    """The bool p or q."""
     return build("OR", p, q)
 
 
 def both(p: UOp, q: UOp) -> UOp:
+    """The bool p and q."""
     return build("AND", p, q)
 
 
 def where(p: UOp, a: Any, b: Any, like: UOp | None = None) -> UOp:
-    """a where p, else b; numbers take the dtype of the other branch, or of `like`."""
+    """A where p, else b; numbers take the dtype of the other branch, or of `like`."""
     like = like if like is not None else a if a.__class__ is UOp else b
     return build("WHERE", p, lift(a, like), lift(b, like))
 
 
 def shift_left(x: UOp, n: Any) -> UOp:
+    """X << n."""
     return build("SHL", x, lift(n, x))
 
 
 def shift_right(x: UOp, n: Any) -> UOp:
+    """X >> n, arithmetic if signed."""
     return build("SHR", x, lift(n, x))
 
 
@@ -110,7 +115,7 @@ def union(a: UOp, b: Any) -> UOp:
 def magnitude(x: UOp) -> UOp:
     """|x| of a float32 or float64, through its bits: also right for -0.0 and nan."""
     f = FORMATS[x.dtype]
-    return bits(bits(x, f.uint) & (f.sign - 1), f.float)
+    return bits(bits(x, f.uint) & (f.sign - 1), f.real)
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:

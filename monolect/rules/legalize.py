@@ -17,7 +17,9 @@ from typing import NamedTuple
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, const
-from monolect.rules.formula import bits, cast, differ, less, mulacc, shift_left, shift_right, sub, union, where
+from monolect.rules.formula import bits, cast, differ, less, shift_left, shift_right, union, where
+from monolect.rules.transcendental import LN2, LOG2E, exp_argument, is_log
+from monolect.rules.trigonometric import HALF_PI, cosine_argument
 
 F32, U32, F64, U64 = dtypes.float32, dtypes.uint32, dtypes.float64, dtypes.uint64
 
@@ -81,7 +83,9 @@ def narrow(x: UOp, d: DType) -> UOp:
 
 def _bits_of(c: UOp) -> int:
     """The bits of a float32 CONST that is a power of two."""
-    return (127 + int(c.value).bit_length() - 1 << 23) if c.value >= 1 else 127 - int(1 / c.value).bit_length() + 1 << 23
+    return (
+        (127 + int(c.value).bit_length() - 1 << 23) if c.value >= 1 else 127 - int(1 / c.value).bit_length() + 1 << 23
+    )
 
 
 def _last_finite(n: Narrow) -> int:
@@ -109,9 +113,30 @@ def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozens
         return None
     if not any(s.dtype in NARROW and s.dtype not in native for s in u.src):
         return None
-    src = [cast(s, F32) if s.dtype in NARROW and s.dtype not in native else s for s in u.src]
-    out = build(u.op, *src, arg=u.arg)
+    return in_single(u)
+
+
+def in_single(u: UOp) -> UOp:
+    """The op on float32 copies of its narrow operands, rounded back to the dtype of the node.
+
+    exp, log and cos, which are patterns of two nodes, are widened as a whole, with their constants in full: x * log2(e)
+    rounded to eight bits would make e**10 wrong by four percent.
+    """
+    out = _pair_in_single(u)
+    if out is None:
+        out = build(u.op, *(cast(s, F32) if s.dtype in NARROW else s for s in u.src), arg=u.arg)
     return out if out.dtype is u.dtype else cast(out, u.dtype)
+
+
+def _pair_in_single(u: UOp) -> UOp | None:
+    if u.op == "EXP2" and (x := exp_argument(u)) is not None:
+        return build("EXP2", cast(x, F32) * LOG2E)
+    if u.op == "SIN" and (x := cosine_argument(u)) is not None:
+        return build("SIN", build("SUB", const(HALF_PI, F32), cast(x, F32)))
+    if u.op == "MUL" and is_log(u):
+        x = (u.src[0] if u.src[0].op == "LOG2" else u.src[1]).src[0]
+        return build("LOG2", cast(x, F32)) * LN2
+    return None
 
 
 def _cast(u: UOp, native: frozenset[DType]) -> UOp | None:

@@ -7,15 +7,15 @@ expanded; shapes, dtypes and devices that do not fit raise at the call.
 
 from __future__ import annotations
 
-from math import inf, pi, sqrt
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from monolect.autograd import special
-from monolect.autograd.gradient import closed_form, cosine
-from monolect.autograd.graph import cast, e, where
-from monolect.base.dtype import DType, as_dtype, by_name, dtypes, promote, scalar_dtype
+from monolect.autograd.gradient import closed_form
+from monolect.autograd.graph import broadcast_to, cast, e, where
+from monolect.base.dtype import DType, as_dtype, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.ir.normal import TRUE
 from monolect.ir.uop import UOp, build, const
@@ -104,6 +104,7 @@ def _compare(name: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) 
             raise refused(name, error, a, b) from None
 
     method.__name__ = name
+    method.__code__ = method.__code__.replace(co_name=name)  # the name that provenance reports
     method.__doc__ = f"Elementwise `{name}`; the result is bool."
     return method
 
@@ -372,7 +373,9 @@ class ElementwiseMixin(TensorBase):
     # ---- logic and bits ------------------------------------------------------------------------------------------------
     def _bits(self, op: str, other: Any, reverse: bool = False) -> Tensor:
         if self._uop.dtype.is_float:
-            raise DTypeError(f"{op.lower()} needs integers or bool", expected="an integer dtype or bool", found=self.dtype.name)
+            raise DTypeError(
+                f"{op.lower()} needs integers or bool", expected="an integer dtype or bool", found=self.dtype.name
+            )
         return binary(self, op, other, reverse)
 
     def __and__(self, other: Any) -> Tensor:
@@ -426,7 +429,12 @@ class ElementwiseMixin(TensorBase):
         """True where exactly one is not zero."""
         return self.bool() ^ self._scalar(other).bool()
 
-    # ---- dtypes --------------------------------------------------------------------------------------------------------
+
+class CastMixin(TensorBase):
+    """Changes of dtype. A class of its own, because its names shadow the builtins in annotations."""
+
+    __slots__ = ()
+
     def cast(self, dtype: Any) -> Tensor:
         """The values in another dtype. Floats saturate into integers and nan becomes 0.
 
@@ -483,3 +491,68 @@ class ElementwiseMixin(TensorBase):
     def is_floating_point(self) -> Any:
         """Whether the dtype is a float."""
         return self._uop.dtype.is_float
+
+
+# ---- formulas ----------------------------------------------------------------------------------------------------------
+def _truncated(a: UOp, b: UOp) -> UOp:
+    """The integer quotient rounded toward zero; 0 where b is 0."""
+    q = build("IDIV", a, b)
+    if a.dtype.is_unsigned:
+        return q
+    exact = e("CMPNE", build("MOD", a, b), 0)
+    negative = build("CMPNE", e("CMPLT", a, 0), e("CMPLT", b, 0))
+    return where(build("AND", exact, negative), e("ADD", q, 1), q)
+
+
+def floor(x: UOp) -> UOp:
+    """The largest whole number not above x."""
+    t = build("TRUNC", x)
+    return where(build("CMPLT", x, t), e("SUB", t, 1.0), t)
+
+
+def _fmod(a: UOp, b: UOp) -> UOp:
+    """a - trunc(a / b) * b, put right where the quotient was rounded up to a whole number."""
+    r = build("SUB", a, build("MUL", build("TRUNC", build("DIV", a, b)), b))
+    crossed = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", a, 0.0)))
+    step = special.absolute(b)
+    r = where(crossed, where(e("CMPLT", a, 0.0), build("SUB", r, step), build("ADD", r, step)), r)
+    endless = build("AND", e("CMPEQ", step, inf), e("CMPLT", special.absolute(a), inf))
+    return where(endless, a, r)
+
+
+def _floor_quotient(a: UOp, b: UOp) -> UOp:
+    return floor(build("DIV", a, b))
+
+
+def _power(x: UOp, n: int) -> UOp:
+    """x ** n by squaring; its derivative is n * x ** (n-1)."""
+    if n == 0:
+        return broadcast_to(const(1, x.dtype), x.shape)
+    out, square, k = None, x, abs(n)
+    while k:
+        if k & 1:
+            out = square if out is None else build("MUL", out, square)
+        k >>= 1
+        square = build("MUL", square, square) if k else square
+    assert out is not None
+    if n < 0:
+        out = build("RECIP", out)
+    if n in (1, 2) or not x.dtype.is_float:
+        return out
+    return closed_form(out, (x,), lambda g, y, x: (build("MUL", g, e("MUL", _power(x, n - 1), n)),))
+
+
+def _integer_power(a: UOp, b: UOp) -> UOp:
+    """a ** b of integers, wrapping; a negative power is 0 but for the bases 1 and -1."""
+    if a.dtype is dtypes.bool:
+        a, b = cast(a, dtypes.int64), cast(b, dtypes.int64)
+    one = const(1, a.dtype)
+    out, square = one, a
+    for k in range(a.dtype.bits):
+        out = where(e("CMPNE", e("AND", b, 1 << k), 0), build("MUL", out, square), out)
+        square = build("MUL", square, square)
+    if a.dtype.is_unsigned:
+        return out
+    parity = where(e("CMPNE", e("AND", b, 1), 0), a, 1)
+    unit = negation(e("CMPNE", special.absolute(a), 1))
+    return where(e("CMPLT", b, 0), where(unit, parity, 0), out)

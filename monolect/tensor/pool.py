@@ -128,8 +128,8 @@ class PoolMixin(TensorBase):
     ) -> Tensor:
         """The largest element of each window over the last two axes.
 
-        The stride is the kernel unless given. Padding never wins. With `ceil_mode` a last window may reach over the end, if
-        it starts inside. Elements that tie share the gradient. Raises ShapeError and ArgumentError.
+        The stride is the kernel unless given. Padding never wins. With `ceil_mode` a last window may reach over the
+        end, if it starts inside. Elements that tie share the gradient. Raises ShapeError and ArgumentError.
 
         >>> Tensor([[1, 5], [2, 3]]).max_pool2d(2).tolist()
         [[5]]

@@ -24,7 +24,8 @@ from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
 from monolect.tensor.creation import CreationMixin, from_data
-from monolect.tensor.elementwise import ElementwiseMixin
+from monolect.tensor.elementwise import CastMixin, ElementwiseMixin
+from monolect.tensor.functions import FunctionsMixin
 from monolect.tensor.index import IndexMixin
 from monolect.tensor.linalg import LinalgMixin
 from monolect.tensor.loss import LossMixin
@@ -39,6 +40,8 @@ _leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary(
 class Tensor(
     CreationMixin,
     ElementwiseMixin,
+    CastMixin,
+    FunctionsMixin,
     MovementMixin,
     ReduceMixin,
     IndexMixin,

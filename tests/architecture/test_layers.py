@@ -52,10 +52,12 @@ def test_layers(monkeypatch, capsys):
 def test_every_package_is_in_the_contract():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     named = set(re.findall(r"monolect\.[a-z_.]+", " ".join(contracts[0]["layers"])))
-    backends = [path for path in (PACKAGE / "backend").glob("*") if (path / "__init__.py").exists()]
-    packages = [path for path in PACKAGE.iterdir() if (path / "__init__.py").exists() and path.name != "backend"]
-    modules = [path for path in PACKAGE.glob("*.py") if path.stem != "__init__"]
-    found = {f"monolect.{path.stem}" for path in packages + modules} | {f"monolect.backend.{p.name}" for p in backends}
+    found = set()
+    for folder in (PACKAGE, PACKAGE / "backend"):
+        parts = [path.stem for path in folder.glob("*.py")]
+        parts += [path.name for path in folder.iterdir() if (path / "__init__.py").exists()]
+        prefix = ".".join(folder.relative_to(ROOT).parts)
+        found |= {f"{prefix}.{part}" for part in parts} - {f"{prefix}.__init__", "monolect.backend"}
     assert found <= named
 
 

@@ -2,9 +2,28 @@
 
 import pytest
 
+from monolect.backend.registry import TARGETS
 from monolect.base.settings import TABLE, Context
 from monolect.cli import main
 from monolect.ir.ops import ROWS
+from monolect.ir.text import parse, show
+from monolect.pipeline import KERNEL_PASSES, PIPELINE
+
+KERNEL = """\
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%4 = RANGE idx[] %0 (0, "LOOP")
+%5 = INDEX f32[] %2 %4
+%6 = INDEX f32[] %3 %4
+%7 = LOAD f32[] %6
+%8 = CONST f32[] (1.0, f32)
+%9 = ADD f32[] %7 %8
+%10 = STORE void[] %5 %9
+%11 = END void[] %10 %4
+%12 = SINK void[] %11 KernelInfo(name="add_one")
+"""
 
 
 def test_ops_prints_every_row(capsys):
@@ -28,12 +47,12 @@ def test_settings_prints_every_row_and_the_value_now(capsys):
     assert next(line for line in lines if line[0] == "BEAM")[1:3] == ["17", "0"]
 
 
-@pytest.mark.parametrize("table", ["ops", "settings"])
+@pytest.mark.parametrize("table", ["ops", "passes", "rules", "devices", "settings"])
 def test_markdown_is_one_table_with_equal_columns(capsys, table):
     assert main([table, "--markdown"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
-    assert len(lines) > 10
+    assert len(lines) >= 2 + len(TARGETS)
 
 
 def test_markdown_of_settings_does_not_depend_on_the_process(capsys):
@@ -48,7 +67,8 @@ def test_an_unknown_op_is_status_one_without_traceback(capsys):
     assert main(["ops", "ADDD"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("monolect: unknown op ADDD\n  expected: one of PARAM, ")
+    assert captured.err.startswith("monolect: unknown op\n  expected: one of PARAM, ")
+    assert captured.err.endswith("  found: ADDD\n")
 
 
 def test_an_unknown_command_is_a_usage_error(capsys):
@@ -56,3 +76,88 @@ def test_an_unknown_command_is_a_usage_error(capsys):
         main(["opps"])
     assert caught.value.code == 2
     assert "invalid choice" in capsys.readouterr().err
+
+
+def test_passes_prints_every_row_in_order(capsys):
+    assert main(["passes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["pass", *(row.name for row in PIPELINE)]
+    assert all(row.why in line for row, line in zip(PIPELINE, lines[1:], strict=True))
+
+
+def test_rules_prints_names(capsys):
+    assert main(["rules"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("decompose") and "THREEFRY" in line for line in lines)
+
+
+def test_devices_names_every_target_and_the_default(capsys):
+    with Context(DEVICE="python"):
+        assert main(["devices"]) == 0
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()[1:]}
+    assert set(lines) == set(TARGETS)
+    assert [name for name, cells in lines.items() if cells[2] == "yes"] == ["python"]
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    file = tmp_path / "kernel.ir"
+    file.write_text(KERNEL)
+    return str(file)
+
+
+def texts_after(out: str) -> dict[str, str]:
+    parts = out.split("# after ")[1:]
+    return {part.partition(":")[0]: part.partition("\n")[2] for part in parts}
+
+
+def test_run_prints_text_that_parses_after_each_pass(capsys, kernel):
+    assert main(["run", kernel]) == 0
+    after = texts_after(capsys.readouterr().out)
+    assert list(after) == [row.name for row in KERNEL_PASSES]
+    for text in after.values():
+        assert show(parse(text)).strip() == text.strip()
+    assert parse(after["linearize"]).op == "LINEAR"
+
+
+def test_run_resumes_where_it_stopped(capsys, kernel, tmp_path):
+    assert main(["run", kernel]) == 0
+    whole = texts_after(capsys.readouterr().out)
+    assert main(["run", kernel, "--to", "expand"]) == 0
+    first = texts_after(capsys.readouterr().out)
+    assert list(first)[-1] == "expand"
+    half = tmp_path / "half.ir"
+    half.write_text(first["expand"])
+    assert main(["run", str(half), "--from", "lower_reduce"]) == 0
+    second = texts_after(capsys.readouterr().out)
+    assert {**first, **second} == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from", "callify"], "not a kernel pass\n  expected: one of "),
+        (["--from", "linearize", "--to", "expand"], "--from stands after --to"),
+        (["--device", "cpuu"], "did you mean 'cpu'"),
+    ],
+)
+def test_run_refuses_what_makes_no_sense(capsys, kernel, arguments, message):
+    assert main(["run", kernel, *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot read text IR"),
+        (b"\xff", "not text IR"),
+        (b"%0 = ADDD f32[]", "line 1"),
+        (b"%0 = CONST idx[] (8, idx)\n%1 = IOTA i32[8] %0 i32", "IOTA"),
+    ],
+)
+def test_run_refuses_bad_files(capsys, tmp_path, text, message):
+    file = tmp_path / "bad.ir"
+    if text is not None:
+        file.write_bytes(text)
+    assert main(["run", str(file)]) == 1
+    assert message in capsys.readouterr().err

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from monolect.backend.cpu.memory import (
+from monolect.backend.common.memory import (
     HUGE_PAGE_BYTES,
     SMALL_BYTES,
     Allocator,

@@ -29,6 +29,7 @@ _COMPARE = {
     "CMPLE": ("ole", "le"), "CMPEQ": ("oeq", "eq"),
 }  # fmt: skip
 _BINARY = {"XOR": "xor", "OR": "or", "AND": "and"}
+VALUES = ELEMENTWISE | {"BITCAST"}
 _CALLS = {"SQRT": "sqrt", "TRUNC": "trunc"}
 LLVM_NATIVE = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
@@ -160,7 +161,7 @@ class Renderer:
         f = getattr(self, "_" + op.lower(), None)
         if f is not None:
             f(u)
-        elif op in ELEMENTWISE:
+        elif op in VALUES:
             if self._skippable(u):
                 return
             self.vals[u] = self.elementwise(u)
@@ -193,7 +194,7 @@ class Renderer:
             return self._reshape(u)
         if u.op == "STACK":
             return self._stack_value(u)
-        if u.op in ELEMENTWISE:
+        if u.op in VALUES:
             return self.elementwise(u)
         raise InternalError(f"the LLVM renderer cannot read the value of {u.op}")
 

@@ -1,0 +1,70 @@
+"""What a target supplies: a Device with capabilities, a compiler of LINEAR programs, an allocator and a way to run.
+
+A target is a folder under `backend/` with `render.py`, `compile.py` and `runtime.py`, and one row in
+`backend/registry.py`. The layers above see only these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+
+class Memory(Protocol):
+    """A piece of device memory; freed when nothing refers to it any more."""
+
+    address: int
+    n_bytes: int
+
+    def view(self, dtype: Any) -> np.ndarray: ...
+
+
+class Program(NamedTuple):
+    """A kernel ready to run. `entry` is what the device runs: a native address, or a LINEAR for the interpreter."""
+
+    name: str
+    entry: Any
+    n_threads: int
+    source: str = ""
+
+
+class Launch(NamedTuple):
+    """One step of a command buffer: a program and, for each argument, the number of the buffer it takes."""
+
+    program: Program
+    args: tuple[int, ...]
+
+
+class Commands(Protocol):
+    """A compiled command buffer: the launches of a schedule, bound to memory when run."""
+
+    def run(self, addresses: list[int]) -> None:
+        """Run all launches; `addresses[i]` is buffer i's address, or the value of a scalar argument."""
+
+    def run_timed(self, addresses: list[int]) -> list[int]:
+        """The same, one launch at a time; nanoseconds of each."""
+
+
+class Device(Protocol):
+    """One device of a target."""
+
+    name: str
+    target: Target
+
+    def alloc(self, n_bytes: int) -> Any: ...
+
+    def from_array(self, array: np.ndarray) -> Any:
+        """Memory that is the array's own, without a copy; the array stays alive with it."""
+
+    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+        """Programs for (name, key, LINEAR) triples; equal keys mean equal programs, also on disk."""
+
+    def lookup(self, key: str) -> Program | None:
+        """The program kept under `key`, from memory or disk, without the compiler."""
+
+    def commands(self, launches: Sequence[Launch]) -> Commands: ...

@@ -1,0 +1,167 @@
+"""The CPU device: kernels compiled in-process, cached as objects, run by a native thread pool.
+
+Kernels missing at one time are compiled as one LLVM module. Its object is one cache entry; each kernel's entry names the
+object and the symbol, so another process loads exactly what it needs and never imports the compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import time
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.base import Launch, Program
+from monolect.backend.common.elf import Image, load_object
+from monolect.backend.common import memory
+from monolect.backend.cpu.compile import Compiler, host_features
+from monolect.backend.cpu.pool import COMMAND_BYTES, ThreadPool
+from monolect.backend.cpu.render import NATIVE, render_module
+from monolect.base.cache import DiskCache
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ObjectFileError
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+
+class CpuDevice:
+    """The host's processor."""
+
+    def __init__(self, name: str = "cpu"):
+        self.name = name
+        self.compiler = Compiler()
+        host = host_features()
+        self.n_threads = settings.THREADS or host.n_cores
+        self.target = Target(
+            name="cpu",
+            native=NATIVE,
+            cast_dtypes=frozenset((dtypes.float16,)),
+            vector_bytes=host.vector_bytes,
+            n_registers=host.n_vector_registers,
+            n_threads=self.n_threads,
+            l1_bytes=host.l1d_bytes,
+            l2_bytes=host.l2_bytes,
+            key=f"{self.compiler.key}/{self.n_threads}",
+        )
+        self.programs: dict[str, Program] = {}
+        self.images: dict[str, Image] = {}
+        self.cache = DiskCache("cpu")
+        self._pool: ThreadPool | None = None
+
+    alloc = staticmethod(memory.alloc)
+    from_array = staticmethod(memory.from_array)
+
+    @property
+    def pool(self) -> ThreadPool:
+        """The thread pool; its native code comes from the cache after the first time."""
+        if self._pool is None:
+            self._pool = ThreadPool(self.n_threads - 1, self._cached_compile)
+        return self._pool
+
+    def _cached_compile(self, ir: str) -> bytes:
+        key = f"text/{self.compiler.key}/{blake2b(ir.encode()).hexdigest()}"
+        obj = self.cache.get(key) if settings.COMPILE_CACHE else None
+        if obj is None:
+            obj = self.compiler.compile(ir)
+            if settings.COMPILE_CACHE:
+                self.cache.put(key, obj)
+        return obj
+
+    def lookup(self, key: str) -> Program | None:
+        """The program under `key`; a damaged or incomplete entry is a miss."""
+        found = self.programs.get(key)
+        if found is not None or not settings.COMPILE_CACHE:
+            return found
+        entry = self.cache.get(f"kernel/{self.target.key}/{key}")
+        if entry is None:
+            return None
+        try:
+            info = json.loads(entry)
+            address = self._image(info["object"]).address(info["symbol"])
+            found = Program(info["name"], address, info["threads"])
+        except (ValueError, KeyError, TypeError, ObjectFileError):
+            return None
+        self.programs[key] = found
+        return found
+
+    def _image(self, name: str, obj: bytes | None = None) -> Image:
+        if name not in self.images:
+            obj = obj if obj is not None else self.cache.get(f"object/{self.target.key}/{name}")
+            if obj is None:
+                raise KeyError(name)
+            self.images[name] = load_object(obj)
+        return self.images[name]
+
+    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+        """Programs for (name, key, LINEAR), compiled together; see `Device`."""
+        named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
+        ir = render_module(named)
+        obj = self.compiler.compile(ir)
+        object_name = blake2b(obj, digest_size=16).hexdigest()
+        image = self._image(object_name, obj)
+        if settings.COMPILE_CACHE:
+            self.cache.put(f"object/{self.target.key}/{object_name}", obj)
+        out = []
+        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
+            p = Program(name, image.address(symbol), lin.arg.threads, ir if len(kernels) == 1 else _one(ir, symbol))
+            self.programs[key] = p
+            out.append(p)
+            if settings.COMPILE_CACHE:
+                info = {"object": object_name, "symbol": symbol, "threads": p.n_threads, "name": name}
+                self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
+        return out
+
+    def commands(self, launches: Sequence[Launch]) -> CpuCommands:
+        """The launches as one native command table."""
+        return CpuCommands(self, launches)
+
+
+def _one(module: str, symbol: str) -> str:
+    """The text of one function of a module."""
+    start = module.index(f"define void @{symbol}(")
+    return module[start : module.index("\n}\n", start) + 3]
+
+
+class CpuCommands:
+    """Argument slots and a table of {function, arguments, threads}, filled in with addresses and run natively."""
+
+    def __init__(self, device: CpuDevice, launches: Sequence[Launch]):
+        flat = [a for launch in launches for a in launch.args]
+        self.n = len(launches)
+        self.slots = np.zeros(max(1, len(flat)), np.int64)
+        self.order = np.array(flat, np.int64)
+        self.table = np.zeros((max(1, self.n), COMMAND_BYTES // 8), np.int64)
+        at = self.slots.ctypes.data
+        for row, launch in zip(self.table, launches, strict=False):
+            row[:] = (launch.program.entry, at, launch.program.n_threads)
+            at += 8 * len(launch.args)
+        self.address = self.table.ctypes.data
+        pool = device.pool
+        self.pool_address = pool.address
+        self.pool = pool
+        self.native = _native(pool.run_address)
+
+    def run(self, addresses: list[int]) -> None:
+        if self.n:
+            self.slots[: len(self.order)] = np.array(addresses, np.int64)[self.order]
+            self.native(self.pool_address, self.address, self.n)
+
+    def run_timed(self, addresses: list[int]) -> list[int]:
+        if not self.n:
+            return []
+        self.slots[: len(self.order)] = np.array(addresses, np.int64)[self.order]
+        out = []
+        for i in range(self.n):
+            start = time.perf_counter_ns()
+            self.native(self.pool_address, self.address + i * COMMAND_BYTES, 1)
+            out.append(time.perf_counter_ns() - start)
+        return out
+
+
+def _native(address: int) -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)

@@ -1,0 +1,52 @@
+"""The null device: compiles kernels and runs nothing. Its results are zeros; it measures the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monolect.backend.base import Launch, Program
+from monolect.backend.common import memory
+from monolect.backend.null.render import NATIVE, render
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+
+class NullDevice:
+    """Host memory, no execution."""
+
+    def __init__(self, name: str = "null"):
+        self.name = name
+        self.target = Target(name="null", native=NATIVE, vector_bytes=64, n_registers=32, n_threads=2, key="null")
+        self.programs: dict[str, Program] = {}
+
+    from_array = staticmethod(memory.from_array)
+
+    def alloc(self, n_bytes: int) -> memory.Memory:
+        """Zeroed memory."""
+        out = memory.alloc(n_bytes)
+        out.view("u1")[:] = 0
+        return out
+
+    def lookup(self, key: str) -> Program | None:
+        return self.programs.get(key)
+
+    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+        for name, key, linear in kernels:
+            self.programs[key] = Program(name, None, 1, render(name, linear))
+        return [self.programs[key] for _, key, _ in kernels]
+
+    def commands(self, launches: Sequence[Launch]) -> NullCommands:
+        return NullCommands(len(launches))
+
+
+class NullCommands:
+    """Runs nothing."""
+
+    def __init__(self, n: int):
+        self.n = n
+
+    def run(self, addresses: list[int]) -> None:
+        pass
+
+    def run_timed(self, addresses: list[int]) -> list[int]:
+        return [0] * self.n

@@ -1,0 +1,170 @@
+"""What the instructions of a LINEAR program do to NumPy values and to memory; generated programs call these functions.
+
+What it is for: one function a node for the pure ops, and loads, stores and atomic adds that check every index they use.
+What it is not: control flow, which is Python's own (`generate`), or a second statement of what an op means: that is its
+row in the op table.
+
+Invariant: a value of dtype `d` is a Python int (scalar `index`), a Python bool, or a NumPy scalar or array of
+`storage(d)`. No function touches memory at a position outside it, or where a gate is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType
+from monolect.base.errors import IndexRangeError, InternalError
+from monolect.ir.interp import add_at, bitcast, cast, reduce_array, storage
+from monolect.ir.ops import ELEMENTWISE, ROWS
+from monolect.ir.uop import UOp
+
+Array = np.ndarray[Any, Any]
+Function = Callable[..., Any]
+_FIRST_ONLY = frozenset(("RESHAPE", "EXPAND", "BITCAST", "REDUCE"))  # their other sources are shapes
+
+
+# ---- pure ops --------------------------------------------------------------------------------------------------------
+def operands(u: UOp) -> tuple[UOp, ...]:
+    """The sources of `u` whose values its function takes."""
+    return u.src[:1] if u.op in _FIRST_ONLY else u.src
+
+
+def function(u: UOp, kernel: str) -> Function | None:
+    """What the pure op `u` does to the values of its operands; None for an op that is not pure or has no meaning."""
+    op, shape = u.op, u.shape
+    if op in ELEMENTWISE:
+        return _elementwise(op, tuple(s.dtype for s in u.src), u.dtype)
+    if op == "RESHAPE":
+        return lambda x: np.reshape(x, shape)
+    if op == "EXPAND":
+        return lambda x: np.broadcast_to(x, shape)
+    if op == "STACK":
+        return _stack(u)
+    if op == "INDEX":
+        return lambda x, *at: _gather(kernel, x, at)
+    if op == "BITCAST":
+        old, new = storage(u.src[0].dtype), u.dtype
+        return lambda x: bitcast(np.asarray(x, old), new)
+    if op == "REDUCE" and len(u.src) == 1:
+        (how, axes), d = u.arg, u.dtype
+        return lambda x: reduce_array(how, d, x, axes)
+    if op == "WMMA":
+        return _multiply_tiles(u)
+    return None
+
+
+@cache
+def _elementwise(op: str, given: tuple[DType, ...], d: DType) -> Function:
+    if op == "CAST":
+        old, kept = given[0], storage(given[0])
+        return lambda x: cast(np.asarray(x, kept), old, d)
+    meaning, last, out = ROWS[op].meaning, given[-1], storage(d)
+    if meaning is None:
+        raise InternalError(f"the op table gives {op} no meaning")
+    if op != "WHERE" and any(g.is_float and g.bits < 32 for g in given):
+        return lambda *xs: np.asarray(meaning(last, *(np.asarray(x).astype(np.float32) for x in xs))).astype(out)
+    return lambda *xs: meaning(last, *xs).astype(out, copy=False)
+
+
+def _stack(u: UOp) -> Function:
+    kept, rank = storage(u.dtype), u.shape
+    if not u.src[0].shape if u.src else True:
+        return lambda *xs: np.array(xs, kept).reshape(rank)
+    return lambda *xs: np.stack([np.asarray(x, kept) for x in xs])
+
+
+def _multiply_tiles(u: UOp) -> Function:
+    """WMMA: A @ B + acc. Floats are multiplied and added up in float64 and rounded once, as REDUCE does."""
+    out = storage(u.dtype)
+    wide = np.float64 if u.dtype.is_float else out
+    a, b, acc = (s.shape for s in u.src)
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or (*a[:-1], b[-1]) != acc:
+        raise InternalError("WMMA: tiles do not fit together", expected="(m, k), (k, n), (m, n)", found=f"{a}, {b}, {acc}")
+    return lambda x, y, z: (x.astype(wide) @ y.astype(wide) + z.astype(wide)).astype(out)
+
+
+# ---- indices ---------------------------------------------------------------------------------------------------------
+def pick(x: Array, at: tuple[Any, ...]) -> tuple[Any, Any]:
+    """INDEX: each array of `at` replaces an axis of `x` by its own shape. Also tells where all of them are inside."""
+    width = sum(np.ndim(i) for i in at)
+    picks, inside, before = [], np.True_, 0
+    for k, i in enumerate(map(np.asarray, at)):
+        before += i.ndim
+        i = i.reshape(i.shape + (1,) * (width - before))
+        ok = (i >= 0) & (i < x.shape[k])
+        picks.append(np.where(ok, i, 0))
+        inside = inside & ok
+    rest = x.shape[len(at) :]
+    if x.size == 0:
+        inside = inside & False
+        return np.zeros(np.shape(inside) + rest, x.dtype), inside
+    return x[tuple(picks)] if picks else x, np.reshape(inside, np.shape(inside) + (1,) * len(rest))
+
+
+def positions(x: Any, *at: Any) -> Array:
+    """INDEX on positions in memory `x`; what an index misses gets position -1."""
+    out, inside = pick(np.asarray(x), at)
+    return np.where(inside, out, -1)
+
+
+def _gather(kernel: str, x: Any, at: tuple[Any, ...]) -> Any:
+    out, inside = pick(np.asarray(x), at)
+    if not np.all(inside):
+        raise IndexRangeError(
+            f"kernel {kernel}: an index into a value is outside its axis",
+            expected=f"indices inside {np.shape(x)}",
+            found=" and ".join(str(np.asarray(i).tolist()) for i in at),
+        )
+    return out
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+class Access:
+    """Checked access to the flat memory called `what` in messages, by the kernel called `kernel`."""
+
+    __slots__ = ("kernel", "what")
+
+    def __init__(self, kernel: str, what: str) -> None:
+        self.kernel, self.what = kernel, what
+
+    def outside(self, size: int, first: Any, last: Any = None) -> None:
+        """Raise IndexRangeError for an access to `first`, or to `first` up to `last`."""
+        found = "an index outside an axis" if first == -1 else f"{first}" if last in (None, first) else f"{first}..{last}"
+        raise IndexRangeError(
+            f"kernel {self.kernel}: an index is outside {self.what}", expected=f"0..{size - 1}", found=found
+        )
+
+    def check(self, memory: Array, at: Any) -> Any:
+        """`at`, all of which is inside `memory`."""
+        at = np.asarray(at)
+        if at.size and ((lo := at.min()) < 0 or (hi := at.max()) >= memory.size):
+            self.outside(memory.size, *((lo,) if lo < 0 else (hi,)))
+        return at
+
+    def load(self, memory: Array, at: Any) -> Any:
+        return memory[self.check(memory, at)]
+
+    def load_gated(self, memory: Array, at: Any, alt: Any, gate: Any) -> Any:
+        """The elements `at` where `gate`, elsewhere `alt`, which is not looked at where `gate` holds."""
+        at = np.asarray(at)
+        out = np.array(np.broadcast_to(alt, at.shape), memory.dtype)
+        on = np.broadcast_to(gate, at.shape)
+        out[on] = memory[self.check(memory, at[on])]
+        return out
+
+    def store(self, memory: Array, at: Any, new: Any, gate: Any = np.True_) -> None:
+        """Write `new` to the elements `at` where `gate`; of equal positions the last wins."""
+        at, new = self.selected(memory, at, new, gate)
+        memory[at] = new
+
+    def add(self, memory: Array, at: Any, new: Any, gate: Any = np.True_) -> None:
+        """Add `new` to the elements `at` where `gate`; equal positions add up."""
+        add_at(memory, *self.selected(memory, at, new, gate))
+
+    def selected(self, memory: Array, at: Any, new: Any, gate: Any) -> tuple[Array, Array]:
+        at, new, gate = np.broadcast_arrays(at, np.asarray(new, memory.dtype), gate)
+        return self.check(memory, at[gate]), new[gate]

@@ -1,0 +1,70 @@
+"""The devices: one row a target, opened on first use.
+
+`Device["cpu"]` opens, `Device.default` is the setting DEVICE, `Device.present()` says what is there and why not.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from monolect.backend.cpu.runtime import CpuDevice
+from monolect.backend.disk.runtime import DiskDevice
+from monolect.backend.null.runtime import NullDevice
+from monolect.backend.python.runtime import PythonDevice
+from monolect.base.errors import DeviceError
+from monolect.base.settings import settings
+
+TARGETS: dict[str, Callable[[str], Any]] = {
+    "cpu": CpuDevice,
+    "python": PythonDevice,
+    "null": NullDevice,
+    "disk": DiskDevice,
+}
+
+
+class Registry:
+    """Opens devices by name. Example: `Device["cpu"].target.n_threads`."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Any] = {}
+
+    @property
+    def default(self) -> str:
+        """The name of the device new tensors live on: the setting DEVICE."""
+        return self.canonical(settings.DEVICE)
+
+    def canonical(self, name: str) -> str:
+        """`name` in the form used everywhere: lower case but for a disk's path. Raises DeviceError."""
+        if not isinstance(name, str):
+            raise DeviceError("not a device name", expected="a string such as 'cpu'", found=repr(name))
+        target, sep, rest = name.partition(":")
+        target = target.lower()
+        if target not in TARGETS:
+            near = difflib.get_close_matches(target, TARGETS, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise DeviceError(f"unknown device{hint}", expected="one of " + ", ".join(TARGETS), found=repr(name))
+        if target == "disk" and not rest:
+            raise DeviceError("a disk device needs a path", expected="'disk:/path/to/file'", found=repr(name))
+        if target == "disk":
+            return f"disk:{rest}"
+        return target if not sep or rest == "0" else f"{target}:{rest}"
+
+    def __getitem__(self, name: str) -> Any:
+        dev = self._open.get(name)
+        if dev is None:
+            canonical = self.canonical(name)
+            dev = self._open.get(canonical)
+            if dev is None:
+                dev = TARGETS[canonical.partition(":")[0]](canonical)
+                if not canonical.startswith("disk:"):
+                    self._open[canonical] = dev
+        return dev
+
+    def present(self) -> dict[str, str]:
+        """For each target "" when it can be used here, otherwise what is missing."""
+        return {name: "" for name in TARGETS}
+
+
+Device = Registry()

@@ -1,0 +1,87 @@
+"""Instruction selection on values: what the target lacks is legalised or decomposed, multiply-add is chosen.
+
+Values keep their shape throughout; a decomposition is elementwise and so works on a whole block at once.
+
+Before: (target without EXP2)  EXP2 f32[16]
+After:  MULACC, BITCAST, ... f32[16]
+Invariant: every elementwise op left is in the target's native set, on dtypes the target computes in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from monolect.base.target import Target
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.uop import UOp, build, rebuild, toposort
+from monolect.rules.decompose import decompose
+from monolect.rules.legalize import legalize
+
+
+def select(sink: UOp, target: Target) -> UOp:
+    """See the module docstring."""
+    order = toposort(sink)
+    if all(_is_native(u, target) for u in order) and not any(u.op == "ADD" and u.dtype.is_float for u in order):
+        return sink
+    out = _rewrite(sink, target)
+    return _multiply_add(out) if "MULACC" in target.native else out
+
+
+def _is_native(u: UOp, target: Target) -> bool:
+    if u.op not in ELEMENTWISE:
+        return True
+    return u.op in target.native and u.dtype in target.native_dtypes and all(s.dtype in target.native_dtypes for s in u.src)
+
+
+def _rewrite(sink: UOp, target: Target) -> UOp:
+    """Rewrite to a fixed point on an explicit stack. A node is asked before its sources change (exp is two nodes), and
+    again after."""
+    done: dict[UOp, UOp] = {}
+    instead: dict[UOp, UOp] = {}
+    stack = [sink]
+    while stack:
+        u = stack[-1]
+        if u in done:
+            stack.pop()
+            continue
+        if u not in instead:
+            instead[u] = _replacement(u, target) or u
+        head = instead[u]
+        pending = [s for s in (u.src if head is u else (head,)) if s not in done]
+        if pending:
+            stack.extend(reversed(pending))
+        elif head is not u:
+            done[u] = done[head]
+        else:
+            new = rebuild(u, tuple(done[s] for s in u.src))
+            if new is u:
+                done[u] = u
+            else:
+                instead[u] = new
+    return done[sink]
+
+
+def _replacement(u: UOp, target: Target) -> UOp | None:
+    if u.op not in ELEMENTWISE:
+        return None
+    return legalize(u, target.native_dtypes, target.cast_dtypes) or decompose(u, target.native)
+
+
+def _multiply_add(sink: UOp) -> UOp:
+    """ADD(MUL(a, b), c) of floats as MULACC(a, b, c) where the product has no other use."""
+    order = toposort(sink)
+    uses: Counter[UOp] = Counter(s for u in order for s in u.src)
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        src = tuple(new[s] for s in u.src)
+        if u.op == "ADD" and u.dtype.is_float:
+            for k in (0, 1):
+                m = u.src[k]
+                if m.op == "MUL" and uses[m] == 1 and src[k].op == "MUL":
+                    new[u] = build("MULACC", *src[k].src, src[1 - k])
+                    break
+            else:
+                new[u] = rebuild(u, src)
+        else:
+            new[u] = rebuild(u, src)
+    return new[sink]

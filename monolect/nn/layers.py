@@ -1,0 +1,296 @@
+"""Layers, with PyTorch's names, attributes and initial weights.
+
+What it is for: parameters and their shapes; the computation is a method of Tensor.
+What it is not: no recurrent layers yet. Values differ from PyTorch's for one seed, distributions do not.
+Invariant: parameters are lazy until they are used; what a layer draws at random comes from the default device's sequence.
+Source: torch.nn.
+"""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from monolect.base.errors import ArgumentError, ShapeError
+from monolect.nn.module import Module
+from monolect.tensor.windows import as_ints
+from monolect.tensor.deferred import defer
+from monolect.tensor.tensor import Tensor
+
+
+def _uniform(shape: tuple[int, ...], bound: float) -> Tensor:
+    return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
+
+
+def _filled(shape: tuple[int, ...], value: float) -> Tensor:
+    """A parameter with a buffer of its own from the start: no kernel is needed to make it."""
+    return Tensor(np.full(shape, value, np.float32), requires_grad=True)
+
+
+class Linear(Module):
+    """`x @ weight.T + bias`: (..., in_features) -> (..., out_features).
+
+    >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
+    (4, 2)
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True):
+        bound = 1.0 / sqrt(max(in_features, 1))
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = _uniform((out_features, in_features), bound)
+        self.bias = _uniform((out_features,), bound) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return x.linear(self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """In, out and whether there is a bias."""
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+class _Conv(Module):
+    axes = 0
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ):
+        kernel = as_ints(kernel_size, self.axes, "kernel_size", 1)
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            expected = f"a divisor of {in_channels} and {out_channels} channels"
+            raise ArgumentError("groups of a convolution", expected=expected, found=groups)
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
+        bound = 1.0 / sqrt(in_channels // groups * prod(kernel))
+        self.weight = _uniform((out_channels, in_channels // groups, *kernel), bound)
+        self.bias = _uniform((out_channels,), bound) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        method = (x.conv1d, x.conv2d, x.conv3d)[self.axes - 1]
+        return method(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def extra_repr(self) -> str:
+        """Channels, kernel and stride."""
+        return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class Conv1d(_Conv):
+    """Convolution over one axis: (N, Cin, L) -> (N, Cout, L'). See `Tensor.conv2d`.
+
+    >>> Conv1d(2, 3, 3, padding=1)(Tensor.ones(1, 2, 8)).shape
+    (1, 3, 8)
+    """
+
+    axes = 1
+
+
+class Conv2d(_Conv):
+    """Convolution over two axes: (N, Cin, H, W) -> (N, Cout, H', W'). See `Tensor.conv2d`.
+
+    >>> Conv2d(1, 4, 3)(Tensor.ones(2, 1, 8, 8)).shape
+    (2, 4, 6, 6)
+    """
+
+    axes = 2
+
+
+class Conv3d(_Conv):
+    """Convolution over three axes: (N, Cin, D, H, W) -> (N, Cout, D', H', W'). See `Tensor.conv2d`.
+
+    >>> Conv3d(1, 2, 2)(Tensor.ones(1, 1, 3, 3, 3)).shape
+    (1, 2, 2, 2, 2)
+    """
+
+    axes = 3
+
+
+class _BatchNorm(Module):
+    ranks: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ):
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.weight = _filled((num_features,), 1.0) if affine else None
+        self.bias = _filled((num_features,), 0.0) if affine else None
+        stats = track_running_stats
+        self.running_mean = Tensor(np.zeros(num_features, np.float32)) if stats else None
+        self.running_var = Tensor(np.ones(num_features, np.float32)) if stats else None
+        self.num_batches_tracked = Tensor(np.zeros((), np.int64)) if stats else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        if x.ndim not in self.ranks:
+            expected = " or ".join(map(str, self.ranks)) + " axes"
+            raise ShapeError(f"{type(self).__name__}: rank of the input", expected=expected, found=x.shape)
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+            defer(self.num_batches_tracked)
+        own = self.training or self.running_mean is None
+        mean, var = self.running_mean, self.running_var
+        return x.batch_norm(mean, var, self.weight, self.bias, own, self.momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        """Features, eps and momentum."""
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Mean 0 and variance 1 of each feature of (N, C) or (N, C, L). See `Tensor.batch_norm`.
+
+    >>> BatchNorm1d(3).eval()(Tensor.ones(2, 3)).shape
+    (2, 3)
+    """
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Mean 0 and variance 1 of each channel of (N, C, H, W). See `Tensor.batch_norm`.
+
+    >>> BatchNorm2d(3).eval()(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Mean 0 and variance 1 of each channel of (N, C, D, H, W). See `Tensor.batch_norm`."""
+
+    ranks = (5,)
+
+
+class LayerNorm(Module):
+    """Mean 0 and variance 1 over the last axes. See `Tensor.layer_norm`.
+
+    >>> LayerNorm(4)(Tensor.ones(2, 4)).shape
+    (2, 4)
+    """
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True):
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps = shape, eps
+        self.weight = _filled(shape, 1.0) if elementwise_affine else None
+        self.bias = _filled(shape, 0.0) if elementwise_affine and bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return x.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """Shape and eps."""
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class RMSNorm(Module):
+    """Divided by the root of the mean square over the last axes. See `Tensor.rms_norm`.
+
+    >>> RMSNorm(4)(Tensor.ones(2, 4)).shape
+    (2, 4)
+    """
+
+    def __init__(self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True):
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps = shape, eps
+        self.weight = _filled(shape, 1.0) if elementwise_affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return x.rms_norm(self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """Shape and eps."""
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class GroupNorm(Module):
+    """Mean 0 and variance 1 of each group of channels. See `Tensor.group_norm`.
+
+    >>> GroupNorm(2, 4)(Tensor.ones(2, 4, 3)).shape
+    (2, 4, 3)
+    """
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
+        if num_groups < 1 or num_channels % num_groups:
+            raise ArgumentError("num_groups", expected=f"a divisor of {num_channels} channels", found=num_groups)
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.weight = _filled((num_channels,), 1.0) if affine else None
+        self.bias = _filled((num_channels,), 0.0) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """Groups and channels."""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
+
+
+class Embedding(Module):
+    """One row of a table for each index: integers (...) -> (..., embedding_dim).
+
+    The row `padding_idx` starts as zeros and gets no gradient.
+
+    >>> Embedding(10, 3)(Tensor([1, 2])).shape
+    (2, 3)
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None):
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ArgumentError("padding_idx", expected=f"a row of {num_embeddings}", found=padding_idx)
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        weight = Tensor.randn(num_embeddings, embedding_dim)
+        if self.padding_idx is not None:
+            rows = Tensor.arange(num_embeddings).reshape(-1, 1)
+            weight = (rows == self.padding_idx).where(0.0, weight)
+        self.weight = weight.requires_grad_(True)
+
+    def forward(self, index: Tensor) -> Tensor:
+        """See the class."""
+        rows = self.weight[index]
+        if self.padding_idx is None:
+            return rows
+        return (index == self.padding_idx).unsqueeze(-1).where(rows.detach(), rows)
+
+    def extra_repr(self) -> str:
+        """Rows and columns."""
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class Dropout(Module):
+    """Zeros with probability `p` while training. See `Tensor.dropout`.
+
+    >>> Dropout(0.5).eval()(Tensor([1.0])).tolist()
+    [1.0]
+    """
+
+    def __init__(self, p: float = 0.5):
+        if not 0.0 <= p <= 1.0:
+            raise ArgumentError("Dropout: p", expected="a probability, 0 to 1", found=p)
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return x.dropout(self.p, training=self.training)
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"

@@ -1,0 +1,183 @@
+"""Module: the light base class of layers, and the containers.
+
+What it is for: PyTorch users find `parameters`, `state_dict`, `train`, `eval` and calling a module where they expect
+them. Attributes are plain attributes; a module finds its tensors and submodules by looking at them.
+What it is not: no hooks, no registration, no lazy modules. Plain classes work as models too (`nn.state` walks them).
+Invariant: names in a state dict are PyTorch's, so weights move between the two under the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from monolect.base.errors import AxisError
+from monolect.nn.state import get_state_dict, load_state_dict
+from monolect.tensor.tensor import Tensor
+
+
+class Module:
+    """A layer or a model: define `__init__` and `forward`, then call it.
+
+    `training` starts True, as in PyTorch; `eval()` turns it off here and below.
+
+    >>> class Double(Module):
+    ...     def forward(self, x):
+    ...         return x * 2
+    >>> Double()(Tensor([1.0])).tolist()
+    [2.0]
+    """
+
+    training: bool = True
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What calling the module computes."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    # ---- what it holds -----------------------------------------------------------------------------------------------
+    def _entries(self) -> dict[str, Any]:
+        """The attributes that may hold tensors or modules, by their names in a state dict."""
+        return vars(self)
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below, also those in lists and dicts."""
+        for name, value in self._entries().items():
+            if isinstance(value, Module):
+                yield name, value
+            elif isinstance(value, list | tuple):
+                yield from ((f"{name}.{i}", m) for i, m in enumerate(value) if isinstance(m, Module))
+            elif isinstance(value, dict):
+                yield from ((f"{name}.{k}", m) for k, m in value.items() if isinstance(m, Module))
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly below."""
+        return (m for _, m in self.named_children())
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below, each once."""
+        seen: set[int] = set()
+        stack: list[Module] = [self]
+        while stack:
+            m = stack.pop()
+            if id(m) not in seen:
+                seen.add(id(m))
+                yield m
+                stack.extend(reversed(list(m.children())))
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that require a gradient, each once, with their names."""
+        seen: set[int] = set()
+        for name, t in get_state_dict(self).items():
+            if t.requires_grad and id(t) not in seen:
+                seen.add(id(t))
+                yield name, t
+
+    def parameters(self) -> list[Tensor]:
+        """The tensors that require a gradient, each once.
+
+        >>> [p.shape for p in Sequential(Module(), Module()).parameters()]
+        []
+        """
+        return [t for _, t in self.named_parameters()]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors of this module and those below, parameters or not, by name."""
+        return get_state_dict(self)
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """Put the tensors of `state` into those of the same names. See `nn.state.load_state_dict` for the errors."""
+        load_state_dict(self, state, strict=strict)
+
+    # ---- changing it -------------------------------------------------------------------------------------------------
+    def train(self, mode: bool = True) -> Self:
+        """Turn dropout and batch statistics on (or off), here and below."""
+        for m in self.modules():
+            m.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Turn dropout and batch statistics off, here and below."""
+        return self.train(False)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for p in self.parameters():
+            p.grad = None
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Freeze (False) or unfreeze the floating point tensors of this module that are parameters now."""
+        for p in self.parameters() if not requires_grad else get_state_dict(self).values():
+            if p.dtype.is_float:
+                p.requires_grad = requires_grad
+        return self
+
+    def realize(self) -> Self:
+        """Compute all tensors of this module, such as its initial weights, in one batch."""
+        tensors = list(get_state_dict(self).values())
+        if tensors:
+            tensors[0].realize(*tensors[1:])
+        return self
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets in the text of this module."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({n}): " + repr(m).replace("\n", "\n  ") for n, m in self.named_children()]
+        extra = self.extra_repr()
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        return "\n".join([f"{type(self).__name__}({extra}", *(f"  {line}" for line in lines), ")"])
+
+
+class Sequential(Module):
+    """Modules, or functions of one tensor, one after the other.
+
+    >>> Sequential(lambda x: x + 1, lambda x: x * 2)(Tensor([1.0])).tolist()
+    [4.0]
+    """
+
+    def __init__(self, *layers: Any):
+        self.layers = list(layers[0]) if len(layers) == 1 and isinstance(layers[0], list | tuple) else list(layers)
+
+    def _entries(self) -> dict[str, Any]:
+        return {str(i): layer for i, layer in enumerate(self.layers)}
+
+    def forward(self, x: Any) -> Any:
+        """Each layer applied to the result of the one before it."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def append(self, layer: Any) -> Self:
+        """Add a layer at the end."""
+        self.layers.append(layer)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.layers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Sequential(*self.layers[index])
+        if not -len(self.layers) <= index < len(self.layers):
+            raise AxisError("Sequential: layer", expected=f"0 to {len(self.layers) - 1}", found=index)
+        return self.layers[index]
+
+
+class ModuleList(Sequential):
+    """A list of modules that a model walks itself; it cannot be called.
+
+    >>> len(ModuleList(Module(), Module()))
+    2
+    """
+
+    def forward(self, x: Any) -> Any:
+        """Raises NotImplementedError: the model says how its list is used."""
+        raise NotImplementedError("a ModuleList has no forward; iterate over it")

@@ -1,0 +1,97 @@
+"""State: the tensors of an object by name, and putting saved ones back.
+
+What it is for: any object is a model: a Module, a plain class, nested lists, tuples and dicts. Names are the path of
+attributes and indices, joined by dots.
+What it is not: it reads and writes no files; `interop.safetensors` does.
+Invariant: `load_state_dict` checks everything before it changes anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.tensor import Tensor
+
+_SHOWN = 5  # names listed in a message
+
+
+def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors reachable from `obj` through attributes, lists, tuples and dicts, by dotted name, in order.
+
+    A tensor under two names is listed under both.
+
+    >>> list(get_state_dict({"layers": [Tensor([1.0]), Tensor([2.0])]}))
+    ['layers.0', 'layers.1']
+    """
+    out: dict[str, Tensor] = {}
+    _collect(obj, prefix.rstrip("."), out, ())
+    return out
+
+
+def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...]) -> None:
+    if isinstance(obj, Tensor):
+        out[name] = obj
+        return
+    if id(obj) in path:  # an object that holds itself, such as a parent link
+        return
+    entries: Any = ()
+    if hasattr(obj, "_entries"):
+        entries = obj._entries().items()
+    elif isinstance(obj, list | tuple):
+        entries = enumerate(obj)
+    elif isinstance(obj, dict):
+        entries = obj.items()
+    elif hasattr(obj, "__dict__") and not isinstance(obj, type) and not callable(getattr(obj, "__wrapped__", None)):
+        entries = vars(obj).items()
+    for key, value in entries:
+        if not isinstance(value, str | int | float | bool | None):
+            _collect(value, f"{name}.{key}" if name else str(key), out, (*path, id(obj)))
+
+
+def get_parameters(obj: Any) -> list[Tensor]:
+    """The tensors reachable from `obj` that require a gradient, each once.
+
+    >>> get_parameters({"a": Tensor([1.0], requires_grad=True), "b": Tensor([2.0])})[0].tolist()
+    [1.0]
+    """
+    found = {id(t): t for t in get_state_dict(obj).values() if t.requires_grad}
+    return list(found.values())
+
+
+def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> None:
+    """Put the tensors of `state` into those of the same names in `obj`, in one batch.
+
+    Values may be Tensors or NumPy arrays. With `strict` the names must be the same. Raises ArgumentError for names,
+    ShapeError and DTypeError for tensors that differ; then nothing has changed.
+
+    >>> model = {"w": Tensor([1.0, 2.0])}
+    >>> load_state_dict(model, {"w": Tensor([3.0, 4.0])})
+    >>> model["w"].tolist()
+    [3.0, 4.0]
+    """
+    own = get_state_dict(obj)
+    missing, unknown = [k for k in own if k not in state], [k for k in state if k not in own]
+    if strict and (missing or unknown):
+        found = f"missing: {_some(missing)}; not expected: {_some(unknown)}"
+        raise ArgumentError("state dict: names differ", expected=f"{len(own)} names of the model", found=found)
+    pairs = []
+    for name, target in own.items():
+        if name not in state:
+            continue
+        value = state[name] if isinstance(state[name], Tensor) else Tensor(state[name])
+        if value.shape != target.shape:
+            raise ShapeError(f"state dict: {name}", expected=target.shape, found=value.shape)
+        if value.dtype is not target.dtype:
+            raise DTypeError(f"state dict: {name}", expected=target.dtype.name, found=value.dtype.name)
+        pairs.append((target, value.detach().to(target.device)))
+    for target, value in pairs:
+        target.assign(value)
+    if pairs:
+        pairs[0][0].realize(*(t for t, _ in pairs[1:]))
+
+
+def _some(names: list[str]) -> str:
+    if not names:
+        return "none"
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,198 @@
+"""Optimizer actions: legal moves on the loops of a kernel, as data.
+
+A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is a triple (op, axis, arg):
+  ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part gets the axis type `target`
+  ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
+  ("SWAP", axis, other)              two axes of one kind change places in the nest
+  ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
+  ("TC", axis, config)               tensor cores
+`Plan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a finished plan into IR.
+
+Invariant: no legal sequence changes what the kernel computes, beyond the order of float additions.
+Source: the OptOps table of the specification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from monolect.base.errors import ActionError
+from monolect.base.target import Target
+from monolect.ir.bounds import ranges
+from monolect.ir.normal import linear
+from monolect.ir.uop import UOp, toposort
+
+Action = tuple[str, Any, Any]
+
+# target axis type -> (the types it may be split from, the sides it may be taken from)
+SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
+    "LOOP": (("LOOP",), (False, True)),
+    "REDUCE": (("REDUCE",), (False, True)),
+    "GLOBAL": (("LOOP",), (False, True)),
+    "LOCAL": (("LOOP", "GLOBAL"), (False,)),
+    "THREAD": (("LOOP", "GLOBAL"), (True,)),
+    "GROUP_REDUCE": (("REDUCE",), (False, True)),
+    "UPCAST": (("LOOP", "LOCAL", "GLOBAL"), (False,)),
+    "UNROLL": (("REDUCE", "GROUP_REDUCE"), (False,)),
+}
+MOST_ELEMENTS = 2048  # in one shaped value
+
+
+@dataclass
+class Part:
+    """One loop of a split axis: `size` iterations, each worth `stride` elements of the axis."""
+
+    root: UOp
+    size: int
+    stride: int
+    type: str
+    clipped: bool = False  # the last outer iteration has fewer: the bound depends on the outer part
+
+
+class Plan:
+    """The axes of a kernel and what may be done to them."""
+
+    def __init__(self, sink: UOp, target: Target):
+        self.sink, self.target = sink, target
+        self.order = toposort(sink)
+        self.reduces = [u for u in self.order if u.op == "REDUCE" and len(u.src) > 1]
+        ends = [u for u in self.order if u.op == "END"]
+        outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
+        self.sequential = sequential_ranges(self.order)
+        self.outputs = sorted(outs, key=lambda r: (r in self.sequential, r.arg[0]))
+        self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
+        self.padded: dict[UOp, int] = {}
+        self.actions: list[Action] = []
+        self.locals = True
+        self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
+        self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
+
+    @staticmethod
+    def size(r: UOp) -> int:
+        """The constant size of a range, 0 when it is symbolic."""
+        return r.src[0].value if r.src[0].op == "CONST" else 0
+
+    def axis_of(self, root: UOp, type_: str | None = None) -> int:
+        """The first axis that belongs to `root` (of that type)."""
+        return next(i for i, p in enumerate(self.axes) if p.root is root and type_ in (None, p.type))
+
+    def shaped_elements(self) -> int:
+        n = 1
+        for p in self.axes:
+            n *= p.size if p.type in ("UPCAST", "UNROLL") else 1
+        return n
+
+    def act(self, action: Action) -> None:
+        """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
+        op, axis, arg = action
+        if op == "NOLOCALS":
+            self.locals = False
+        elif op == "TC":
+            raise ActionError("TC needs a target with tensor cores", expected="a matrix unit", found=self.target.name)
+        elif op not in ("SPLIT", "PADTO", "SWAP"):
+            raise ActionError("unknown action", expected="SPLIT, PADTO, SWAP, NOLOCALS or TC", found=op)
+        elif not isinstance(axis, int) or not 0 <= axis < len(self.axes):
+            raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
+        elif op == "SPLIT":
+            self._split(axis, *arg)
+        elif op == "PADTO":
+            self._pad(axis, arg)
+        else:
+            self._swap(axis, arg)
+        self.actions.append(action)
+
+    # ---- the moves ---------------------------------------------------------------------------------------------------
+    def _split(self, axis: int, k: int, target: str, top: bool = False) -> None:
+        p = self.axes[axis]
+        if target not in SPLIT_RULES:
+            raise ActionError("SPLIT target", expected=", ".join(SPLIT_RULES), found=target)
+        sources, sides = SPLIT_RULES[target]
+        if p.type not in sources:
+            raise ActionError(f"SPLIT to {target}", expected=f"an axis of type {' or '.join(sources)}", found=p.type)
+        if top not in sides:
+            raise ActionError(f"SPLIT to {target}", expected="the outer part" if sides[0] else "the inner part", found=top)
+        if target in ("GLOBAL", "LOCAL", "GROUP_REDUCE") and not self.target.workgroups:
+            raise ActionError(f"SPLIT to {target}", expected="a target with workgroups", found=self.target.name)
+        if not p.size or not isinstance(k, int) or k < 1 or k > p.size:
+            raise ActionError("SPLIT factor", expected=f"1..{p.size} on an axis of constant size", found=k)
+        if p.clipped or (p.size % k and not (top and target in ("THREAD", "LOOP"))):
+            raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
+        if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and p.root in self.sequential:
+            raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found="a scan")
+        if target == "THREAD":
+            self._check_thread(p, k)
+        if target in ("UPCAST", "UNROLL") and self.shaped_elements() * k > MOST_ELEMENTS:
+            raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=self.shaped_elements() * k)
+        if top:
+            inner = -(-p.size // k)
+            outer = Part(p.root, k, p.stride * inner, target)
+            rest = Part(p.root, inner, p.stride, p.type, clipped=bool(p.size % k))
+            new = [outer, rest]
+        else:
+            new = [Part(p.root, p.size // k, p.stride * k, p.type), Part(p.root, k, p.stride, target)]
+        self.axes[axis : axis + 1] = new
+
+    def _check_thread(self, p: Part, k: int) -> None:
+        if any(q.type == "THREAD" for q in self.axes):
+            raise ActionError("SPLIT to THREAD", expected="at most one THREAD axis", found="a second")
+        if k > 4 * self.target.n_threads:
+            raise ActionError("SPLIT to THREAD", expected=f"at most {4 * self.target.n_threads}", found=k)
+        for u in self.order:
+            if (u.op == "END" and p.root not in u.src) or (u.op == "REDUCE" and len(u.src) > 1 and p.root not in ranges(u)):
+                raise ActionError("SPLIT to THREAD", expected="an axis that encloses every loop", found=repr(u))
+        if any(u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX" and p.root not in ranges(u) for u in self.order):
+            raise ActionError("SPLIT to THREAD", expected="an axis that encloses every store", found="a store outside")
+
+    def _pad(self, axis: int, m: int) -> None:
+        p = self.axes[axis]
+        if sum(q.root is p.root for q in self.axes) > 1 or p.root in self.padded:
+            raise ActionError("PADTO", expected="an axis that was not split or padded before", found=p.type)
+        if not p.size or not isinstance(m, int) or m < 2:
+            raise ActionError("PADTO", expected="a multiple of at least 2 on an axis of constant size", found=m)
+        if p.root in self.sequential:
+            raise ActionError("PADTO", expected="an axis whose iterations are independent", found="a scan")
+        self.padded[p.root] = p.size
+        p.size = -(-p.size // m) * m
+
+    def _swap(self, a: int, b: int) -> None:
+        if not isinstance(b, int) or not 0 <= b < len(self.axes):
+            raise ActionError("SWAP: no such axis", expected=f"0..{len(self.axes) - 1}", found=b)
+        pa, pb = self.axes[a], self.axes[b]
+        if (pa.root in self.reduced) != (pb.root in self.reduced):
+            raise ActionError("SWAP", expected="two output axes or two reduction axes", found=(pa.type, pb.type))
+        order = list(self.axes)
+        order[a], order[b] = order[b], order[a]
+        if any(p.clipped and order.index(p) < min(i for i, q in enumerate(order) if q.root is p.root) for p in order):
+            raise ActionError("SWAP", expected="a clipped part inside its outer part", found="the reverse")
+        if not self._nests(order):
+            raise ActionError("SWAP", expected="every reduction's own loops outermost", found="another order")
+        self.axes = order
+
+    def _nests(self, order: list[Part]) -> bool:
+        """Inner reductions and shorter stores need their loops to be a prefix of the nest; scans stay innermost."""
+        loops = [p.root for p in order if p.root in self.outputs and p.type not in ("UPCAST", "THREAD")]
+        sets = [frozenset(u.src[1:]) for u in self.order if u.op == "END"]
+        sets += [ranges(u) & frozenset(self.outputs) for u in self.reduces]
+        for i, r in enumerate(loops):
+            before = frozenset(loops[: i + 1])
+            if r in self.sequential and not before >= frozenset(loops):
+                return False
+            if any(not (s <= before or before <= s or not (s & before)) for s in sets):
+                return False
+        return True
+
+
+def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """Ranges whose iterations depend on each other: scans, and effects that may hit one place twice."""
+    out: set[UOp] = set()
+    for u in order:
+        if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op == "STORE":
+            out.update(r for r in u.src[2:] if r.op == "RANGE")
+        elif u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX" and len(u.src[0].src) > 1:
+            direct = {x for x, _ in linear(u.src[0].src[1])[1] if x.op == "RANGE"}
+            hidden = frozenset().union(*(ranges(x) for x, _ in linear(u.src[0].src[1])[1] if x.op != "RANGE"), frozenset())
+            out |= hidden
+            if u.op == "ATOMICADD":
+                out |= ranges(u) - direct
+    return frozenset(out)

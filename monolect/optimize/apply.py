@@ -1,0 +1,189 @@
+"""A finished plan as IR, and the pass that makes one: heuristic, search or none.
+
+Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every load, store
+and reduction that depends on the padded axis. Part order becomes the ids of the new RANGEs, so it is the loop order.
+
+Before: END(STORE(..r0..), r0:64)                        plan: SPLIT(0, 16, UPCAST)
+After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
+"""
+
+from __future__ import annotations
+
+import sys
+
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.ir.bounds import ranges
+from monolect.ir.normal import TRUE, less
+from monolect.ir.ops import KernelInfo
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, toposort
+from monolect.optimize.action import Action, Part, Plan
+from monolect.optimize.heuristic import choose
+
+
+def optimize(sink: UOp, target: Target) -> UOp:
+    """See the module docstring. Actions already named in the kernel's info are applied as they are."""
+    plan = Plan(sink, target)
+    info = sink.arg or KernelInfo()
+    if info.actions is not None:
+        for a in info.actions:
+            plan.act(a)
+    elif not settings.NOOPT:
+        reasons = choose(plan)
+        if settings.DEBUG >= 3:
+            for action, why in zip(plan.actions, reasons, strict=False):
+                print(f"  {kernel_name(plan)}: {action}  # {why}", file=sys.stderr)
+    return apply_plan(plan)
+
+
+def apply_actions(sink: UOp, actions: tuple[Action, ...], target: Target) -> UOp:
+    """`sink` after `actions`. Raises ActionError for the first illegal one."""
+    plan = Plan(sink, target)
+    for a in actions:
+        plan.act(a)
+    return apply_plan(plan)
+
+
+def kernel_name(plan: Plan) -> str:
+    """What the kernel is and how large: map_128x64, sum_128x64_r10, ..."""
+    kinds = {u.arg[0]: None for u in plan.reduces}
+    what = "_".join({"ADD": "sum", "MAX": "max", "MUL": "prod"}[k] for k in kinds) or "map"
+    if any(u.op == "ATOMICADD" for u in plan.order):
+        what = "scatter"
+    elif plan.sequential:
+        what = "scan"
+    out = "x".join(str(plan.size(r) or "n") for r in plan.outputs)
+    red = "x".join(str(plan.size(r) or "n") for r in plan.reduced)
+    return what + (f"_{out}" if out else "") + (f"_r{red}" if red else "")
+
+
+def apply_plan(plan: Plan) -> UOp:
+    """The kernel with the plan's loops."""
+    threads = max([p.size for p in plan.axes if p.type == "THREAD"], default=1)
+    info = KernelInfo(kernel_name(plan), tuple(plan.actions), threads)
+    parts: dict[UOp, list[UOp]] = {}
+    exprs: dict[UOp, UOp] = {}
+    guards: dict[UOp, UOp] = {}
+    made = _make_ranges(plan)
+    for root in (*plan.outputs, *plan.reduced):
+        mine = [(p, r) for p, r in made if p.root is root]
+        parts[root] = [r for _, r in mine]
+        e: UOp = idx(0)
+        for p, r in mine:
+            e = e + r * p.stride
+        exprs[root] = e
+        if root in plan.padded:
+            guards[root] = less(e, plan.padded[root])
+    return _rebuild(plan, parts, exprs, guards, info)
+
+
+def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
+    """A RANGE for each part; ids count up in loop order, a THREAD first."""
+    order = sorted(plan.axes, key=lambda p: (p.root in plan.reduced, p.type != "THREAD"))
+    out: list[tuple[Part, UOp]] = []
+    made: dict[int, UOp] = {}
+    for n, p in enumerate(order):
+        bound = plan_bound(p)
+        if p.clipped:
+            outer = next(q for q in order if q.root is p.root and q.stride > p.stride and q.stride == p.size * p.stride)
+            total = max(q.stride * q.size for q in order if q.root is p.root)
+            whole = _clipped_total(plan, p)
+            bound = build("MAX", idx(-p.size), made[id(outer)] * p.size + -whole) * -1
+            assert total >= whole
+        r = node("RANGE", (bound,), (n, p.type))
+        made[id(p)] = r
+        out.append((p, r))
+    return out
+
+
+def plan_bound(p: Part) -> UOp:
+    return idx(p.size) if p.size else p.root.src[0]
+
+
+def _clipped_total(plan: Plan, p: Part) -> int:
+    """Iterations of the axis before it was split on top, in units of the clipped part."""
+    n = plan.size(p.root)
+    if p.root in plan.padded:
+        inner = [q.size for q in plan.axes if q.root is p.root and q.stride < p.stride]
+        m = 1
+        for k in inner:
+            m *= k
+        n = -(-n // m) * m
+    return n // p.stride
+
+
+def _rebuild(
+    plan: Plan, parts: dict[UOp, list[UOp]], exprs: dict[UOp, UOp], guards: dict[UOp, UOp], info: KernelInfo
+) -> UOp:
+    new: dict[UOp, UOp] = dict(exprs)
+    for u in plan.order:
+        if u in new:
+            continue
+        src = tuple(new[s] for s in u.src) if u.op not in ("END", "REDUCE", "AFTER") else ()
+        if u.op in ("END", "REDUCE"):
+            closed = sorted((p for r in u.src[1:] for p in parts[r]), key=lambda r: r.arg[0])
+            body = new[u.src[0]]
+            if u.op == "REDUCE":
+                body = _guarded(body, u, guards)
+            closed = [r for r in closed if r.arg[1] != "THREAD"] if u.op == "END" else closed
+            new[u] = node(u.op, (body, *closed), u.arg) if closed else body
+        elif u.op == "AFTER":
+            deps = [p for s in u.src[1:] for p in (parts[s] if s in parts else [new[s]])]
+            new[u] = node("AFTER", (new[u.src[0]], *deps))
+        elif guards and u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX":
+            new[u] = _gated(u, src, guards)
+        elif u.op == "SINK":
+            new[u] = node("SINK", src, info)
+        else:
+            new[u] = rebuild(u, src)
+    out = new[plan.sink]
+    return _thread_special(out, plan, parts)
+
+
+def _gate_for(u: UOp, guards: dict[UOp, UOp]) -> UOp:
+    gate = TRUE
+    for root, g in guards.items():
+        if root in ranges(u):
+            gate = build("AND", gate, g)
+    return gate
+
+
+def _gated(u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp]) -> UOp:
+    gate = _gate_for(u, guards)
+    if gate is TRUE:
+        return rebuild(u, src)
+    if len(src) == 3:
+        gate = build("AND", src[2], gate)
+    if u.op != "LOAD":
+        return node(u.op, (src[0], src[1], gate))
+    alt = src[1] if len(src) == 3 else const(0, u.dtype)
+    return node("LOAD", (src[0], alt, gate), u.arg)
+
+
+def _guarded(body: UOp, u: UOp, guards: dict[UOp, UOp]) -> UOp:
+    neutral = {"ADD": 0, "MUL": 1, "MAX": u.dtype.min}[u.arg[0]]
+    for root, g in guards.items():
+        if root in u.src[1:]:
+            body = build("WHERE", g, body, const(neutral, u.dtype))
+    return body
+
+
+def _thread_special(sink: UOp, plan: Plan, parts: dict[UOp, list[UOp]]) -> UOp:
+    """The THREAD axis is not a loop: its RANGE becomes the index the launch hands to each thread."""
+    mapping = {r: node("SPECIAL", (r.src[0],), "thread0") for rs in parts.values() for r in rs if r.arg[1] == "THREAD"}
+    if not mapping:
+        return sink
+    from_, to = next(iter(mapping.items()))
+    new: dict[UOp, UOp] = {from_: to}
+    for u in toposort(sink):
+        if u not in new:
+            src = tuple(new[s] for s in u.src)
+            if u.op == "AFTER":
+                src = tuple(s for s in src if s is not to)
+                new[u] = node("AFTER", src) if len(src) > 1 else src[0]
+            else:
+                new[u] = rebuild(u, src)
+    return new[sink]
+
+
+__all__ = ["apply_actions", "apply_plan", "kernel_name", "optimize"]

@@ -1,0 +1,84 @@
+"""What a kernel reads and writes along each loop: the facts the heuristic decides on.
+
+A Profile holds, for each memory access, its step in elements along each original RANGE (None where the index is not
+linear in it), and how the reductions reuse what they read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from monolect.ir.bounds import ranges
+from monolect.ir.normal import linear
+from monolect.ir.uop import UOp
+from monolect.optimize.action import Plan
+
+
+class Access(NamedTuple):
+    """One LOAD or STORE: `steps` maps each range it depends on to elements per iteration, None if irregular."""
+
+    uop: UOp
+    steps: dict[UOp, int | None]
+    is_store: bool
+
+    def step(self, r: UOp) -> int | None:
+        return self.steps.get(r, 0)
+
+
+class Profile:
+    """The accesses and work of one kernel."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.accesses = [_access(u) for u in plan.order if u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX"]
+        self.loads = [a for a in self.accesses if not a.is_store]
+        self.stores = [a for a in self.accesses if a.is_store]
+        self.itemsize = max([u.dtype.itemsize for u in plan.order if u.dtype.kind not in "vxb" and u.op != "PARAM"], default=4)
+        self.n_ops = sum(u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x" for u in plan.order)
+
+    def work(self) -> int:
+        """Elements visited by the largest loop nest."""
+        best = 1
+        for u in self.plan.order:
+            if u.op in ("END", "REDUCE"):
+                n = 1
+                for r in (*ranges(u), *u.src[1:]):
+                    n *= self.plan.size(r) or 64
+                best = max(best, n)
+        return best
+
+    def scope(self, j: UOp) -> frozenset[UOp]:
+        """The output ranges around the reductions over j."""
+        out: frozenset[UOp] = frozenset()
+        for u in self.plan.reduces:
+            if j in u.src[1:]:
+                out |= ranges(u) & frozenset(self.plan.outputs)
+        return out
+
+    def inside(self, j: UOp) -> list[Access]:
+        """The loads in the bodies of reductions over j that depend on j."""
+        return [a for a in self.loads if j in a.steps]
+
+    def reuses(self, j: UOp) -> bool:
+        """True when some load inside the reduction does not depend on all of the output ranges around it."""
+        scope = self.scope(j)
+        return bool(scope) and all(not scope <= a.steps.keys() for a in self.inside(j)) and bool(self.inside(j))
+
+    def unit(self, r: UOp, accesses: list[Access]) -> bool:
+        """True when each access moves by 0 or 1 element along r, and at least one by 1."""
+        steps = [a.step(r) for a in accesses]
+        return all(s in (0, 1) for s in steps) and 1 in steps
+
+
+def _access(u: UOp) -> Access:
+    steps: dict[UOp, int | None] = {}
+    if len(u.src[0].src) > 1:
+        for x, c in linear(u.src[0].src[1])[1]:
+            if x.op == "RANGE":
+                steps[x] = c if steps.get(x, 0) is not None else None
+            else:
+                steps.update(dict.fromkeys(ranges(x)))
+    for s in u.src[2:]:
+        for r in ranges(s):
+            steps.setdefault(r, 0)
+    return Access(u, steps, u.op != "LOAD")

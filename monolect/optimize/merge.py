@@ -1,0 +1,73 @@
+"""Neighbouring loops that are walked as one become one.
+
+Two ranges a (size m) and b (size n) merge when every index uses them only as a*n + b. An elementwise kernel over
+contiguous tensors becomes a single loop; a sum over two axes becomes a sum over one.
+
+Before: SINK(END(STORE(INDEX(PARAM0, r0*64 + r1), ...), r0:128, r1:64))
+After:  SINK(END(STORE(INDEX(PARAM0, r0), ...), r0:8192))
+"""
+
+from __future__ import annotations
+
+from monolect.base.target import Target
+from monolect.ir.normal import linear
+from monolect.ir.uop import UOp, idx, node, rebuild, toposort
+
+
+def merge_ranges(sink: UOp, target: Target) -> UOp:
+    """See the module docstring."""
+    while True:
+        order = toposort(sink)
+        for a, b in _neighbours(order):
+            if _always_together(order, a, b) and (out := _merge(sink, order, a, b)) is not None:
+                sink = out
+                break
+        else:
+            return sink
+
+
+def _closers(order: list[UOp]) -> list[tuple[UOp, ...]]:
+    return [u.src[1:] for u in order if u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1)]
+
+
+def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
+    """Pairs of constant-sized ranges that every END and REDUCE closes next to each other."""
+    lists = _closers(order)
+    pairs = {(a, b): None for rs in lists for a, b in zip(rs, rs[1:], strict=False)}
+    out = []
+    for a, b in pairs:
+        if a.src[0].op != "CONST" or b.src[0].op != "CONST" or a.arg[1] != b.arg[1]:
+            continue
+        if all((a not in rs and b not in rs) or (a in rs and rs.index(a) + 1 < len(rs) and rs[rs.index(a) + 1] is b) for rs in lists):
+            out.append((a, b))
+    return out
+
+
+def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
+    n = b.src[0].value
+    for u in order:
+        if u.op == "INDEX" and len(u.src) > 1:
+            terms = dict(linear(u.src[1])[1])
+            if terms.get(a, 0) != terms.get(b, 0) * n:
+                return False
+        elif (a in u.src or b in u.src) and u.op not in ("END", "REDUCE", "ADD", "MUL", "INDEX"):
+            return False
+    return True
+
+
+def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
+    n = b.src[0].value
+    one = node("RANGE", (idx(a.src[0].value * n),), a.arg)
+    new: dict[UOp, UOp] = {a: one // n, b: one % n}
+    for u in order:
+        if u in new:
+            continue
+        if (u.op == "END" or u.op == "REDUCE") and a in u.src:
+            closed = [one if r is a else r for r in u.src[1:] if r is not b]
+            new[u] = node(u.op, (new[u.src[0]], *closed), u.arg)
+        else:
+            new[u] = rebuild(u, tuple(new[s] for s in u.src))
+            if new[u].op in ("IDIV", "MOD") and one in new[u].src[0].src + (new[u].src[0],) and u.op not in ("IDIV", "MOD"):
+                return None
+    left = (one // n, one % n)
+    return None if any(u in left for u in toposort(new[sink])) else new[sink]

@@ -1,0 +1,142 @@
+"""The order of the compiler, as a value: read PIPELINE and you have read what happens to a program.
+
+Each row says what the pass reads and leaves, which ops are gone after it, what must have run before, and why it stands
+where it does. The rows are checked at import; with VERIFY=1 the IR is verified after every pass, with VERIFY=2 it is also
+interpreted before and after. TRACE=passes times each pass, TRACE=ir prints what it changed.
+
+Passes know no device: what a target can do reaches them as data (`base.target`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from monolect.base.errors import InternalError
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.ir.ops import Stage
+from monolect.ir.text import show
+from monolect.ir.uop import UOp, toposort
+from monolect.ir.verify import verify
+from monolect.lower.expand import expand
+from monolect.lower.linearize import linearize
+from monolect.lower.reduce import lower_reduce
+from monolect.lower.select import select
+from monolect.optimize.apply import optimize
+from monolect.optimize.merge import merge_ranges
+from monolect.rules.loops import simplify_loops
+
+T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
+
+
+class Pass(NamedTuple):
+    """One row. `run` takes (ir, target); graph passes are run by `schedule` and the runtime, kernel passes here."""
+
+    name: str
+    reads: Stage
+    leaves: Stage
+    run: Callable[[UOp, Target], UOp] | None
+    removes: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    why: str = ""
+
+
+MOVEMENTS = ("PERMUTE", "FLIP", "EXPAND", "PAD", "SHRINK", "IOTA")
+
+# fmt: off
+PIPELINE: tuple[Pass, ...] = (
+    # the graph: run by runtime.callify and schedule.order
+    Pass("callify",        T, T, None, ("BUFFER",), (), "inputs become PARAMs, so equal steps are equal keys of the schedule cache"),
+    Pass("shard",          T, T, None, (), ("callify",), "per-device graphs must look like single-device ones to all that follows"),
+    Pass("own_targets",    T, T, None, (), ("shard",), "a partial assign needs a buffer of its own before buffers are decided"),
+    Pass("partition",      T, K, None, (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("own_targets",), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
+    Pass("order",          K, K, None, (), ("partition",), "needs the kernels' dependencies"),
+    Pass("plan_memory",    K, K, None, (), ("order",), "lifetimes are known once the order is"),
+    # each kernel, when it is in no cache
+    Pass("simplify_loops", K, K, simplify_loops, (), ("partition",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
+    Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
+    Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
+    Pass("expand",         K, K, lambda s, t: expand(s), (), ("optimize",), "vector ranges become shape while reductions are still one node"),
+    Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("expand",), "accumulators need the lanes that expand made"),
+    Pass("select",         K, K, select, (), ("lower_reduce",), "multiply-add is seen once accumulators are explicit"),
+    Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("select",), "graph to list, after the last rewrite"),
+    # the program: run by the device
+    Pass("render",         P, P, None, (), ("linearize",), "text or machine code, by the target"),
+    Pass("launch",         P, C, None, (), ("render",), "a schedule's programs as one command buffer"),
+)
+# fmt: on
+
+
+def check_order(rows: Sequence[Pass]) -> None:
+    """Names unique, `after` satisfied, stages fit. Raises InternalError naming the pass."""
+    seen: dict[str, Pass] = {}
+    stage = rows[0].reads
+    for row in rows:
+        if row.name in seen:
+            raise InternalError("two passes of one name", found=row.name)
+        missing = [a for a in row.after if a not in seen]
+        if missing:
+            raise InternalError(f"pass {row.name} stands too early", expected=f"after {missing}", found=list(seen))
+        if row.reads != stage:
+            raise InternalError(f"pass {row.name} reads another stage", expected=stage, found=row.reads)
+        stage = row.leaves
+        seen[row.name] = row
+
+
+check_order(PIPELINE)
+KERNEL_PASSES: tuple[Pass, ...] = tuple(p for p in PIPELINE if p.run is not None)
+
+
+def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> UOp:
+    """Run the kernel passes on `sink`, from pass `first` to pass `last` (default: all): SINK to LINEAR."""
+    names = [p.name for p in KERNEL_PASSES]
+    start = names.index(first) if first else 0
+    stop = names.index(last) if last else len(names) - 1
+    for row in KERNEL_PASSES[start : stop + 1]:
+        sink = run_pass(row, sink, target)
+        if settings.STOP_AFTER == row.name:
+            break
+    return sink
+
+
+def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
+    """One pass, traced and verified as the settings ask."""
+    assert row.run is not None
+    tracing = settings.tracing
+    if not tracing and not settings.VERIFY and not settings.DUMP:
+        return row.run(ir, target)
+    start = time.perf_counter_ns()
+    out = row.run(ir, target)
+    elapsed = time.perf_counter_ns() - start
+    if settings.VERIFY:
+        verify(out, row.leaves, row.removes)
+    _report(row, ir, out, elapsed)
+    return out
+
+
+def _report(row: Pass, before: UOp, after: UOp, elapsed_ns: int) -> None:
+    tracing = settings.tracing
+    if "passes" in tracing:
+        sizes = f"{len(toposort(before)):5} -> {len(toposort(after)):5} nodes"
+        print(f"  pass {row.name:15} {elapsed_ns / 1e6:8.3f} ms  {sizes}", file=sys.stderr)
+    if "ir" in tracing:
+        text = "(unchanged)" if before is after else show(after)
+        print(f"--- after {row.name}\n{text}", file=sys.stderr)
+    if settings.DUMP:
+        os.makedirs(settings.DUMP, exist_ok=True)
+        number = [p.name for p in PIPELINE].index(row.name)
+        path = os.path.join(settings.DUMP, f"{number:02}-{row.name}.ir")
+        with open(path, "a", encoding="utf-8") as f:
+            f.write(show(after) + "\n")
+
+
+def passes() -> list[dict[str, Any]]:
+    """The rows as plain data, for `monolect passes`."""
+    return [
+        {"name": p.name, "reads": p.reads.name, "leaves": p.leaves.name, "removes": p.removes, "why": p.why}
+        for p in PIPELINE
+    ]

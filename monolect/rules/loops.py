@@ -1,0 +1,179 @@
+"""Loops that need not be loops: a reduction that only counts, that picks one element, or that grows with another loop.
+
+Each rule looks at one REDUCE over one range j and the condition in its body:
+- `reduce_counts`:  the sum over j of [j < a] is a clamped into [0, n]: arange as a prefix sum costs nothing.
+- `reduce_picks`:   the sum over j of [j == e] * f(j) is f(e) if 0 <= e < n, else 0: gather by one-hot is a direct load.
+- `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to what it was for i - 1:
+                    a cumulative sum is linear.
+
+Before: REDUCE(ADD, WHERE(CMPLT(r1000 - r0, 1), LOAD(INDEX(PARAM1, r1000)), 0), r1000)
+After:  acc = acc + LOAD(INDEX(PARAM1, r0)), one REG accumulator carried through the loop r0
+Source: `gather`, `prefix_sum` and `arange` of the specification, read backwards.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from monolect.base.dtype import dtypes
+from monolect.base.target import Target
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.normal import conjuncts, linear, within
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
+
+NEUTRAL = {"ADD": 0, "MUL": 1}
+
+
+def simplify_loops(sink: UOp, target: Target) -> UOp:
+    """Apply the rules of the module docstring to every REDUCE."""
+    order = toposort(sink)
+    if not any(u.op == "REDUCE" for u in order):
+        return sink
+    slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
+    closed = frozenset(r for u in order if u.op == "END" for r in u.src[1:])
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        v = rebuild(u, tuple(new[s] for s in u.src))
+        if v.op == "REDUCE" and len(v.src) > 1:
+            v = _simplify(v, closed, slots)
+        new[u] = v
+    return new[sink]
+
+
+def _simplify(u: UOp, outputs: frozenset[UOp], slots: count) -> UOp:
+    op = u.arg[0]
+    for j in u.src[1:]:
+        body, conds, alt = _conditional(u.src[0])
+        if alt is None or not _is_neutral(alt, op):
+            return u
+        for c in conds:
+            if j not in ranges(c):
+                continue
+            rest = [d for d in conds if d is not c]
+            out = _picks(u, j, c, body, rest, alt) or _counts(u, j, c, body, rest) if op == "ADD" else None
+            out = out or _scans(u, j, c, body, rest, alt, outputs, slots)
+            if out is not None:
+                return out
+    return u
+
+
+def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
+    """A body as (value, conditions, else): WHERE, or a product with a condition cast to a number."""
+    if body.op == "WHERE":
+        return body.src[1], conjuncts(body.src[0]), body.src[2]
+    if body.op == "CAST" and body.src[0].dtype is dtypes.bool:
+        return const(1, body.dtype), conjuncts(body.src[0]), const(0, body.dtype)
+    if body.op == "MUL":
+        for m, x in (body.src, body.src[::-1]):
+            if m.op == "CAST" and m.src[0].dtype is dtypes.bool:
+                return x, conjuncts(m.src[0]), const(0, body.dtype)
+    return body, [], None
+
+
+def _is_neutral(alt: UOp, op: str) -> bool:
+    return alt.op == "CONST" and alt.arg[0] == (NEUTRAL[op] if op in NEUTRAL else alt.dtype.min)
+
+
+def _when(conds: list[UOp], value: UOp, alt: UOp) -> UOp:
+    for c in conds:
+        value = build("WHERE", c, value, alt)
+    return value
+
+
+def _rest_of(u: UOp, j: UOp, body: UOp) -> UOp:
+    """The REDUCE without the range j."""
+    others = tuple(r for r in u.src[1:] if r is not j)
+    return build("REDUCE", body, *others, arg=u.arg) if others else body
+
+
+def _equal_to(c: UOp, j: UOp) -> UOp | None:
+    """e when the condition is j == e, in whatever form equality was written."""
+    if c.op == "CMPNE" and c.src[1].op == "CONST" and c.src[1].arg[0] is True and c.src[0].op == "CMPNE":
+        a, b = c.src[0].src
+    elif c.op == "CMPEQ":
+        a, b = c.src
+    else:
+        return None
+    for x, y in ((a, b), (b, a)):
+        while x.op == "CAST" and x.src[0].dtype.is_int:
+            x = x.src[0]
+        if x.dtype.kind == "x" and j in ranges(x) and j not in ranges(y):
+            k, terms = linear(x)
+            rest = [(t, m) for t, m in terms if t is not j]
+            if dict(terms).get(j) == 1 and all(j not in ranges(t) for t, _ in rest):
+                e = y if y.dtype.kind == "x" else build("CAST", y, arg=dtypes.index)
+                for t, m in rest:
+                    e = e + t * -m
+                return e + -k
+    return None
+
+
+def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp | None:
+    e = _equal_to(c, j)
+    if e is None:
+        return None
+    inside = within(e, 0, j.src[0])
+    lo, hi = min_max(e)
+    safe = e
+    n = min_max(j.src[0])[0]
+    if lo < 0:
+        safe = build("MAX", safe, idx(0))
+    if hi >= n:
+        safe = build("MAX", safe * -1, idx(1) + j.src[0] * -1) * -1
+    value = substitute(_when(rest, body, alt), {j: safe})
+    return _rest_of(u, j, build("WHERE", inside, value, alt))
+
+
+def _below(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
+    """(a, True) when the condition is j < a, (a, False) when it is j >= a; a free of j."""
+    if c.op != "CMPLT" or c.src[0].dtype.kind != "x":
+        return None
+    k, terms = linear(c.src[0] + c.src[1] * -1)
+    m = dict(terms).get(j)
+    if m not in (1, -1):
+        return None
+    rest = idx(k)
+    for t, n in terms:
+        if t is not j:
+            if j in ranges(t):
+                return None
+            rest = rest + t * n
+    return (rest * -1, True) if m == 1 else (rest + 1, False)
+
+
+def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
+    if j in ranges(body) or any(j in ranges(d) for d in rest) or not body.dtype.is_int:
+        return None  # floats would round differently
+    found = _below(c, j)
+    if found is None:
+        return None
+    a, under = found
+    n = j.src[0]
+    a = build("MAX", a, idx(0))
+    a = build("MAX", a * -1, n * -1) * -1
+    many = build("CAST", a if under else n + a * -1, arg=body.dtype)
+    return _rest_of(u, j, _when(rest, build("MUL", body, many), const(0, body.dtype)))
+
+
+def _scans(
+    u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, outputs: frozenset[UOp], slots: count
+) -> UOp | None:
+    """j <= i, i an output loop of the same length that the body does not depend on."""
+    if len(u.src) != 2 or any(j in ranges(d) for d in rest):
+        return None
+    found = _below(c, j)
+    if found is None or not found[1]:
+        return None
+    k, terms = linear(found[0])
+    if k != 1 or len(terms) != 1 or terms[0][1] != 1:
+        return None
+    i = terms[0][0]
+    if i not in outputs or i.src != j.src or i in ranges(body) or any(i in ranges(d) for d in rest):
+        return None
+    outer = sorted(ranges(u) - {i}, key=lambda r: r.arg[0])
+    acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), u.dtype, None, "REG"))
+    start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, alt))
+    before = node("LOAD", (node("AFTER", (acc, start, i)),))
+    step = build(u.arg[0], before, substitute(_when(rest, body, alt), {j: i}))
+    return node("LOAD", (node("AFTER", (acc, node("STORE", (acc, step)))),))

@@ -1,0 +1,375 @@
+"""Functions of one element: exponentials, trigonometry, rounding, clamping, activations.
+
+Invariant: accurate near 0 and free of overflow where the true result is; the formulas that need care stand in
+`monolect.autograd.special`. Integers become float32, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from math import inf, log, pi, sqrt
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd import special
+from monolect.autograd.gradient import cosine
+from monolect.autograd.graph import cast, e, where
+from monolect.base.dtype import dtypes, promote
+from monolect.base.errors import ArgumentError, DTypeError, IRError
+from monolect.ir.uop import UOp, build, const
+from monolect.tensor.base import TensorBase, refused, same_device
+from monolect.tensor.elementwise import binary, floating, floor, operand, pair
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+def _op(name: str, function: Any, prose: str) -> Any:
+    """A method that applies a function of nodes to floats."""
+
+    def method(self: Any) -> Tensor:
+        return self._wrap(function(floating(self)))
+
+    method.__name__, method.__doc__ = name, prose
+    method.__code__ = method.__code__.replace(co_name=name)  # the name that provenance reports
+    return method
+
+
+def _narrow(function: Any) -> Any:
+    """`function` with halves computed in float32."""
+
+    def wide(x: UOp) -> UOp:
+        return function(x) if x.dtype.bits >= 32 else cast(function(cast(x, dtypes.float32)), x.dtype)
+
+    return wide
+
+
+class FunctionsMixin(TensorBase):
+    """Functions of one element."""
+
+    __slots__ = ()
+
+    # ---- exponentials, roots, trigonometry -----------------------------------------------------------------------------
+    exp = _op("exp", special.exp, "e ** self.")
+    exp2 = _op("exp2", _narrow(lambda x: build("EXP2", x)), "2 ** self.")
+    expm1 = _op("expm1", special.expm1, "e ** self - 1, accurate near 0.")
+    log = _op("log", special.log_e, "The natural logarithm.")
+    log2 = _op("log2", _narrow(lambda x: build("LOG2", x)), "The logarithm to base 2.")
+    log10 = _op("log10", _narrow(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))), "The logarithm to base 10.")
+    log1p = _op("log1p", special.log1p, "log(1 + self), accurate near 0.")
+    sqrt = _op("sqrt", lambda x: build("SQRT", x), "The square root; nan below 0.")
+    rsqrt = _op("rsqrt", lambda x: build("RECIP", build("SQRT", x)), "1 / sqrt(self).")
+    sin = _op("sin", lambda x: build("SIN", x), "The sine, in radians.")
+    cos = _op("cos", _narrow(cosine), "The cosine, in radians.")
+    tan = _op("tan", _narrow(lambda x: build("DIV", build("SIN", x), cosine(x))), "The tangent, in radians.")
+    asin = arcsin = _op("asin", special.asin, "The arc sine; nan outside [-1, 1].")
+    acos = arccos = _op("acos", special.acos, "The arc cosine; nan outside [-1, 1].")
+    atan = arctan = _op("atan", special.atan, "The arc tangent.")
+    sinh = _op("sinh", special.sinh, "The hyperbolic sine.")
+    cosh = _op("cosh", special.cosh, "The hyperbolic cosine.")
+    tanh = _op("tanh", special.tanh, "The hyperbolic tangent.")
+    asinh = arcsinh = _op("asinh", special.asinh, "The inverse hyperbolic sine.")
+    acosh = arccosh = _op("acosh", special.acosh, "The inverse hyperbolic cosine; nan below 1.")
+    atanh = arctanh = _op("atanh", special.atanh, "The inverse hyperbolic tangent; nan outside [-1, 1].")
+    erf = _op("erf", special.erf, "The error function.")
+    erfc = _op("erfc", special.erfc, "1 - erf(self), accurate where that is tiny.")
+    sigmoid = _op("sigmoid", special.sigmoid, "1 / (1 + exp(-self)).")
+    logsigmoid = _op("logsigmoid", special.log_sigmoid, "log(sigmoid(self)) without overflow.")
+    deg2rad = _op("deg2rad", lambda x: e("MUL", x, pi / 180), "Degrees to radians.")
+    rad2deg = _op("rad2deg", lambda x: e("MUL", x, 180 / pi), "Radians to degrees.")
+
+    def logit(self, eps: float | None = None) -> Tensor:
+        """log(self / (1 - self)); with `eps`, self is first clamped to [eps, 1 - eps]."""
+        x = self if eps is None else self.clamp(eps, 1 - eps)
+        return (x / (1 - x)).log()
+
+    def logaddexp(self, other: Any) -> Tensor:
+        """log(exp(self) + exp(other)) without overflow."""
+        return self._two("logaddexp", special.logaddexp, other)
+
+    def hypot(self, other: Any) -> Tensor:
+        """sqrt(self**2 + other**2) without overflow."""
+        return self._two("hypot", special.hypot, other)
+
+    def atan2(self, other: Any) -> Tensor:
+        """The angle of the point (other, self), in (-pi, pi]."""
+        return self._two("atan2", special.atan2, other)
+
+    arctan2 = atan2
+
+    def _two(self, name: str, function: Any, other: Any) -> Tensor:
+        a, b = pair(self, other)
+        if not a.dtype.is_float:
+            a, b = cast(a, dtypes.float32), cast(b, dtypes.float32)
+        same_device(a, b)
+        try:
+            return self._wrap(function(a, b))
+        except IRError as error:
+            raise refused(name, error, a, b) from None
+
+    # ---- rounding and signs --------------------------------------------------------------------------------------------
+    def _rounded(self, function: Any) -> Tensor:
+        return self._wrap(function(self._uop) if self.dtype.is_float else self._uop)
+
+    def trunc(self) -> Tensor:
+        """Rounded toward zero."""
+        return self._rounded(lambda x: build("TRUNC", x))
+
+    fix = trunc
+
+    def floor(self) -> Tensor:
+        """Rounded down."""
+        return self._rounded(floor)
+
+    def ceil(self) -> Tensor:
+        """Rounded up."""
+        return self._rounded(_ceil)
+
+    def round(self, decimals: int = 0) -> Tensor:
+        """Rounded to the nearest; halves go to the even neighbour.
+
+        >>> Tensor([0.5, 1.5, -2.5]).round().tolist()
+        [0.0, 2.0, -2.0]
+        """
+        if decimals and self.dtype.is_float:
+            scale = 10.0**decimals
+            return (self * scale).round() / scale
+        return self._rounded(_round)
+
+    def frac(self) -> Tensor:
+        """What is left after rounding toward zero."""
+        self._check_float("frac")
+        return self - self.trunc()
+
+    def abs(self) -> Tensor:
+        """The absolute value."""
+        u = self._uop
+        return self._wrap(u if u.dtype.is_unsigned else special.absolute(u))
+
+    absolute = abs
+
+    def sign(self) -> Tensor:
+        """1, 0 or -1; nan of nan."""
+        u = self._uop
+        if u.dtype is dtypes.bool:
+            return self._wrap(u)
+        s = (
+            where(e("CMPLT", u, 0), const(-1, u.dtype), const(1, u.dtype))
+            if not u.dtype.is_unsigned
+            else const(1, u.dtype)
+        )
+        zero = where(e("CMPNE", u, 0), s, 0)
+        return self._wrap(where(build("CMPNE", u, u), u, zero) if u.dtype.is_float else zero)
+
+    sgn = sign
+
+    def signbit(self) -> Tensor:
+        """Where the sign is negative, that of -0.0 included."""
+        return self._wrap(special.negative(self._uop) if self.dtype.is_float else e("CMPLT", self._uop, 0))
+
+    def copysign(self, other: Any) -> Tensor:
+        """The magnitude of self with the sign of `other`."""
+        return self._two("copysign", special.copysign, other)
+
+    # ---- choosing and clamping -----------------------------------------------------------------------------------------
+    def where(self: Any, input: Any, other: Any) -> Tensor:
+        """`Tensor.where(condition, a, b)` or `condition.where(a, b)`: a where the condition holds, else b.
+
+        >>> Tensor.where(Tensor([True, False]), Tensor([1, 2]), 0).tolist()
+        [1, 0]
+        """
+        if self.dtype is not dtypes.bool:
+            raise DTypeError("where needs a bool condition", expected="bool", found=self.dtype.name)
+        if isinstance(input, TensorBase):
+            a, b = pair(input, other)
+        elif isinstance(other, TensorBase):
+            b, a = pair(other, input)
+        else:
+            like = self._wrap(const(input, dtypes.float32 if isinstance(input, float) else dtypes.int64))
+            a, b = pair(like, other)
+        same_device(self._uop, a, b)
+        try:
+            return self._wrap(build("WHERE", self._uop, a, b))
+        except IRError as error:
+            raise refused("where", error, self._uop, a, b) from None
+
+    def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
+        """`value` where `mask` holds, self elsewhere."""
+        if mask.dtype is not dtypes.bool:
+            raise DTypeError("masked_fill needs a bool mask", expected="bool", found=mask.dtype.name)
+        same_device(self._uop, mask._uop)
+        try:
+            return self._wrap(where(mask._uop, cast(operand(self, value), self.dtype), self._uop))
+        except IRError as error:
+            raise refused("masked_fill", error, self._uop, mask._uop) from None
+
+    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
+        """self kept within [min, max], either of which may be missing or a tensor; nan stays.
+
+        >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
+        [0.0, 0.5, 1.0]
+        """
+        if min is None and max is None:
+            raise ArgumentError("clamp needs a bound", expected="min, max or both", found="neither")
+        out: Any = self
+        for bound, less in ((min, "CMPLT"), (max, "CMPGT")):
+            if bound is not None:
+                a, b = pair(out, bound)
+                beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
+                out = self._wrap(build("WHERE", beyond, b, a))
+        return self._wrap(out._uop)
+
+    clip = clamp
+
+    def clamp_min(self, min: Any) -> Tensor:
+        """self, but at least `min`."""
+        return self.clamp(min=min)
+
+    def clamp_max(self, max: Any) -> Tensor:
+        """self, but at most `max`."""
+        return self.clamp(max=max)
+
+    def lerp(self, end: Any, weight: Any) -> Tensor:
+        """self + weight * (end - self)."""
+        return self + (end - self) * weight
+
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+        """nan and infinities replaced; infinities by the largest finite values unless said otherwise."""
+        if not self.dtype.is_float:
+            return self._wrap(self._uop)
+        top = _LARGEST[self.dtype.name]
+        u = self._uop
+        high, low = top if posinf is None else posinf, -top if neginf is None else neginf
+        out = where(e("CMPEQ", u, inf), high, where(e("CMPEQ", u, -inf), low, u))
+        return self._wrap(where(build("CMPNE", u, u), nan, out))
+
+    # ---- activations ---------------------------------------------------------------------------------------------------
+    def relu(self) -> Tensor:
+        """max(self, 0); its derivative at 0 is 0."""
+        u = self._uop
+        if u.dtype.is_unsigned:
+            return self._wrap(u)
+        return self._wrap(where(e("CMPLE", u, 0.0) if u.dtype.is_float else e("CMPLT", u, 0), 0, u))
+
+    def relu6(self) -> Tensor:
+        """min(max(self, 0), 6)."""
+        return self.hardtanh(0.0, 6.0)
+
+    def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
+        """self where positive, else negative_slope * self."""
+        return (self > 0).where(self, self * negative_slope)
+
+    def prelu(self, weight: Tensor) -> Tensor:
+        """leaky_relu with a slope for each channel (axis 1)."""
+        shape = (-1, *(1,) * (self.ndim - 2)) if self.ndim > 1 and weight.numel() != 1 else (1,)
+        return (self > 0).where(self, self * weight.reshape(*shape))
+
+    def elu(self, alpha: float = 1.0) -> Tensor:
+        """self where positive, else alpha * expm1(self)."""
+        return (self > 0).where(self, self._below_zero().expm1() * alpha)
+
+    def celu(self, alpha: float = 1.0) -> Tensor:
+        """self where positive, else alpha * expm1(self / alpha)."""
+        return (self > 0).where(self, (self._below_zero() / alpha).expm1() * alpha)
+
+    def selu(self) -> Tensor:
+        """The self-normalising elu."""
+        return self.elu(1.6732632423543772) * 1.0507009873554805
+
+    def _below_zero(self) -> Tensor:
+        """min(self, 0), so that the branch of `where` that is not taken cannot overflow in its derivative."""
+        return self.clamp(max=0.0)
+
+    def gelu(self, approximate: str = "none") -> Tensor:
+        """The Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
+
+        >>> round(Tensor(1.0).gelu().item(), 4)
+        0.8413
+        """
+        if approximate not in ("none", "tanh"):
+            raise ArgumentError("gelu: unknown approximation", expected="'none' or 'tanh'", found=repr(approximate))
+        return self._wrap((special.gelu if approximate == "none" else special.gelu_tanh)(floating(self)))
+
+    def silu(self) -> Tensor:
+        """self * sigmoid(self)."""
+        return self._wrap(special.silu(floating(self)))
+
+    def swish(self, beta: float = 1.0) -> Tensor:
+        """self * sigmoid(beta * self)."""
+        return self.silu() if beta == 1 else self * (self * beta).sigmoid()
+
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+        """log(1 + exp(beta * self)) / beta; the identity where beta * self > threshold."""
+        if beta == 1:
+            soft = self._wrap(special.softplus(floating(self)))
+            return (self > threshold).where(self, soft)
+        scaled = self * beta
+        return (scaled > threshold).where(self, self._wrap(special.softplus(floating(scaled))) / beta)
+
+    def mish(self) -> Tensor:
+        """self * tanh(softplus(self))."""
+        return self * self._wrap(special.tanh(special.softplus(floating(self))))
+
+    def softsign(self) -> Tensor:
+        """self / (1 + |self|)."""
+        return self / (self.abs() + 1)
+
+    def tanhshrink(self) -> Tensor:
+        """self - tanh(self)."""
+        return self - self.tanh()
+
+    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+        """self clamped; the derivative is 0 at the bounds, as PyTorch has it."""
+        u = floating(self)
+        inner = where(e("CMPLE", u, min_val), min_val, u)
+        return self._wrap(where(e("CMPGE", u, max_val), max_val, inner))
+
+    def hardsigmoid(self) -> Tensor:
+        """clamp(self / 6 + 1/2, 0, 1)."""
+        return (self + 3).relu6() / 6
+
+    def hardswish(self) -> Tensor:
+        """self * hardsigmoid(self)."""
+        return self * (self + 3).relu6() / 6
+
+    def hardshrink(self, lambd: float = 0.5) -> Tensor:
+        """self, but 0 within [-lambd, lambd]."""
+        return (self.abs() > lambd).where(self, 0.0)
+
+    def softshrink(self, lambd: float = 0.5) -> Tensor:
+        """self moved toward 0 by `lambd`, 0 where that crosses it."""
+        return (self > lambd).where(self - lambd, (self < -lambd).where(self + lambd, 0.0))
+
+    def threshold(self, threshold: float, value: float) -> Tensor:
+        """self where above the threshold, else `value`."""
+        return (self > threshold).where(self, value)
+
+    def heaviside(self, values: Any) -> Tensor:
+        """0 below 0, 1 above, `values` at 0."""
+        return (self == 0).where(values, (self > 0).cast(self.dtype))
+
+    def sinc(self) -> Tensor:
+        """sin(pi x) / (pi x), 1 at 0."""
+        x = self * pi
+        return (self == 0).where(1.0, x.sin() / (x == 0).where(1.0, x))
+
+
+def _ceil(x: UOp) -> UOp:
+    t = build("TRUNC", x)
+    return where(build("CMPLT", t, x), e("ADD", t, 1.0), t)
+
+
+def _round(x: UOp) -> UOp:
+    t = build("TRUNC", x)
+    left = special.absolute(build("SUB", x, t))
+    odd = e("CMPNE", build("TRUNC", e("MUL", t, 0.5)), e("MUL", t, 0.5))
+    up = build("OR", e("CMPGT", left, 0.5), build("AND", e("CMPEQ", left, 0.5), odd))
+    return where(up, where(e("CMPLT", x, 0.0), e("SUB", t, 1.0), e("ADD", t, 1.0)), t)
+
+
+_LARGEST = {
+    "float64": 1.7976931348623157e308,
+    "float32": 3.4028234663852886e38,
+    "bfloat16": 3.3895313892515355e38,
+    "float16": 65504.0,
+    "fp8e4m3": 448.0,
+    "fp8e5m2": 57344.0,
+}

@@ -1,0 +1,357 @@
+"""Reading and writing parts of a tensor: basic slices, integer tensors, gather and scatter.
+
+What it is for: `x[...]`, `x[...] = v`, and PyTorch's gather, scatter, index_select and their kin.
+What it is not: selection by a bool mask, whose result size depends on the data, is refused; `where` does what can be done.
+Invariants: ints and slices are views; integer tensors become one INDEX into an axis that holds all indexed axes, so a
+gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
+
+An integer tensor that is out of range reads the nearest element. Lists and NumPy arrays are always checked at the call;
+tensors are under CHECK_BOUNDS=1 when their values are known (constants and realised buffers).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from monolect.autograd import graph
+from monolect.autograd.graph import cast, iota, where
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError
+from monolect.base.settings import settings
+from monolect.ir.bounds import min_max
+from monolect.ir.normal import count
+from monolect.ir.uop import UOp, build, idx, new_buffer
+from monolect.runtime import execute
+from monolect.tensor.base import TensorBase, as_size, refused, same_device
+from monolect.tensor.movement import every
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+class _Part(NamedTuple):
+    """What one item of a key does to one axis: `size` elements from `offset`, every `step`-th; dropped if `drop`."""
+
+    offset: Any
+    size: Any
+    step: int = 1
+    drop: bool = False
+
+
+class IndexMixin(TensorBase):
+    """Reading and writing parts."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return self._wrap(view(self, self._uop, key))
+
+    def __setitem__(self: Any, key: Any, value: Any) -> None:
+        v = value if isinstance(value, TensorBase) else type(self)(value, device=self.device)
+        if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
+            self._uop = self._stored(self._uop, self._masked(key, v), whole=True)
+            return
+        base = self._uop if self._uop.op in ("BUFFER", "AFTER") else build("CONTIGUOUS", self._uop)
+        old, self._uop = self._uop, base
+        try:
+            self._uop = self._stored(view(self, base, key), cast(v._uop, self.dtype))
+        except BaseException:
+            self._uop = old
+            raise
+
+    def _masked(self, mask: Any, v: Any) -> UOp:
+        if mask.shape != self.shape[: mask.ndim]:
+            raise ShapeError("the mask does not fit", expected=f"leading axes of {self.shape}", found=mask.shape)
+        if v.ndim > self.ndim - mask.ndim and v.numel() != 1:
+            raise ShapeError("x[mask] = v with a value for each hit", expected="a value that broadcasts", found=v.shape)
+        m = graph.reshape(mask._uop, mask.shape + (1,) * (self.ndim - mask.ndim))
+        new = cast(v._uop, self.dtype) if v.ndim <= self.ndim else graph.reshape(cast(v._uop, self.dtype), ())
+        return where(m, new, self._uop)
+
+    # ---- reading -------------------------------------------------------------------------------------------------------
+    def gather(self, dim: int, index: Tensor) -> Tensor:
+        """out[i][j][k] = self[index[i][j][k]][j][k] for dim 0; shape of `index`.
+
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
+        [[2], [3]]
+        """
+        flat = self._flat_index("gather", dim, index)
+        return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
+
+    def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
+        """`gather` with broadcasting; without `dim`, of the flattened tensor."""
+        if dim is None:
+            return self.flatten().gather(0, indices.flatten())
+        a = self._axis(dim)
+        shape = tuple(
+            max(m, n) if i != a else m for i, (m, n) in enumerate(zip(indices.shape, self.shape, strict=True))
+        )
+        source = self.expand(*(n if i == a else shape[i] for i, n in enumerate(self.shape)))
+        return source.gather(a, indices.expand(*shape))
+
+    def index_select(self, dim: int, index: Tensor) -> Tensor:
+        """The slices along an axis that a vector of integers names."""
+        return self[(slice(None),) * self._axis(dim) + (index,)]
+
+    def take(self, index: Tensor) -> Tensor:
+        """The elements of the flattened tensor that `index` names."""
+        return self.flatten()[index]
+
+    def embedding(self, weight: Tensor) -> Tensor:
+        """The rows of `weight` that the integers of self name; shape (*self.shape, *weight.shape[1:])."""
+        return self._wrap(build("INDEX", weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
+
+    # ---- writing -------------------------------------------------------------------------------------------------------
+    def scatter(self, dim: int, index: Tensor, src: Any, reduce: str | None = None) -> Tensor:
+        """A copy with `src` written where `index` says along an axis; of equal positions any one wins."""
+        if reduce == "add":
+            return self.scatter_add(dim, index, src)
+        if reduce is not None:
+            raise ArgumentError("scatter: unknown reduce", expected="None or 'add'", found=repr(reduce))
+        return self._scattered("STORE", self._flat_index("scatter", dim, index), self._source(src, index.shape))
+
+    def scatter_add(self, dim: int, index: Tensor, src: Any) -> Tensor:
+        """A copy with `src` added where `index` says along an axis; equal positions add up.
+
+        >>> Tensor([0, 0, 0]).scatter_add(0, Tensor([1, 1]), Tensor([5, 6])).tolist()
+        [0, 11, 0]
+        """
+        return self._scattered("ATOMICADD", self._flat_index("scatter_add", dim, index), self._source(src, index.shape))
+
+    def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+        """A copy with the slices of `source` added at the positions of a vector `index` along an axis."""
+        return self._into_slices("ATOMICADD", dim, index, source if alpha == 1 else source * alpha)
+
+    def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """A copy with the slices of `source` written at the positions of a vector `index` along an axis."""
+        return self._into_slices("STORE", dim, index, source)
+
+    def index_fill(self, dim: int, index: Tensor, value: Any) -> Tensor:
+        """A copy with `value` in the slices that a vector `index` names."""
+        shape = tuple(index.shape[0] if i == self._axis(dim) else n for i, n in enumerate(self.shape))
+        return self._into_slices("STORE", dim, index, self._wrap(graph.full(shape, value, self.dtype)))
+
+    def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+        """A copy with `source` at the positions `index` of the flattened tensor, written or added."""
+        flat = graph.reshape(position(index, count(self.shape), "put"), (count(index.shape),))
+        value = self._source(source, index.shape)
+        return self._scattered("ATOMICADD" if accumulate else "STORE", flat, graph.reshape(value, flat.shape))
+
+    def _into_slices(self, op: str, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        if index.ndim > 1:
+            raise ShapeError("the index must be a vector", expected="at most 1 axis", found=index.shape)
+        a = self._axis(dim)
+        base = _copy(self._uop, self.device)
+        target = view(self, base, (slice(None),) * a + (index.flatten(),))
+        return self._written(op, base, target, self._source(source, target.shape))
+
+    def _scattered(self, op: str, flat: UOp, value: UOp) -> Tensor:
+        base = _copy(self._uop, self.device)
+        return self._written(op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value)
+
+    def _written(self, op: str, base: UOp, target: UOp, value: UOp) -> Tensor:
+        same_device(self._uop, value)
+        return self._wrap(build("AFTER", base, build(op, target, value)))
+
+    def _source(self, src: Any, shape: tuple) -> UOp:
+        """`src`, a tensor at least as large as `shape` or a number, as a node of that shape."""
+        if not isinstance(src, TensorBase):
+            return graph.full(shape, src, self.dtype)
+        if src.dtype is not self.dtype:
+            raise DTypeError("the source has another dtype", expected=self.dtype.name, found=src.dtype.name)
+        if src.shape == shape:
+            return src._uop
+        if len(src.shape) != len(shape) or any(m < n for m, n in zip(src.shape, shape, strict=True)):
+            raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
+        return graph.shrink(src._uop, (0,) * len(shape), shape)
+
+    def _flat_index(self, name: str, dim: int, index: Any) -> UOp:
+        """The row-major position in self of each element that `index` names along `dim`."""
+        a = self._axis(dim)
+        fits = index.ndim == self.ndim and all(
+            m <= n for i, (m, n) in enumerate(zip(index.shape, self.shape, strict=True)) if i != a
+        )
+        if not fits:
+            raise ShapeError(f"{name}: the index does not fit", expected=f"at most {self.shape}", found=index.shape)
+        flat, stride = None, 1
+        for axis in reversed(range(self.ndim)):
+            at = position(index, self.shape[a], name, wrap=False) if axis == a else None
+            if at is None:
+                at = iota(index.shape[axis], axis=axis, rank=self.ndim)
+            term = at * stride
+            flat = term if flat is None else flat + term
+            stride = stride * self.shape[axis]
+        assert flat is not None
+        return flat
+
+
+# ---- keys --------------------------------------------------------------------------------------------------------------
+def view(tensor: Any, u: UOp, key: Any) -> UOp:
+    """The part of `u` that `key` names: a chain of movement ops and at most one INDEX."""
+    items = _expanded(key if isinstance(key, tuple) else (key,), len(u.shape))
+    parts: list[_Part] = []
+    shape: list[Any] = []
+    indices: list[tuple[int, Any]] = []  # (axis of the view, integer tensor)
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        n = u.shape[len(parts)]
+        if isinstance(item, slice):
+            part = _slice(item, n)
+        elif isinstance(item, TensorBase | list | tuple | np.ndarray):
+            indices.append((len(shape), _integers(tensor, item, n)))
+            part = _Part(0, n)
+        else:
+            part = _number(item, n, len(parts))
+        parts.append(part)
+        if not part.drop:
+            shape.append(_length(part))
+    u = _sliced(u, parts)
+    u = graph.reshape(u, tuple(shape))
+    return _gathered(u, indices) if indices else u
+
+
+def _expanded(items: tuple, rank: int) -> list[Any]:
+    """The items of a key with `...` written out and full slices for the axes it leaves out."""
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise ArgumentError("an index holds one `...` at most", expected="one ...", found=len(dots))
+    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+    if used > rank:
+        raise IndexRangeError("too many indices", expected=f"at most {rank}", found=used)
+    at = dots[0] if dots else len(items)
+    return [*items[:at], *[slice(None)] * (rank - used), *items[at + 1 :]]
+
+
+def _slice(s: slice, n: Any) -> _Part:
+    if all(x is None or x.__class__ is int for x in (s.start, s.stop, s.step)) and n.__class__ is int:
+        if s.step == 0:
+            raise ArgumentError("a slice with step 0", expected="another step", found=0)
+        span = range(n)[s]
+        if not len(span):
+            return _Part(0, 0)
+        return _Part(min(span[0], span[-1]), abs(span[-1] - span[0]) + 1, span.step)
+    step = 1 if s.step is None else as_size(s.step, "step")
+    start = 0 if s.start is None else as_size(s.start, "slice start")
+    stop = n if s.stop is None else as_size(s.stop, "slice stop")
+    if all(x.__class__ is int for x in (start, stop, step, n)):
+        return _slice(slice(start, stop, step), n)
+    if step.__class__ is not int or step != 1:
+        raise ArgumentError("a symbolic slice has step 1", expected=1, found=s.step)
+    start = n + start if start.__class__ is int and start < 0 else start
+    stop = n + stop if stop.__class__ is int and stop < 0 else stop
+    size = idx(stop) - start
+    return _Part(start, size.arg[0] if size.op == "CONST" else size)
+
+
+def _number(item: Any, n: Any, axis: int) -> _Part:
+    if isinstance(item, bool | np.bool_):
+        raise ArgumentError("a bool is not an index", expected="an int, slice, ..., None or integer tensor", found=item)
+    if isinstance(item, float | np.floating | str):
+        raise ArgumentError("not an index", expected="an int, slice, ..., None or integer tensor", found=repr(item))
+    i = as_size(item, "index")
+    if i.__class__ is int and n.__class__ is int:
+        if not -n <= i < n:
+            raise IndexRangeError(f"index {i} is outside axis {axis}", expected=f"{-n}..{n - 1}", found=i)
+        i = i + n if i < 0 else i
+    elif i.__class__ is int and i < 0:
+        i = n + i
+    return _Part(i, 1, drop=True)
+
+
+def _length(p: _Part) -> Any:
+    return p.size if p.step in (1, -1) else (p.size - 1) // abs(p.step) + 1
+
+
+def _sliced(u: UOp, parts: list[_Part]) -> UOp:
+    if not parts:
+        return u
+    u = graph.shrink(u, tuple(p.offset for p in parts), tuple(p.size for p in parts))
+    u = graph.flip(u, [i for i, p in enumerate(parts) if p.step < 0])
+    for i, p in enumerate(parts):
+        u = every(u, i, abs(p.step))
+    return u
+
+
+# ---- integer tensors ---------------------------------------------------------------------------------------------------
+def _integers(tensor: Any, item: Any, n: Any) -> UOp:
+    """An index list, array or tensor as positions on an axis of `n` elements."""
+    if isinstance(item, TensorBase):
+        return position(item, n, "index")
+    values = np.asarray([np.asarray(x) for x in item] if isinstance(item, list | tuple) else item)
+    if values.dtype.kind == "b":  # known now, so its hits are too
+        if values.ndim != 1 or len(values) != n:
+            raise ShapeError("the mask does not fit its axis", expected=f"({n},)", found=values.shape)
+        values = np.nonzero(values)[0]
+    if values.size == 0:
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iu":
+        raise ArgumentError("an index array holds integers", expected="an integer dtype", found=str(values.dtype))
+    _in_range(values, n, "index")
+    values = np.where(values < 0, values + n, values) if n.__class__ is int else values
+    return cast(type(tensor)(values.astype(np.int64), device=tensor.device)._uop, dtypes.index)
+
+
+def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
+    """An integer tensor as index nodes; with `wrap`, negative ones count from the end of `n` elements.
+
+    Raises IndexRangeError for values outside that are known here (see the module's text).
+    """
+    u = index._uop
+    if u.dtype is dtypes.bool:
+        raise ArgumentError(
+            "selecting by a bool mask gives a size that depends on the data",
+            expected="where(), masked_fill() or an integer tensor",
+            found="a bool tensor",
+        )
+    if not u.dtype.is_int:
+        raise DTypeError(f"{name} needs integers", expected="an integer dtype", found=u.dtype.name)
+    if u.op == "CONST":
+        _in_range(np.asarray(u.arg[0]), n, name)
+    elif settings.CHECK_BOUNDS and u.op == "BUFFER" and u.storage is not None:
+        _in_range(execute.to_numpy(u), n, name)
+    i = cast(u, dtypes.index)
+    if not wrap or min_max(i)[0] >= 0:
+        return i
+    return where(build("CMPLT", i, idx(0)), i + n, i)
+
+
+def _in_range(values: np.ndarray, n: Any, name: str) -> None:
+    if n.__class__ is int and values.size and (int(values.min()) < -n or int(values.max()) >= n):
+        bad = values[(values < -n) | (values >= n)].flat[0]
+        raise IndexRangeError(f"{name}: an index is out of range", expected=f"{-n}..{n - 1}", found=int(bad))
+
+
+def _gathered(u: UOp, indices: list[tuple[int, UOp]]) -> UOp:
+    """`u` with some axes replaced by what integer nodes, broadcast together, name on them."""
+    same_device(u, *(i for _, i in indices))
+    axes = [a for a, _ in indices]
+    rest = [a for a in range(len(u.shape)) if a not in axes]
+    x = graph.permute(u, (*axes, *rest))
+    flat, stride = None, 1
+    try:
+        for a, i in reversed(indices):
+            term = i * stride
+            flat = term if flat is None else flat + term
+            stride = stride * u.shape[a]
+    except IRError as error:
+        raise refused("index", error, *(i for _, i in indices)) from None
+    assert flat is not None
+    out = build("INDEX", graph.reshape(x, (stride, *(u.shape[a] for a in rest))), flat)
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    if not adjacent or axes[0] == 0:
+        return out
+    rank, first = len(flat.shape), axes[0]  # the new axes go where the indexed ones stood
+    order = [*range(rank, rank + first), *range(rank), *range(rank + first, len(out.shape))]
+    return graph.permute(out, order)
+
+
+def _copy(u: UOp, device: Any) -> UOp:
+    """`u` in memory that may be written: writing must not reach the buffer `u` itself is."""
+    if u.op not in ("BUFFER", "CONTIGUOUS"):
+        return build("CONTIGUOUS", u)
+    buffer = new_buffer(u.shape, u.dtype, device)
+    return build("AFTER", buffer, build("STORE", buffer, u))

@@ -1,0 +1,374 @@
+"""Random tensors: Threefry numbers from a counter and a key that live on the device.
+
+What it is for: uniform, normal and integer numbers, permutations, choices, and the usual initial weights, the same on
+every device for one `manual_seed`.
+What it is not: not cryptographic, and not PyTorch's sequence.
+
+The state of a device is one uint64 buffer: (numbers used so far, key). What is drawn between two realizations shares
+one copy of it, `base`, and each draw takes the next block of the counter as a constant offset from it. `pending` adds the
+advanced state to the next batch. So a step builds the same graph each time it runs, a captured step continues the
+sequence on replay, and a tensor that was drawn early but realized late still has its own numbers.
+
+Invariant: no two elements drawn from one state have the same counter; one Threefry gives 64 bits.
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; Box and Muller, 1958.
+"""
+
+from __future__ import annotations
+
+import secrets
+from math import pi, prod, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from monolect.autograd import graph as g
+from monolect.base.dtype import DType, as_dtype, dtypes
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.ir.uop import UOp, build, new_buffer
+from monolect.tensor.base import TensorBase, as_device, as_sizes
+from monolect.tensor.deferred import deferred
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+_U64 = dtypes.uint64
+_PERMUTATION_LIMIT = 1 << 14  # randperm compares all pairs
+
+
+# ---- state -----------------------------------------------------------------------------------------------------------
+class _State:
+    """What a device has drawn: `stored` (used, key); `base`, its copy for this batch; `used`, drawn since the copy."""
+
+    def __init__(self, make: Any, device: Any, key: int) -> None:
+        self.stored = make(np.array([0, key], np.uint64), device=device)
+        self.home: UOp = self.stored._uop  # the BUFFER, before anything is stored into it
+        self.base: Any = None
+        self.used = 0
+
+    def draw(self, count: int) -> tuple[Any, int]:
+        """A block of `count` numbers: the copy of the state, and the offset of the block."""
+        if self.base is None or self.base._uop.op == "BUFFER":  # computed already, so the state has moved on
+            self.home = self.stored._uop
+            first = g.where(_is_counter(), 1, g.full((2,), 0, _U64))
+            # A buffer of its own: equal expressions of two batches are one node, and must not be taken for each other.
+            copy = new_buffer((2,), _U64, self.stored.device)
+            self.base = self.stored._wrap(build("AFTER", copy, build("STORE", copy, build("ADD", self.home, first))))
+            self.used = 0
+        offset = self.used
+        self.used += count
+        return self.base, offset
+
+    def advance(self) -> list[Any]:
+        """The tensors that must be computed with the next batch."""
+        if self.base is None or self.base._uop.op == "BUFFER":
+            return []
+        # `base` counts from the state plus one, so the state has used `used - 1` numbers more than `base` says.
+        step = g.where(_is_counter(), max(self.used, 1) - 1, g.full((2,), 0, _U64))
+        self.stored._uop = self.home
+        self.stored.assign(self.stored._wrap(build("ADD", self.base._uop, step)))
+        return [self.base, self.stored]
+
+
+def _is_counter() -> UOp:
+    """Of the two elements of a state, the first."""
+    return g.e("CMPLT", g.iota(2, dtypes.int32), 1)
+
+
+_seed: int = secrets.randbits(63)
+_states: dict[Any, _State] = {}
+
+
+def manual_seed(seed: int) -> None:
+    """Start the random sequence of every device anew, at a place that depends on `seed` alone.
+
+    Tensors that were drawn before keep their numbers. Raises ArgumentError for anything but an integer.
+
+    >>> manual_seed(7)
+    >>> a = Tensor.rand(3).tolist()
+    >>> manual_seed(7)
+    >>> a == Tensor.rand(3).tolist()
+    True
+    """
+    global _seed
+    if not isinstance(seed, int):
+        raise ArgumentError("manual_seed: seed", expected="an int", found=repr(seed))
+    _seed = seed & 0xFFFFFFFFFFFFFFFF
+    for device, state in _states.items():
+        # In place: a captured step reads this buffer. What was drawn from it is computed first.
+        if pending_of := state.advance():
+            pending_of[0].realize(*pending_of[1:])
+        state.base = None
+        fresh = type(state.stored)(np.array([0, _seed], np.uint64), device=device)
+        state.stored.assign(fresh).realize()
+
+
+def pending() -> list[Any]:
+    """The tensors that belong into the next batch: random states, so that no number is drawn twice, and deferred ones."""
+    return [*(t for state in _states.values() for t in state.advance()), *deferred()]
+
+
+def _bits(cls: Any, count: int, device: Any) -> UOp:
+    """`count` uint64 numbers of 64 random bits, 1-d."""
+    device = as_device(device)
+    if isinstance(device, tuple):
+        raise ArgumentError("random tensors on several devices", expected="one device; shard the result", found=device)
+    state = _states.get(device)
+    if state is None:
+        state = _states[device] = _State(cls, device, _seed)
+    base, offset = state.draw(count)
+    counter = g.e("ADD", g.shrink(base._uop, (0,), (1,)), offset) if offset else g.shrink(base._uop, (0,), (1,))
+    key = g.shrink(base._uop, (1,), (1,))
+    return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)
+
+
+# ---- numbers from bits -----------------------------------------------------------------------------------------------
+def _half(bits: UOp, high: bool) -> UOp:
+    """The low or high 32 bits, as uint32."""
+    return g.cast(g.e("SHR", bits, 32) if high else bits, dtypes.uint32)
+
+
+def _unit(bits: UOp, dtype: DType) -> UOp:
+    """Bits as multiples of 2**-p in [0, 1), p the digits of `dtype` (a float32 has 24)."""
+    if dtype is dtypes.float64:
+        return g.e("MUL", g.cast(g.cast(g.e("SHR", bits, 11), dtypes.int64), dtype), 2.0**-53)
+    digits = {"float32": 24, "float16": 11, "bfloat16": 8}[dtype.name]
+    # Through int32, which vector units convert to float in one instruction.
+    whole = g.cast(g.e("SHR", _half(bits, False), 32 - digits), dtypes.int32)
+    return g.cast(g.e("MUL", g.cast(whole, dtypes.float32), 2.0**-digits), dtype)
+
+
+def _gaussian(cls: Any, count: int, dtype: DType, device: Any) -> UOp:
+    """Box-Muller: one Threefry a number, its halves being radius and angle; float64 takes two."""
+    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    if wide is dtypes.float64:
+        bits = _bits(cls, 2 * count, device)
+        radius = g.e("SUB", 1.0, _unit(g.shrink(bits, (0,), (count,)), wide))
+        turn = _unit(g.shrink(bits, (count,), (count,)), wide)
+    else:
+        bits = _bits(cls, count, device)
+        # All 32 bits, so that the tail reaches 6.6; in (0, 1], so that the logarithm is finite.
+        radius = g.e("MUL", g.e("ADD", g.cast(_half(bits, False), wide), 1.0), 2.0**-32)
+        turn = g.e("MUL", g.cast(g.cast(g.e("SHR", _half(bits, True), 8), dtypes.int32), wide), 2.0**-24)
+    length = (cls._wrap(radius).log() * -2.0).sqrt()
+    return g.cast((length * (cls._wrap(turn) * (2.0 * pi)).sin())._uop, dtype)
+
+
+def _float(dtype: Any, name: str) -> DType:
+    d = dtypes.default_float if dtype is None else as_dtype(dtype)
+    if d.name not in ("float64", "float32", "float16", "bfloat16"):
+        raise DTypeError(f"{name}: dtype", expected="float64, float32, float16 or bfloat16", found=d.name)
+    return d
+
+
+def _shape(size: tuple, name: str) -> tuple[int, ...]:
+    shape = as_sizes(size)
+    if not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ShapeError(f"{name}: size", expected="ints of at least 0", found=shape)
+    return shape
+
+
+def _fans(shape: tuple[int, ...], name: str) -> tuple[int, int]:
+    """Inputs and outputs of one neuron of a weight (out, in, *kernel)."""
+    if len(shape) < 2:
+        raise ShapeError(f"{name}: size", expected="(out, in, ...)", found=shape)
+    field = prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+class RandomMixin(TensorBase):
+    """Random tensors. Lazy, as all others: each draw has its own numbers, whenever it is realized."""
+
+    __slots__ = ()
+
+    @classmethod
+    def manual_seed(cls, seed: int) -> None:
+        """See the function `manual_seed`."""
+        manual_seed(seed)
+
+    @classmethod
+    def _drawn(cls, flat: UOp, shape: tuple, requires_grad: bool = False) -> Tensor:
+        t = cls._wrap(g.reshape(flat, shape))
+        if requires_grad:
+            t.requires_grad = True
+        return t
+
+    # ---- numbers -----------------------------------------------------------------------------------------------------
+    @classmethod
+    def rand(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        """Uniform numbers in [0, 1), float32 unless `dtype` says otherwise.
+
+        >>> x = Tensor.rand(2, 3)
+        >>> x.shape, bool(((x >= 0) & (x < 1)).all().item())
+        ((2, 3), True)
+        """
+        d, shape = _float(dtype, "rand"), _shape(size, "rand")
+        return cls._drawn(_unit(_bits(cls, prod(shape), device), d), shape, requires_grad)
+
+    @classmethod
+    def randn(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        """Normal numbers with mean 0 and variance 1.
+
+        >>> Tensor.randn(4).shape
+        (4,)
+        """
+        d, shape = _float(dtype, "randn"), _shape(size, "randn")
+        return cls._drawn(_gaussian(cls, prod(shape), d, device), shape, requires_grad)
+
+    @classmethod
+    def randint(cls, low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """Whole numbers in [low, high), int64 unless `dtype` says otherwise; `randint(high, size)` starts at 0.
+
+        The bias of ranges up to 2**32 is below their size times 2**-32. Raises ArgumentError for an empty range.
+
+        >>> x = Tensor.randint(3, 5, (4,))
+        >>> bool(((x >= 3) & (x < 5)).all().item())
+        True
+        """
+        if isinstance(high, tuple | list):
+            low, high, size = 0, low, high
+        elif high is None:
+            low, high = 0, low
+        d = dtypes.int64 if dtype is None else as_dtype(dtype)
+        if not d.is_int:
+            raise DTypeError("randint: dtype", expected="an integer dtype", found=d.name)
+        if not (isinstance(low, int) and isinstance(high, int)) or not d.min <= low < high <= d.max + 1:
+            raise ArgumentError("randint: range", expected=f"low < high, both in {d.name}", found=f"[{low}, {high})")
+        shape, span = _shape((() if size is None else size,), "randint"), high - low
+        bits = _bits(cls, prod(shape), device)
+        if span <= 1 << 32:
+            whole = g.e("SHR", g.e("MUL", g.cast(_half(bits, False), _U64), span), 32)
+        else:
+            whole = bits if span == 1 << 64 else g.e("MOD", bits, span)
+        return cls._drawn(g.e("ADD", g.cast(whole, d), low) if low else g.cast(whole, d), shape)
+
+    @classmethod
+    def uniform(
+        cls,
+        *size: Any,
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        """Uniform numbers in [low, high).
+
+        >>> Tensor.uniform(2, 2, low=-1.0, high=1.0).shape
+        (2, 2)
+        """
+        t = cls.rand(*size, dtype=dtype, device=device) * (high - low) + low
+        return t.requires_grad_(True) if requires_grad else t
+
+    @classmethod
+    def normal(
+        cls,
+        *size: Any,
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        """Normal numbers with the given mean and standard deviation.
+
+        >>> Tensor.normal(3, mean=2.0, std=0.1).shape
+        (3,)
+        """
+        t = cls.randn(*size, dtype=dtype, device=device) * std + mean
+        return t.requires_grad_(True) if requires_grad else t
+
+    def rand_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """Uniform numbers in [0, 1) of this shape, dtype and device."""
+        return self.rand(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
+
+    def randn_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """Normal numbers of this shape, dtype and device."""
+        return self.randn(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
+
+    def randint_like(self, low: int, high: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """Whole numbers in [low, high) of this shape, dtype and device."""
+        d = self.dtype if dtype is None else dtype
+        low, high = (0, low) if high is None else (low, high)
+        return self.randint(low, high, self.shape, dtype=d, device=device or self.device)
+
+    # ---- choices -----------------------------------------------------------------------------------------------------
+    @classmethod
+    def randperm(cls, n: int, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """The numbers 0..n-1 in random order: the rank of each of n random keys. Costs n * n comparisons.
+
+        Raises ArgumentError above 16384.
+
+        >>> sorted(Tensor.randperm(5).tolist())
+        [0, 1, 2, 3, 4]
+        """
+        if not isinstance(n, int) or not 0 <= n <= _PERMUTATION_LIMIT:
+            raise ArgumentError("randperm: n", expected=f"an int from 0 to {_PERMUTATION_LIMIT}", found=n)
+        keys = build("CONTIGUOUS", _bits(cls, n, device))
+        mine, other = g.reshape(keys, (n, 1)), g.reshape(keys, (1, n))
+        tie = g.e("CMPLT", g.iota(n, dtypes.int32, 1, 2), g.iota(n, dtypes.int32, 0, 2))
+        equal = g.e("CMPNE", g.e("CMPNE", other, mine), True)
+        before = g.e("OR", g.e("CMPLT", other, mine), g.e("AND", equal, tie))
+        rank = g.reduce(g.cast(before, dtypes.int32), "ADD", (1,), keep=False)
+        return cls._wrap(g.cast(rank, dtypes.int64 if dtype is None else as_dtype(dtype)))
+
+    def bernoulli(self) -> Tensor:
+        """1 with the probability each element gives, else 0, in this dtype.
+
+        >>> Tensor([0.0, 1.0]).bernoulli().tolist()
+        [0.0, 1.0]
+        """
+        self._check_float("bernoulli")
+        return (self.rand(*self.shape, device=self.device) < self.float()).cast(self.dtype)
+
+    def multinomial(self, num_samples: int, replacement: bool = False) -> Tensor:
+        """Indices drawn by the weights of the last axis: (..., classes) -> (..., num_samples), int64.
+
+        Without replacement only one sample can be drawn. Weights need not add up to 1. Raises ArgumentError.
+
+        >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
+        [1]
+        """
+        self._check_float("multinomial")
+        if self.ndim not in (1, 2):
+            raise ShapeError("multinomial: rank of the weights", expected="1 or 2 axes", found=self.shape)
+        if num_samples < 1 or (num_samples > 1 and not replacement):
+            expected = "1, or more with replacement=True"
+            raise ArgumentError("multinomial: num_samples", expected=expected, found=num_samples)
+        ends = self.float().cumsum(-1)
+        total = ends[..., -1:]
+        shape = (*self.shape[:-1], num_samples)
+        spot = self.rand(*shape, device=self.device) * total
+        passed = ends.unsqueeze(-2) <= spot.unsqueeze(-1)
+        # The last class with weight ends where the total does; rounding must not carry a sample past it.
+        last = (ends < total).cast(dtypes.int64).sum(-1, keepdim=True)
+        return passed.cast(dtypes.int64).sum(-1).minimum(last)
+
+    # ---- initial weights ---------------------------------------------------------------------------------------------
+    @classmethod
+    def kaiming_uniform(cls, *size: Any, a: float = 0.0, **options: Any) -> Tensor:
+        """Uniform weights (out, in, ...) that keep the variance of activations of a leaky ReLU of slope `a`.
+
+        >>> Tensor.kaiming_uniform(4, 6).shape
+        (4, 6)
+        """
+        fan_in, _ = _fans(_shape(size, "kaiming_uniform"), "kaiming_uniform")
+        bound = sqrt(6.0 / ((1.0 + a * a) * max(fan_in, 1)))
+        return cls.uniform(*size, low=-bound, high=bound, **options)
+
+    @classmethod
+    def kaiming_normal(cls, *size: Any, a: float = 0.0, **options: Any) -> Tensor:
+        """Normal weights (out, in, ...) that keep the variance of activations of a leaky ReLU of slope `a`."""
+        fan_in, _ = _fans(_shape(size, "kaiming_normal"), "kaiming_normal")
+        return cls.normal(*size, std=sqrt(2.0 / ((1.0 + a * a) * max(fan_in, 1))), **options)
+
+    @classmethod
+    def xavier_uniform(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
+        """Uniform weights (out, in, ...) with variance gain**2 * 2 / (in + out); also known as Glorot's."""
+        bound = gain * sqrt(6.0 / max(sum(_fans(_shape(size, "xavier_uniform"), "xavier_uniform")), 1))
+        return cls.uniform(*size, low=-bound, high=bound, **options)
+
+    @classmethod
+    def xavier_normal(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
+        """Normal weights (out, in, ...) with variance gain**2 * 2 / (in + out)."""
+        std = gain * sqrt(2.0 / max(sum(_fans(_shape(size, "xavier_normal"), "xavier_normal")), 1))
+        return cls.normal(*size, std=std, **options)

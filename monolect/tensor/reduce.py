@@ -1,0 +1,378 @@
+"""Methods that join the elements along axes: sums, extremes, statistics, softmax, running sums.
+
+Invariants: sums of integers and bool are int64; halves add up in float32; `dim` (or `axis`) is None, an axis or several,
+and `keepdim` (or `keepdims`) keeps the joined axes with size 1. A running sum is a REDUCE over a triangle mask, a form
+the scheduler turns into one pass.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from monolect.autograd import graph, special
+from monolect.autograd.gradient import closed_form
+from monolect.autograd.graph import cast, e, iota, where
+from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.ir.normal import count
+from monolect.ir.uop import UOp, build, const
+from monolect.tensor.base import TensorBase
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+class ValuesIndices(NamedTuple):
+    """What `max(dim)`, `min(dim)`, `cummax` and `cummin` return."""
+
+    values: Any
+    indices: Any
+
+
+class ReduceMixin(TensorBase):
+    """Sums, extremes, statistics, softmax, running sums."""
+
+    __slots__ = ()
+
+    def _joined(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Tensor:
+        return self._wrap(_reduce(u, op, self._axes(dim), keepdim))
+
+    # ---- sums ----------------------------------------------------------------------------------------------------------
+    def sum(
+        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
+    ) -> Tensor:
+        """The sum along axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
+        [4, 6]
+        """
+        u = cast(self._uop, sum_dtype(self._uop.dtype) if dtype is None else as_dtype(dtype))
+        return self._joined(u, "ADD", axis if dim is None else dim, keepdim or keepdims)
+
+    def prod(
+        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
+    ) -> Tensor:
+        """The product along axes."""
+        u = cast(self._uop, sum_dtype(self._uop.dtype) if dtype is None else as_dtype(dtype))
+        return self._joined(u, "MUL", axis if dim is None else dim, keepdim or keepdims)
+
+    def mean(
+        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
+    ) -> Tensor:
+        """The mean along axes; integers need a `dtype`, as in PyTorch."""
+        dim = axis if dim is None else dim
+        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        if not u.dtype.is_float:
+            raise DTypeError("mean needs floats", expected="a float dtype (or dtype=...)", found=u.dtype.name)
+        axes = self._axes(dim)
+        n = count(tuple(self.shape[a] for a in axes))
+        wide = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        total = _reduce(wide, "ADD", axes, keepdim or keepdims)
+        return self._wrap(cast(_over(total, n), u.dtype))
+
+    def _squares(self, dim: Any, keepdim: bool, correction: float) -> UOp:
+        """The sum of squared distances from the mean over n - correction, in at least float32."""
+        self._check_float("var")
+        u = self._uop
+        u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        axes = self._axes(dim)
+        n = count(tuple(self.shape[a] for a in axes))
+        d = build("SUB", u, _over(_reduce(u, "ADD", axes, True), n))
+        free = max(n - correction, 0) if n.__class__ is int else e("MAX", e("SUB", cast(n, u.dtype), correction), 0.0)
+        return _over(_reduce(build("MUL", d, d), "ADD", axes, keepdim), free)
+
+    def var(
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float = 1,
+        axis: Any = None,
+        keepdims: bool = False,
+    ) -> Tensor:
+        """The variance along axes, over n - correction."""
+        c = correction if unbiased is None else float(unbiased)
+        return self._wrap(cast(self._squares(axis if dim is None else dim, keepdim or keepdims, c), self.dtype))
+
+    def std(
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float = 1,
+        axis: Any = None,
+        keepdims: bool = False,
+    ) -> Tensor:
+        """The standard deviation along axes."""
+        c = correction if unbiased is None else float(unbiased)
+        v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
+        return self._wrap(cast(build("SQRT", v), self.dtype))
+
+    def var_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """The variance and the mean."""
+        return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
+
+    def std_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """The standard deviation and the mean."""
+        return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
+
+    def count_nonzero(self, dim: Any = None) -> Tensor:
+        """How many elements are not zero, as int64."""
+        return (self != 0).sum(dim)
+
+    def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
+        """The p-norm of the elements along axes: any number, inf, -inf, or "fro" for 2.
+
+        >>> Tensor([3.0, 4.0]).norm().item()
+        5.0
+        """
+        dim = axis if dim is None else dim
+        self._check_float("norm")
+        if p in ("fro", 2, None):
+            u = self._uop
+            wide = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+            root = build("SQRT", _reduce(build("MUL", wide, wide), "ADD", self._axes(dim), keepdim))
+            return self._wrap(cast(root, u.dtype))
+        if not isinstance(p, int | float):
+            raise ArgumentError("norm: unknown order", expected="a number, inf or 'fro'", found=repr(p))
+        x = self.abs()
+        if p == inf:
+            return x.amax(dim, keepdim)
+        if p == -inf:
+            return x.amin(dim, keepdim)
+        if p == 0:
+            return (x != 0).cast(self.dtype).sum(dim, keepdim)
+        return x.sum(dim, keepdim) if p == 1 else (x**p).sum(dim, keepdim) ** (1 / p)
+
+    # ---- extremes ------------------------------------------------------------------------------------------------------
+    def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The largest element along axes; equal ones share the gradient."""
+        return self._joined(self._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
+
+    def amin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The smallest element along axes; equal ones share the gradient."""
+        flip = _reverse(self.dtype)
+        axes = self._axes(axis if dim is None else dim)
+        return self._wrap(flip(_reduce(flip(self._uop), "MAX", axes, keepdim or keepdims)))
+
+    def max(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """The largest element; along one axis (values, indices); beside another tensor `maximum`.
+
+        >>> Tensor([3, 1, 2]).max(dim=0).indices.item()
+        0
+        """
+        return self._extreme("max", dim, keepdim or keepdims, axis)
+
+    def min(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """The smallest element; along one axis (values, indices); beside another tensor `minimum`."""
+        return self._extreme("min", dim, keepdim or keepdims, axis)
+
+    def _extreme(self, name: str, dim: Any, keepdim: bool, axis: Any) -> Any:
+        top = name == "max"
+        if isinstance(dim, TensorBase):
+            return self.maximum(dim) if top else self.minimum(dim)
+        if dim is None:
+            return self.amax(axis, keepdim) if top else self.amin(axis, keepdim)
+        if isinstance(dim, tuple | list):
+            return self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
+        values = self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
+        return ValuesIndices(values, self.argmax(dim, keepdim) if top else self.argmin(dim, keepdim))
+
+    def argmax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The position of the first largest element (int64); without `dim`, in the flattened tensor. nan is largest."""
+        return self._position(self._uop, axis if dim is None else dim, keepdim or keepdims)
+
+    def argmin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The position of the first smallest element (int64). nan is smallest."""
+        flip = _reverse(self.dtype)
+        return self._position(flip(self._uop), axis if dim is None else dim, keepdim or keepdims)
+
+    def _position(self, u: UOp, dim: Any, keepdim: bool) -> Tensor:
+        shape = u.shape
+        if dim is None:
+            a, u = 0, graph.reshape(u, (count(u.shape),))
+        else:
+            a = self._axis(dim) if shape else 0
+            u = u if shape else graph.reshape(u, (1,))
+        out = _arg_extreme(u, a)
+        if dim is None:
+            return self._wrap(graph.reshape(out, (1,) * len(shape) if keepdim else ()))
+        drop = out.shape if keepdim and shape else tuple(n for i, n in enumerate(out.shape) if i != a)
+        return self._wrap(graph.reshape(out, drop))
+
+    # ---- logic ---------------------------------------------------------------------------------------------------------
+    def any(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Whether some element is not zero."""
+        return self._joined(self.bool()._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
+
+    def all(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Whether no element is zero."""
+        return ~(~self.bool()).any(axis if dim is None else dim, keepdim or keepdims)
+
+    def equal(self, other: Tensor) -> bool:
+        """Whether shapes and all elements are equal; computes."""
+        return self.shape == other.shape and bool((self == other).all().item())
+
+    # ---- softmax -------------------------------------------------------------------------------------------------------
+    def _shifted(self, dim: Any, dtype: Any) -> tuple[UOp, UOp, tuple[int, ...]]:
+        """(x - max, max, axes), in float32 at least; the maximum carries no gradient."""
+        self._check_float("softmax")
+        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        axes = self._axes(dim)
+        m = build("DETACH", _reduce(u, "MAX", axes, True))
+        return build("SUB", u, m), m, axes
+
+    def softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
+        """exp(self) over its sum along an axis.
+
+        >>> Tensor([0.0, 0.0]).softmax().tolist()
+        [0.5, 0.5]
+        """
+        x, _, axes = self._shifted(dim if axis is None else axis, dtype)
+        p = special.exp(x)
+        out = build("DIV", p, _reduce(p, "ADD", axes, True))
+        return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
+
+    def log_softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
+        """The logarithm of softmax, without forming it."""
+        x, _, axes = self._shifted(dim if axis is None else axis, dtype)
+        out = build("SUB", x, special.log_e(_reduce(special.exp(x), "ADD", axes, True)))
+        return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
+
+    def softmin(self, dim: Any = -1) -> Tensor:
+        """softmax of -self."""
+        return (-self).softmax(dim)
+
+    def logsumexp(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
+        """log(sum(exp(self))) without overflow; -inf where all elements are."""
+        self._check_float("logsumexp")
+        axes = self._axes(axis if dim is None else dim)
+        u = self._uop
+        w = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        m = build("DETACH", _reduce(w, "MAX", axes, True))
+        m = where(e("CMPLT", special.absolute(m), inf), m, 0.0)  # an infinite maximum must not be subtracted
+        total = _reduce(special.exp(build("SUB", w, m)), "ADD", axes, True)
+        out = build("ADD", special.log_e(total), m)
+        shape = u.shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
+        return self._wrap(cast(out if keepdim else graph.reshape(out, shape), u.dtype))
+
+    # ---- running sums --------------------------------------------------------------------------------------------------
+    def _running(self, u: UOp, op: str, dim: int) -> UOp:
+        a = self._axis(dim) if u.shape else 0
+        if not u.shape:
+            return u
+        last = len(u.shape) - 1
+        order = [*(i for i in range(last + 1) if i != a), a]
+        out = scan(graph.permute(u, order), op)
+        return graph.permute(out, sorted(range(last + 1), key=order.__getitem__))
+
+    def cumsum(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+        """The running sum along an axis; integers become int64.
+
+        >>> Tensor([1, 2, 3]).cumsum(0).tolist()
+        [1, 3, 6]
+        """
+        u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
+        return self._wrap(self._running(u, "ADD", dim if axis is None else axis))
+
+    def cumprod(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+        """The running product along an axis; integers become int64."""
+        u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
+        return self._wrap(self._running(u, "MUL", dim if axis is None else axis))
+
+    def cummax(self, dim: int = 0) -> ValuesIndices:
+        """(values, indices) of the largest element so far; of equal ones the last, as in PyTorch."""
+        return self._running_extreme(self._uop, dim, lambda u: u)
+
+    def cummin(self, dim: int = 0) -> ValuesIndices:
+        """(values, indices) of the smallest element so far; of equal ones the last, as in PyTorch."""
+        return self._running_extreme(self._uop, dim, _reverse(self.dtype))
+
+    def _running_extreme(self, u: UOp, dim: int, flip: Any) -> ValuesIndices:
+        if not u.shape:
+            return ValuesIndices(self._wrap(u), self._wrap(const(0, dtypes.int64)))
+        a, x = self._axis(dim), flip(u)
+        top = self._running(x, "MAX", dim)
+        # where an element equals the maximum so far it is the latest holder; the position carries on to the next one
+        i = iota(u.shape[a], dtypes.int32, a, len(u.shape))
+        holds = build("OR", build("CMPEQ", x, top), build("CMPNE", x, x)) if u.dtype.is_float else _equal(x, top)
+        at = build("WHERE", holds, i, const(-1, dtypes.int32))
+        return ValuesIndices(self._wrap(flip(top)), self._wrap(cast(self._running(at, "MAX", dim), dtypes.int64)))
+
+    def logcumsumexp(self, dim: int = 0) -> Tensor:
+        """log(cumsum(exp(self))), shifted by the largest element of the axis."""
+        self._check_float("logcumsumexp")
+        m = self.detach().amax(dim, keepdim=True)
+        return (self - m).exp().cumsum(dim).log() + m
+
+
+# ---- node level --------------------------------------------------------------------------------------------------------
+_NEUTRAL = {"ADD": 0, "MUL": 1}
+
+
+def neutral(op: str, d: DType) -> Any:
+    """What joining nothing gives: 0, 1, or the least value."""
+    return d.min if op == "MAX" else _NEUTRAL[op]
+
+
+def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    if any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes):
+        if op == "MAX" and u.dtype is not dtypes.bool:
+            raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+        shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
+        shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
+        return graph.full(shape, neutral(op, u.dtype), u.dtype)
+    return graph.reduce(u, op, axes, keepdim)
+
+
+def _over(u: UOp, n: Any) -> UOp:
+    """`u` divided by a count, which may be symbolic."""
+    return e("DIV", u, n if n.__class__ is not UOp else cast(n, u.dtype))
+
+
+def _reverse(d: DType) -> Any:
+    """A map that reverses the order of the values of `d` exactly: NEG for floats, bitwise NOT otherwise."""
+    op = "NEG" if d.is_float else "NOT"
+    return lambda u: build(op, u)
+
+
+def _equal(a: UOp, b: UOp) -> UOp:
+    return e("CMPNE", build("CMPNE", a, b), True)
+
+
+def _arg_extreme(u: UOp, axis: int) -> UOp:
+    """The first position of the maximum along `axis`, which stays with size 1; int64."""
+    n = u.shape[axis]
+    if n.__class__ is int and n == 0:
+        raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+    d = dtypes.int32 if n.__class__ is int and n < 2**31 else dtypes.int64
+    top = graph.reduce(u, "MAX", (axis,))
+    is_top = build("OR", build("CMPEQ", u, top), build("CMPNE", u, u)) if u.dtype.is_float else _equal(u, top)
+    last = const(n - 1, d) if n.__class__ is int else cast(n + -1, d)
+    back = build("SUB", last, iota(n, d, axis, len(u.shape)))
+    found = graph.reduce(build("WHERE", is_top, back, const(-1, d)), "MAX", (axis,))
+    return cast(build("SUB", last, found), dtypes.int64)
+
+
+def scan(u: UOp, op: str) -> UOp:
+    """The running ADD, MUL or MAX along the last axis: REDUCE over j of (j <= i ? u[j] : neutral)."""
+    n, rank = u.shape[-1], len(u.shape)
+    if n.__class__ is int and n < 2:
+        return u
+    d = u.dtype
+    wide = cast(u, dtypes.float32) if d.is_float and d.bits < 32 else u
+    rows = graph.reshape(wide, (*u.shape[:-1], 1, n))
+    i, j = iota(n, dtypes.index, rank - 1, rank + 1), iota(n, dtypes.index, rank, rank + 1)
+    masked = where(build("CMPLT", j, i + 1), rows, const(neutral(op, wide.dtype), wide.dtype))
+    out = graph.reshape(build("REDUCE", masked, arg=(op, (rank,))), u.shape)
+    return closed_form(cast(out, d), (u,), _scan_gradient) if op == "ADD" and d.is_float else cast(out, d)
+
+
+def _scan_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
+    """A running sum from the other end."""
+    last = (len(g.shape) - 1,)
+    return (graph.flip(scan(graph.flip(g, last), "ADD"), last),)

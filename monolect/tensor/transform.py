@@ -1,0 +1,102 @@
+"""Derivatives of Python functions of tensors: `grad` and `value_and_grad`.
+
+What it is for: derivatives without leaves and `.grad`; they nest, so second derivatives are `grad` of a `grad`.
+Invariant: the arguments are not changed; the function is called once a call, with stand-ins for the tensors it is
+differentiated by, so that equal arguments keep gradients of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from monolect.autograd.gradient import gradients
+from monolect.autograd.graph import full
+from monolect.base.errors import ArgumentError, GradientError
+from monolect.ir.uop import UOp, build, const, new_buffer, substitute_all
+from monolect.tensor.tensor import Tensor
+
+
+def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The derivative of a scalar function of tensors, by one argument or several.
+
+    An argument may be a tensor, or lists, tuples and dicts of tensors; its gradient has the same structure. With
+    `has_aux` the function returns (value, aux), and the derivative (gradient, aux).
+
+    >>> grad(lambda x: (x ** 3).sum())(Tensor([1.0, 2.0])).tolist()
+    [3.0, 12.0]
+    """
+    both = value_and_grad(f, argnums, has_aux)
+
+    @wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        value, g = both(*args, **kwargs)
+        return (g, value[1]) if has_aux else g
+
+    return derivative
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Like `grad`, but returns (value, gradient); with `has_aux` ((value, aux), gradient).
+
+    >>> value, g = value_and_grad(lambda x: x * x)(Tensor(3.0))
+    >>> value.item(), g.item()
+    (9.0, 6.0)
+    """
+    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @wraps(f)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        stand_ins: dict[UOp, UOp] = {}
+        inner = list(args)
+        for k in wanted:
+            if not -len(args) <= k < len(args):
+                raise ArgumentError("argnums names no argument", expected=f"below {len(args)}", found=k)
+            inner[k] = _map(lambda t: _stand_in(t, stand_ins), args[k])
+        out = f(*inner, **kwargs)
+        value = _scalar(out[0] if has_aux else out)
+        found = gradients(value.uop, const(1, value.dtype), list(stand_ins))
+        grads = [_map(lambda t: _gradient(t, found, stand_ins), inner[k]) for k in wanted]
+        result = _map(lambda t: Tensor(substitute_all((t.uop,), stand_ins)[0]), out)
+        return result, grads[0] if isinstance(argnums, int) else tuple(grads)
+
+    return both
+
+
+def _scalar(value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or value.shape != () or not value.dtype.is_float:
+        found = f"{value.dtype.name} {value.shape}" if isinstance(value, Tensor) else type(value).__name__
+        raise GradientError("grad needs a scalar function", expected="a float tensor of shape ()", found=found)
+    return value
+
+
+def _stand_in(t: Tensor, stand_ins: dict[UOp, UOp]) -> Tensor:
+    """A tensor that is `t` to the graph but equal to no other node; remembers what it stands for."""
+    if not t.dtype.is_float:
+        raise GradientError("only floats have gradients", expected="a float dtype", found=t.dtype.name)
+    u = build("DETACH", new_buffer(t.shape, t.dtype, t.device))
+    stand_ins[u] = t.uop
+    return Tensor(u)
+
+
+def _gradient(t: Tensor, found: dict[UOp, UOp | None], stand_ins: dict[UOp, UOp]) -> Tensor:
+    g = found[t.uop]
+    if g is None:
+        return Tensor(full(t.shape, 0, t.dtype))
+    return Tensor(substitute_all((g,), stand_ins)[0])
+
+
+def _map(f: Callable[[Tensor], Any], tree: Any) -> Any:
+    """`tree` with `f` applied to every tensor in it."""
+    if isinstance(tree, Tensor):
+        return f(tree)
+    if isinstance(tree, dict):
+        return {k: _map(f, v) for k, v in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_map(f, v) for v in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(_map(f, v) for v in tree)
+    return tree

@@ -1,0 +1,406 @@
+"""Decompositions against NumPy, with every op switched off that has one: errors in ULP, bit-exactness, graph sizes.
+
+References are computed in long double, whose own error is negligible here. Each bound asserted is the one that the
+docstring of the rule states. `evaluate` does not fuse MULACC; the tests marked fused give it the meaning of an FMA.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from monolect.base.dtype import dtypes, to_numpy
+from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
+from monolect.ir.interp import evaluate
+from monolect.ir.ops import DECOMPOSED, ROWS, ParamArg
+from monolect.ir.uop import build, const, node, rebuild, shape_source, toposort
+from monolect.rules import trigonometric
+from monolect.rules.decompose import DECOMPOSE, PRIMITIVES, decompose, fitting
+from monolect.rules.transcendental import LN2, LOG2E
+
+F, D, I, L = dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64
+HALF_PI = math.pi / 2
+RNG = np.random.default_rng(20240229)
+wide = np.longdouble
+needs_long_double = pytest.mark.skipif(np.finfo(wide).nmant < 63, reason="long double is float64 here")
+
+
+# ---- driver ----------------------------------------------------------------------------------------------------------
+def param(d, slot=0, shape=(), low=None, high=None):
+    return node("PARAM", (shape_source(shape),), ParamArg(slot, d, None, None, None, low, high))
+
+
+def lower(root, native=PRIMITIVES):
+    """Decompose to a fixed point; a node is asked before its sources change, and again after."""
+    done = {}
+
+    def visit(u):
+        if u not in done:
+            v = decompose(u, native)
+            done[u] = visit(v) if v is not None else finish(u)
+        return done[u]
+
+    def finish(u):
+        new = rebuild(u, tuple(visit(s) for s in u.src))
+        return new if new is u else visit(new)
+
+    out = visit(root)
+    left = {u.op for u in toposort(out)} & set(DECOMPOSE) - native - {"IDIV", "MOD", "MUL", "CAST"}
+    assert not left
+    return out
+
+
+def run(u, *arrays, native=PRIMITIVES):
+    """The value of `u`, lowered, with its PARAMs bound in order of slot; shape and dtype must not change."""
+    v = lower(u, native)
+    assert v.dtype is u.dtype and v.shape == u.shape
+    params = sorted((p for p in toposort(u) if p.op == "PARAM"), key=lambda p: p.arg.slot)
+    return evaluate(v, dict(zip(params, arrays, strict=True)))
+
+
+def size(u):
+    return sum(v.op not in ("CONST", "PARAM", "STACK") for v in toposort(u))
+
+
+# ---- samples and errors ----------------------------------------------------------------------------------------------
+def patterns(d, n):
+    """Floats of random bits, and the neighbourhoods of the edges of the format."""
+    bits, mantissa = d.bits, {32: 23, 64: 52}[d.bits]
+    top = ((1 << bits - 1 - mantissa) - 1) << mantissa
+    edges = [0, 1 << mantissa, top, top + (1 << mantissa - 1), top // 2 & -(1 << mantissa), 150 << mantissa]
+    near = np.array([(e + k) % 2**bits for e in edges for k in range(-3, 4)], np.uint64)
+    near = np.concatenate([near, near ^ np.uint64(1 << bits - 1)])
+    random = RNG.integers(0, 2**64, n, dtype=np.uint64) >> np.uint64(64 - bits)
+    return np.concatenate([near, random]).astype(f"uint{bits}").view(to_numpy(d))
+
+
+def uniform(d, low, high, n=200_000):
+    return RNG.uniform(low, high, n).astype(to_numpy(d))
+
+
+def near_quadrants(d, count=40_000):
+    """The floats around the multiples of pi/2, where sine or cosine is smallest."""
+    x = (np.arange(1, count) * HALF_PI).astype(to_numpy(d))
+    return np.concatenate([x, np.nextafter(x, to_numpy(d).type(0)), -x])
+
+
+def ulps(got, exact):
+    """Errors in units in the last place of the exact value; nan for nan and the right infinity count as 0."""
+    info = np.finfo(got.dtype)
+    with np.errstate(all="ignore"):
+        exponent = np.maximum(np.frexp(np.abs(exact))[1] - 1, info.minexp) - info.nmant
+        error = np.abs(got.astype(wide) - exact) / np.ldexp(wide(1), exponent.astype(np.int32))
+        rounded = exact.astype(got.dtype)
+        error = np.where((got == rounded) & ~np.isfinite(rounded) | np.isnan(got) & np.isnan(exact), 0, error)
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def assert_close(got, exact, bound, *args):
+    error = ulps(got, exact)
+    i = int(np.argmax(error))
+    where = [a[i] for a in args]
+    assert error[i] <= bound, f"{float(error[i]):.3f} ULP at {where}: {got[i]!r} instead of {exact[i]!r}"
+
+
+def exp(x):
+    return build("EXP2", x * LOG2E)
+
+
+def log(x):
+    return build("LOG2", x) * LN2
+
+
+def cos(x):
+    return build("SIN", build("SUB", const(HALF_PI, x.dtype), x))
+
+
+FUNCTIONS = {  # the graph, the reference, dense ranges, bounds: float32, float64, float32 fused
+    "exp2": (lambda x: build("EXP2", x), np.exp2, [(-1090, 1030), (-152, 130), (-1, 1)], (1.2, 1.2, 0.9)),
+    "exp": (exp, np.exp, [(-750, 712), (-105, 90), (-1, 1)], (1.2, 1.2, 0.9)),
+    "log2": (lambda x: build("LOG2", x), np.log2, [(0.6, 1.6), (0.999, 1.001), (0, 10)], (1.4, 1.4, 1.0)),
+    "log": (log, np.log, [(0.6, 1.6), (0.999, 1.001), (0, 10)], (1.0, 1.0, 0.9)),
+    "sin": (lambda x: build("SIN", x), np.sin, [(-4, 4), (-1e5, 1e5)], (1.2, 1.4, 1.2)),
+    "cos": (cos, np.cos, [(-4, 4), (-1e5, 1e5)], (1.2, 1.4, 1.2)),
+    "sqrt": (lambda x: build("SQRT", x), np.sqrt, [(0, 4)], (1.3, 1.3, 1.3)),
+}
+
+
+def check_function(name, d, n, bound):
+    graph, reference, ranges, _ = FUNCTIONS[name]
+    samples = [patterns(d, n)] + [uniform(d, a, b, n) for a, b in ranges]
+    samples += [near_quadrants(d)] if name in ("sin", "cos") else []
+    for x in samples:
+        with np.errstate(all="ignore"):
+            exact = reference(x.astype(wide))
+        assert_close(run(graph(param(d)), x), exact, bound, x)
+
+
+@needs_long_double
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float32(name):
+    check_function(name, F, 200_000, FUNCTIONS[name][3][0])
+
+
+@needs_long_double
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float64(name):
+    check_function(name, D, 60_000, FUNCTIONS[name][3][1])
+
+
+@needs_long_double
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_many_patterns(name):
+    check_function(name, F, 8_000_000, FUNCTIONS[name][3][0])
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """MULACC as an FMA; the double rounding of the sum is far below what is measured."""
+
+    def meaning(d, a, b, c):
+        assert d is F
+        return (np.asarray(a, np.float64) * b + c).astype(np.float32)
+
+    monkeypatch.setitem(ROWS, "MULACC", ROWS["MULACC"]._replace(meaning=meaning))
+
+
+@needs_long_double
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float32_fused(name, fused):
+    graph, reference, ranges, bounds = FUNCTIONS[name]
+    for x in [patterns(F, 200_000)] + [uniform(F, a, b) for a, b in ranges]:
+        with np.errstate(all="ignore"):
+            exact = reference(x.astype(wide))
+        assert_close(run(graph(param(F)), x, native=PRIMITIVES | {"MULACC"}), exact, bounds[2], x)
+
+
+@pytest.mark.parametrize("d", (F, D))
+def test_exact_values(d):
+    n = np.arange(-1074 if d is D else -149, 1024 if d is D else 128)
+    powers = np.ldexp(1.0, n).astype(to_numpy(d))
+    x = param(d)
+    assert np.array_equal(run(build("EXP2", x), n.astype(to_numpy(d))), powers)
+    assert np.array_equal(run(build("LOG2", x), powers), n)
+    assert np.array_equal(run(build("SQRT", x), powers[n % 2 == 0]), np.sqrt(powers[n % 2 == 0]))
+
+
+@pytest.mark.parametrize("d", (F, D))
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_special_values(name, d):
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], to_numpy(d))
+    graph, reference, _, _ = FUNCTIONS[name]
+    got = run(graph(param(d)), x)
+    with np.errstate(all="ignore"):
+        want = reference(x)
+    special = ~np.isfinite(want) | (want == 0)
+    assert np.array_equal(got[special], want[special], equal_nan=True)
+    zero = want == 0
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+# ---- sine and cosine -------------------------------------------------------------------------------------------------
+@needs_long_double
+@pytest.mark.parametrize("d", (F, D))
+@pytest.mark.parametrize("name", ("sin", "cos"))
+def test_short_reduction(name, d, monkeypatch):
+    """The cheap reduction, to the end of its range and next to all zeros in it."""
+    monkeypatch.setattr(trigonometric, "largest", lambda x: 1.0)
+    graph, reference, _, _ = FUNCTIONS[name]
+    limit = trigonometric.SMALL_ARGUMENT
+    for x in (uniform(d, -limit, limit), near_quadrants(d, int(limit / HALF_PI))):
+        assert_close(run(graph(param(d)), x), reference(x.astype(wide)), 1.0, x)
+
+
+def test_short_reduction_is_chosen():
+    i = param(I, low=0, high=99_999)
+    x = build("CAST", i, arg=F)
+    assert trigonometric.largest(x * 0.01) <= 1001.1
+    assert trigonometric.largest(x) > 1024
+    assert trigonometric.largest(param(F)) == math.inf
+    assert trigonometric.largest(build("SIN", param(F)) * 3.0 + 1.0) <= 4.01
+    assert size(lower(build("SIN", x * 0.01))) < size(lower(build("SIN", x * 1.0)))
+
+
+@pytest.mark.parametrize("d", (F, D))
+def test_cosine_is_recognised_and_never_above_one(d):
+    x = param(d)
+    half = const(HALF_PI, d)
+    spellings = [half + x * -1, build("SUB", half, x), x + half, half + build("NEG", x)]
+    assert len({lower(build("SIN", s)) for s in spellings}) == 1
+    y = uniform(d, -0.01, 0.01)
+    assert np.abs(run(cos(x), y)).max() <= 1 and np.abs(run(build("SIN", half * 0 + x), y + HALF_PI)).max() <= 1
+
+
+def test_inverse_of_pi_against_the_worst_case():
+    """The float64 nearest to a multiple of pi/2 (Muller, table 11.1), where half of all bits cancel."""
+    x = np.array([math.ldexp(6381956970095103.0, 797)])
+    assert run(cos(param(D)), x)[0] == -4.687165924254624e-19
+
+
+# ---- power -----------------------------------------------------------------------------------------------------------
+@needs_long_double
+@pytest.mark.parametrize("d", (F, D))
+def test_power(d):
+    p = build("POW", param(d), param(d, 1))
+    x = np.abs(patterns(d, 60_000))
+    x = x[np.isfinite(x) & (x > 0) & (x != 1)]
+    low, high = (-149, 128) if d is F else (-1074, 1024)
+    y = (RNG.uniform(low, high, len(x)) / np.log2(x.astype(wide))).astype(to_numpy(d))
+    near = uniform(d, 0.9, 1.1, 60_000), uniform(d, low * 6, high * 6, 60_000)
+    for a, b in ((x, y), near, (patterns(d, 60_000), patterns(d, 60_000))):
+        with np.errstate(all="ignore"):
+            exact = np.power(a.astype(wide), b.astype(wide))
+        assert_close(run(p, a, b), exact, 1.2, a, b)
+
+
+@pytest.mark.parametrize("d", (F, D))
+def test_power_of_special_values(d):
+    v = [0, 1, 2, 3, 0.5, 2.5, math.inf, math.nan, 1e-40, 1e30, 16777217, 8388607, 33554432, 1 - 2**-24, 3e38, 1e300]
+    with np.errstate(over="ignore"):
+        v = np.array(v + [-x for x in v]).astype(to_numpy(d))
+    a, b = (m.ravel() for m in np.meshgrid(v, v))
+    got = run(build("POW", param(d), param(d, 1)), a, b)
+    with np.errstate(all="ignore"):
+        want = np.power(a, b)
+    special = ~np.isfinite(want) | (want == 0)
+    assert np.array_equal(got[special], want[special], equal_nan=True)
+    assert np.array_equal(np.signbit(got[~np.isnan(want)]), np.signbit(want[~np.isnan(want)]))
+
+
+@pytest.mark.parametrize("exponent", (-1, 0, 1, 2, 3, 4, 0.5))
+def test_power_by_constants(exponent):
+    x = patterns(F, 20_000)
+    got = run(build("POW", param(F), const(exponent, F)), x)
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(wide), wide(exponent))
+    assert_close(got, exact, 1.5, x)
+    zero = exact == 0
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(exact[zero]))
+
+
+# ---- arithmetic and comparisons --------------------------------------------------------------------------------------
+def operands(d, count):
+    if d is dtypes.bool:
+        v = np.array([False, True])
+    elif d.is_float:
+        v = np.array([0.0, -0.0, 1.0, -1.0, 1.5, np.inf, -np.inf, np.nan, 1e30], to_numpy(d))
+    else:
+        v = np.array([k for k in (0, 1, 2, 7, -1, -7, d.min, d.max) if d.min <= k <= d.max], to_numpy(d))
+    return [m.ravel() for m in np.meshgrid(*[v] * count)]
+
+
+EXACT = {
+    "NEG": (F, D, I, dtypes.uint8), "SUB": (F, D, I, dtypes.uint64), "MULACC": (F, D, I, dtypes.uint8),
+    "CMPGT": (F, I, dtypes.bool), "CMPGE": (F, D, I, dtypes.bool), "CMPLE": (F, I, dtypes.bool),
+    "CMPEQ": (F, D, I, dtypes.bool), "NOT": (I, dtypes.uint8, dtypes.bool), "MAX": (F, D, I, dtypes.bool),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "d"), [(op, d) for op, ds in EXACT.items() for d in ds])
+def test_exact_ops(op, d):
+    count = ROWS[op].lo
+    u = build(op, *(param(d, k) for k in range(count)))
+    arrays = operands(d, count)
+    assert np.array_equal(run(u, *arrays), evaluate(u, dict(zip(u.src, arrays, strict=True))), equal_nan=d.is_float)
+
+
+@needs_long_double
+def test_division():
+    u = build("DIV", param(F), param(F, 1))
+    x, y = patterns(F, 200_000), patterns(F, 200_000)
+    pairs = [(x, y), (uniform(F, 0.5, 4), uniform(F, 0.5, 4)), (x, uniform(F, 0.5, 4, len(x))), operands(F, 2)]
+    for a, b in pairs:
+        with np.errstate(all="ignore"):
+            assert_close(run(u, a, b), a.astype(wide) / b.astype(wide), 1.5, a, b)
+
+
+@needs_long_double
+def test_division_fused(fused):
+    a, b = uniform(F, 0.5, 4), uniform(F, 0.5, 4)
+    u = build("DIV", param(F), param(F, 1))
+    assert_close(run(u, a, b, native=PRIMITIVES | {"MULACC"}), a.astype(wide) / b.astype(wide), 0.51, a, b)
+
+
+@pytest.mark.parametrize("d", (F, D))
+def test_truncation(d):
+    x = np.concatenate([patterns(d, 100_000), uniform(d, -100, 100), uniform(d, -(2.0**53), 2.0**53)])
+    got, want = run(build("TRUNC", param(d)), x), np.trunc(x)
+    assert np.array_equal(got, want, equal_nan=True)
+    assert np.array_equal(np.signbit(got[~np.isnan(x)]), np.signbit(want[~np.isnan(x)]))
+
+
+@pytest.mark.parametrize("target", [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64])
+@pytest.mark.parametrize("source", (F, D))
+def test_saturating_cast(source, target):
+    u = build("CAST", param(source), arg=target)
+    v = lower(u, PRIMITIVES - {"CAST"})
+    (inner,) = (c for c in toposort(v) if c.op == "CAST")
+    limits = np.array([*fitting(source, target), target.min, target.max, 0.5, -0.5, -0.99], to_numpy(source))
+    x = np.concatenate([limits, np.nextafter(limits, -np.inf), np.nextafter(limits, np.inf), patterns(source, 20_000)])
+    p = u.src[0]
+    low, high = fitting(source, target)
+    safe = evaluate(inner.src[0], {p: x})
+    assert low <= safe.min() and safe.max() <= high
+    assert np.array_equal(evaluate(v, {p: x}), evaluate(u, {p: x}))
+
+
+def test_cast_to_bool():
+    x = np.array([0.0, -0.0, 1e-45, np.nan, np.inf], np.float32)
+    u = build("CAST", param(F), arg=dtypes.bool)
+    assert run(u, x, native=PRIMITIVES - {"CAST"}).tolist() == [False, False, True, True, True]
+
+
+# ---- division by constants -------------------------------------------------------------------------------------------
+DIVISORS = (1, 2, 3, 5, 7, 10, 12, 16, 100, 127, 641, 1000, 4096, 65537, 10**6 + 3)
+
+
+def check_division(p, x, d):
+    for op in ("IDIV", "MOD"):
+        u = build(op, p, const(d, p.dtype))
+        v = lower(u)
+        assert np.array_equal(evaluate(v, {p: x}), evaluate(u, {p: x})), (op, d)
+        yield v
+
+
+@pytest.mark.parametrize("dtype", (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16))
+def test_every_small_integer_is_divided_right(dtype):
+    x = np.arange(dtype.min, dtype.max + 1).astype(to_numpy(dtype))
+    p = param(dtype)
+    for d in {d for d in range(1, 300 if dtype.bits == 16 else 128) if d <= dtype.max}:
+        for v in check_division(p, x, d):
+            assert not {"IDIV", "MOD"} & {u.op for u in toposort(v)}
+
+
+@pytest.mark.parametrize("low, high", [(0, 10), (0, 2**20), (0, 2**31 - 2), (-1000, 50), (-(2**31), 2**31 - 1)])
+@pytest.mark.parametrize("dtype", (I, L, dtypes.index))
+def test_bounded_integers_are_divided_right(dtype, low, high):
+    p = param(dtype, low=low, high=high)
+    storage = np.int32 if dtype is I else np.int64
+    for d in DIVISORS:
+        edges = np.array([k * d + j for k in (low // d, -1, 0, 1, high // d - 1, high // d) for j in (-1, 0, 1)])
+        x = np.concatenate([edges, RNG.integers(low, high, 2000, endpoint=True)])
+        x = x[(low <= x) & (x <= high)].astype(storage)
+        list(check_division(p, x, d))
+
+
+def test_division_keeps_bounds_and_narrow_products():
+    p = param(dtypes.index, low=0, high=1000)
+    v = lower(build("IDIV", p, const(7, dtypes.index)))
+    assert {u.op for u in toposort(v)} <= {"PARAM", "CONST", "STACK", "MUL", "SHR"}
+    from monolect.ir.bounds import min_max
+
+    assert min_max(v) == (0, 142)
+    assert decompose(build("IDIV", param(L), const(7, L)), PRIMITIVES - {"IDIV"}) is None
+    assert decompose(build("IDIV", param(I), param(I, 1)), frozenset()) is None
+
+
+# ---- random numbers --------------------------------------------------------------------------------------------------
+def test_threefry_is_exact():
+    u64 = dtypes.uint64
+    c, k = (RNG.integers(0, 2**64, 5000, dtype=np.uint64) for _ in range(2))
+    c[:2], k[:2] = (0, 2**64 - 1), (0, 2**64 - 1)
+    u = build("THREEFRY", param(u64), param(u64, 1))
+    got = run(u, c, k)
+    assert np.array_equal(got, evaluate(u, dict(zip(u.src, (c, k), strict=True))))
+    assert got[0] == 0x99BA4EFE6B200159 and got[1] == 0xE49ACE0F1CB996FC  # the vectors of Random123: two words each

@@ -1,0 +1,57 @@
+"""Device, address space and shard axis of a node."""
+
+import pytest
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import DeviceError
+from monolect.ir.ops import BufferArg
+from monolect.ir.place import addrspace, axis, device
+from monolect.ir.uop import UOp, const, node, shape_source
+
+PAIR = ("cpu:0", "cpu:1")
+
+
+def buffer(shape: tuple, where: object = "cpu", space: str = "GLOBAL") -> UOp:
+    return node("BUFFER", (shape_source(shape),), BufferArg(0, dtypes.float32, where, space))
+
+
+SHARDED = buffer((4, 3), PAIR)
+
+
+def test_devices() -> None:
+    one = const(1.0, dtypes.float32)
+    assert device(one) is None
+    assert device(node("ADD", (buffer((3,)), one))) == "cpu"
+    assert device(SHARDED) == PAIR
+    assert device(node("LOAD", (buffer((3,)),), ("cuda", "GLOBAL"))) == "cuda"
+    with pytest.raises(DeviceError, match="different devices"):
+        device(node("ADD", (buffer((3,)), buffer((3,), "cuda"))))
+
+
+def test_address_spaces() -> None:
+    assert addrspace(buffer((3,), space="REG")) == "REG"
+    assert addrspace(const(1.0, dtypes.float32)) is None
+    assert addrspace(node("ADD", (buffer((3,)), buffer((3,))))) is None
+    assert addrspace(node("SHRINK", (buffer((3,)), shape_source((1,)), shape_source((2,))))) == "GLOBAL"
+
+
+def test_shard_axis_follows_movement() -> None:
+    assert axis(buffer((4, 3))) is None
+    assert axis(SHARDED) == 0
+    assert axis(node("PERMUTE", (SHARDED,), (1, 0))) == 1
+    assert axis(node("RESHAPE", (SHARDED, shape_source((4, 3, 1))))) == 0
+    assert axis(node("RESHAPE", (node("PERMUTE", (SHARDED,), (1, 0)), shape_source((1, 3, 4))))) == 2
+    assert axis(node("REDUCE", (SHARDED,), ("ADD", (1,)))) == 0
+    assert axis(node("REDUCE", (SHARDED,), ("ADD", (0,)))) is None
+    assert axis(node("LOAD", (SHARDED,), ("cpu:0", "GLOBAL"))) is None
+
+
+def test_shard_axis_is_counted_from_the_right_in_broadcasts() -> None:
+    rows = node("RESHAPE", (SHARDED, shape_source((1, 4, 3))))
+    assert axis(node("ADD", (SHARDED, const(1.0, dtypes.float32)))) == 0
+    assert axis(node("ADD", (rows, SHARDED))) == 1
+
+
+def test_a_reshape_that_cuts_the_shards_is_refused() -> None:
+    with pytest.raises(DeviceError, match="shard boundary"):
+        axis(node("RESHAPE", (node("PERMUTE", (SHARDED,), (1, 0)), shape_source((2, 6)))))

@@ -1,0 +1,152 @@
+"""The text form: exact round trips, and text that is no graph."""
+
+import random
+from math import nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import IRError, ParseError
+from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg
+from monolect.ir.text import parse, show, summary
+from monolect.ir.uop import NEGATIVE_ZERO, UOp, const, idx, node, shape_source
+from tests.strategies import any_graphs
+
+B = node("BUFFER", (shape_source((4, 5)),), BufferArg(0, dtypes.float32, "cpu"))
+EXAMPLE = """\
+%0 = CONST idx[] (4, idx)
+%1 = CONST idx[] (5, idx)
+%2 = STACK idx[2] %0 %1
+%3 = BUFFER f32[4,5] %2 BufferArg(slot=0, dtype=f32, device="cpu")
+%4 = REDUCE f32[4,1] %3 ("ADD", (1,))
+"""
+
+
+PIECES = ["", "(", ")", "%", "0", " ", "\n", '"', "True", "idx", ",", "-", "[", "é", "inf", "None"]
+
+
+@given(any_graphs())
+def test_round_trip_is_the_same_node(u: UOp) -> None:
+    assert parse(show(u)) is u
+
+
+@given(any_graphs())
+def test_show_is_stable(u: UOp) -> None:
+    assert show(parse(show(u))) == show(u)
+
+
+def test_example_reads_as_written() -> None:
+    u = node("REDUCE", (B,), ("ADD", (1,)))
+    assert show(u) == EXAMPLE
+    assert parse(EXAMPLE) is u
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, nan, float("inf"), float("-inf"), 1e-45, 3e38, INVALID])
+def test_every_float_constant(value: object) -> None:
+    u = const(value, dtypes.float32)
+    assert parse(show(u)) is u
+
+
+def test_zero_and_negative_zero_stay_apart() -> None:
+    text = show(node("ADD", (const(0.0, dtypes.float32), const(-0.0, dtypes.float32))))
+    u = parse(text)
+    assert u.src[0] is not u.src[1] and u.src[1].arg[0] is NEGATIVE_ZERO
+
+
+def test_records_and_tags() -> None:
+    n = node("PARAM", (), ParamArg(1, dtypes.index, name="n", min=1, max=64))
+    b = node(
+        "BUFFER", (shape_source((n,)),), BufferArg(0, dtypes.bfloat16, ("cpu:0", "cpu:1"), "LOCAL"), ("tag", b"\x00")
+    )
+    u = node("SINK", (b,), KernelInfo('a "name" # here', (("SPLIT", 0, 4),), 8))
+    text = show(u)
+    assert parse(text) is u
+    assert 'tag=("tag", b"00")' in text and "bf16[%" in text
+
+
+def test_deep_chains_need_no_recursion() -> None:
+    u = B
+    for _ in range(10_000):
+        u = node("ADD", (u, B))
+    assert parse(show(u)) is u
+    assert summary(u)["ADD"] == 10_000
+
+
+def test_comments_blank_lines_and_origins() -> None:
+    u = node("NEG", (B,))
+    u.origin = ("model.py", 12, "neg")
+    text = show(u, origins=True)
+    assert "# model.py:12 neg" in text
+    assert parse("# a comment\n\n  \n" + text.replace("\n", "   # more\n").replace("# model", "# m")) is u
+    u.origin = None
+
+
+def test_names_are_free_and_symbolic_sizes_may_be_left_open() -> None:
+    assert parse(EXAMPLE.replace("%3", "%weights")).op == "REDUCE"
+    assert parse(EXAMPLE.replace("f32[4,1]", "f32[ ?, 1 ]")).op == "REDUCE"
+
+
+def test_what_has_no_text_is_refused() -> None:
+    with pytest.raises(IRError, match="no text"):
+        show(node("INS", (), frozenset()))
+
+
+# fmt: off
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("%3 = BUFFER", "%3 BUFFER", "line 4: not a node"),
+    ("f32[4,1]", "f32[4,2]", r"line 5: another dtype or shape(?s:.)*expected: f32\[4,1\](?s:.)*found: f32\[4,2\]"),
+    ("f32[4,1]", "f16[4,1]", "line 5: another dtype or shape"),
+    ("REDUCE", "REDUSE", "line 5: unknown op"),
+    ("%3 (\"ADD\"", "%9 (\"ADD\"", "line 5: an unknown source"),
+    ("%4 =", "%3 =", "line 5: a name defined twice"),
+    ("(1,))", "(7,))", "line 5: REDUCE: REDUCE axes"),
+    ("(1,))", "(1))", "line 5: not an argument"),
+    ("(1,))", "(1,)", "line 5: not an argument"),
+    ("(1,))", "(1,)) 5", "line 5: not an argument"),
+    ("(1,))", "(what,))", "line 5: not an argument"),
+    ('("ADD", (1,))', "5", "line 5: an argument that REDUCE cannot have"),
+    ('("ADD", (1,))', "", "line 5: an argument that REDUCE cannot have"),
+    ("slot=0, ", "", "line 4: BufferArg lacks a field"),
+    ("slot=0, ", "slot=0, slot=1, ", "line 4: not an argument"),
+    ("slot=0, ", "place=0, ", "line 4: not an argument"),
+    ('"cpu"', '"cpu', "line 4: not an argument"),
+    ('"cpu"', '"\\q"', "line 4: not an argument"),
+    ('"cpu"', 'b"abc"', "line 4: not an argument"),
+    ("(5, idx)", "(" * 500 + "5", "line 2: not an argument"),
+    ("(5, idx)", "(" + "5" * 5000 + ", idx)", "line 2: not an argument"),
+])
+# fmt: on
+def test_malformed_text(old: str, new: str, message: str) -> None:
+    assert old in EXAMPLE
+    with pytest.raises(ParseError, match=message):
+        parse(EXAMPLE.replace(old, new))
+
+
+def test_no_node_at_all() -> None:
+    with pytest.raises(ParseError, match="line 1: no node"):
+        parse("# nothing\n")
+
+
+@given(any_graphs(), st.integers(0, 2**32))
+def test_damaged_text_raises_nothing_but_parse_errors(u: UOp, seed: int) -> None:
+    text, rng = list(show(u)), random.Random(seed)
+    for _ in range(rng.randrange(1, 6)):
+        k = rng.randrange(len(text))
+        text[k : k + rng.randrange(3)] = rng.choice(PIECES)
+    try:
+        parse("".join(text))
+    except ParseError as e:
+        assert e.message.startswith("line ")
+
+
+@given(st.text())
+def test_any_text_raises_nothing_but_parse_errors(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse(text)
+
+
+def test_indices_of_a_loop() -> None:
+    r = node("RANGE", (idx(8),), (0, "LOOP"))
+    assert show(r).splitlines()[-1] == '%1 = RANGE idx[] %0 (0, "LOOP")'

@@ -1,0 +1,147 @@
+"""The verifier: graphs that keep the rules pass, and each broken rule is named."""
+
+import pytest
+from hypothesis import given
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import VerifyError
+from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, Stage
+from monolect.ir.uop import UOp, const, idx, node, shape_source
+from monolect.ir.verify import verify
+from tests.strategies import tensor_graphs
+
+B = node("BUFFER", (shape_source((4,)),), BufferArg(0, dtypes.float32, "cpu"))
+OUT = node("PARAM", (shape_source((24,)),), ParamArg(0, dtypes.float32))
+R, S = (node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate((4, 6)))
+ONE = const(1.0, dtypes.float32)
+STORE = node("STORE", (node("INDEX", (OUT, R * 6 + S)), ONE))
+
+
+def forge(u: UOp, **fields: object) -> UOp:
+    """A node with other fields than its op allows, as only a bug could make one."""
+    out = object.__new__(UOp)
+    for name in UOp.__slots__:
+        if name != "__weakref__":
+            setattr(out, name, fields.get(name, getattr(u, name)))
+    return out
+
+
+@given(tensor_graphs())
+def test_random_tensor_graphs_pass(u: UOp) -> None:
+    verify(u, Stage.TENSOR)
+
+
+def test_kernel_passes() -> None:
+    verify(node("SINK", (node("END", (STORE, R, S)),), KernelInfo()), Stage.KERNEL)
+
+
+def test_op_of_another_stage() -> None:
+    with pytest.raises(VerifyError, match="PERMUTE: an op that may not stand at stage KERNEL") as e:
+        verify(node("SINK", (node("PERMUTE", (OUT,), (0,)),)), Stage.KERNEL)
+    assert e.value.op == "PERMUTE"
+    with pytest.raises(VerifyError, match="stage TENSOR"):
+        verify(R, Stage.TENSOR)
+
+
+def test_removed_op() -> None:
+    u = node("NEG", (node("CONTIGUOUS", (B,)),))
+    verify(u, Stage.TENSOR)
+    with pytest.raises(VerifyError, match="CONTIGUOUS: an op that an earlier pass removes"):
+        verify(u, Stage.TENSOR, removed={"CONTIGUOUS"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dtype": dtypes.float16}, r"do not follow(?s:.)*expected: f32\[4\](?s:.)*found: f16\[4\]"),
+        ({"shape": (5,)}, r"do not follow(?s:.)*found: f32\[5\]"),
+        ({"src": (B,)}, "wrong number of sources"),
+        ({"src": (B, const(1, dtypes.int32))}, "operand dtypes differ"),
+        ({"op": "ADDD"}, "unknown op"),
+    ],
+)
+def test_forged_nodes(fields: dict, message: str) -> None:
+    bad = forge(node("ADD", (B, ONE)), **fields)
+    with pytest.raises(VerifyError, match=message):
+        verify(node("SINK", (bad,)), Stage.TENSOR)
+
+
+def test_message_shows_the_users_line_and_the_text_around() -> None:
+    u = node("PERMUTE", (B,), (0,))
+    u.origin = ("model.py", 12, "permute")
+    with pytest.raises(VerifyError) as e:
+        verify(node("SINK", (u,)), Stage.KERNEL)
+    text = str(e.value)
+    assert "made by model.py:12 permute" in text and "at model.py:12" in text
+    assert "> %3 = PERMUTE f32[4] %2 (0,)" in text and "  %2 = BUFFER" in text
+    u.origin = None
+
+
+def test_ranges_used_outside() -> None:
+    with pytest.raises(VerifyError, match="RANGE: a RANGE that is used outside"):
+        verify(node("SINK", (node("END", (STORE, R)),)), Stage.KERNEL)
+    with pytest.raises(VerifyError, match="used outside"):
+        verify(node("SINK", (node("END", (STORE, R, S)), node("STORE", (node("INDEX", (OUT, R)), ONE)))), Stage.KERNEL)
+
+
+def test_end_closes_ranges_only() -> None:
+    with pytest.raises(VerifyError, match="END: END closes what is no loop"):
+        verify(node("SINK", (node("END", (STORE, R, S, ONE)),)), Stage.KERNEL)
+    with pytest.raises(VerifyError, match="RANGE of no axis type"):
+        verify(node("RANGE", (idx(3),), (0, "SIDEWAYS")), Stage.KERNEL)
+
+
+# ---- linear programs
+AT = node("INDEX", (OUT, R))
+WRITE = node("STORE", (AT, ONE))
+END = node("END", (WRITE, R))
+
+
+def linear(*src: UOp) -> UOp:
+    return node("LINEAR", src)
+
+
+def test_linear_in_order_passes() -> None:
+    verify(linear(ONE, R, AT, WRITE, END), Stage.PROGRAM)
+    gate = node("CMPLT", (R, idx(2)))
+    begin = node("IF", (gate,))
+    verify(linear(ONE, R, gate, begin, AT, WRITE, node("ENDIF", (begin,)), END), Stage.PROGRAM)
+    both = node("END", (STORE, R, S))
+    verify(linear(R, S, *STORE.src[0].src[1:], STORE.src[0], STORE, both), Stage.PROGRAM)
+
+
+USE = node("STORE", (node("INDEX", (OUT, idx(0))), node("LOAD", (AT,))))
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ((R, WRITE, AT, END), "STORE: an instruction before its source"),
+        ((AT, R, WRITE, END), "INDEX: an instruction before its source"),
+        ((R, AT, WRITE), "RANGE: a block that is never closed"),
+        ((R, AT, WRITE, WRITE, END), "an instruction listed twice"),
+        ((R, AT, END.src[0], END, USE.src[1]), "LOAD: a value used outside its block"),
+        ((R, S, STORE.src[0].src[1], STORE.src[0], STORE, node("END", (STORE, S, R))), "does not close the innermost"),
+        ((END,), "does not close the innermost"),
+    ],
+)
+def test_linear_out_of_order(program: tuple, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verify(linear(*program), Stage.PROGRAM)
+
+
+def test_called_bodies_are_of_their_own_stage() -> None:
+    kernel = node("SINK", (node("END", (STORE, R, S)),), KernelInfo())
+    call = node("CALL", (kernel, node("BUFFER", (shape_source((24,)),), BufferArg(0, dtypes.float32, "cpu"))))
+    verify(node("LINEAR", (call,)), Stage.COMMAND)
+    verify(node("SINK", (call,)), Stage.TENSOR)
+    program = node("PROGRAM", (linear(ONE, R, AT, WRITE, END), node("SOURCE", (), "text"), node("BINARY", (), b"")))
+    verify(program, Stage.PROGRAM)
+    verify(node("LINEAR", (node("CALL", (program, B)),)), Stage.COMMAND)
+
+
+def test_deep_graphs_need_no_recursion() -> None:
+    u = B
+    for _ in range(20_000):
+        u = node("ADD", (u, B))
+    verify(u, Stage.TENSOR)
