@@ -16,7 +16,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from math import log, pi
-from typing import Any
 
 from monolect.autograd.graph import (
     broadcast_to,
@@ -37,7 +36,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import GradientError
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, build, const, substitute_all, toposort
+from monolect.ir.uop import UOp, build, const, rebuild, toposort
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
@@ -64,6 +63,18 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: Callable[..., Seque
     if y.op != "CONST" and y not in inputs:
         _closed[y] = (inputs, derivative)
     return y
+
+
+def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """`roots` with every key of `mapping` replaced by its value; closed forms are kept."""
+    new = dict(mapping)
+    for u in toposort(*roots, stop=new.__contains__):
+        if u not in new:
+            new[u] = rebuild(u, tuple(new[s] for s in u.src))
+            if u in _closed and new[u] is not u:
+                inputs, derivative = _closed[u]
+                closed_form(new[u], tuple(new[s] for s in inputs), derivative)
+    return tuple(new[r] for r in roots)
 
 
 def gradients(root: UOp, root_grad: UOp, targets: list[UOp]) -> dict[UOp, UOp | None]:
@@ -295,7 +306,7 @@ def inline(u: UOp) -> UOp:
     body, args = u.src[0], u.src[1:]
     value = body.src[k] if body.op == "TUPLE" else body
     params = {p: args[p.arg.slot] for p in toposort(value) if p.op == "PARAM" and p.arg.slot < len(args)}
-    return substitute_all((value,), params)[0]
+    return replace((value,), params)[0]
 
 
 def _same(u: UOp, g: UOp) -> UOp:

@@ -41,12 +41,15 @@ class Launch(NamedTuple):
 
 
 class Commands(Protocol):
-    """A compiled command buffer: the launches of a schedule, bound to memory when run."""
+    """A compiled command buffer: the launches of a schedule. Bind every buffer, then launch, any number of times."""
 
-    def run(self, addresses: list[int]) -> None:
-        """Run all launches; `addresses[i]` is buffer i's address, or the value of a scalar argument."""
+    def bind(self, number: int, address: int) -> None:
+        """Buffer `number` is at `address` from now on (or, for a scalar argument, has this value)."""
 
-    def run_timed(self, addresses: list[int]) -> list[int]:
+    def launch(self) -> None:
+        """Run all launches in order."""
+
+    def launch_timed(self) -> list[int]:
         """The same, one launch at a time; nanoseconds of each."""
 
 

@@ -209,3 +209,28 @@ class AllocationError(MonolectError, MemoryError):
 
 class InternalError(MonolectError, RuntimeError):
     """monolect broke one of its own rules. This is a bug: please report it with the message and the text IR."""
+
+__all__ = [
+    "ActionError",
+    "AllocationError",
+    "ArgumentError",
+    "AxisError",
+    "CompileError",
+    "DTypeError",
+    "DeviceError",
+    "FileFormatError",
+    "GradientError",
+    "IRError",
+    "IndexRangeError",
+    "InternalError",
+    "JitError",
+    "MissingExtraError",
+    "MonolectError",
+    "ObjectFileError",
+    "ParseError",
+    "SettingError",
+    "ShapeError",
+    "VerifyError",
+    "user_frame",
+    "user_line",
+]

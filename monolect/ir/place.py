@@ -53,7 +53,7 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
         d, space, ax = u.src[0]._place
         to = u.arg[0] if u.arg else None
         return (to or d), (u.arg[1] if u.arg else None), (0 if isinstance(to, tuple) else None if to else ax)
-    if op in ELEMENTWISE:
+    if op in ELEMENTWISE or op == "STACK":  # both keep the axis as counted from the right
         return _combine(u)
     if not u.src:
         return None, None, None
@@ -64,7 +64,7 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
 
 
 def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Elementwise: the sources' device and axis, counted from the right because shapes are right-aligned."""
+    """Elementwise and STACK: the sources' device and axis, counted from the right because shapes are right-aligned."""
     d, from_right = None, None
     for s in u.src:
         sd, _, sax = s._place
@@ -83,10 +83,18 @@ def _move_axis(u: UOp, ax: int | None) -> int | None:
         return u.arg.index(ax)
     if u.op == "REDUCE":
         return None if ax in u.arg[1] else ax
+    if u.op == "INDEX" and len(u.src) > 1:
+        if ax < len(u.src) - 1:
+            raise DeviceError(
+                "INDEX into the sharded axis", expected="the axis whole on each device", found=f"axis {ax}"
+            )
+        return ax - (len(u.src) - 1) + sum(len(i.shape) for i in u.src[1:])
     if u.op == "RESHAPE":
         before = prod(u.src[0].shape[:ax])
         for i in range(len(u.shape)):
-            if prod(u.shape[:i]) == before:
+            if prod(u.shape[:i]) == before and (u.shape[i] != 1 or u.src[0].shape[ax] == 1):
                 return i
-        raise DeviceError("RESHAPE moves the shard boundary", expected=f"axis {ax} of {u.src[0].shape} kept", found=u.shape)
+        raise DeviceError(
+            "RESHAPE moves the shard boundary", expected=f"axis {ax} of {u.src[0].shape} kept", found=u.shape
+        )
     return ax

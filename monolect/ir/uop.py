@@ -20,7 +20,7 @@ from monolect.base.errors import IRError
 from monolect.ir.ops import INVALID, ROWS, BufferArg
 
 _serial = count()
-_slots = count()
+_slots = count(1 << 32)  # far above the numbers the runtime gives to its own storage
 
 
 class UOp:

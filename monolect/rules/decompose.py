@@ -246,6 +246,8 @@ def multiplier(u: UOp) -> Multiplier | None:
     low, high = (int(b) for b in min_max(u.src[0]))
     lift = max(0, -(low // d))
     n = high + lift * d
+    if n < d:
+        return Multiplier(0, 0, lift, u.dtype)
     worst = (n + 1) // d * d - 1
     for s in range(d.bit_length() - 1, 64):
         m = -(-(1 << s) // d)
@@ -394,8 +396,9 @@ def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
     """`u` in terms of other ops, or None when its op is in `native` or there is nothing to replace.
 
     One step: the result may hold ops that are to be decomposed in turn. exp, log and cos are patterns of two nodes, so
-    a driver asks about a node before it changes the node's sources; the other way round they are right to some 3 ULP. IDIV and MOD by variables have no replacement: a target without them in `native` only asks for
-    the cheaper forms by constants; one that leaves out CAST asks for saturating casts.
+    a driver asks about a node before it changes the node's sources; the other way round they are right to some 3 ULP. IDIV and MOD
+    by variables have no replacement: a target without them in `native` only asks for the cheaper forms by constants; one
+    that leaves out CAST asks for saturating casts.
     """
     for d in DECOMPOSE.get(u.op, ()):
         if (d.lacks or u.op) not in native and d.when(u):

@@ -88,7 +88,7 @@ def _rest_of(u: UOp, j: UOp, body: UOp) -> UOp:
 
 
 def _equal_to(c: UOp, j: UOp) -> UOp | None:
-    """e when the condition is j == e, in whatever form equality was written."""
+    """E when the condition is j == e, in whatever form equality was written."""
     if c.op == "CMPNE" and c.src[1].op == "CONST" and c.src[1].arg[0] is True and c.src[0].op == "CMPNE":
         a, b = c.src[0].src
     elif c.op == "CMPEQ":
@@ -159,7 +159,7 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
 def _scans(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, outputs: frozenset[UOp], slots: count
 ) -> UOp | None:
-    """j <= i, i an output loop of the same length that the body does not depend on."""
+    """J <= i, i an output loop of the same length that the body does not depend on."""
     if len(u.src) != 2 or any(j in ranges(d) for d in rest):
         return None
     found = _below(c, j)

@@ -105,6 +105,8 @@ def largest(x: UOp, depth: int = 8) -> float:
     c = constant_of(x)
     if c is not None:
         return abs(float(c))
+    if x.op == "SIN":
+        return 1.0
     if depth == 0:
         return INF
     if x.op == "CAST" and not x.src[0].dtype.is_float:
@@ -122,13 +124,12 @@ _BOUNDED: dict[str, Callable[[list[float]], float]] = {
     "WHERE": lambda s: max(s[1:]),
     "MAX": max,
     "CAST": sum,
-    "SIN": lambda s: 1.0,
 }
 
 
 # ---- sine and cosine -------------------------------------------------------------------------------------------------
 def sine(u: UOp) -> UOp:
-    """sin(x). Error: 1.2 ULP (float32), 1.4 ULP (float64); 0.9 (float32) where the argument is known to be small."""
+    """sin(x). Error: 1.0 ULP (float32), 1.2 ULP (float64); 0.9 (float32) fused."""
     return _turn(u.src[0], False)
 
 
@@ -179,7 +180,8 @@ def _short_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
     k = sub(t, f.magic)
     first, second, third, fourth = TABLES[f.real].half_pi
     r, rest = _two_sum(mulacc(k, -first, a), k * -second)
-    r, rest = _two_sum(r, mulacc(k, -fourth, mulacc(k, -third, rest)))
+    r, rest = _two_sum(r, mulacc(k, -third, rest))
+    r, rest = _two_sum(r, mulacc(k, -fourth, rest))
     return r, rest, bits(t, f.uint)
 
 
@@ -209,8 +211,9 @@ def _radians(high: UOp, low: UOp | None, f: Format) -> tuple[UOp, UOp]:
     if low is not None:
         tail = mulacc(cast(bits(shift_right(low, 1), dtypes.int64), f.real), 2.0**-63, tail)
     g, lost = _two_sum(cast(top, f.real), tail)
-    unit = 2.0**-62  # pi/2 = 2 - 0.43: the larger product is exact
-    return _two_sum(g * (2 * unit), mulacc(lost, HALF_PI * unit, g * ((HALF_PI - 2) * unit)))
+    unit = 2.0**-62  # pi/2 = 2 - 1/2 + 0.07: the first two products are exact
+    r, rest = _two_sum(g * (2 * unit), g * (-0.5 * unit))
+    return _two_sum(r, mulacc(lost, HALF_PI * unit, mulacc(g, (HALF_PI - 1.5) * unit, rest)))
 
 
 def _words(start: int, count: int) -> list[UOp]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count
@@ -127,10 +128,17 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
         if u.op == "REDUCE":
             out[u] = Cost(0, n, True)
         elif u.op in ELEMENTWISE:
-            out[u] = Cost(min(ops + WEIGHTS.get(u.op, 1), 1 << 20), leaf, any(c.reduces for c in below_))
+            out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, any(c.reduces for c in below_))
         else:
             out[u] = Cost(ops, leaf, any(c.reduces for c in below_))
     return out
+
+
+def _weight(u: UOp) -> int:
+    """Masks are free: they are compared again sooner than read back."""
+    if u.dtype is dtypes.bool or (u.op == "CAST" and u.src[0].dtype is dtypes.bool) or u.dtype.kind == "x":
+        return 0
+    return WEIGHTS.get(u.op, 1)
 
 
 def reuses(u: UOp, cost: dict[UOp, Cost]) -> bool:

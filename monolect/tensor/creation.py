@@ -18,7 +18,7 @@ from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.settings import settings
 from monolect.ir.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime import execute
+from monolect.runtime.buffer import from_numpy
 from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
             raise DTypeError("nan has no integer value", expected="a number", found="nan")
         return on_device(const(data, d), device)
     if not isinstance(data, np.ndarray | np.generic):
-        return execute.from_numpy(_array(data, dtype), device)
+        return from_numpy(_array(data, dtype), device)
     array = np.asarray(data)
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("="))
@@ -43,7 +43,7 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
         raise DTypeError("a tensor holds numbers", expected="a numeric array", found=str(array.dtype))
     if dtype is not None and to_numpy(dtype) != array.dtype:
         array = array.astype(to_numpy(dtype))
-    return execute.from_numpy(array, device)
+    return from_numpy(array, device)
 
 
 def _array(data: Any, dtype: DType | None) -> np.ndarray:

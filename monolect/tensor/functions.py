@@ -6,17 +6,17 @@ Invariant: accurate near 0 and free of overflow where the true result is; the fo
 
 from __future__ import annotations
 
-from math import inf, log, pi, sqrt
+from math import inf, log, pi
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import special
 from monolect.autograd.gradient import cosine
 from monolect.autograd.graph import cast, e, where
-from monolect.base.dtype import dtypes, promote
+from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, refused, same_device
-from monolect.tensor.elementwise import binary, floating, floor, operand, pair
+from monolect.tensor.elementwise import floating, floor, operand, pair
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor

@@ -23,7 +23,8 @@ from monolect.base.settings import settings
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx, new_buffer
-from monolect.runtime import execute
+from monolect.runtime.buffer import to_numpy
+from monolect.runtime.jit import note_assign
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
 from monolect.tensor.movement import every
 
@@ -51,7 +52,8 @@ class IndexMixin(TensorBase):
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         v = value if isinstance(value, TensorBase) else type(self)(value, device=self.device)
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
-            self._uop = self._stored(self._uop, self._masked(key, v), whole=True)
+            before, self._uop = self._uop, self._stored(self._uop, self._masked(key, v), whole=True)
+            note_assign(self, before)
             return
         base = self._uop if self._uop.op in ("BUFFER", "AFTER") else build("CONTIGUOUS", self._uop)
         old, self._uop = self._uop, base
@@ -60,6 +62,7 @@ class IndexMixin(TensorBase):
         except BaseException:
             self._uop = old
             raise
+        note_assign(self, old)
 
     def _masked(self, mask: Any, v: Any) -> UOp:
         if mask.shape != self.shape[: mask.ndim]:
@@ -312,7 +315,7 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
     if u.op == "CONST":
         _in_range(np.asarray(u.arg[0]), n, name)
     elif settings.CHECK_BOUNDS and u.op == "BUFFER" and u.storage is not None:
-        _in_range(execute.to_numpy(u), n, name)
+        _in_range(to_numpy(u), n, name)
     i = cast(u, dtypes.index)
     if not wrap or min_max(i)[0] >= 0:
         return i

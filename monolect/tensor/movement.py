@@ -6,16 +6,15 @@ index arithmetic in the kernel that reads it.
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph
-from monolect.autograd.graph import cast, iota, pad_invalid, shrink, shrink_axis, where
+from monolect.autograd.graph import cast, iota, pad_invalid, shrink, shrink_axis
 from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
-from monolect.ir.uop import UOp, build, const, idx
+from monolect.ir.uop import UOp, build, idx
 from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, same_device
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ import numpy as np
 from monolect.autograd import graph as g
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
-from monolect.ir.uop import UOp, build, new_buffer
+from monolect.ir.uop import UOp, build
+from monolect.runtime.buffer import new_buffer
 from monolect.tensor.base import TensorBase, as_device, as_sizes
 from monolect.tensor.deferred import deferred
 

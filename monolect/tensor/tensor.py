@@ -19,7 +19,8 @@ from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import DTypeError, GradientError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer, toposort
-from monolect.runtime import execute
+from monolect.runtime.buffer import to_numpy
+from monolect.runtime.execute import realize
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
@@ -147,7 +148,7 @@ class Tensor(
         batch = [t for t in (self, *others, *random_state.pending()) if t._uop.op != "BUFFER"]
         batch = list({id(t): t for t in batch}.values())
         if batch:
-            for t, uop in zip(batch, execute.realize([t._uop for t in batch]), strict=True):
+            for t, uop in zip(batch, realize([t._uop for t in batch]), strict=True):
                 t._uop = uop
         return self
 
@@ -157,7 +158,7 @@ class Tensor(
         >>> Tensor([[1, 2], [3, 4]]).numpy().sum(axis=0).tolist()
         [4, 6]
         """
-        return execute.to_numpy(self.realize()._uop)
+        return to_numpy(self.realize()._uop)
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
@@ -242,7 +243,8 @@ class Tensor(
         v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=self.device)
         if v.dtype is not self.dtype:
             raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
-        self._uop = self._stored(self._uop, v._uop, whole=True)
+        before, self._uop = self._uop, self._stored(self._uop, v._uop, whole=True)
+        note_assign(self, before)
         return self
 
     def _stored(self, view: UOp, value: UOp, whole: bool = False) -> UOp:

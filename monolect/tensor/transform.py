@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from monolect.autograd.gradient import gradients
+from monolect.autograd.gradient import gradients, replace
 from monolect.autograd.graph import full
 from monolect.base.errors import ArgumentError, GradientError
-from monolect.ir.uop import UOp, build, const, new_buffer, substitute_all
+from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.tensor.tensor import Tensor
 
 
@@ -60,7 +60,7 @@ def value_and_grad(
         value = _scalar(out[0] if has_aux else out)
         found = gradients(value.uop, const(1, value.dtype), list(stand_ins))
         grads = [_map(lambda t: _gradient(t, found, stand_ins), inner[k]) for k in wanted]
-        result = _map(lambda t: Tensor(substitute_all((t.uop,), stand_ins)[0]), out)
+        result = _map(lambda t: Tensor(replace((t.uop,), stand_ins)[0]), out)
         return result, grads[0] if isinstance(argnums, int) else tuple(grads)
 
     return both
@@ -77,7 +77,8 @@ def _stand_in(t: Tensor, stand_ins: dict[UOp, UOp]) -> Tensor:
     """A tensor that is `t` to the graph but equal to no other node; remembers what it stands for."""
     if not t.dtype.is_float:
         raise GradientError("only floats have gradients", expected="a float dtype", found=t.dtype.name)
-    u = build("DETACH", new_buffer(t.shape, t.dtype, t.device))
+    buffer = new_buffer(t.shape, t.dtype, t.device)
+    u = build("AFTER", buffer, build("STORE", buffer, t.uop))  # can be computed, should the function look at it
     stand_ins[u] = t.uop
     return Tensor(u)
 
@@ -86,7 +87,7 @@ def _gradient(t: Tensor, found: dict[UOp, UOp | None], stand_ins: dict[UOp, UOp]
     g = found[t.uop]
     if g is None:
         return Tensor(full(t.shape, 0, t.dtype))
-    return Tensor(substitute_all((g,), stand_ins)[0])
+    return Tensor(replace((g,), stand_ins)[0])
 
 
 def _map(f: Callable[[Tensor], Any], tree: Any) -> Any:

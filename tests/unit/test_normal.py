@@ -149,6 +149,27 @@ def test_equal_indices_are_one_node() -> None:
     assert less(R * 4, 8) is less(R, 2)
 
 
+def test_a_negative_remainder_is_not_divided_early() -> None:
+    for c in (-3, -6):
+        same_meaning(node("IDIV", (node("MOD", (K, idx(c))), idx(3))))
+
+
+def test_coefficients_are_reduced_before_the_remainder_is_split() -> None:
+    n = node("PARAM", (), ParamArg(0, dtypes.index, name="n", min=1, max=4))
+    assert (n * 24 + K) % 16 is (n * 8 + K) % 16 is n % 2 * 8 + K
+
+
+def test_a_product_is_distributed_in_either_order() -> None:
+    n = node("PARAM", (), ParamArg(0, dtypes.index, name="n", min=1, max=4))
+    for a, b in ((R + n * 2, J), (R + n * 2, J + -7)):
+        assert a * b is b * a
+
+
+def test_branches_on_one_condition_collapse() -> None:
+    p = node("PARAM", (), ParamArg(0, dtypes.bool))
+    assert build("WHERE", p, build("WHERE", p, R, J), R) is R
+
+
 def test_sums_are_read_back() -> None:
     assert linear(R * 6 + J + 3) == (3, ((R, 6), (J, 1)))
 

@@ -6,7 +6,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import DeviceError
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import addrspace, axis, device
-from monolect.ir.uop import UOp, const, node, shape_source
+from monolect.ir.uop import UOp, const, idx, node, shape_source
 
 PAIR = ("cpu:0", "cpu:1")
 
@@ -16,6 +16,7 @@ def buffer(shape: tuple, where: object = "cpu", space: str = "GLOBAL") -> UOp:
 
 
 SHARDED = buffer((4, 3), PAIR)
+IOTA = node("IOTA", (idx(2),), dtypes.index)
 
 
 def test_devices() -> None:
@@ -41,6 +42,11 @@ def test_shard_axis_follows_movement() -> None:
     assert axis(node("PERMUTE", (SHARDED,), (1, 0))) == 1
     assert axis(node("RESHAPE", (SHARDED, shape_source((4, 3, 1))))) == 0
     assert axis(node("RESHAPE", (node("PERMUTE", (SHARDED,), (1, 0)), shape_source((1, 3, 4))))) == 2
+    assert axis(node("RESHAPE", (SHARDED, shape_source((1, 4, 3))))) == 1
+    assert axis(node("STACK", (SHARDED, SHARDED))) == 1
+    columns = node("PERMUTE", (SHARDED,), (1, 0))
+    assert axis(node("INDEX", (columns, idx(1)))) == 0
+    assert axis(node("INDEX", (columns, node("RESHAPE", (IOTA, shape_source((2, 1))))))) == 2
     assert axis(node("REDUCE", (SHARDED,), ("ADD", (1,)))) == 0
     assert axis(node("REDUCE", (SHARDED,), ("ADD", (0,)))) is None
     assert axis(node("LOAD", (SHARDED,), ("cpu:0", "GLOBAL"))) is None
@@ -55,3 +61,12 @@ def test_shard_axis_is_counted_from_the_right_in_broadcasts() -> None:
 def test_a_reshape_that_cuts_the_shards_is_refused() -> None:
     with pytest.raises(DeviceError, match="shard boundary"):
         axis(node("RESHAPE", (node("PERMUTE", (SHARDED,), (1, 0)), shape_source((2, 6)))))
+
+
+def test_indexing_the_shard_axis_is_refused() -> None:
+    with pytest.raises(DeviceError, match="INDEX into the sharded axis"):
+        axis(node("INDEX", (SHARDED, idx(1))))
+
+
+def test_a_stack_lives_where_any_of_its_sources_lives() -> None:
+    assert device(node("STACK", (const(1.0, dtypes.float32), node("INDEX", (buffer((3,)), idx(0)))))) == "cpu"

@@ -128,33 +128,38 @@ def _one(module: str, symbol: str) -> str:
 
 
 class CpuCommands:
-    """Argument slots and a table of {function, arguments, threads}, filled in with addresses and run natively."""
+    """A native table of {function, arguments, threads} and its argument slots, run by one native call."""
 
     def __init__(self, device: CpuDevice, launches: Sequence[Launch]):
-        flat = [a for launch in launches for a in launch.args]
         self.n = len(launches)
-        self.slots = np.zeros(max(1, len(flat)), np.int64)
-        self.order = np.array(flat, np.int64)
-        self.table = np.zeros((max(1, self.n), COMMAND_BYTES // 8), np.int64)
-        at = self.slots.ctypes.data
-        for row, launch in zip(self.table, launches, strict=False):
-            row[:] = (launch.program.entry, at, launch.program.n_threads)
+        flat = [a for launch in launches for a in launch.args]
+        self.slots = (ctypes.c_int64 * max(1, len(flat)))()
+        self.places: list[list[int]] = [[] for _ in range(max(flat, default=-1) + 1)]
+        for place, number in enumerate(flat):
+            self.places[number].append(place)
+        self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
+        at = ctypes.addressof(self.slots)
+        for i, launch in enumerate(launches):
+            self.table[3 * i : 3 * i + 3] = [launch.program.entry, at, launch.program.n_threads]
             at += 8 * len(launch.args)
-        self.address = self.table.ctypes.data
-        pool = device.pool
-        self.pool_address = pool.address
-        self.pool = pool
-        self.native = _native(pool.run_address)
+        self.address = ctypes.addressof(self.table)
+        self.pool = device.pool
+        self.pool_address = self.pool.address
+        self.native = _native(self.pool.run_address)
 
-    def run(self, addresses: list[int]) -> None:
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`; a number no launch uses is ignored."""
+        if number < len(self.places):
+            for place in self.places[number]:
+                self.slots[place] = address
+
+    def launch(self) -> None:
+        """One native call for the whole table."""
         if self.n:
-            self.slots[: len(self.order)] = np.array(addresses, np.int64)[self.order]
             self.native(self.pool_address, self.address, self.n)
 
-    def run_timed(self, addresses: list[int]) -> list[int]:
-        if not self.n:
-            return []
-        self.slots[: len(self.order)] = np.array(addresses, np.int64)[self.order]
+    def launch_timed(self) -> list[int]:
+        """One native call a launch."""
         out = []
         for i in range(self.n):
             start = time.perf_counter_ns()

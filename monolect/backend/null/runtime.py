@@ -45,8 +45,11 @@ class NullCommands:
     def __init__(self, n: int):
         self.n = n
 
-    def run(self, addresses: list[int]) -> None:
+    def bind(self, number: int, address: int) -> None:
         pass
 
-    def run_timed(self, addresses: list[int]) -> list[int]:
+    def launch(self) -> None:
+        pass
+
+    def launch_timed(self) -> list[int]:
         return [0] * self.n

@@ -1,32 +1,45 @@
 """A LINEAR program as the source of a Python function, translated once and run for every lane of every launch.
 
-Loops and conditions become Python's; a value becomes a local variable; an op becomes a call of its function in `values`,
-or a Python expression where it is scalar index arithmetic. What depends on nothing is computed here. A REG buffer that is
-only read and written as a whole is a variable, others are arrays; a BARRIER is a `yield`, so lanes can be stepped.
-
-    body(args, ids, local): the PARAMs' memory or values, the SPECIALs, the LOCAL buffers, each in the order of its list.
+Loops and conditions become Python's; a value becomes a local variable; an op becomes a call of its function in
+`values`, or a Python expression where it is scalar index arithmetic. What depends on nothing is computed here. A REG
+buffer that is only read and written as a whole is a variable, others are arrays; a BARRIER is a `yield`, so lanes can
+be stepped. `body(args, ids, local)` takes the PARAMs' memory or values, the SPECIALs and the LOCAL buffers, each in the
+order of its list in `Body`.
 
 What it is not: an optimiser. Instructions run in the order and in the loops they are listed.
-Invariant: operands are computed before a gate is tested, and every load and store is preceded by the check of its index.
+Invariant: operands are computed before a gate is tested, and a check of its index precedes every load and store.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from monolect.backend.python.place import (
+    VIEWS,
+    Place,
+    extent,
+    is_memory,
+    is_run,
+    plus,
+    root_of,
+    total,
+    validity,
+)
 from monolect.backend.python.values import Access, function, operands, positions
 from monolect.base.errors import CompileError, InternalError
 from monolect.ir.interp import garbage, storage
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp, toposort
 
-_VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
 _SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK"))
+_VARYING = frozenset(("PARAM", "BUFFER", "LOAD", "RANGE", "SPECIAL", "AFTER"))
 _FOREIGN = frozenset(("CUSTOM", "CUSTOMFUNCTION", "INS"))
+_SPECIAL = re.compile(r"thread0|[gl]idx[0-9]")
 _SCALAR_INDEX = {
     "ADD": "{0} + {1}", "MUL": "{0} * {1}", "SUB": "{0} - {1}", "NEG": "-{0}", "MAX": "max({0}, {1})",
     "IDIV": "{0} // {1} if {1} else 0", "MOD": "{0} % {1} if {1} else 0", "CMPLT": "{0} < {1}", "CMPNE": "{0} != {1}",
@@ -46,13 +59,6 @@ class Body(NamedTuple):
     has_barrier: bool
 
 
-class Place(NamedTuple):
-    """Where in its memory a view lies: at `base` (a scalar, or an array of positions), plus constant `offsets`."""
-
-    base: str
-    offsets: Any  # an int64 array of the view's shape, or None
-
-
 class Generator:
     """Translates one program."""
 
@@ -62,12 +68,19 @@ class Generator:
         self.depth = 1
         self.names: list[dict[UOp, str]] = [{}]  # per open block: an inner block's values are not known after it
         self.known: dict[UOp, Any] = {}
+        self.varying: set[UOp] = set()
+        self.accesses: dict[UOp, Access] = {}
         self.space: dict[str, Any] = {"np": np}
         self.shared: dict[int, str] = {}  # id of an object in `space` -> its name
         self.n = 0
         nodes = toposort(linear)
         self.params = [u for u in nodes if u.op == "PARAM"]
         self.specials = sorted({u.arg for u in nodes if u.op == "SPECIAL"})
+        for name in self.specials:
+            if not _SPECIAL.fullmatch(name):
+                raise InternalError(
+                    f"kernel {kernel}: an unknown SPECIAL", expected="thread0, gidx0.., lidx0..", found=name
+                )
         self.buffers = [u for u in nodes if u.op == "BUFFER"]
         self.local = [u for u in self.buffers if u.arg.addrspace == "LOCAL"]
         self.variables = self._variables(nodes)
@@ -79,13 +92,14 @@ class Generator:
             if u.op in ("AFTER", "LINEAR") or (u.op in ("LOAD", "STORE") and len(u.src) == (u.op == "STORE") + 1):
                 continue
             for s in u.src:
-                out.discard(_root(s))
+                out.discard(root_of(s))
         return out
 
     def run(self) -> Body:
-        self._prologue()
-        for u in self.linear.src:
-            self.instruction(u)
+        with np.errstate(all="ignore"):  # constants are computed here
+            self._prologue()
+            for u in self.linear.src:
+                self.instruction(u)
         has_barrier = any(u.op == "BARRIER" for u in self.linear.src)
         source = "def body(args, ids, local):\n" + "\n".join(self.lines or ["    pass"]) + "\n"
         try:
@@ -100,7 +114,9 @@ class Generator:
             scope[u] = f"p{k}"
         for k, u in enumerate(self.buffers):
             if u.arg.addrspace not in ("LOCAL", "REG"):
-                raise InternalError(f"kernel {self.kernel}: a BUFFER without an address", expected="a PARAM", found=repr(u))
+                raise InternalError(
+                    f"kernel {self.kernel}: a BUFFER without an address", expected="a PARAM", found=repr(u)
+                )
             scope[u] = f"b{k}"
         for listed, argument in ((self.params, "args"), (self.local, "local")):
             if listed:
@@ -164,24 +180,28 @@ class Generator:
 
     def constant(self, u: UOp) -> bool:
         """Whether `u` depends on nothing; then `known` has its value."""
-        if u in self.known:
-            return True
+        if u in self.known or u in self.varying:
+            return u in self.known
         if u.op == "CONST":
             v = u.arg[0]
-            self.known[u] = garbage(u.dtype) if v is INVALID else v if u.dtype.kind in "xb" else storage(u.dtype).type(v)
+            self.known[u] = (
+                garbage(u.dtype) if v is INVALID else v if u.dtype.kind in "xb" else storage(u.dtype).type(v)
+            )
             return True
-        if u.op in ("PARAM", "BUFFER", "LOAD", "RANGE", "SPECIAL", "AFTER") or u.dtype.kind == "v":
+        given = operands(u)
+        fixed = u.op not in _VARYING and u.dtype.kind != "v" and all(self.constant(s) for s in given)
+        f = function(u, self.kernel) if fixed else None
+        if f is None:
+            self.varying.add(u)
             return False
-        if not all(self.constant(s) for s in operands(u)) or (f := function(u, self.kernel)) is None:
-            return False
-        with np.errstate(all="ignore"):
-            self.known[u] = f(*(self.known[s] for s in operands(u)))
+        out = f(*(self.known[s] for s in given))
+        self.known[u] = int(out) if u.shape == () and u.dtype.kind == "x" else out
         return True
 
     def _compute(self, u: UOp) -> str:
         if u.op == "SPECIAL":
             return u.arg
-        if u.op in _VIEWS and is_memory(u):
+        if u.op in VIEWS and is_memory(u):
             return self._of_scope(u, "")
         if u.op in ("LOAD", "RANGE"):
             raise InternalError(f"kernel {self.kernel}: a {u.op} is used but not listed before", found=repr(u))
@@ -194,7 +214,9 @@ class Generator:
 
     def _refuse(self, u: UOp) -> None:
         if u.op in _FOREIGN:
-            raise CompileError(f"kernel {self.kernel}: the Python target cannot run {u.op}, which is code for another target")
+            raise CompileError(
+                f"kernel {self.kernel}: the Python target cannot run {u.op}, which is code for another target"
+            )
         raise InternalError(f"the Python interpreter has no row for {u.op}", found=repr(u))
 
     # ---- instructions ------------------------------------------------------------------------------------------------
@@ -202,7 +224,7 @@ class Generator:
         handler = getattr(self, "_" + u.op.lower(), None)
         if handler is not None:
             handler(u)
-        elif u.op in _SILENT or self.constant(u) or (u.op in _VIEWS and is_memory(u)):
+        elif u.op in _SILENT or self.constant(u) or (u.op in VIEWS and is_memory(u)):
             pass
         elif u.dtype.kind == "v" and u.op not in _FOREIGN:
             self._refuse(u)
@@ -232,21 +254,21 @@ class Generator:
 
     def _load(self, u: UOp) -> None:
         view, scope = u.src[0], self.names[-1]
-        root = _root(view)
+        root = root_of(view)
         if root in self.variables:
             scope[u] = self.assign(self.memory(root))
             return
         if not is_memory(view):
             raise InternalError(f"kernel {self.kernel}: LOAD of what is not memory", found=repr(view))
         p, at, access = self.memory(root), self.place(view), self.share(self.access(root))
-        alt, gate = (u.src[1], u.src[2]) if len(u.src) == 3 else (None, None)
-        if gate is None:
+        if len(u.src) < 3:
             scope[u] = self.assign(self._read(u, p, at, access))
             return
+        alt, gate = u.src[1:]
         self._must_broadcast(u, gate)
         other, on = self.value(alt), self.value(gate)
         if gate.shape != ():
-            scope[u] = self.assign(f"{access}.load_gated({p}, {_sum(at, self.share)}, {other}, {on})")
+            scope[u] = self.assign(f"{access}.load_gated({p}, {total(at, self.share)}, {other}, {on})")
             return
         other = other if alt.shape == u.shape else f"np.broadcast_to({other}, {u.shape})"
         name = scope[u] = self.assign(other)
@@ -257,7 +279,9 @@ class Generator:
     def _must_broadcast(self, u: UOp, gate: UOp) -> None:
         rank = len(u.shape) - len(gate.shape)
         if rank < 0 or any(g not in (1, n) for g, n in zip(gate.shape, u.shape[rank:], strict=True)):
-            raise InternalError(f"kernel {self.kernel}: the gate of a LOAD is larger than it", expected=u.shape, found=gate.shape)
+            raise InternalError(
+                f"kernel {self.kernel}: the gate of a LOAD is larger than it", expected=u.shape, found=gate.shape
+            )
 
     def _read(self, u: UOp, p: str, at: Place, access: str) -> str:
         """The expression that reads the view `at` of `p`; writes the check before it."""
@@ -266,21 +290,21 @@ class Generator:
                 return f"{access}.load({p}, {at.base})"
             self._check(p, access, at.base, 0, 0)
             return f"{p}[{at.base}]"
-        lo, hi = _extent(at)
+        lo, hi = extent(at)
         self._check(p, access, at.base, lo, hi)
-        if not _is_run(at.offsets):
-            return f"{p}[{_sum(at, self.share)}]"
-        read = f"{p}[{_plus(at.base, lo)}:{_plus(at.base, hi + 1)}].copy()"
+        if not is_run(at.offsets):
+            return f"{p}[{total(at, self.share)}]"
+        read = f"{p}[{plus(at.base, lo)}:{plus(at.base, hi + 1)}].copy()"
         return read if len(u.shape) == 1 else f"{read}.reshape({u.shape})"
 
     def _check(self, p: str, access: str, base: str, lo: int, hi: int) -> None:
-        first, last = _plus(base, lo), _plus(base, hi)
+        first, last = plus(base, lo), plus(base, hi)
         inside = f"0 <= {first} < {p}.size" if lo == hi else f"0 <= {first} and {last} < {p}.size"
         self.line(f"if not ({inside}): {access}.outside({p}.size, {first}, {last})")
 
     def _store(self, u: UOp) -> None:
         view, new = u.src[0], u.src[1]
-        root, gate = _root(view), self._gate(u)
+        root, gate = root_of(view), self._gate(u)
         value = self.value(new)
         if root in self.variables and gate is None:
             wide = value if new.shape == root.shape else f"np.broadcast_to({value}, {root.shape})"
@@ -292,8 +316,8 @@ class Generator:
             return
         p, at, access = self.memory(root), self.place(view), self.share(self.access(root))
         scalar = len(u.src) < 3 or u.src[2].shape == ()
-        if gate is not None and (not scalar or _validity(new) is not None):
-            self.line(f"{access}.store({p}, {_sum(at, self.share)}, {value}, {gate})")
+        if gate is not None and (not scalar or validity(new) is not None):
+            self.line(f"{access}.store({p}, {total(at, self.share)}, {value}, {gate})")
             return
         if gate is not None:
             self.open(f"if {gate}:")
@@ -304,26 +328,26 @@ class Generator:
     def _write(self, view: UOp, new: UOp, p: str, at: Place, access: str, value: str) -> None:
         shape = view.shape
         if np.broadcast_shapes(shape, new.shape) != shape or (at.offsets is None and shape != ()):
-            self.line(f"{access}.store({p}, {_sum(at, self.share)}, {value})")
+            self.line(f"{access}.store({p}, {total(at, self.share)}, {value})")
             return
-        lo, hi = (0, 0) if at.offsets is None else _extent(at)
+        lo, hi = (0, 0) if at.offsets is None else extent(at)
         self._check(p, access, at.base, lo, hi)
-        if at.offsets is None or not _is_run(at.offsets):
-            self.line(f"{p}[{_sum(at, self.share)}] = {value}")
+        if at.offsets is None or not is_run(at.offsets):
+            self.line(f"{p}[{total(at, self.share)}] = {value}")
             return
-        run = f"{p}[{_plus(at.base, lo)}:{_plus(at.base, hi + 1)}]"
+        run = f"{p}[{plus(at.base, lo)}:{plus(at.base, hi + 1)}]"
         self.line(f"{run} = {value}" if len(shape) == 1 else f"{run}.reshape({shape})[...] = {value}")
 
     def _atomicadd(self, u: UOp) -> None:
-        root, gate = _root(u.src[0]), self._gate(u)
+        root, gate = root_of(u.src[0]), self._gate(u)
         p, at, access = self.memory(root), self.place(u.src[0]), self.share(self.access(root))
         gated = "" if gate is None else f", {gate}"
-        self.line(f"{access}.add({p}, {_sum(at, self.share)}, {self.value(u.src[1])}{gated})")
+        self.line(f"{access}.add({p}, {total(at, self.share)}, {self.value(u.src[1])}{gated})")
 
     def _gate(self, u: UOp) -> str | None:
         """The condition of a write: its gate, and that its value is not invalid."""
         parts = [self.value(u.src[2])] if len(u.src) > 2 else []
-        valid = _validity(u.src[1])
+        valid = validity(u.src[1])
         if valid is not None:
             condition, sign = valid
             parts.append("False" if condition is None else f"np.equal({self.value(condition)}, {sign})")
@@ -335,8 +359,10 @@ class Generator:
         for scope in reversed(self.names):
             if root in scope:
                 return scope[root]
-        below = _root(root.src[0])
-        if root.op != "BITCAST" or prod(below.shape) != prod(root.src[0].shape):
+        below = root
+        while below.op in ("BITCAST", "AFTER", "RESHAPE"):
+            below = below.src[0]
+        if below is root or below.op not in ("PARAM", "BUFFER"):
             raise InternalError(f"kernel {self.kernel}: not memory", expected="a PARAM or BUFFER", found=repr(root))
         kept = self.share(storage(root.dtype))
         name = self.names[-1][root] = self.assign(f"{self.memory(below)}.view({kept})")
@@ -344,20 +370,19 @@ class Generator:
 
     def access(self, root: UOp) -> Access:
         """The checks of this memory; one object for each, since the program refers to it by identity."""
-        key = ("access", root)
-        if key not in self.known:
+        if root not in self.accesses:
             below = root
             while below.op not in ("PARAM", "BUFFER"):
                 below = below.src[0]
             space = "" if below.op == "PARAM" else f"{below.arg.addrspace} "
-            self.known[key] = Access(self.kernel, f"{space}{below.op} {below.arg.slot}")  # type: ignore[index]
-        return self.known[key]  # type: ignore[index]
+            self.accesses[root] = Access(self.kernel, f"{space}{below.op} {below.arg.slot}")
+        return self.accesses[root]
 
     def place(self, view: UOp) -> Place:
         """The positions of the elements of `view` in its memory."""
         while view.op == "AFTER":
             view = view.src[0]
-        root = _root(view)
+        root = root_of(view)
         if view is root:
             if all(n.__class__ is int for n in root.shape):
                 return Place("0", np.arange(prod(root.shape)).reshape(root.shape)) if root.shape else Place("0", None)
@@ -368,7 +393,7 @@ class Generator:
         if view.op == "INDEX" and base is root and len(root.shape) == len(view.src) - 1 == 1:
             return self._sums(view.src[1])
         below = self.place(base)
-        at = _sum(below, self.share)
+        at = total(below, self.share)
         if view.op == "INDEX":
             given = "".join(f", {self.value(i)}" for i in view.src[1:])
             return Place(self.assign(f"{self.share(positions)}({at}{given})"), None)
@@ -400,21 +425,6 @@ class Generator:
         return Place(base, np.array(np.broadcast_to(offsets, shape), np.int64))
 
 
-# ---- facts about nodes -----------------------------------------------------------------------------------------------
-def _root(u: UOp) -> UOp:
-    """The PARAM or BUFFER a view is of, or a BITCAST of it: memory with its own element type."""
-    while u.op in _VIEWS and u.op != "BITCAST":
-        u = u.src[0]
-    return u
-
-
-def is_memory(u: UOp) -> bool:
-    """Whether `u` stands for a place in memory rather than a value."""
-    while u.op in _VIEWS:
-        u = u.src[0]
-    return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
-
-
 def _scalar_expression(u: UOp) -> str | None:
     """Python's own arithmetic for scalar indices and gates, which is exact and many times faster."""
     if u.shape != ():
@@ -425,34 +435,3 @@ def _scalar_expression(u: UOp) -> str | None:
     if u.op == "CAST" and u.dtype.kind == "x" and given[0] != "f":
         return "int({0})"
     return _SCALAR_INDEX.get(u.op) if set(given) == {"x"} else _SCALAR_BOOL.get(u.op) if set(given) == {"b"} else None
-
-
-def _validity(u: UOp) -> tuple[UOp | None, bool] | None:
-    """Where a stored value is not `invalid`: (condition, the value it must have), (None, False) nowhere, None always."""
-    if u.op == "CONST" and u.arg[0] is INVALID:
-        return None, False
-    if u.op == "WHERE":
-        for k, sign in ((2, True), (1, False)):
-            if u.src[k].op == "CONST" and u.src[k].arg[0] is INVALID:
-                return u.src[0], sign
-    return None
-
-
-# ---- text ------------------------------------------------------------------------------------------------------------
-def _plus(base: str, n: int) -> str:
-    return f"{base} + {n}" if n and base != "0" else str(n) if base == "0" else base
-
-
-def _sum(at: Place, share: Callable[[Any], str]) -> str:
-    if at.offsets is None:
-        return at.base
-    return share(at.offsets) if at.base == "0" else f"{at.base} + {share(at.offsets)}"
-
-
-def _extent(at: Place) -> tuple[int, int]:
-    """The least and greatest offset; (0, -1) of nothing, which is inside any memory."""
-    return (int(at.offsets.min()), int(at.offsets.max())) if at.offsets.size else (0, -1)
-
-
-def _is_run(offsets: Any) -> bool:
-    return offsets.size > 0 and bool((np.diff(offsets.ravel()) == 1).all())

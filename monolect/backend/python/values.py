@@ -11,7 +11,7 @@ Invariant: a value of dtype `d` is a Python int (scalar `index`), a Python bool,
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from monolect.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
+_NOWHERE = np.iinfo(np.int64).min
 _FIRST_ONLY = frozenset(("RESHAPE", "EXPAND", "BITCAST", "REDUCE"))  # their other sources are shapes
 
 
@@ -67,13 +68,15 @@ def _elementwise(op: str, given: tuple[DType, ...], d: DType) -> Function:
         raise InternalError(f"the op table gives {op} no meaning")
     if op != "WHERE" and any(g.is_float and g.bits < 32 for g in given):
         return lambda *xs: np.asarray(meaning(last, *(np.asarray(x).astype(np.float32) for x in xs))).astype(out)
+    if op != "THREEFRY" and all(g.kind in "fiu" for g in given):
+        return partial(meaning, last)  # NumPy's own types: the result has the right one
     return lambda *xs: meaning(last, *xs).astype(out, copy=False)
 
 
 def _stack(u: UOp) -> Function:
-    kept, rank = storage(u.dtype), u.shape
-    if not u.src[0].shape if u.src else True:
-        return lambda *xs: np.array(xs, kept).reshape(rank)
+    kept = storage(u.dtype)
+    if not u.src or u.src[0].shape == ():
+        return lambda *xs: np.array(xs, kept)
     return lambda *xs: np.stack([np.asarray(x, kept) for x in xs])
 
 
@@ -83,7 +86,9 @@ def _multiply_tiles(u: UOp) -> Function:
     wide = np.float64 if u.dtype.is_float else out
     a, b, acc = (s.shape for s in u.src)
     if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or (*a[:-1], b[-1]) != acc:
-        raise InternalError("WMMA: tiles do not fit together", expected="(m, k), (k, n), (m, n)", found=f"{a}, {b}, {acc}")
+        raise InternalError(
+            "WMMA: tiles do not fit together", expected="(m, k), (k, n), (m, n)", found=f"{a}, {b}, {acc}"
+        )
     return lambda x, y, z: (x.astype(wide) @ y.astype(wide) + z.astype(wide)).astype(out)
 
 
@@ -91,7 +96,9 @@ def _multiply_tiles(u: UOp) -> Function:
 def pick(x: Array, at: tuple[Any, ...]) -> tuple[Any, Any]:
     """INDEX: each array of `at` replaces an axis of `x` by its own shape. Also tells where all of them are inside."""
     width = sum(np.ndim(i) for i in at)
-    picks, inside, before = [], np.True_, 0
+    picks: list[Any] = []
+    inside: Any = np.True_
+    before = 0
     for k, i in enumerate(map(np.asarray, at)):
         before += i.ndim
         i = i.reshape(i.shape + (1,) * (width - before))
@@ -106,9 +113,9 @@ def pick(x: Array, at: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def positions(x: Any, *at: Any) -> Array:
-    """INDEX on positions in memory `x`; what an index misses gets position -1."""
+    """INDEX on positions in memory `x`; what an index misses gets a position that every check refuses."""
     out, inside = pick(np.asarray(x), at)
-    return np.where(inside, out, -1)
+    return np.where(inside, out, _NOWHERE)
 
 
 def _gather(kernel: str, x: Any, at: tuple[Any, ...]) -> Any:
@@ -133,16 +140,18 @@ class Access:
 
     def outside(self, size: int, first: Any, last: Any = None) -> None:
         """Raise IndexRangeError for an access to `first`, or to `first` up to `last`."""
-        found = "an index outside an axis" if first == -1 else f"{first}" if last in (None, first) else f"{first}..{last}"
+        found = str(first) if last in (None, first) else f"{first}..{last}"
         raise IndexRangeError(
-            f"kernel {self.kernel}: an index is outside {self.what}", expected=f"0..{size - 1}", found=found
+            f"kernel {self.kernel}: an index is outside {self.what}",
+            expected=f"0..{size - 1}" if size else "no access: it is empty",
+            found="an index outside its axis" if first == _NOWHERE else found,
         )
 
     def check(self, memory: Array, at: Any) -> Any:
         """`at`, all of which is inside `memory`."""
         at = np.asarray(at)
-        if at.size and ((lo := at.min()) < 0 or (hi := at.max()) >= memory.size):
-            self.outside(memory.size, *((lo,) if lo < 0 else (hi,)))
+        if at.size and (at.min() < 0 or at.max() >= memory.size):
+            self.outside(memory.size, at.min() if at.min() < 0 else at.max())
         return at
 
     def load(self, memory: Array, at: Any) -> Any:

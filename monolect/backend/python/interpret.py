@@ -1,0 +1,104 @@
+"""The interpreter of LINEAR programs: one launch runs the program for every thread, workgroup and lane on host memory.
+
+What it is for: the oracle of what a lowered program means where there is no hardware, with loops, gates, registers,
+local memory, barriers and matrix tiles. The launch sizes are the bounds of the program's SPECIALs: `thread0` and
+`gidx0..` count workgroups, which run one after another; `lidx0..` count the lanes of one, which are stepped together
+from BARRIER to BARRIER.
+What it is not: parallel, or a model of a target's timing. It does not find data races.
+
+Invariant: memory outside the PARAMs' sizes is never read or written: a wrong index raises IndexRangeError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.python.generate import Body, Generator
+from monolect.base.dtype import DType
+from monolect.base.errors import InternalError
+from monolect.ir.interp import evaluate, garbage, storage
+from monolect.ir.uop import UOp, toposort
+
+
+class Kernel:
+    """A LINEAR program, translated. Raises InternalError, or CompileError for code of another target's."""
+
+    def __init__(self, linear: UOp, name: str):
+        self.name = name
+        self.body: Body = Generator(linear, name).run()
+        self.bounds = self._bounds(linear)
+        self.scalars = [u for u in self.body.params if u.arg.name is not None]
+
+    def _bounds(self, linear: UOp) -> list[UOp]:
+        """For each SPECIAL, in the order of `Body.specials`, its bound."""
+        found: dict[str, UOp] = {}
+        for u in toposort(linear):
+            if u.op == "SPECIAL" and found.setdefault(u.arg, u.src[0]) is not u.src[0]:
+                raise InternalError(
+                    f"kernel {self.name}: {u.arg} has two bounds", expected=found[u.arg], found=u.src[0]
+                )
+        return [found[s] for s in self.body.specials]
+
+    def run(self, args: Sequence[int]) -> None:
+        """One launch; `args[slot]` is the host address of a PARAM's memory, or the value of a symbolic Variable."""
+        body, run = self.body, self.body.run
+        for u in body.params:
+            if u.arg.slot >= len(args):
+                raise InternalError(f"kernel {self.name}: too few arguments", expected=u.arg.slot + 1, found=len(args))
+        env = {u: storage(u.dtype).type(args[u.arg.slot]) for u in self.scalars}
+        values = [env[u].item() if u in env else self._view(u, args[u.arg.slot], env) for u in body.params]
+        counts = [self._number(b, env) for b in self.bounds]
+        is_lane = [s.startswith("lidx") for s in body.specials]
+        with np.errstate(all="ignore"):
+            for group in product(*(range(1 if lane else n) for n, lane in zip(counts, is_lane, strict=True))):
+                local = [np.full(prod(u.shape), garbage(u.dtype)) for u in body.local]
+                lanes = product(
+                    *(range(n) if lane else (g,) for n, g, lane in zip(counts, group, is_lane, strict=True))
+                )
+                if body.has_barrier:
+                    self._step([run(values, ids, local) for ids in lanes])
+                else:
+                    for ids in lanes:
+                        run(values, ids, local)
+
+    def _step(self, lanes: list[Iterator[int]]) -> None:
+        """Run the lanes of a workgroup from BARRIER to BARRIER, until all have ended."""
+        while True:
+            stops = [next(lane, None) for lane in lanes]
+            if len(set(stops)) > 1:
+                found = ", ".join(f"lane {k} " + _where(s) for k, s in enumerate(stops[:8]))
+                raise InternalError(
+                    f"kernel {self.name}: the lanes of a workgroup part at a BARRIER",
+                    expected="every lane at the same BARRIER",
+                    found=found + (", ..." if len(stops) > 8 else ""),
+                )
+            if not stops or stops[0] is None:
+                return
+
+    def _view(self, param: UOp, address: int, env: dict[UOp, Any]) -> Any:
+        """The memory of a PARAM as a flat array, of the size its shape says."""
+        return view(address, prod(self._number(n, env) for n in param.shape), param.dtype)
+
+    def _number(self, size: Any, env: dict[UOp, Any]) -> int:
+        if size.__class__ is int:
+            return size
+        return int(size.value if size.op == "CONST" else evaluate(size, env))
+
+
+def _where(stop: int | None) -> str:
+    return "at the end" if stop is None else f"at barrier {stop}"
+
+
+def view(address: int, n: int, d: DType) -> np.ndarray[Any, Any]:
+    """`n` elements of host memory at `address`. The caller keeps the memory alive."""
+    kept = storage(d)
+    if n == 0:
+        return np.empty(0, kept)
+    memory: Any = (ctypes.c_char * (n * kept.itemsize)).from_address(address)
+    return np.frombuffer(memory, kept)

@@ -1,0 +1,91 @@
+"""The Python device: programs are interpreted with NumPy on host memory. It needs no compiler and checks every index.
+
+What it is for: an oracle of lowered programs on any machine, for tests and for finding out which pass is wrong.
+What it is not: fast. A program runs one Python statement an instruction and loop iteration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from monolect.backend.base import Launch, Program
+from monolect.backend.common import memory
+from monolect.backend.python.interpret import Kernel
+from monolect.backend.python.render import render
+from monolect.base.dtype import ALL
+from monolect.base.target import Target
+from monolect.ir.ops import ELEMENTWISE, KernelInfo
+from monolect.ir.uop import UOp
+
+NATIVE = ELEMENTWISE | {"BITCAST", "WMMA"}
+
+
+class PythonDevice:
+    """Host memory, interpreted programs. `Program.entry` is the LINEAR itself."""
+
+    def __init__(self, name: str = "python"):
+        self.name = name
+        self.target = Target(
+            name="python",
+            native=NATIVE,
+            native_dtypes=frozenset(d for d in ALL if d.kind != "v"),
+            vector_bytes=64,
+            n_threads=2,
+            workgroups=False,
+            key="python",
+        )
+        self.programs: dict[str, Program] = {}
+        self._kernels: dict[tuple[str, UOp], Kernel] = {}
+
+    alloc = staticmethod(memory.alloc)
+    from_array = staticmethod(memory.from_array)
+
+    def lookup(self, key: str) -> Program | None:
+        """The program compiled under `key` in this process."""
+        return self.programs.get(key)
+
+    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+        """Programs for (name, key, LINEAR); translating one finds what the interpreter cannot run."""
+        for name, key, linear in kernels:
+            n_threads = linear.arg.threads if isinstance(linear.arg, KernelInfo) else 1
+            self.programs[key] = Program(name, linear, n_threads, render(name, linear))
+            self.kernel(self.programs[key])
+        return [self.programs[key] for _, key, _ in kernels]
+
+    def kernel(self, program: Program) -> Kernel:
+        """The translated program."""
+        key = (program.name, program.entry)
+        if key not in self._kernels:
+            self._kernels[key] = Kernel(program.entry, program.name)
+        return self._kernels[key]
+
+    def commands(self, launches: Sequence[Launch]) -> PythonCommands:
+        """The launches, to be run in order."""
+        return PythonCommands(self, launches)
+
+
+class PythonCommands:
+    """Kernels with the numbers of their arguments."""
+
+    def __init__(self, device: PythonDevice, launches: Sequence[Launch]):
+        self.launches = [(device.kernel(launch.program), launch.args) for launch in launches]
+        self.addresses: dict[int, int] = {}
+
+    def bind(self, number: int, address: int) -> None:
+        """Buffer `number` is at `address`, or has this value."""
+        self.addresses[number] = address
+
+    def launch(self) -> None:
+        """Run all launches in order."""
+        for kernel, args in self.launches:
+            kernel.run([self.addresses[a] for a in args])
+
+    def launch_timed(self) -> list[int]:
+        """The same; nanoseconds of each launch."""
+        out = []
+        for kernel, args in self.launches:
+            start = time.perf_counter_ns()
+            kernel.run([self.addresses[a] for a in args])
+            out.append(time.perf_counter_ns() - start)
+        return out

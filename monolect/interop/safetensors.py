@@ -1,0 +1,121 @@
+"""safetensors files: named tensors written whole or not at all, and read with every byte accounted for.
+
+What it is for: `safe_save(state, path)` and `safe_load(path)`, through the `safetensors` library.
+What it is not: no sharded checkpoints; loading copies the file's bytes into memory.
+Invariant: a save that fails leaves the old file as it was; a file that is not whole is an error, never half a model.
+Source: https://github.com/huggingface/safetensors (the library owns the format).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType, dtypes, to_numpy
+from monolect.base.errors import ArgumentError, DTypeError, FileFormatError, MissingExtraError
+from monolect.tensor.tensor import Tensor
+
+# The names the format gives its element types.
+_NAMES: dict[str, DType] = {
+    "BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "U16": dtypes.uint16, "I16": dtypes.int16,
+    "U32": dtypes.uint32, "I32": dtypes.int32, "U64": dtypes.uint64, "I64": dtypes.int64, "F16": dtypes.float16,
+    "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64, "F8_E4M3": dtypes.fp8e4m3,
+    "F8_E5M2": dtypes.fp8e5m2,
+}  # fmt: skip
+
+
+def _library() -> Any:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError:
+        raise MissingExtraError("safetensors", "safetensors") from None
+    return safetensors
+
+
+def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write named tensors (or NumPy arrays) to `path`. They are computed first, in one batch.
+
+    The file is written beside `path` and moved into place, so a failure leaves what was there. Raises ArgumentError
+    for a value that is no tensor, MissingExtraError without the library.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> safe_save({"w": Tensor([1.0, 2.0])}, path)
+    >>> safe_load(path)["w"].tolist()
+    [1.0, 2.0]
+    """
+    library = _library()
+    arrays = {name: _array(name, value) for name, value in _realized(tensors).items()}
+    _replace(path, library.numpy.save(arrays, metadata))
+
+
+def _realized(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    lazy = [t for t in tensors.values() if isinstance(t, Tensor)]
+    if lazy:
+        lazy[0].realize(*lazy[1:])
+    return dict(tensors)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    if not isinstance(value, Tensor | np.ndarray):
+        raise ArgumentError(f"safe_save: {name}", expected="a Tensor or a NumPy array", found=type(value).__name__)
+    a = value.numpy() if isinstance(value, Tensor) else value
+    return np.ascontiguousarray(a).reshape(a.shape)  # ascontiguousarray gives scalars an axis
+
+
+def _replace(path: str | os.PathLike[str], data: bytes) -> None:
+    """`data` as the file `path`, at once: written beside it, made durable, and moved over it."""
+    target = os.path.abspath(os.fspath(path))
+    handle, temporary = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=os.path.dirname(target))
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files only their owner can read
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Tensor]:
+    """The tensors of the file `path`, by name.
+
+    Raises FileFormatError when the file is truncated, corrupt, or of another format; FileNotFoundError when there is
+    none; DTypeError for an element type monolect lacks; MissingExtraError without the library.
+    """
+    library = _library()
+    with open(path, "rb") as f:
+        data = f.read()
+    try:
+        entries = library.deserialize(data)
+    except library.SafetensorError as e:
+        raise FileFormatError(
+            f"{os.fspath(path)} is not a whole safetensors file", expected=_expected_size(data), found=f"{e}"
+        ) from None
+    return {name: Tensor(_decoded(name, info), device=device) for name, info in entries}
+
+
+def _expected_size(data: bytes) -> str:
+    """What the header promises, as far as it can be read."""
+    if len(data) < 8:
+        return "a header of 8 bytes or more"
+    header = int.from_bytes(data[:8], "little")
+    if header > len(data) - 8:
+        return f"a header of {header} bytes in a file of {len(data)} bytes"
+    return f"tensors that fill the {len(data) - 8 - header} bytes after the header"
+
+
+def _decoded(name: str, info: Mapping[str, Any]) -> np.ndarray:
+    dtype = _NAMES.get(info["dtype"])
+    if dtype is None:
+        raise DTypeError(f"safe_load: {name}", expected=", ".join(_NAMES), found=info["dtype"])
+    return np.frombuffer(bytearray(info["data"]), to_numpy(dtype)).reshape(info["shape"])

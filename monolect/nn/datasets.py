@@ -1,0 +1,97 @@
+"""Small real data sets that are already on the machine: scikit-learn's digits, a folder of MNIST files.
+
+What it is for: examples and tests that learn from real data without downloading.
+What it is not: no loaders, no augmentation.
+Invariant: images are float32 in [0, 1], shaped (N, 1, height, width), labels int64; a file that is not whole is an error.
+Source: scikit-learn's `load_digits`; the idx format of http://yann.lecun.com/exdb/mnist/.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+import struct
+import zlib
+
+import numpy as np
+
+from monolect.base.errors import FileFormatError, MissingExtraError
+
+Arrays = tuple[np.ndarray, np.ndarray]
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MNIST = {"train": "train", "test": "t10k"}
+
+
+def load_digits() -> Arrays:
+    """scikit-learn's bundled handwritten digits: images (1797, 1, 8, 8) in [0, 1] and labels (1797,).
+
+    The file is read where scikit-learn is installed; scikit-learn itself is not imported, which takes a second. Raises
+    MissingExtraError without it, FileFormatError when the file is damaged.
+
+    >>> images, labels = load_digits()
+    >>> images.shape, int(labels[0])
+    ((1797, 1, 8, 8), 0)
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise MissingExtraError("scikit-learn", "demo")
+    path = os.path.join(os.path.dirname(spec.origin), "datasets", "data", "digits.csv.gz")
+    try:
+        table = np.loadtxt(_bytes(path).decode("ascii").splitlines(), delimiter=",", dtype=np.float32)
+    except ValueError as e:
+        raise FileFormatError(f"{path} is not the table of digits", expected="numbers", found=str(e)) from None
+    if table.ndim != 2 or table.shape[1] != 65:
+        raise FileFormatError(f"{path} is not the table of digits", expected="65 columns", found=table.shape)
+    return (table[:, :64] / 16.0).reshape(-1, 1, 8, 8), table[:, 64].astype(np.int64)
+
+
+def mnist_from_folder(path: str | os.PathLike[str], part: str = "train") -> Arrays:
+    """The MNIST images (N, 1, 28, 28) in [0, 1] and labels (N,) of a folder of idx files, gzip or not.
+
+    `part` is "train" or "test". Files are named as MNIST's own: `train-images-idx3-ubyte`, `t10k-labels-idx1-ubyte.gz`
+    and so on, also with a dot before `idx`. Raises FileNotFoundError, and FileFormatError for a damaged file.
+    """
+    images = read_idx(_find(path, f"{_MNIST[part]}-images", "idx3-ubyte"))
+    labels = read_idx(_find(path, f"{_MNIST[part]}-labels", "idx1-ubyte"))
+    if images.ndim != 3 or labels.shape != images.shape[:1]:
+        found = f"images {images.shape}, labels {labels.shape}"
+        raise FileFormatError(f"MNIST in {os.fspath(path)}", expected="images (N, H, W), labels (N,)", found=found)
+    return (images.astype(np.float32) / 255.0)[:, None], labels.astype(np.int64)
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array in an idx file, gzip or not. Raises FileFormatError when the file is not whole."""
+    name, data = os.fspath(path), _bytes(path)
+    if len(data) < 4 or data[0] != 0 or data[1] != 0 or data[2] not in _IDX_TYPES:
+        raise FileFormatError(f"{name} is not an idx file", expected="00 00, a type, a rank", found=data[:4].hex(" "))
+    dtype, rank = np.dtype(_IDX_TYPES[data[2]]), data[3]
+    start = 4 + 4 * rank
+    if len(data) < start:
+        raise FileFormatError(f"{name} is truncated", expected=f"{start} bytes of header", found=f"{len(data)} bytes")
+    shape = struct.unpack(f">{rank}I", data[4:start])
+    size = start + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if len(data) != size:
+        raise FileFormatError(f"{name} is not whole", expected=f"{size} bytes for {shape}", found=f"{len(data)} bytes")
+    return np.frombuffer(data, dtype, offset=start).reshape(shape)
+
+
+def _bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file, unpacked if it is gzip. Raises FileFormatError when the gzip is not whole."""
+    with open(path, "rb") as f:
+        data = f.read()
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        return gzip.decompress(data)
+    except (EOFError, OSError, zlib.error) as e:
+        raise FileFormatError(f"{os.fspath(path)}: damaged gzip", expected="a whole gzip file", found=str(e)) from None
+
+
+def _find(folder: str | os.PathLike[str], stem: str, kind: str) -> str:
+    names = [f"{stem}{dot}{kind}{end}" for dot in "-." for end in ("", ".gz")]
+    for name in names:
+        full = os.path.join(folder, name)
+        if os.path.isfile(full):
+            return full
+    raise FileNotFoundError(f"no {names[0]} (nor {', '.join(names[1:])}) in {os.fspath(folder)}")

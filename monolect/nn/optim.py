@@ -1,0 +1,279 @@
+"""Optimizers: SGD, Adam, AdamW, RMSprop.
+
+What it is for: `step()` turns gradients into new parameters and realizes parameters and state together, in one batch.
+What it is not: no parameter groups, no schedules (set `lr`).
+
+The learning rate and the number of steps are small tensors on the device, and corrections that depend on them are
+computed there. So every step builds the same graph, which is compiled once and can be captured and replayed.
+
+Invariant: state tensors are buffers from the start; `step` changes a parameter only if it has a gradient.
+Source: torch.optim, including the order in which weight decay and momentum are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import log
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType, dtypes, to_numpy
+from monolect.base.errors import ArgumentError, DTypeError
+from monolect.nn.state import load_state_dict
+from monolect.tensor.tensor import Tensor
+
+
+def _buffer(shape: tuple, dtype: DType, device: Any, value: float = 0.0) -> Tensor:
+    """A tensor with memory of its own, which needs no kernel to be made."""
+    return Tensor(np.full(shape, value, to_numpy(dtype)), device=device)
+
+
+def _check(name: str, value: float, low: float, high: float | None = None) -> float:
+    if not isinstance(value, int | float) or value < low or (high is not None and value >= high):
+        expected = f"at least {low}" if high is None else f"in [{low}, {high})"
+        raise ArgumentError(f"optimizer: {name}", expected=expected, found=value)
+    return float(value)
+
+
+class Optimizer:
+    """What all optimizers share. A subclass defines `_change` and names its state tensors in `slots`.
+
+    `params` are Tensors with `requires_grad`, such as `model.parameters()`. Raises ArgumentError when there are none,
+    or for one that requires no gradient.
+    """
+
+    slots: tuple[str, ...] = ()
+
+    def __init__(self, params: Iterable[Tensor], lr: float):
+        self.params = list({id(p): p for p in params}.values())
+        if not self.params:
+            raise ArgumentError("optimizer: params", expected="at least one Tensor", found="none")
+        for p in self.params:
+            if not isinstance(p, Tensor):
+                raise DTypeError("optimizer: params", expected="Tensors", found=type(p).__name__)
+            if not p.requires_grad:
+                raise ArgumentError("optimizer: a parameter", expected="requires_grad=True", found=repr(p))
+        self._lr = _check("lr", lr, 0.0)
+        wide = dtypes.float64 if any(p.dtype is dtypes.float64 for p in self.params) else dtypes.float32
+        self._numbers = {
+            d: (_buffer((), wide, d, self._lr), _buffer((), wide, d)) for d in {p.device: None for p in self.params}
+        }
+        self._state = {s: [_buffer(p.shape, p.dtype, p.device) for p in self.params] for s in self.slots}
+
+    # ---- the learning rate -------------------------------------------------------------------------------------------
+    @property
+    def lr(self) -> float:
+        """The learning rate. Setting it writes to the device, so captured steps use the new one too."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr = _check("lr", value, 0.0)
+        rates = [rate for rate, _ in self._numbers.values()]
+        for rate in rates:
+            rate.assign(_buffer((), rate.dtype, rate.device, self._lr))
+        rates[0].realize(*rates[1:])
+
+    # ---- stepping ----------------------------------------------------------------------------------------------------
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for p in self.params:
+            p.grad = None
+
+    def step(self) -> None:
+        """Change every parameter that has a gradient, and compute all of them in one batch."""
+        changed = self.schedule_step()
+        if changed:
+            changed[0].realize(*changed[1:])
+
+    def schedule_step(self) -> list[Tensor]:
+        """What `step` does, without computing it: the changed tensors, to be realized with others.
+
+        `loss.realize(*optimizer.schedule_step())` computes loss and step in one batch.
+        """
+        if all(p.grad is None for p in self.params):
+            return []
+        changed = []
+        for device, (lr, count) in self._numbers.items():
+            count.assign(count + 1.0)
+            changed.append(count)
+            shared = self._shared(lr, count)
+            for i, p in enumerate(self.params):
+                if p.device != device or p.grad is None:
+                    continue
+                states = [self._state[s][i] for s in self.slots]
+                p.assign((p.detach() - self._change(p.detach(), p.grad.detach(), states, shared)).cast(p.dtype))
+                changed += [p, *states]
+        return changed
+
+    def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
+        """Scalars every parameter of a device uses."""
+        return (lr,)
+
+    def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
+        """What is subtracted from `p`; assigns new values to the tensors of `state`."""
+        raise NotImplementedError
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+    def _entries(self) -> dict[str, Any]:
+        """What `nn.state.get_state_dict` finds in an optimizer: its own tensors, not the parameters."""
+        numbers = list(self._numbers.values())
+        return {"lr": [r for r, _ in numbers], "steps": [c for _, c in numbers], **self._state}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tensors that, beside the parameters, make training continue where it was."""
+        return {f"{k}.{i}": t for k, ts in self._entries().items() for i, t in enumerate(ts)}
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """Put back what `state_dict` gave. Raises as `nn.state.load_state_dict` does, and then changes nothing."""
+        load_state_dict(self, state, strict=strict)
+        self._lr = float(next(iter(self._numbers.values()))[0].item())
+
+
+class SGD(Optimizer):
+    """Gradient descent, with momentum, dampening, Nesterov's look-ahead and weight decay.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = SGD([w], lr=0.25)
+    >>> _ = (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.tolist()
+    [0.5]
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ):
+        self.momentum, self.dampening = _check("momentum", momentum, 0.0), dampening
+        self.weight_decay, self.nesterov = _check("weight_decay", weight_decay, 0.0), nesterov
+        if nesterov and (momentum == 0.0 or dampening != 0.0):
+            raise ArgumentError("SGD: nesterov", expected="a momentum and no dampening", found=(momentum, dampening))
+        self.slots = ("momentum",) if momentum else ()
+        super().__init__(params, lr)
+
+    def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
+        if not self.dampening:
+            return lr, 1.0
+        return lr, (count == 1.0).where(1.0, 1.0 - self.dampening)  # the first gradient enters in full
+
+    def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
+        lr, share = shared
+        if self.weight_decay:
+            grad = grad + p * self.weight_decay
+        if state:
+            (buffer,) = state
+            buffer.assign((buffer * self.momentum + grad * share).cast(buffer.dtype))
+            grad = grad + buffer * self.momentum if self.nesterov else buffer
+        return grad * lr
+
+
+class Adam(Optimizer):
+    """Steps by the mean of the gradients over the root of the mean of their squares; weight decay joins the gradient.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adam([w], lr=0.5)
+    >>> _ = (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> round(w.item(), 4)
+    0.5
+    """
+
+    slots = ("mean", "square")
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        self.betas = (_check("betas[0]", betas[0], 0.0, 1.0), _check("betas[1]", betas[1], 0.0, 1.0))
+        self.eps, self.weight_decay = _check("eps", eps, 0.0), _check("weight_decay", weight_decay, 0.0)
+        super().__init__(params, lr)
+
+    def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
+        # 1 - beta ** steps without cancellation. Computed once, not for each element: hence a buffer of its own.
+        first, second = (-(count * log(b)).expm1() if b else 1.0 for b in self.betas)
+        root = second.sqrt().contiguous() if isinstance(second, Tensor) else second
+        return lr, (lr / first).contiguous(), root
+
+    def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
+        lr, rate, root = shared
+        mean, square = state
+        if self.weight_decay and not self.decoupled:
+            grad = grad + p * self.weight_decay
+        mean.assign((mean * self.betas[0] + grad * (1.0 - self.betas[0])).cast(mean.dtype))
+        square.assign((square * self.betas[1] + grad * grad * (1.0 - self.betas[1])).cast(square.dtype))
+        change = mean * rate / (square.sqrt() / root + self.eps)
+        return change + p * (lr * self.weight_decay) if self.weight_decay and self.decoupled else change
+
+
+class AdamW(Adam):
+    """Adam whose weight decay shrinks the parameters directly.
+
+    >>> AdamW([Tensor([1.0], requires_grad=True)], lr=0.1).weight_decay
+    0.01
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+
+class RMSprop(Optimizer):
+    """Steps by the gradient over the root of the mean of its squares.
+
+    >>> RMSprop([Tensor([1.0], requires_grad=True)]).lr
+    0.01
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+    ):
+        self.alpha, self.eps = _check("alpha", alpha, 0.0, 1.0), _check("eps", eps, 0.0)
+        self.weight_decay, self.momentum = _check("weight_decay", weight_decay, 0.0), _check("momentum", momentum, 0.0)
+        self.centered = centered
+        self.slots = ("square", *(("mean",) if centered else ()), *(("momentum",) if momentum else ()))
+        super().__init__(params, lr)
+
+    def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
+        own = dict(zip(self.slots, state, strict=True))
+        if self.weight_decay:
+            grad = grad + p * self.weight_decay
+        square = own["square"]
+        square.assign((square * self.alpha + grad * grad * (1.0 - self.alpha)).cast(square.dtype))
+        spread: Any = square
+        if self.centered:
+            mean = own["mean"]
+            mean.assign((mean * self.alpha + grad * (1.0 - self.alpha)).cast(mean.dtype))
+            spread = square - mean * mean
+        change = grad / (spread.sqrt() + self.eps)
+        if self.momentum:
+            buffer = own["momentum"]
+            buffer.assign((buffer * self.momentum + change).cast(buffer.dtype))
+            change = buffer
+        return change * shared[0]

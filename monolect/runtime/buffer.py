@@ -1,0 +1,96 @@
+"""Buffers: the storage behind BUFFER nodes, and NumPy arrays in and out of it.
+
+A BUFFER node owns its memory through `storage`; when the last graph that mentions it goes, the memory is recycled. Arrays
+come in without a copy where they are contiguous and aligned, and go out as views that keep the memory alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.registry import Device
+from monolect.base.dtype import DType, dtypes, from_numpy as dtype_of
+from monolect.base.errors import DeviceError, InternalError
+from monolect.ir.normal import count
+from monolect.ir.place import device
+from monolect.ir.uop import UOp, new_buffer
+
+ALIGN_BYTES = 16
+VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "DETACH"))
+
+
+def with_storage(shape: tuple, dtype: DType, device_name: Any, storage: Any) -> UOp:
+    """A BUFFER of its own that owns `storage`."""
+    b = new_buffer(shape, dtype, device_name)
+    b.storage = storage
+    return b
+
+
+def from_numpy(array: np.ndarray, device_name: str) -> UOp:
+    """A BUFFER with the values of `array`: its very memory when it is contiguous, aligned and native."""
+    dtype = dtype_of(array.dtype)
+    if not array.flags.c_contiguous or array.ctypes.data % ALIGN_BYTES or not array.dtype.isnative:
+        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    dev = Device[device_name]
+    if array.size == 0:
+        return with_storage(array.shape, dtype, dev.name, dev.alloc(1))
+    return with_storage(array.shape, dtype, dev.name, dev.from_array(array))
+
+
+def open_disk(device_name: str) -> UOp:
+    """The file of a disk device as one uint8 BUFFER. Raises FileFormatError when it cannot be mapped."""
+    dev = Device[device_name]
+    mapped = dev.open()
+    return with_storage((mapped.n_bytes,), dtypes.uint8, dev.name, mapped)
+
+
+def base_of(u: UOp) -> UOp:
+    """What a chain of views is a view of."""
+    while u.op in VIEWS:
+        u = u.src[0]
+    return u
+
+
+def is_realized(u: UOp) -> bool:
+    """True for a BUFFER with storage and for views of one."""
+    b = base_of(u)
+    return b.op == "BUFFER" and b.storage is not None
+
+
+def to_numpy(u: UOp) -> np.ndarray:
+    """The values of a realised node as an array that shares its memory."""
+    chain = []
+    while u.op in VIEWS:
+        chain.append(u)
+        u = u.src[0]
+    if u.op != "BUFFER" or u.storage is None:
+        raise InternalError("to_numpy of a value that is not realised", expected="a BUFFER with storage", found=u.op)
+    n = count(u.shape)
+    a = u.storage.view(np.uint8)[: n * u.dtype.itemsize].view(u.dtype.numpy).reshape(u.shape)
+    for v in reversed(chain):
+        a = _view(a, v)
+    return a
+
+
+def _view(a: np.ndarray, v: UOp) -> np.ndarray:
+    if v.op == "RESHAPE":
+        return a.reshape(v.shape)
+    if v.op == "PERMUTE":
+        return a.transpose(v.arg)
+    if v.op == "FLIP":
+        return a[tuple(slice(None, None, -1) if f else slice(None) for f in v.arg)]
+    if v.op == "EXPAND":
+        return np.broadcast_to(a, v.shape)
+    if v.op == "SHRINK":
+        return a[tuple(slice(o, o + n) for o, n in zip(v.src[1].sizes, v.shape, strict=True))]
+    return a
+
+
+def one_device(us: list[UOp]) -> str:
+    """The device a batch runs on, the default one for constants. Raises DeviceError when there are several."""
+    names = {d for u in us if (d := device(u)) is not None and not str(d).startswith("disk:")}
+    if len(names) > 1:
+        raise DeviceError("values of several devices in one kernel", expected="one device", found=sorted(map(str, names)))
+    return str(names.pop()) if names else Device.default

@@ -1,0 +1,189 @@
+"""Capture and replay: what one call of a step ran becomes one command buffer that runs again on other memory.
+
+A capture joins the runs of a step into a single list of launches. Each buffer it touched is an argument (given anew at
+each call), state (a tensor the step reads and assigns: updated in place where that is safe), an output (fresh memory at
+each call), or private (constants and intermediates, bound once). Replaying does no graph work.
+
+Invariant: a replay leaves exactly what running the step again would leave; a captured value is never stale, because what
+may change is an argument or state, and the caller keys captures on everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from monolect.backend.base import Launch
+from monolect.backend.registry import Device
+from monolect.base.errors import JitError
+from monolect.base.settings import settings
+from monolect.ir.uop import UOp, substitute, toposort
+from monolect.runtime import profile
+from monolect.runtime.buffer import base_of, is_realized, with_storage
+from monolect.runtime.execute import Run, launch, realize
+from monolect.schedule.memory import buffer_bytes
+
+changed: list[dict[int, tuple[Any, UOp]]] = []  # captures under way: tensors assigned, with their nodes before
+
+
+def note_assign(tensor: Any, before: UOp) -> None:
+    """Called by an assign while a capture is under way."""
+    for c in changed:
+        c.setdefault(id(tensor), (tensor, before))
+
+
+class State(NamedTuple):
+    """A tensor the step updates: its buffer's number going in and coming out (equal: in place)."""
+
+    tensor: Any
+    before: int
+    after: int
+    template: UOp
+
+
+class Capture:
+    """A replayable step. `args` are the BUFFERs of the arguments at capture, `outputs` the realised results."""
+
+    def __init__(self, runs: list[Run], args: Sequence[UOp], outputs: Sequence[UOp], states: list[tuple[Any, UOp, UOp]]):
+        self.number: dict[UOp, int] = {}
+        self.keep: list[Any] = []
+        self.kernels = tuple(c for r in runs for c in r.plan.kernels)
+        devices = {r.plan.device for r in runs}
+        if len(devices) > 1:
+            raise JitError("a captured step runs on one device", expected="one device", found=sorted(devices))
+        self.device = Device[devices.pop()] if devices else None
+        for b in args:
+            self._of(b)
+        self.n_args = len(args)
+        self._check_arguments(args)
+        self.states = [self._state(t, before, after, runs, outputs) for t, before, after in states]
+        self.launches = self._launches(runs)
+        self.commands = self.device.commands(self.launches) if self.device is not None else None
+        self._bind_private(runs, args, outputs)
+        self.outputs = list(outputs)
+        self.fresh = self._fresh_outputs(runs, outputs)
+
+    def _check_arguments(self, args: Sequence[UOp]) -> None:
+        if len(set(args)) != len(args):
+            raise JitError("a captured step was given one buffer twice", expected="distinct arguments")
+
+    def _of(self, b: UOp) -> int:
+        return self.number.setdefault(b, len(self.number))
+
+    def _state(self, t: Any, before: UOp, after: UOp, runs: list[Run], outputs: Sequence[UOp]) -> State:
+        n = self._of(before)
+        returned = {base_of(o) for o in outputs}
+        if after is not before and after not in returned and _may_overwrite(before, after, runs):
+            self.number[after] = n
+        return State(t, n, self._of(after), after)
+
+    def _launches(self, runs: list[Run]) -> tuple[Launch, ...]:
+        out = []
+        for k, r in enumerate(runs):
+            names: list[Any] = [*r.inputs, *r.fresh, *((k, i) for i in range(len(r.plan.offsets)))]
+            for item in r.plan.launches:
+                args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
+                out.append(Launch(item.program, args))
+        return tuple(out)
+
+    def _bind_private(self, runs: list[Run], args: Sequence[UOp], outputs: Sequence[UOp]) -> None:
+        """Addresses that never change: constants, what passes between runs, intermediates."""
+        if self.commands is None or self.device is None:
+            return
+        size = max(r.plan.arena_bytes for r in runs)
+        arena = self.device.alloc(size) if size else None
+        mine = {s.before for s in self.states} | {s.after for s in self.states} | set(range(self.n_args))
+        for b, n in self.number.items():
+            if isinstance(b, tuple):
+                assert arena is not None
+                self.commands.bind(n, arena.address + runs[b[0]].plan.offsets[b[1]])
+            elif n not in mine and b.storage is not None:
+                self.commands.bind(n, b.storage.address)
+                self.keep.append(b.storage)
+        self.keep.append(arena)
+
+    def _fresh_outputs(self, runs: list[Run], outputs: Sequence[UOp]) -> list[tuple[int, UOp]]:
+        """(number, BUFFER at capture) of what each call must allocate: written buffers that are returned."""
+        written = {b for r in runs for b in r.fresh}
+        state = {s.after for s in self.states}
+        return [(self.number[b], b) for b in dict.fromkeys(map(base_of, outputs)) if b in written and self.number[b] not in state]
+
+    # ---- replay ------------------------------------------------------------------------------------------------------
+    def replay(self, args: Sequence[UOp]) -> list[UOp]:
+        """Run on these argument BUFFERs; the results, in memory of their own."""
+        commands = self.commands
+        if commands is None or self.device is None:
+            return self.outputs
+        for n, b in enumerate(args):
+            commands.bind(n, b.storage.address)
+        updates = [self._bind_state(s) for s in self.states]
+        new: dict[UOp, UOp] = {}
+        for n, b in self.fresh:
+            memory = self.device.alloc(buffer_bytes(b))
+            commands.bind(n, memory.address)
+            new[b] = with_storage(b.shape, b.dtype, b.arg.device, memory)
+        if settings.DEBUG or profile.recording:
+            launch(commands, self.launches, self.kernels)
+        else:
+            commands.launch()
+        for s, b in zip(self.states, updates, strict=True):
+            if b is not None:
+                s.tensor._uop = b
+                new[s.template] = b
+        return [new[o] if o in new else o if o.op == "BUFFER" else substitute(o, new) for o in self.outputs]
+
+    def _bind_state(self, s: State) -> UOp | None:
+        """Bind a state's memory; the BUFFER its tensor gets after the run, None when it is updated in place."""
+        u = s.tensor._uop
+        if u.op != "BUFFER" or u.storage is None:
+            (u,) = realize([u])
+            if u.op != "BUFFER":
+                raise JitError("a captured tensor became a view", expected="a buffer of its own", found=u.op)
+            s.tensor._uop = u
+        if s.before == s.after and sys.getrefcount(u) > 3:  # somebody still holds the old values: leave them alone
+            copy = self.device.alloc(buffer_bytes(u))  # type: ignore[union-attr]
+            copy.view("u1")[: buffer_bytes(u)] = u.storage.view("u1")[: buffer_bytes(u)]
+            u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, copy)
+        assert self.commands is not None and self.device is not None
+        self.commands.bind(s.before, u.storage.address)
+        if s.before == s.after:
+            return None
+        memory = self.device.alloc(buffer_bytes(s.template))
+        self.commands.bind(s.after, memory.address)
+        return with_storage(s.template.shape, s.template.dtype, s.template.arg.device, memory)
+
+
+def _may_overwrite(before: UOp, after: UOp, runs: list[Run]) -> bool:
+    """True when `after` can be written over `before`: nobody reads `before` once `after` is being written, except the
+    writing kernel itself at the very element it writes."""
+    if before.shape != after.shape or before.dtype is not after.dtype:
+        return False
+    writes, reads, at = [], [], 0
+    for r in runs:
+        names: list[Any] = [*r.inputs, *r.fresh]
+        for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
+            bound = [names[a] if a < len(names) else None for a in item.args]
+            if after in bound:
+                writes.append((at, call, bound.index(after), bound.index(before) if before in bound else None))
+            if before in bound:
+                reads.append(at)
+            at += 1
+    if not writes:
+        return False
+    first, call, out, source = writes[0]
+    if any(i > first for i in reads):
+        return False
+    return source is None or _same_elements(call.src[0], source, out)
+
+
+def _same_elements(sink: UOp, source: int, out: int) -> bool:
+    """True when the kernel reads PARAM `source` only at the index at which it stores PARAM `out`."""
+    at: dict[int, set[UOp]] = {source: set(), out: set()}
+    for u in toposort(sink):
+        if u.op == "INDEX" and u.src[0].op == "PARAM" and u.src[0].arg.slot in at:
+            at[u.src[0].arg.slot].add(u.src[1])
+    return len(at[out]) == 1 and at[source] <= at[out]
+
+
+__all__ = ["Capture", "State", "changed", "is_realized", "note_assign"]

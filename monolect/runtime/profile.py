@@ -1,0 +1,145 @@
+"""What ran, how long it took, what it came from: the lines of DEBUG=2, the kernel table, and `explain_kernel`.
+
+Estimates are counted on the kernel's IR: arithmetic operations per loop iteration times iterations, and the bytes of every
+buffer it touches, each once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from monolect.backend.base import Launch, Program
+from monolect.base.settings import settings
+from monolect.ir.bounds import ranges, size_max
+from monolect.ir.normal import count
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.text import show
+from monolect.ir.uop import UOp, toposort
+
+
+class KernelRun(NamedTuple):
+    """One kernel of a batch: what `kernel_table` prints."""
+
+    name: str
+    call: UOp
+    program: Program
+    time_ns: int
+    n_ops: int
+    n_bytes: int
+
+
+recording = False
+runs: list[KernelRun] = []
+totals = {"kernels": 0, "time_ns": 0, "n_ops": 0, "n_bytes": 0}
+counts = {"kernels": 0, "schedules": 0, "schedule_ns": 0, "compile_ns": 0}
+_estimates: dict[UOp, int] = {}
+
+
+def estimate(call: UOp) -> tuple[int, int]:
+    """(operations, bytes) of one CALL(kernel, buffers...)."""
+    sink = call.src[0]
+    if sink not in _estimates:
+        n_ops = 0
+        for u in toposort(sink):
+            if u.op in ELEMENTWISE and u.dtype.kind != "x" and u.op not in ("WHERE", "CAST"):
+                n_ops += _iterations(ranges(u))
+            elif u.op == "REDUCE":
+                n_ops += _iterations(ranges(u) | frozenset(u.src[1:]))
+        _estimates[sink] = n_ops
+    return _estimates[sink], sum(size_max(count(b.shape)) * b.dtype.itemsize for b in dict.fromkeys(call.src[1:]))
+
+
+def _iterations(rs: frozenset[UOp]) -> int:
+    n = 1
+    for r in rs:
+        n *= size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0])
+    return n
+
+
+def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int]) -> None:
+    """Note a batch that ran launch by launch; print its lines at DEBUG=2."""
+    for launch, call, ns in zip(launches, calls, times, strict=True):
+        n_ops, n_bytes = estimate(call)
+        run = KernelRun(launch.program.name, call, launch.program, ns, n_ops, n_bytes)
+        totals["kernels"] += 1
+        totals["time_ns"] += ns
+        totals["n_ops"] += n_ops
+        totals["n_bytes"] += n_bytes
+        if recording:
+            runs.append(run)
+        if settings.DEBUG >= 2:
+            print(line(totals["kernels"], run), file=sys.stderr)
+
+
+def line(number: int, k: KernelRun) -> str:
+    """One kernel, one line: number, device, name, buffers, time, GFLOP/s, GB/s."""
+    ns = max(1, k.time_ns)
+    dev = next((str(b.arg.device) for b in k.call.src[1:]), "")
+    text = f"{number:5} {dev:7} {k.name:36} {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
+    text += f" {k.n_ops / ns:8.2f} GFLOP/s {k.n_bytes / ns:8.2f} GB/s"
+    return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[36m{text}\033[0m"
+
+
+def compiled(schedule_ns: int, compile_ns: int, n_kernels: int, n_programs: int) -> None:
+    """Note that a plan was made."""
+    counts["schedules"] += 1
+    counts["kernels"] += n_kernels
+    counts["schedule_ns"] += schedule_ns
+    counts["compile_ns"] += compile_ns
+    if settings.DEBUG >= 2:
+        text = f"      plan: {n_kernels} kernels ({n_programs} distinct), schedule {schedule_ns / 1e6:.1f} ms"
+        print(f"{text}, lower and compile {compile_ns / 1e6:.1f} ms", file=sys.stderr)
+
+
+def show_source(p: Program) -> None:
+    """The generated code of a kernel, for DEBUG=4."""
+    print(p.source, file=sys.stderr)
+
+
+class Recorder:
+    """Collects the kernels that run inside a `with` block, each timed on its own."""
+
+    def __enter__(self) -> list[KernelRun]:
+        global recording
+        recording = True
+        runs.clear()
+        return runs
+
+    def __exit__(self, *exc: object) -> None:
+        global recording
+        recording = False
+
+
+def kernel_table(kernels: list[KernelRun]) -> str:
+    """A table of kernels: time, GFLOP/s and GB/s, slowest first, with a total."""
+    rows = sorted(kernels, key=lambda k: -k.time_ns)
+    out = [f"{'kernel':36} {'us':>9} {'GFLOP/s':>9} {'GB/s':>8}  from"]
+    for k in rows:
+        ns = max(1, k.time_ns)
+        out.append(f"{k.name:36} {ns / 1e3:9.1f} {k.n_ops / ns:9.2f} {k.n_bytes / ns:8.2f}  {origin_of(k.call)}")
+    total = sum(k.time_ns for k in kernels)
+    out.append(f"{len(kernels)} kernels, {total / 1e3:.1f} us")
+    return "\n".join(out)
+
+
+def origin_of(call: UOp) -> str:
+    """The user's line and Tensor methods behind a kernel."""
+    found: dict[str, None] = {}
+    where = ""
+    for u in reversed(toposort(call.src[0])):
+        if u.origin is not None:
+            file, number, method = u.origin
+            where = where or f"{file.rsplit('/', 1)[-1]}:{number}"
+            found.setdefault(method)
+    return f"{where} {'+'.join(list(found)[:4])}".strip()
+
+
+def explain_kernel(k: KernelRun) -> str:
+    """One kernel from the user's line over its ranges to the generated code."""
+    sink = k.call.src[0]
+    loops = [u for u in toposort(sink) if u.op == "RANGE"]
+    out = [f"kernel {k.name}", f"from   {origin_of(k.call)}", "ranges"]
+    out += [f"  r{r.arg[0]}: {r.src[0].value if r.src[0].op == 'CONST' else '?'} {r.arg[1]}" for r in loops]
+    out += ["kernel IR", show(sink), "generated code", k.program.source or "(loaded from the cache)"]
+    return "\n".join(out)

@@ -1,0 +1,135 @@
+"""`@jit`: a step that runs as one native command buffer after its first calls.
+
+The first call with a new signature runs the function and records what it ran; later calls with that signature replay it.
+The signature holds the shapes, dtypes and devices of every Tensor argument, in any nesting of lists, tuples and dicts, and
+every other argument by value. Tensors the function assigns (parameters, optimizer state, random state) are state: they are
+read and updated at each call. Results are fresh tensors.
+
+What cannot be captured: reading values inside (`item`, `numpy`), which raises JitError at the user's line.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from monolect.base.errors import JitError
+from monolect.ir.uop import UOp
+from monolect.runtime import execute
+from monolect.runtime.jit import Capture, changed
+from monolect.tensor import random as random_state
+from monolect.tensor.tensor import Tensor
+
+MOST_CAPTURES = 64
+
+
+def flatten(tree: Any, tensors: list[Tensor]) -> Any:
+    """The structure of `tree`, hashable, with its Tensors appended to `tensors`."""
+    if isinstance(tree, Tensor):
+        tensors.append(tree)
+        u = tree._uop
+        return (u.shape, u.dtype, tree.device)
+    if isinstance(tree, list | tuple):
+        return (type(tree), *(flatten(x, tensors) for x in tree))
+    if isinstance(tree, dict):
+        return (dict, *((k, flatten(tree[k], tensors)) for k in tree))
+    return (tree.__class__, tree) if tree.__hash__ is not None else (tree.__class__, id(tree))
+
+
+def unflatten(tree: Any, tensors: Any) -> Any:
+    """`tree` with its Tensors replaced, in order, by the next of `tensors`."""
+    if isinstance(tree, Tensor):
+        return next(tensors)
+    if isinstance(tree, list | tuple):
+        items = [unflatten(x, tensors) for x in tree]
+        return items if isinstance(tree, list) else type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    if isinstance(tree, dict):
+        return {k: unflatten(v, tensors) for k, v in tree.items()}
+    return tree
+
+
+class Jit:
+    """A function and its captures, a bounded cache of them."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self.captures: OrderedDict[Any, tuple[Capture, Any]] = OrderedDict()
+        self._bound: dict[int, Jit] = {}
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Jit:
+        """A method has captures of its own for each instance."""
+        if instance is None:
+            return self
+        found = self._bound.get(id(instance))
+        if found is None or found.function.__self__ is not instance:  # type: ignore[attr-defined]
+            found = self._bound[id(instance)] = Jit(self.function.__get__(instance, owner))
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors: list[Tensor] = []
+        key: Any = flatten(args, tensors)
+        if kwargs:
+            key = (key, flatten(kwargs, tensors))
+        try:
+            found = self.captures.get(key)
+        except TypeError:
+            raise JitError("an argument of a jitted function cannot be compared", expected="Tensors and hashable values") from None
+        inputs = [t._uop for t in tensors]
+        if any(u.op != "BUFFER" or u.storage is None for u in inputs):
+            inputs = self._own_buffers(tensors)
+        if len(set(inputs)) != len(inputs):
+            key = (key, tuple(inputs.index(u) for u in inputs))
+            found = self.captures.get(key)
+            inputs = list(dict.fromkeys(inputs))
+        if found is None:
+            return self._capture(key, args, kwargs, inputs)
+        capture, template = found
+        outs = capture.replay(inputs)
+        if template.__class__ is Tensor:
+            return Tensor._wrap(outs[0])
+        return unflatten(template, iter([Tensor._wrap(u) for u in outs]))
+
+    def _own_buffers(self, tensors: list[Tensor]) -> list[UOp]:
+        """Every argument as a BUFFER with storage; views are copied."""
+        for t, u in zip(tensors, execute.realize([t._uop for t in tensors]), strict=True):
+            t._uop = u if u.op == "BUFFER" else execute.realize([t.contiguous()._uop])[0]
+        return [t._uop for t in tensors]
+
+    def _capture(self, key: Any, args: Any, kwargs: Any, inputs: list[UOp]) -> Any:
+        runs: list[execute.Run] = []
+        execute.listeners.append(runs)
+        changed.append({})
+        try:
+            result = self.function(*args, **kwargs)
+            outputs: list[Tensor] = []
+            flatten(result, outputs)
+            assigned = [t for t, _ in changed[-1].values()]
+            batch = [*outputs, *assigned, *random_state.pending()]
+            if batch:
+                batch[0].realize(*batch[1:])
+        finally:
+            execute.listeners.remove(runs)
+            befores = changed.pop()
+        states = [(t, before, t._uop) for t, before in befores.values()]
+        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
+            return result  # state that only now got its buffer: captured at the next call
+        self.captures[key] = (Capture(runs, inputs, [t._uop for t in outputs], states), result)
+        if len(self.captures) > MOST_CAPTURES:
+            self.captures.popitem(last=False)
+        return unflatten(result, iter([Tensor._wrap(t._uop) for t in outputs]))
+
+
+def jit(function: Callable[..., Any]) -> Jit:
+    """Capture `function` at its first call and replay it afterwards; see the module docstring.
+
+    >>> from monolect import Tensor, jit
+    >>> double = jit(lambda x: x * 2)
+    >>> [double(Tensor([float(i)])).item() for i in range(3)]
+    [0.0, 2.0, 4.0]
+    """
+    if not callable(function):
+        raise JitError("jit takes a function", expected="a callable", found=type(function).__name__)
+    return Jit(function)
