@@ -14,7 +14,7 @@ inputs and never enters the formula. The table of those is beside the graph; los
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import log, pi
 
 from monolect.autograd.graph import (
@@ -77,16 +77,48 @@ def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
     return tuple(new[r] for r in roots)
 
 
-def gradients(root: UOp, root_grad: UOp, targets: list[UOp]) -> dict[UOp, UOp | None]:
+def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:
+    """The nodes a gradient of `root` may flow to. Those of `stop` are listed, not entered."""
+    seen: set[UOp] = set()
+    stack = [root]
+    while stack:
+        u = stack.pop()
+        if u not in seen:
+            seen.add(u)
+            if u not in stop:
+                stack.extend(_sources(u))
+    return seen
+
+
+def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
+    """Let gradients pass from `computed`, a buffer, to the `graph` it was computed from, if that leads to a leaf.
+
+    Nothing is kept where no leaf is reached, and where the graph holds the buffer itself (it was updated in place).
+    """
+    if computed is graph or computed in _closed:
+        return
+    if graph.op == "AFTER" and graph.src[0] is computed:
+        writes = _writes(graph)
+        if len(writes) != 1 or writes[0].op != "STORE" or writes[0].src[0] is not computed:
+            return
+        graph = writes[0].src[1]
+    seen = reach(graph, leaves)
+    if computed not in toposort(graph) and any(u in seen for u in leaves):
+        _closed[computed] = ((graph,), lambda g, y, x: (g,))
+
+
+def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) -> dict[UOp, UOp | None]:
     """d(root)/d(target) applied to `root_grad`, for each target; None where `root` does not depend on it.
 
-    Raises GradientError when a gradient arrives at an op of NOT_DIFFERENTIABLE.
+    With `cut`, targets are leaves: what they were made from is not looked at. Raises GradientError when a gradient
+    arrives at an op of NOT_DIFFERENTIABLE.
     """
     grads: dict[UOp, UOp] = {root: root_grad}
-    order = _leading(root, frozenset(targets))
+    wanted = frozenset(targets)
+    order = _leading(root, wanted, cut)
     for u in reversed(order):
         g = grads.get(u)
-        if g is None:
+        if g is None or (cut and u in wanted):
             continue
         for s, d in _pass(u, g, order):
             had = grads.get(s)
@@ -94,7 +126,7 @@ def gradients(root: UOp, root_grad: UOp, targets: list[UOp]) -> dict[UOp, UOp | 
     return {t: grads.get(t) if t in order else None for t in targets}
 
 
-def _leading(root: UOp, targets: frozenset[UOp]) -> dict[UOp, bool]:
+def _leading(root: UOp, targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
     """The nodes between `root` and the targets, sources first (an ordered set)."""
     leads: dict[UOp, bool] = {}
     order: dict[UOp, bool] = {}
@@ -108,16 +140,20 @@ def _leading(root: UOp, targets: frozenset[UOp]) -> dict[UOp, bool]:
         elif u not in leads:
             leads[u] = False
             stack.append((u, True))
+            if cut and u in targets:
+                continue
             stack.extend((s, False) for s in _sources(u) if s not in leads)
     return order
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
     """The nodes a gradient of `u` flows to."""
-    if not u.dtype.is_float or u.op in _FLAT:
+    if not u.dtype.is_float:
         return ()
     if (c := _closed.get(u)) is not None:
         return c[0]
+    if u.op in _FLAT:
+        return ()
     if u.op == "AFTER":
         return (u.src[0], *(w.src[1] for w in _writes(u)))
     if u.op in ("FUNCTION", "GETTUPLE"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.ir.ops import INVALID
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, rebuild, toposort
 
 Interval = tuple[Any, Any]
 
@@ -209,3 +209,15 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
         if r is not out and r:
             out = r if not out else (out if r <= out else out | r)
     return out
+
+
+def replace_ranges(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """`root` with its free occurrences of the RANGEs in `mapping` replaced. A REDUCE or END that closes a range of its
+    own is left alone, and what depends on none of them is not walked. Other nodes in `mapping` are replaced on the way.
+    """
+    keys = frozenset(r for r in mapping if r.op == "RANGE")
+    new = dict(mapping)
+    for u in toposort(root, stop=lambda u: u in mapping or keys.isdisjoint(ranges(u))):
+        if u not in new:
+            new[u] = u if keys.isdisjoint(ranges(u)) else rebuild(u, tuple(new[s] for s in u.src))
+    return new[root]

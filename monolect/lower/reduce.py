@@ -14,9 +14,9 @@ from __future__ import annotations
 from itertools import count
 
 from monolect.base.dtype import DType
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, replace_ranges
 from monolect.ir.ops import BufferArg
-from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
 
@@ -66,11 +66,11 @@ class ReduceLowering:
         closed = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
         unrolled = [r for r in u.src[1:] if r.arg[1] == "UNROLL"]
         mapping = self._own_ranges(group, body, closed)
-        body = rename(body, mapping)
+        body = replace_ranges(body, mapping)
         closed = [mapping[r] for r in closed]
         steps = [body]
         for r in unrolled:
-            steps = [substitute(b, {r: idx(i)}) for i in range(r.src[0].value) for b in steps]
+            steps = [replace_ranges(b, {r: idx(i)}) for i in range(r.src[0].value) for b in steps]
         shape = body.shape
         if not closed:
             return self._combine(op, steps[0], steps[1:])
@@ -109,16 +109,6 @@ class ReduceLowering:
             else:
                 self.clones[group][u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
         return self.clones[group][u]
-
-
-def rename(body: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """`body` with ranges and accumulators replaced; what does not depend on them is not walked."""
-    keys = frozenset(r for r in mapping if r.op == "RANGE")
-    new = dict(mapping)
-    for u in toposort(body, stop=lambda u: u in mapping or (u.op != "BUFFER" and keys.isdisjoint(ranges(u)))):
-        if u not in new:
-            new[u] = u if keys.isdisjoint(ranges(u)) and u.op != "BUFFER" else rebuild(u, tuple(new[s] for s in u.src))
-    return new[body]
 
 
 def lower_reduce(sink: UOp) -> UOp:

@@ -17,10 +17,10 @@ from itertools import count
 
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
-from monolect.ir.bounds import min_max, ranges
+from monolect.ir.bounds import min_max, ranges, replace_ranges
 from monolect.ir.normal import conjuncts, linear, within
 from monolect.ir.ops import BufferArg
-from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 
 NEUTRAL = {"ADD": 0, "MUL": 1}
 
@@ -121,7 +121,7 @@ def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp 
         safe = build("MAX", safe, idx(0))
     if hi >= n:
         safe = build("MAX", safe * -1, idx(1) + j.src[0] * -1) * -1
-    value = substitute(_when(rest, body, alt), {j: safe})
+    value = replace_ranges(_when(rest, body, alt), {j: safe})
     return _rest_of(u, j, build("WHERE", inside, value, alt))
 
 
@@ -175,5 +175,5 @@ def _scans(
     acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), u.dtype, None, "REG"))
     start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, alt))
     before = node("LOAD", (node("AFTER", (acc, start, i)),))
-    step = build(u.arg[0], before, substitute(_when(rest, body, alt), {j: i}))
+    step = build(u.arg[0], before, replace_ranges(_when(rest, body, alt), {j: i}))
     return node("LOAD", (node("AFTER", (acc, node("STORE", (acc, step)))),))

@@ -52,17 +52,10 @@ class IndexMixin(TensorBase):
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         v = value if isinstance(value, TensorBase) else type(self)(value, device=self.device)
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
-            before, self._uop = self._uop, self._stored(self._uop, self._masked(key, v), whole=True)
-            note_assign(self, before)
+            self.uop = self._stored(self._uop, self._uop, self._masked(key, v))
             return
         base = self._uop if self._uop.op in ("BUFFER", "AFTER") else build("CONTIGUOUS", self._uop)
-        old, self._uop = self._uop, base
-        try:
-            self._uop = self._stored(view(self, base, key), cast(v._uop, self.dtype))
-        except BaseException:
-            self._uop = old
-            raise
-        note_assign(self, old)
+        self.uop = self._stored(base, view(self, base, key), cast(v._uop, self.dtype))
 
     def _masked(self, mask: Any, v: Any) -> UOp:
         if mask.shape != self.shape[: mask.ndim]:

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from monolect.autograd.gradient import gradients
+from monolect.autograd.gradient import gradients, reach, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import DTypeError, GradientError, ShapeError
 from monolect.ir.normal import count
-from monolect.ir.uop import UOp, build, const, new_buffer, toposort
+from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import to_numpy
 from monolect.runtime.execute import realize
+from monolect.runtime.jit import note_assign
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
@@ -34,8 +35,9 @@ from monolect.tensor.movement import MovementMixin
 from monolect.tensor.random import RandomMixin
 from monolect.tensor.reduce import ReduceMixin
 
-# Tensors that asked for a gradient, by identity. A leaf is found by its node, which only this tensor holds.
-_leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+# The nodes that tensors with `requires_grad` stand for, or stood for before they were computed or assigned to: a graph
+# made earlier still holds the earlier node.
+_leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 
 
 class Tensor(
@@ -85,6 +87,8 @@ class Tensor(
     @uop.setter
     def uop(self, value: UOp) -> None:
         self._uop = value
+        if self._requires_grad:
+            _leaves[value] = weakref.ref(self)
 
     @property
     def grad(self) -> Tensor | None:
@@ -106,15 +110,19 @@ class Tensor(
     def requires_grad(self, value: bool) -> None:
         if not value:
             self._requires_grad = False
-            _leaves.pop(id(self), None)
+            for u in [u for u, t in _leaves.items() if t() is self]:
+                del _leaves[u]
             return
         if not self.dtype.is_float:
             raise GradientError("only floats have gradients", expected="a float dtype", found=self.dtype.name)
-        if self._uop.op != "BUFFER":  # equal expressions are one node; a leaf needs a node that nothing else equals
+        if self._requires_grad:
+            return
+        if self._uop.op != "BUFFER" or self._uop in _leaves:
+            # equal expressions are one node; a leaf needs a node that nothing else equals
             buffer = new_buffer(self._uop.shape, self.dtype, self.device)
             self._uop = build("AFTER", buffer, build("STORE", buffer, self._uop))
         self._requires_grad = True
-        _leaves[id(self)] = self
+        self.uop = self._uop
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set `requires_grad` and return the tensor."""
@@ -148,8 +156,11 @@ class Tensor(
         batch = [t for t in (self, *others, *random_state.pending()) if t._uop.op != "BUFFER"]
         batch = list({id(t): t for t in batch}.values())
         if batch:
+            leaves = set(_leaves)
             for t, uop in zip(batch, realize([t._uop for t in batch]), strict=True):
-                t._uop = uop
+                if leaves and not t._requires_grad and t.dtype.is_float:
+                    remember(uop, t._uop, leaves)
+                t.uop = uop
         return self
 
     def numpy(self) -> np.ndarray:
@@ -243,13 +254,12 @@ class Tensor(
         v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=self.device)
         if v.dtype is not self.dtype:
             raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
-        before, self._uop = self._uop, self._stored(self._uop, v._uop, whole=True)
+        before, self._uop = self._uop, self._stored(self._uop, self._uop, v._uop)
         note_assign(self, before)
         return self
 
-    def _stored(self, view: UOp, value: UOp, whole: bool = False) -> UOp:
-        """The node of this tensor once `value`, broadcast, is stored into `view` of it."""
-        base = self._uop
+    def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
+        """`base` once `value`, broadcast, is stored into `view` of it; the value itself if that is all of no buffer."""
         same_device(base, value)
         shape = view.shape
         fits = len(value.shape) <= len(shape) and all(
@@ -259,42 +269,46 @@ class Tensor(
         if not fits:
             raise refuse_shape("assign", shape, value.shape)
         value = broadcast_to(value, shape)
-        if base.op in ("BUFFER", "AFTER"):
-            return build("AFTER", base, build("STORE", view, value))
-        return value if whole else build("AFTER", base, build("STORE", view, value))
+        if view is base and base.op not in ("BUFFER", "AFTER"):
+            return value
+        return build("AFTER", base, build("STORE", view, value))
 
     # ---- gradients -----------------------------------------------------------------------------------------------------
-    def backward(self, gradient: Tensor | None = None, retain_graph: bool = True) -> Tensor:
+    def backward(self, gradient: Tensor | None = None, create_graph: bool = False) -> Tensor:
         """Add d(self)/d(leaf) to `.grad` of every leaf with `requires_grad` that this tensor was made from.
 
-        Raises GradientError when this is not a float, not a scalar and no `gradient` is given, or has no such leaf.
+        With `create_graph` the gradients can be differentiated again; otherwise they are detached. Raises GradientError
+        when this is not a float, not a scalar and no `gradient` is given, or has no such leaf.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
-        >>> (x * x).sum().backward()
+        >>> _ = (x * x).sum().backward()
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
+        g = self._root_gradient(gradient)
+        leaves = dict(_leaves)
+        below = reach(self._uop, leaves)
+        nodes = [u for u in leaves if u in below]
+        if not nodes:
+            raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
+        for u, d in gradients(self._uop, g, nodes, cut=True).items():
+            t = leaves[u]()
+            if d is not None and t is not None:
+                d = d if create_graph else build("DETACH", d)
+                t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
+        return self
+
+    def _root_gradient(self, gradient: Tensor | None) -> UOp:
         if not self.dtype.is_float:
             raise GradientError("backward of a tensor that is not float", expected="a float", found=self.dtype.name)
         if gradient is None:
             if self.numel() != 1:
                 raise GradientError("backward without a gradient", expected="a scalar", found=f"shape {self.shape}")
-            g = broadcast_to(const(1, self.dtype), self.shape)
-        else:
-            if gradient.shape != self.shape or gradient.dtype is not self.dtype:
-                raise GradientError(
-                    "the gradient does not match its tensor",
-                    expected=f"{self.dtype.name} {self.shape}",
-                    found=f"{gradient.dtype.name} {gradient.shape}",
-                )
-            g = gradient._uop
-        below = set(toposort(self._uop))
-        leaves = [t for t in list(_leaves.values()) if t._uop in below]
-        if not leaves:
-            raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
-        found = gradients(self._uop, g, [t._uop for t in leaves])
-        for t in leaves:
-            d = found[t._uop]
-            if d is not None:
-                t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
-        return self
+            return broadcast_to(const(1, self.dtype), self.shape)
+        if gradient.shape != self.shape or gradient.dtype is not self.dtype:
+            raise GradientError(
+                "the gradient does not match its tensor",
+                expected=f"{self.dtype.name} {self.shape}",
+                found=f"{gradient.dtype.name} {gradient.shape}",
+            )
+        return gradient._uop

@@ -1,0 +1,207 @@
+"""Convolution and pooling against PyTorch: values, gradients, shapes and the messages of what does not fit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.tensor import Tensor
+
+rng = np.random.default_rng(0)
+
+
+def array(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def check(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: np.ndarray, tolerance: float = 3e-5) -> None:
+    """Value and gradients of both functions agree on `arrays`."""
+    mine = [Tensor(a, requires_grad=True) for a in arrays]
+    other = [torch.tensor(a, requires_grad=True) for a in arrays]
+    y, t = ours(*mine), theirs(*other)
+    assert y.shape == tuple(t.shape)
+    c = rng.standard_normal(y.shape).astype(np.float32)
+    (y * Tensor(c)).sum().backward()
+    (t * torch.tensor(c)).sum().backward()
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=tolerance, atol=tolerance)
+    for m, o in zip(mine, other, strict=True):
+        np.testing.assert_allclose(m.grad.numpy(), o.grad.numpy(), rtol=tolerance, atol=tolerance * 5)
+
+
+CONV2D = [
+    ((2, 3, 6, 7), (4, 3, 3, 3), {}),
+    ((2, 3, 6, 7), (4, 3, 3, 2), {"padding": 1}),
+    ((2, 3, 6, 7), (4, 3, 3, 3), {"padding": (2, 1), "stride": 2}),
+    ((2, 3, 7, 8), (4, 3, 2, 3), {"stride": (1, 3)}),
+    ((2, 3, 8, 9), (4, 3, 3, 3), {"dilation": 2}),
+    ((2, 3, 8, 9), (4, 3, 2, 3), {"dilation": (3, 1), "padding": 1, "stride": (2, 1)}),
+    ((2, 4, 5, 5), (6, 2, 3, 3), {"groups": 2, "padding": 1}),
+    ((2, 4, 5, 5), (4, 1, 3, 3), {"groups": 4}),
+    ((1, 3, 8, 8), (5, 3, 2, 2), {"stride": 2}),
+    ((1, 3, 9, 9), (5, 3, 2, 2), {"stride": 3}),
+    ((2, 3, 5, 5), (4, 3, 1, 1), {}),
+    ((2, 3, 5, 5), (4, 3, 1, 1), {"stride": 2}),
+    ((3, 6, 6), (4, 3, 3, 3), {"padding": 1}),
+    ((2, 3, 6, 7), (4, 3, 4, 3), {"padding": "same"}),
+    ((2, 3, 6, 7), (4, 3, 2, 3), {"padding": "same", "dilation": 2}),
+    ((2, 3, 6, 7), (4, 3, 2, 3), {"padding": "valid"}),
+    ((2, 3, 3, 3), (4, 3, 3, 3), {}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "options"), CONV2D)
+def test_conv2d(x: tuple, w: tuple, options: dict) -> None:
+    check(
+        lambda x, w, b: x.conv2d(w, b, **options),
+        lambda x, w, b: F.conv2d(x, w, b, **options),
+        array(*x), array(*w), array(w[0]),
+    )  # fmt: skip
+
+
+def test_conv1d_and_conv3d() -> None:
+    check(lambda x, w: x.conv1d(w, padding=2), lambda x, w: F.conv1d(x, w, padding=2), array(2, 3, 8), array(4, 3, 3))
+    check(lambda x, w: x.conv1d(w, stride=2), lambda x, w: F.conv1d(x, w, stride=2), array(2, 3, 8), array(4, 3, 3))
+    x, w = array(1, 2, 4, 5, 4), array(3, 2, 2, 3, 2)
+    check(lambda x, w: x.conv3d(w, padding=1), lambda x, w: F.conv3d(x, w, padding=1), x, w)
+
+
+def test_gradient_of_the_gradient() -> None:
+    """The closed form of the gradient is a graph that can be differentiated again."""
+    a, b = array(1, 2, 4, 4), array(2, 2, 3, 3)
+    x, w = Tensor(a, requires_grad=True), Tensor(b, requires_grad=True)
+    (x.conv2d(w, padding=1) ** 3).sum().backward()
+    gx = x.grad
+    x.grad = w.grad = None
+    (gx * gx).sum().backward()
+    tx, tw = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
+    y = (F.conv2d(tx, tw, padding=1) ** 3).sum()
+    (tgx,) = torch.autograd.grad(y, tx, create_graph=True)
+    (tgx * tgx).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), tx.grad.numpy(), rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(w.grad.numpy(), tw.grad.numpy(), rtol=1e-3, atol=1e-2)
+
+
+TRANSPOSED = [
+    ((2, 4, 4, 5), (4, 3, 3, 3), {}),
+    ((2, 4, 4, 5), (4, 3, 3, 2), {"stride": 2, "padding": 1}),
+    ((2, 4, 4, 5), (4, 3, 3, 3), {"stride": (2, 3), "padding": 1, "output_padding": (1, 2)}),
+    ((2, 4, 4, 5), (4, 2, 3, 3), {"groups": 2, "dilation": 2}),
+    ((4, 4, 5), (4, 3, 2, 2), {"stride": 2}),
+    ((1, 2, 4, 4), (2, 3, 2, 2), {"padding": 1}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "options"), TRANSPOSED)
+def test_conv_transpose2d(x: tuple, w: tuple, options: dict) -> None:
+    check(
+        lambda x, w, b: x.conv_transpose2d(w, b, **options),
+        lambda x, w, b: F.conv_transpose2d(x, w, b, **options),
+        array(*x), array(*w), array(w[1] * options.get("groups", 1)),
+    )  # fmt: skip
+
+
+def test_conv_transpose1d_and_3d() -> None:
+    x, w = array(2, 3, 5), array(3, 2, 3)
+    check(lambda x, w: x.conv_transpose1d(w, stride=2), lambda x, w: F.conv_transpose1d(x, w, stride=2), x, w)
+    x, w = array(1, 2, 3, 3, 2), array(2, 2, 2, 2, 2)
+    check(lambda x, w: x.conv_transpose3d(w), F.conv_transpose3d, x, w)
+
+
+def test_half_precision_adds_up_in_float32() -> None:
+    x = Tensor.ones(1, 512, 3, 3, dtype="float16")
+    y = x.conv2d(Tensor.ones(1, 512, 3, 3, dtype="float16"))
+    assert y.dtype.name == "float16" and y.float().item() == 4608.0  # added up in float16 it would stop at 2048
+
+
+def test_conv_errors() -> None:
+    x, w = Tensor.ones(1, 3, 4, 4), Tensor.ones(2, 3, 3, 3)
+    with pytest.raises(ShapeError, match="channels") as e:
+        x.conv2d(Tensor.ones(2, 4, 3, 3))
+    assert "expected: 3 input channels" in str(e.value)
+    with pytest.raises(ShapeError, match="rank of the input"):
+        Tensor.ones(4, 4).conv2d(w)
+    with pytest.raises(ShapeError, match="weight"):
+        x.conv2d(Tensor.ones(2, 3, 3))
+    with pytest.raises(ShapeError, match="larger than the padded input"):
+        Tensor.ones(1, 3, 2, 2).conv2d(w)
+    with pytest.raises(ShapeError, match="bias"):
+        x.conv2d(w, Tensor.ones(3))
+    with pytest.raises(ShapeError, match="output channels"):
+        Tensor.ones(1, 6, 4, 4).conv2d(Tensor.ones(3, 3, 3, 3), groups=2)
+    with pytest.raises(ArgumentError, match="stride"):
+        x.conv2d(w, stride=0)
+    with pytest.raises(ArgumentError, match="stride 2|stride"):
+        x.conv2d(w, stride=2, padding="same")
+    with pytest.raises(ArgumentError, match="padding"):
+        x.conv2d(w, padding="full")
+    with pytest.raises(ArgumentError, match="padding"):
+        x.conv2d(w, padding=-1)
+    with pytest.raises(ArgumentError, match="groups"):
+        x.conv2d(w, groups=0)
+    with pytest.raises(ArgumentError, match="output_padding"):
+        x.conv_transpose2d(Tensor.ones(3, 2, 3, 3), output_padding=1)
+
+
+# ---- pools -------------------------------------------------------------------------------------------------------------
+POOLS = [
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 1},
+    {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": (2, 3), "stride": (3, 2)},
+    {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+    {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True},
+    {"kernel_size": 1},
+]
+
+
+@pytest.mark.parametrize("options", POOLS)
+def test_pools(options: dict) -> None:
+    x = array(2, 3, 8, 9)
+    check(lambda x: x.max_pool2d(**options), lambda x: F.max_pool2d(x, **options), x)
+    check(lambda x: x.avg_pool2d(**options), lambda x: F.avg_pool2d(x, **options), x)
+    own = {**options, "count_include_pad": False}
+    check(lambda x: x.avg_pool2d(**own), lambda x: F.avg_pool2d(x, **own), x)
+
+
+def test_pools_of_other_ranks() -> None:
+    x1, x3 = array(2, 3, 8), array(1, 2, 4, 4, 6)
+    check(lambda x: x.max_pool1d(3, 2, 1), lambda x: F.max_pool1d(x, 3, 2, 1), x1)
+    check(lambda x: x.avg_pool1d(3, 2, 1), lambda x: F.avg_pool1d(x, 3, 2, 1), x1)
+    check(lambda x: x.max_pool3d(2), lambda x: F.max_pool3d(x, 2), x3)
+    check(lambda x: x.avg_pool3d(2), lambda x: F.avg_pool3d(x, 2), x3)
+    check(lambda x: x.max_pool2d(2, dilation=2), lambda x: F.max_pool2d(x, 2, dilation=2), array(3, 7, 7))
+    check(lambda x: x.avg_pool2d(2, divisor_override=3), lambda x: F.avg_pool2d(x, 2, divisor_override=3), x3[0])
+
+
+def test_max_pool_of_negatives_and_integers() -> None:
+    assert Tensor([[-5, -7], [-6, -8]]).max_pool2d(2, padding=1).tolist() == [[-5, -7], [-6, -8]]
+    assert (Tensor(-np.ones((1, 3, 3), np.float32)).max_pool2d(3, 1, 1).numpy() == -1).all()
+
+
+def test_adaptive_pools() -> None:
+    x = array(2, 3, 8, 6)
+    check(lambda x: x.adaptive_avg_pool2d((4, 3)), lambda x: F.adaptive_avg_pool2d(x, (4, 3)), x)
+    check(lambda x: x.adaptive_avg_pool2d(1), lambda x: F.adaptive_avg_pool2d(x, 1), x)
+    check(lambda x: x.adaptive_avg_pool2d((None, 2)), lambda x: F.adaptive_avg_pool2d(x, (None, 2)), x)
+    check(lambda x: x.adaptive_max_pool2d(2), lambda x: F.adaptive_max_pool2d(x, 2), x)
+    check(lambda x: x.adaptive_avg_pool1d(3), lambda x: F.adaptive_avg_pool1d(x, 3), x[0])
+
+
+def test_pool_errors() -> None:
+    x = Tensor.ones(1, 1, 4, 4)
+    with pytest.raises(ArgumentError, match="kernel_size"):
+        x.max_pool2d(0)
+    with pytest.raises(ArgumentError, match="at most half"):
+        x.max_pool2d(2, padding=2)
+    with pytest.raises(ShapeError, match="larger than the padded input"):
+        x.avg_pool2d(5)
+    with pytest.raises(ArgumentError, match="divide"):
+        x.adaptive_avg_pool2d(3)
+    with pytest.raises(DTypeError, match="avg_pool2d"):
+        Tensor.ones(4, 4, dtype="int32").avg_pool2d(2)
+    with pytest.raises(ShapeError, match="rank"):
+        Tensor.ones(4).max_pool2d(2)
