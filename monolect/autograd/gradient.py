@@ -163,11 +163,11 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
 
 def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     """The sources of `u` that are wanted, each with the gradient `u` hands it."""
-    if u.op in _FLAT:
-        return []
     if (c := _closed.get(u)) is not None:
         inputs, derivative = c
         return [(s, sum_to(d, s.shape)) for s, d in zip(inputs, derivative(g, u, *inputs), strict=True) if s in wanted]
+    if u.op in _FLAT:
+        return []
     if u.op == "AFTER":
         return [(s, d) for s, d in _after(u, g) if s in wanted]
     if u.op in ("FUNCTION", "GETTUPLE"):

@@ -10,7 +10,7 @@ Source: series and range reductions of elementary textbooks; polynomial coeffici
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import factorial, inf, log, log2, pi, sqrt, tan
+from math import factorial, inf, log, pi, sqrt, tan
 from typing import Any
 
 from monolect.autograd.gradient import closed_form
@@ -18,7 +18,7 @@ from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp, build, const
 
-LOG2_E, LN_2 = log2(2.718281828459045), log(2.0)
+LOG2_E, LN_2 = 1.4426950408889634, log(2.0)
 
 
 def _function(derivative: Callable[..., Any]) -> Callable[[Callable[..., UOp]], Callable[..., UOp]]:

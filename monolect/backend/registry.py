@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from monolect.backend.cpu.runtime import CpuDevice
-from monolect.backend.disk.runtime import DiskDevice
-from monolect.backend.null.runtime import NullDevice
-from monolect.backend.python.runtime import PythonDevice
 from monolect.base.errors import DeviceError
 from monolect.base.settings import settings
 
-TARGETS: dict[str, Callable[[str], Any]] = {
-    "cpu": CpuDevice,
-    "python": PythonDevice,
-    "null": NullDevice,
-    "disk": DiskDevice,
+# target -> the module of its device and the class; imported when the device is opened
+TARGETS: dict[str, tuple[str, str]] = {
+    "cpu": ("monolect.backend.cpu.runtime", "CpuDevice"),
+    "python": ("monolect.backend.python.runtime", "PythonDevice"),
+    "null": ("monolect.backend.null.runtime", "NullDevice"),
+    "disk": ("monolect.backend.disk.runtime", "DiskDevice"),
 }
 
 
@@ -57,7 +54,8 @@ class Registry:
             canonical = self.canonical(name)
             dev = self._open.get(canonical)
             if dev is None:
-                dev = TARGETS[canonical.partition(":")[0]](canonical)
+                module, cls = TARGETS[canonical.partition(":")[0]]
+                dev = getattr(import_module(module), cls)(canonical)
                 if not canonical.startswith("disk:"):
                     self._open[canonical] = dev
         return dev

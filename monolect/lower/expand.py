@@ -25,6 +25,7 @@ def expand(sink: UOp) -> UOp:
     if not place:
         return sink
     new: dict[UOp, UOp] = {r: _constants(r, p) for r, p in place.items()}
+    new |= _widened_accumulators(order, place)
     for u in order:
         if u in new:
             continue
@@ -53,6 +54,26 @@ def _places(order: list[UOp]) -> dict[UOp, int]:
         for k, r in enumerate(sorted((r for r in u.src[1:] if r.arg[1] in SHAPED), key=lambda r: -r.arg[0])):
             place[r] = k + 1
     return place
+
+
+def _widened_accumulators(order: list[UOp], place: dict[UOp, int]) -> dict[UOp, UOp]:
+    """The accumulators of scans, one lane for each of the output's."""
+    lanes: dict[UOp, set[UOp]] = {}
+    for u in order:
+        if u.op == "STORE":
+            b = u.src[0]
+            while b.op == "AFTER":
+                b = b.src[0]
+            if b.op == "BUFFER":
+                lanes.setdefault(b, set()).update(r for r in ranges(u) if r in place)
+    out = {}
+    for b, rs in lanes.items():
+        if rs:
+            shape = [1] * max(place[r] for r in rs)
+            for r in rs:
+                shape[-place[r]] = r.src[0].value
+            out[b] = node("BUFFER", (shape_source(shape),), b.arg)
+    return out
 
 
 def _constants(r: UOp, place: int) -> UOp:

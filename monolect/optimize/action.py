@@ -27,7 +27,7 @@ Action = tuple[str, Any, Any]
 
 # target axis type -> (the types it may be split from, the sides it may be taken from)
 SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
-    "LOOP": (("LOOP",), (False, True)),
+    "LOOP": (("LOOP", "REDUCE"), (False, True)),
     "REDUCE": (("REDUCE",), (False, True)),
     "GLOBAL": (("LOOP",), (False, True)),
     "LOCAL": (("LOOP", "GLOBAL"), (False,)),
@@ -122,6 +122,8 @@ class Plan:
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found="a scan")
         if target == "THREAD":
             self._check_thread(p, k)
+        if target == "LOOP" and p.type == "REDUCE":
+            self._check_blocked(p, k, top)
         if target in ("UPCAST", "UNROLL") and self.shaped_elements() * k > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=self.shaped_elements() * k)
         if top:
@@ -144,6 +146,20 @@ class Plan:
         if any(u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX" and p.root not in ranges(u) for u in self.order):
             raise ActionError("SPLIT to THREAD", expected="an axis that encloses every store", found="a store outside")
 
+    def _check_blocked(self, p: Part, k: int, top: bool) -> None:
+        """A reduction cut into blocks adds into the output itself: it must be the kernel's only one, and a sum."""
+        if not top or p.size % k:
+            raise ActionError("SPLIT of a reduction to LOOP", expected="the outer part, a divisor", found=(k, top))
+        if any(q.type == "LOOP" and q.root in self.reduced for q in self.axes):
+            raise ActionError("SPLIT of a reduction to LOOP", expected="at most one blocked reduction", found="a second")
+        stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
+        if len(self.reduces) != 1 or len(stores) != 1 or stores[0].op != "STORE" or self.reduces[0].arg[0] != "ADD":
+            raise ActionError("SPLIT of a reduction to LOOP", expected="one sum and one store", found=len(stores))
+        if stores[0].src[1].dtype is not self.reduces[0].dtype:
+            raise ActionError("SPLIT of a reduction to LOOP", expected="an output that can hold partial sums", found="a cast")
+        if ranges(self.reduces[0]) != ranges(stores[0]):
+            raise ActionError("SPLIT of a reduction to LOOP", expected="a reduction in the innermost output loop", found="outside")
+
     def _pad(self, axis: int, m: int) -> None:
         p = self.axes[axis]
         if sum(q.root is p.root for q in self.axes) > 1 or p.root in self.padded:
@@ -159,7 +175,7 @@ class Plan:
         if not isinstance(b, int) or not 0 <= b < len(self.axes):
             raise ActionError("SWAP: no such axis", expected=f"0..{len(self.axes) - 1}", found=b)
         pa, pb = self.axes[a], self.axes[b]
-        if (pa.root in self.reduced) != (pb.root in self.reduced):
+        if (pa.root in self.reduced) != (pb.root in self.reduced) or "THREAD" in (pa.type, pb.type):
             raise ActionError("SWAP", expected="two output axes or two reduction axes", found=(pa.type, pb.type))
         order = list(self.axes)
         order[a], order[b] = order[b], order[a]

@@ -16,7 +16,7 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import TRUE, less
 from monolect.ir.ops import KernelInfo
-from monolect.ir.uop import UOp, build, const, idx, node, rebuild, toposort
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.heuristic import choose
 
@@ -79,7 +79,7 @@ def apply_plan(plan: Plan) -> UOp:
 
 def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
     """A RANGE for each part; ids count up in loop order, a THREAD first."""
-    order = sorted(plan.axes, key=lambda p: (p.root in plan.reduced, p.type != "THREAD"))
+    order = sorted(plan.axes, key=lambda p: (p.root in plan.reduced and p.type != "LOOP", p.type != "THREAD", is_block(plan, p) ^ 1))
     out: list[tuple[Part, UOp]] = []
     made: dict[int, UOp] = {}
     for n, p in enumerate(order):
@@ -94,6 +94,11 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
         made[id(p)] = r
         out.append((p, r))
     return out
+
+
+def is_block(plan: Plan, p: Part) -> bool:
+    """True for the outer part of a blocked reduction: a loop outside of the output loops."""
+    return p.type == "LOOP" and p.root in plan.reduced
 
 
 def plan_bound(p: Part) -> UOp:
@@ -116,6 +121,7 @@ def _rebuild(
     plan: Plan, parts: dict[UOp, list[UOp]], exprs: dict[UOp, UOp], guards: dict[UOp, UOp], info: KernelInfo
 ) -> UOp:
     new: dict[UOp, UOp] = dict(exprs)
+    block = next((r for rs in parts.values() for r in rs if r.arg[1] == "LOOP" and rs is parts.get(_root_of(plan))), None)
     for u in plan.order:
         if u in new:
             continue
@@ -125,6 +131,9 @@ def _rebuild(
             body = new[u.src[0]]
             if u.op == "REDUCE":
                 body = _guarded(body, u, guards)
+                closed = [r for r in closed if r is not block]
+            elif block is not None:
+                closed = [block, *closed]
             closed = [r for r in closed if r.arg[1] != "THREAD"] if u.op == "END" else closed
             new[u] = node(u.op, (body, *closed), u.arg) if closed else body
         elif u.op == "AFTER":
@@ -132,12 +141,35 @@ def _rebuild(
             new[u] = node("AFTER", (new[u.src[0]], *deps))
         elif guards and u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX":
             new[u] = _gated(u, src, guards)
+            if block is not None and u.op == "STORE":
+                new[u] = _accumulated(plan, new[u], new, block)
+        elif block is not None and u.op == "STORE":
+            new[u] = _accumulated(plan, rebuild(u, src), new, block)
         elif u.op == "SINK":
             new[u] = node("SINK", src, info)
         else:
             new[u] = rebuild(u, src)
     out = new[plan.sink]
     return _thread_special(out, plan, parts)
+
+
+def _root_of(plan: Plan) -> UOp | None:
+    """The reduction range that was blocked."""
+    return next((p.root for p in plan.axes if is_block(plan, p)), None)
+
+
+def _accumulated(plan: Plan, store: UOp, new: dict[UOp, UOp], block: UOp) -> UOp:
+    """The store of a blocked reduction: add to what earlier blocks left, finish in the last block."""
+    total = new[plan.reduces[0]]
+    target, value, *gate = store.src
+    started = less(idx(0), block)
+    gates = build("AND", gate[0], started) if gate else started
+    old = node("LOAD", (target, const(0, total.dtype), gates))
+    added = build("ADD", old, total)
+    finished = substitute(value, {total: added})
+    if finished is not added:
+        finished = build("WHERE", less(block, block.src[0] + -1), added, finished)
+    return node("STORE", (target, finished, *gate))
 
 
 def _gate_for(u: UOp, guards: dict[UOp, UOp]) -> UOp:

@@ -130,6 +130,21 @@ class Chooser:
             return
         if n_row > 1:
             self.act("SPLIT", self.plan.axis_of(rows[0]), (n_row, "UPCAST", False), "rows that share the vectors")
+        if len(self.plan.reduced) == 1:
+            self.block(c, self.plan.reduced[0])
+
+    def block(self, c: UOp, j: UOp) -> None:
+        """Cut the reduction so that the operand read in vectors, one block of it, stays in the second cache."""
+        n = self.plan.size(j)
+        most = self.plan.target.l2_bytes // 2 // max(1, self.plan.size(c) * self.profile.itemsize)
+        if n > max(64, most):
+            k = next((k for k in range(max(64, most), 31, -1) if n % k == 0), 0)
+            if k:
+                why = f"blocks of {k}: {k} x {self.plan.size(c)} elements stay in cache"
+                self.act("SPLIT", self.plan.axis_of(j), (n // k, "LOOP", True), why)
+        axis = self.plan.axis_of(j, "REDUCE")
+        if self.plan.axes[axis].size % 4 == 0:
+            self.act("SPLIT", axis, (4, "UNROLL", False), "fewer loop steps")
 
     def tile_dots(self, j: UOp, scope: frozenset[UOp], inside: list) -> None:
         """Both operands contiguous along the reduction: vectors along it, a small square of dot products."""
@@ -141,6 +156,21 @@ class Chooser:
             k = best_divisor(self.plan.size(r), (4, 5, 3, 2))
             if k > 1:
                 self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), "dot products that share operands")
+        self.block_dots(j, outs)
+
+    def block_dots(self, j: UOp, outs: list[UOp]) -> None:
+        """The inner output axis in blocks whose operand rows stay in the second cache, outermost."""
+        axis = self.plan.axis_of(outs[-1], "LOOP") if len(outs) > 1 else -1
+        inner = max((self.plan.axis_of(r, "LOOP") for r in outs[:2]), default=-1) if len(outs) > 1 else axis
+        if inner < 0:
+            return
+        p = self.plan.axes[inner]
+        row_bytes = self.plan.size(j) * self.profile.itemsize * p.stride
+        most = self.plan.target.l2_bytes // 2 // row_bytes
+        k = next((k for k in range(min(most, p.size), 3, -1) if p.size % k == 0), 0)
+        if k and k < p.size and self.act("SPLIT", inner, (p.size // k, "LOOP", True), f"{k} tiles stay in cache"):
+            first = min(self.plan.axis_of(r, "LOOP") for r in outs[:2])
+            self.act("SWAP", first, inner, "the cached block outermost")
 
     # ---- threads -----------------------------------------------------------------------------------------------------
     def threads(self) -> None:

@@ -16,6 +16,7 @@ from monolect.backend.base import Launch, Program
 from monolect.backend.registry import Device
 from monolect.base.errors import InternalError
 from monolect.base.settings import settings
+from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
 from monolect.ir.uop import UOp
 from monolect.pipeline import lower_kernel
@@ -155,7 +156,7 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
     out: dict[UOp, Program] = {}
     missing: list[tuple[UOp, str]] = []
     for s in dict.fromkeys(sinks):
-        key = f"{digest(s)}/{settings.NOOPT}/{settings.BEAM}"
+        key = f"{digest(s)}/{settings.NOOPT}/{settings.BEAM}/{compiler_version()}"
         found = device.lookup(key)
         if found is None:
             missing.append((s, key))

@@ -147,17 +147,12 @@ class FunctionsMixin(TensorBase):
     absolute = abs
 
     def sign(self) -> Tensor:
-        """1, 0 or -1; nan of nan."""
+        """1, 0 or -1; 0 of nan, as in PyTorch."""
         u = self._uop
         if u.dtype is dtypes.bool:
             return self._wrap(u)
-        s = (
-            where(e("CMPLT", u, 0), const(-1, u.dtype), const(1, u.dtype))
-            if not u.dtype.is_unsigned
-            else const(1, u.dtype)
-        )
-        zero = where(e("CMPNE", u, 0), s, 0)
-        return self._wrap(where(build("CMPNE", u, u), u, zero) if u.dtype.is_float else zero)
+        below = where(e("CMPLT", u, 0), const(-1, u.dtype), 0) if not u.dtype.is_unsigned else const(0, u.dtype)
+        return self._wrap(where(e("CMPLT", const(0, u.dtype), u), 1, below))
 
     sgn = sign
 

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from monolect.autograd.graph import pad
 from monolect.backend.base import Launch
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import PythonDevice
@@ -76,8 +77,10 @@ def run(lin: UOp, *args: np.ndarray | int) -> None:
     device = PythonDevice()
     (p,) = device.compile([("test", "key", lin)])
     assert device.lookup("key") is p and device.lookup("other") is None and p.entry is lin
-    addresses = [a if isinstance(a, int) else a.ctypes.data for a in args]
-    device.commands([Launch(p, tuple(range(len(args))))]).run(addresses)
+    commands = device.commands([Launch(p, tuple(range(len(args))))])
+    for k, a in enumerate(args):
+        commands.bind(k, a if isinstance(a, int) else a.ctypes.data)
+    commands.launch()
 
 
 def zeros(*shape: int, dtype: str = "f4") -> np.ndarray:
@@ -386,19 +389,19 @@ def workgroup_sum(n_groups: int, n_lanes: int) -> UOp:
     g, lane, k = special("gidx0", n_groups), special("lidx0", n_lanes), loop(n_lanes)
     tile, acc = buffer(0, "LOCAL", n_lanes), buffer(1, "REG")
     x = load(at(param(1, n_groups * n_lanes), g * n_lanes + lane))
-    put = store(at(tile, lane), build("MUL", x, x))
-    barrier = node("BARRIER", (put,))
+    barrier = node("BARRIER", (store(at(tile, lane), build("MUL", x, x)),))
     start = store(acc, const(0.0, F32))
     shared = load(at(node("AFTER", (tile, barrier)), k))
     step = store(acc, build("ADD", load(node("AFTER", (acc, start, k))), shared))
     closed = node("END", (step, k))
     gate = build("CMPLT", lane, idx(1))
     out = store(at(param(0, n_groups), g), load(node("AFTER", (acc, closed))), gate)
-    order = [put, barrier, start, shared.src[0], shared, *step.src[1].src, step.src[1], step, closed, out.src[1], out]
-    first = [u for u in toposort(put)]
-    rest = [u for u in toposort(out) if u not in first and u not in order and u is not k and u.op != "BARRIER"]
-    listed = [*first, *rest, barrier, start, k, *order[3:]]
-    return node("LINEAR", tuple(dict.fromkeys(listed)), KernelInfo("test"))
+    return in_order(barrier, start, gate, k, closed, out)
+
+
+def in_order(*roots: UOp) -> UOp:
+    """The LINEAR in which each root, with what it needs, follows the one before."""
+    return node("LINEAR", tuple(dict.fromkeys(u for r in roots for u in toposort(r))), KernelInfo("test"))
 
 
 def test_workgroups_with_local_memory_and_a_barrier() -> None:
@@ -418,9 +421,8 @@ def test_barrier_in_a_loop() -> None:
     done = node("BARRIER", (put,))
     closed = node("END", (done, r))
     out = store(at(param(0, 4), lane), load(at(node("AFTER", (tile, closed)), lane)))
-    order = list(dict.fromkeys([*toposort(ready), r, *toposort(closed), *toposort(out)]))
     memory = zeros(4)
-    run(node("LINEAR", tuple(order)), memory)
+    run(in_order(ready, r, closed, out), memory)
     np.testing.assert_array_equal(memory, [3, 0, 1, 2])
 
 
@@ -518,9 +520,7 @@ def layernorm(x: UOp) -> UOp:
 
 def padded(x: UOp) -> UOp:
     (m, n) = x.shape
-    wide = build("PAD", x, shape_source((1, 2)), shape_source((m + 3, n + 4)))
-    valid = build("PAD", spread(const(True, dtypes.bool), m, n), shape_source((1, 2)), shape_source((m + 3, n + 4)))
-    return build("WHERE", valid, wide, spread(const(-1.0, F32), m + 3, n + 4))
+    return pad(x, (1, 2), (m + 3, n + 4), fill=-1)
 
 
 def numpy_softmax(x: np.ndarray) -> np.ndarray:
@@ -559,7 +559,9 @@ def compute(root: UOp, inputs: list[np.ndarray], shaped: bool) -> np.ndarray:
         (p,) = device.compile([(f"kernel{k}", f"key{k}", lowered(call.src[0], shaped))])
         launches.append(Launch(p, tuple(number[b] for b in call.src[1:])))
     commands = device.commands(launches)
-    assert len(commands.run_timed([m.address for m in memory.values()])) == len(launches)
+    for u, m in memory.items():
+        commands.bind(number[u], m.address)
+    assert len(commands.launch_timed()) == len(launches)
     (out,) = made.outputs
     return memory[out].view(out.dtype.numpy).reshape(root.shape).copy()
 

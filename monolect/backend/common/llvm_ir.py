@@ -541,7 +541,7 @@ class Renderer:
             return
         index = u.src[0]
         alt, gate = (u.src[1], u.src[2]) if len(u.src) == 3 else (None, None)
-        ptrs, ok = self.pointers(index)
+        ptrs, ok = self.pointers(index) if index.shape == u.shape else ([], False)
         lanes = u.shape[-1] if u.shape else 1
         ok = ok and all(s in (0, 1, -1) for _, s in ptrs)
         alts = self.broadcast(alt, u.shape) if alt is not None else [""] * n_regs(u.shape)
@@ -593,6 +593,7 @@ class Renderer:
         g = Value(u.shape, gates) if gates is not None else None
         alts = Value(u.shape, self.broadcast(alt, u.shape)) if alt is not None else None
         ptrs = self.lane_pointers(index)
+        ptrs = [ptrs[i] for i in np.broadcast_to(np.arange(len(ptrs)).reshape(index.shape), u.shape).ravel().tolist()]
         memo: dict[tuple, str] = {}
         for i, p in enumerate(ptrs):
             gate = self._lane(_bool_like(u), g, i) if g is not None else None

@@ -72,7 +72,7 @@ class Generator:
         self.accesses: dict[UOp, Access] = {}
         self.space: dict[str, Any] = {"np": np}
         self.shared: dict[int, str] = {}  # id of an object in `space` -> its name
-        self.n = 0
+        self.n = self.n_barriers = 0
         nodes = toposort(linear)
         self.params = [u for u in nodes if u.op == "PARAM"]
         self.specials = sorted({u.arg for u in nodes if u.op == "SPECIAL"})
@@ -249,8 +249,8 @@ class Generator:
         self.close()
 
     def _barrier(self, u: UOp) -> None:
-        self.n += 1
-        self.line(f"yield {self.n}")
+        self.n_barriers += 1
+        self.line(f"yield {self.n_barriers}")
 
     def _load(self, u: UOp) -> None:
         view, scope = u.src[0], self.names[-1]

@@ -1,0 +1,187 @@
+"""Random tensors: known Threefry numbers, moments, reproducibility, and independence of when they are realized."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monolect.autograd import graph as g
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.ir.uop import build
+from monolect.tensor import random
+from monolect.tensor.tensor import Tensor
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    random.manual_seed(1234)
+
+
+# Of Random123's kat_vectors: Threefry-2x32, 20 rounds. (counter, key, result), each as (low, high) words.
+KNOWN = [
+    ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+]
+
+
+def words(pairs: list[tuple[int, int]]) -> np.ndarray:
+    return np.array([low | high << 32 for low, high in pairs], np.uint64)
+
+
+def test_threefry_gives_the_published_numbers() -> None:
+    counter, key = Tensor(words([c for c, _, _ in KNOWN])), Tensor(words([k for _, k, _ in KNOWN]))
+    out = Tensor(build("THREEFRY", counter.uop, key.uop)).numpy()
+    assert [hex(v) for v in out] == [hex(v) for v in words([r for _, _, r in KNOWN])]
+
+
+def test_threefry_of_constants_is_folded_to_the_same() -> None:
+    c, k, r = KNOWN[2]
+    u = build("THREEFRY", g.full((), int(words([c])[0]), dtypes.uint64), g.full((), int(words([k])[0]), dtypes.uint64))
+    assert Tensor(u).item() == int(words([r])[0])
+
+
+def test_the_first_numbers_of_a_seed_are_counter_one_and_on() -> None:
+    expected = Tensor(build("THREEFRY", Tensor(np.arange(1, 9, dtype=np.uint64)).uop, g.full((8,), 1234, dtypes.uint64)))
+    bits = expected.numpy()
+    got = Tensor.rand(8).numpy()
+    assert (got == ((bits & np.uint64(0xFFFFFFFF)) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)).all()
+
+
+# ---- moments -----------------------------------------------------------------------------------------------------------
+N = 40_000
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_uniform_moments(dtype: str) -> None:
+    x = Tensor.rand(N, dtype=dtype).double().numpy()
+    assert x.min() >= 0.0 and x.max() < 1.0
+    assert abs(x.mean() - 0.5) < 0.01 and abs(x.var() - 1 / 12) < 0.005
+    counts = np.histogram(x, 16, (0, 1))[0]
+    assert ((counts - N / 16) ** 2 / (N / 16)).sum() < 50  # chi-squared with 15 degrees of freedom
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_normal_moments(dtype: str) -> None:
+    x = Tensor.randn(N, dtype=dtype).double().numpy()
+    assert abs(x.mean()) < 0.02 and abs(x.var() - 1.0) < 0.03
+    assert abs((x**3).mean()) < 0.1 and abs((x**4).mean() - 3.0) < 0.25
+    assert abs((np.abs(x) < 1).mean() - 0.6827) < 0.01
+    assert abs(np.corrcoef(x[:-1], x[1:])[0, 1]) < 0.02
+
+
+def test_digits_of_the_mantissa() -> None:
+    x = Tensor.rand(N).numpy()
+    assert (x * 2**24 == np.round(x * 2**24)).all() and (np.round(x * 2**24) % 2 == 1).any()
+    y = Tensor.rand(N, dtype="float64").numpy()
+    assert (y * 2**53 % 2 == 1).any()
+    assert len(np.unique(y)) == N
+
+
+def test_integers() -> None:
+    x = Tensor.randint(-3, 4, (N,)).numpy()
+    assert x.dtype == np.int64 and set(x) == set(range(-3, 4))
+    counts = np.bincount(x + 3)
+    assert ((counts - N / 7) ** 2 / (N / 7)).sum() < 30
+    assert set(Tensor.randint(2, (100,), dtype="int8").numpy()) == {0, 1}
+    wide = Tensor.randint(0, 1 << 40, (1000,)).numpy()
+    assert wide.max() > 1 << 39 and wide.min() >= 0
+    assert Tensor.randint(5).shape == ()
+    with pytest.raises(ArgumentError, match="range"):
+        Tensor.randint(3, 3, (1,))
+    with pytest.raises(ArgumentError, match="range"):
+        Tensor.randint(0, 1000, (1,), dtype="int8")
+    with pytest.raises(DTypeError, match="integer"):
+        Tensor.randint(3, (1,), dtype="float32")
+
+
+def test_initial_weights() -> None:
+    w = Tensor.kaiming_uniform(64, 32, 3, 3, a=5**0.5).numpy()
+    bound = (6 / (6 * 288)) ** 0.5
+    assert np.abs(w).max() <= bound and np.abs(w).max() > 0.99 * bound
+    assert abs(Tensor.kaiming_normal(64, 200).numpy().std() - 0.1) < 0.003
+    assert abs(Tensor.xavier_normal(60, 140).numpy().std() - 0.1) < 0.003
+    x = Tensor.xavier_uniform(60, 140).numpy()
+    assert np.abs(x).max() <= 0.03**0.5
+    u = Tensor.uniform(N, low=2.0, high=4.0).numpy()
+    assert abs(u.mean() - 3.0) < 0.02 and u.min() >= 2.0 and u.max() <= 4.0
+    assert abs(Tensor.normal(N, mean=3.0, std=2.0).numpy().std() - 2.0) < 0.03
+    with pytest.raises(ShapeError, match="kaiming_uniform"):
+        Tensor.kaiming_uniform(3)
+    with pytest.raises(DTypeError, match="rand: dtype"):
+        Tensor.rand(3, dtype="int32")
+
+
+def test_choices() -> None:
+    p = Tensor.randperm(300).numpy()
+    assert sorted(p) == list(range(300)) and (p != np.arange(300)).mean() > 0.9
+    with pytest.raises(ArgumentError, match="randperm"):
+        Tensor.randperm(-1)
+    b = Tensor.full((N,), 0.3).bernoulli().numpy()
+    assert set(b) == {0.0, 1.0} and abs(b.mean() - 0.3) < 0.015
+    m = Tensor([0.0, 1.0, 3.0, 0.0]).multinomial(N // 4, replacement=True).numpy()
+    assert set(m) == {1, 2} and abs((m == 2).mean() - 0.75) < 0.02
+    assert Tensor([[0.0, 1.0], [1.0, 0.0]]).multinomial(1).tolist() == [[1], [0]]
+    with pytest.raises(ArgumentError, match="num_samples"):
+        Tensor([1.0, 1.0]).multinomial(2)
+
+
+# ---- reproducibility ---------------------------------------------------------------------------------------------------
+def test_a_seed_repeats_and_another_differs() -> None:
+    a = [Tensor.rand(3, 4).numpy(), Tensor.randn(5).numpy()]
+    random.manual_seed(1234)
+    b = [Tensor.rand(3, 4).numpy(), Tensor.randn(5).numpy()]
+    random.manual_seed(99)
+    c = [Tensor.rand(3, 4).numpy(), Tensor.randn(5).numpy()]
+    for x, y, z in zip(a, b, c, strict=True):
+        assert (x == y).all() and (x != z).all()
+
+
+def test_draws_of_one_batch_and_of_many_are_the_same_numbers() -> None:
+    a, b, c = Tensor.rand(3), Tensor.rand(4), Tensor.rand(5)
+    a.realize(b, c)
+    together = np.concatenate([a.numpy(), b.numpy(), c.numpy()])
+    random.manual_seed(1234)
+    apart = np.concatenate([Tensor.rand(n).numpy() for n in (3, 4, 5)])
+    assert (together == apart).all()
+    assert len(set(together)) == 12
+
+
+def test_a_tensor_drawn_early_and_realized_late_has_its_own_numbers() -> None:
+    early = Tensor.rand(6)
+    late = Tensor.rand(6)
+    second = late.numpy()  # moves the state on
+    third = Tensor.rand(6).numpy()
+    first = early.numpy()
+    random.manual_seed(1234)
+    assert (first == Tensor.rand(6).numpy()).all()
+    assert (second == Tensor.rand(6).numpy()).all()
+    assert (third == Tensor.rand(6).numpy()).all()
+
+
+def test_one_draw_used_twice_is_one_draw() -> None:
+    x = Tensor.rand(5)
+    y = x * 2
+    assert (x.numpy() * 2 == y.numpy()).all()
+
+
+def test_a_seed_given_between_draw_and_realization_leaves_the_draw() -> None:
+    expected = Tensor.rand(5).numpy()
+    random.manual_seed(1234)
+    x = Tensor.rand(5)
+    random.manual_seed(7)
+    assert (x.numpy() == expected).all()
+
+
+@pytest.mark.parametrize("draw", [lambda d: Tensor.rand(40, device=d), lambda d: Tensor.randint(9, (40,), device=d)])
+def test_devices_agree(draw: Callable[[str], Any]) -> None:
+    a = draw("cpu").numpy()
+    random.manual_seed(1234)
+    assert (draw("python").numpy() == a).all()
+
+
+def test_manual_seed_takes_integers() -> None:
+    with pytest.raises(ArgumentError, match="manual_seed"):
+        random.manual_seed("now")
