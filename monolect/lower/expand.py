@@ -1,9 +1,8 @@
-"""UPCAST and UNROLL ranges become shape: values turn into small blocks, such as (6, 4, 16), and stay so.
+"""UPCAST and GROUP_REDUCE ranges become shape: values turn into small blocks, such as (6, 4, 16), and stay so.
 
-Each such range is replaced by its constants 0..k-1 along an axis of its own. Output ranges take the last axes, in loop
-order, so the vector lane is the last axis. Reduction ranges of a plain reduction take the same axes: partial results are
-kept per lane, and one REDUCE over axes joins them after the loop. Where the output is blocked already (a matrix
-product), UNROLL ranges stay for `reduce` to unroll, adding into the same accumulators.
+Each such range is replaced by its constants 0..k-1 along an axis of its own. Output ranges take axes in loop order, so the
+innermost is the last axis, the vector lane. A reduction's GROUP_REDUCE ranges keep a partial result per lane, on the last
+axes, and one REDUCE over axes joins them after the loop. (UNROLL ranges are `reduce`'s: they add into one accumulator.)
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0*4 + u), LOAD(INDEX(PARAM1, r0*4 + u))), r0, u:UPCAST 4))
 After:  SINK(END(STORE(INDEX(PARAM0, r0*4 + [0,1,2,3]), LOAD(INDEX(PARAM1, r0*4 + [0,1,2,3]))), r0))
@@ -15,7 +14,7 @@ from __future__ import annotations
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 
-SHAPED = ("UPCAST", "UNROLL")
+SHAPED = ("UPCAST", "GROUP_REDUCE")
 
 
 def expand(sink: UOp) -> UOp:
@@ -43,16 +42,21 @@ def expand(sink: UOp) -> UOp:
 
 
 def _places(order: list[UOp]) -> dict[UOp, int]:
-    """For each range that becomes shape, its axis counted from the last (1)."""
-    reduced = {r for u in order if u.op == "REDUCE" for r in u.src[1:]}
+    """For each range that becomes shape, its axis counted from the last (1). Ranges that meet in a value differ."""
+    place: dict[UOp, int] = {}
+    depth: dict[UOp, int] = {}  # output range -> lanes of reductions inside of it
     shaped = [u for u in order if u.op == "RANGE" and u.arg[1] in SHAPED]
-    out = sorted((r for r in shaped if r not in reduced), key=lambda r: -r.arg[0])
-    place = {r: k + 1 for k, r in enumerate(out)}
     for u in order:
-        if u.op != "REDUCE" or any(r in place and r not in reduced for r in ranges(u)):
-            continue  # the output is blocked: UNROLL stays a range, `reduce` unrolls it
-        for k, r in enumerate(sorted((r for r in u.src[1:] if r.arg[1] in SHAPED), key=lambda r: -r.arg[0])):
-            place[r] = k + 1
+        if u.op == "REDUCE":
+            groups = sorted((r for r in u.src[1:] if r.arg[1] in SHAPED), key=lambda r: -r.arg[0])
+            place.update({r: k + 1 for k, r in enumerate(groups)})
+            for r in ranges(u):
+                depth[r] = max(depth.get(r, 0), len(groups))
+    nxt = 1
+    for r in sorted((r for r in shaped if r.arg[1] == "UPCAST"), key=lambda r: -r.arg[0]):
+        nxt = max(nxt, depth.get(r, 0) + 1)
+        place[r] = nxt
+        nxt += 1
     return place
 
 

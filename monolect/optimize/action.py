@@ -34,7 +34,7 @@ SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "THREAD": (("LOOP", "GLOBAL"), (True,)),
     "GROUP_REDUCE": (("REDUCE",), (False, True)),
     "UPCAST": (("LOOP", "LOCAL", "GLOBAL"), (False,)),
-    "UNROLL": (("REDUCE", "GROUP_REDUCE"), (False,)),
+    "UNROLL": (("REDUCE",), (False,)),
 }
 MOST_ELEMENTS = 2048  # in one shaped value
 
@@ -80,7 +80,7 @@ class Plan:
     def shaped_elements(self) -> int:
         n = 1
         for p in self.axes:
-            n *= p.size if p.type in ("UPCAST", "UNROLL") else 1
+            n *= p.size if p.type in ("UPCAST", "UNROLL", "GROUP_REDUCE") else 1
         return n
 
     def act(self, action: Action) -> None:
@@ -112,7 +112,7 @@ class Plan:
             raise ActionError(f"SPLIT to {target}", expected=f"an axis of type {' or '.join(sources)}", found=p.type)
         if top not in sides:
             raise ActionError(f"SPLIT to {target}", expected="the outer part" if sides[0] else "the inner part", found=top)
-        if target in ("GLOBAL", "LOCAL", "GROUP_REDUCE") and not self.target.workgroups:
+        if target in ("GLOBAL", "LOCAL") and not self.target.workgroups:
             raise ActionError(f"SPLIT to {target}", expected="a target with workgroups", found=self.target.name)
         if not p.size or not isinstance(k, int) or k < 1 or k > p.size:
             raise ActionError("SPLIT factor", expected=f"1..{p.size} on an axis of constant size", found=k)
@@ -124,7 +124,7 @@ class Plan:
             self._check_thread(p, k)
         if target == "LOOP" and p.type == "REDUCE":
             self._check_blocked(p, k, top)
-        if target in ("UPCAST", "UNROLL") and self.shaped_elements() * k > MOST_ELEMENTS:
+        if target in ("UPCAST", "UNROLL", "GROUP_REDUCE") and self.shaped_elements() * k > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=self.shaped_elements() * k)
         if top:
             inner = -(-p.size // k)

@@ -92,7 +92,7 @@ class Chooser:
                 continue
             inside = self.profile.inside(j)
             if self.profile.unit(j, inside) and self.plan.size(j) >= 4 and not self.nested(j):
-                self.split_vector(j, "UNROLL", "contiguous in the reduction")
+                self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction")
 
     def nested(self, j: UOp) -> bool:
         """True when another reduction runs inside the loop j."""
@@ -150,7 +150,7 @@ class Chooser:
         """Both operands contiguous along the reduction: vectors along it, a small square of dot products."""
         outs = [r for r in self.plan.outputs if r in scope and self.plan.size(r) > 1]
         outs.sort(key=lambda r: -self.plan.size(r))
-        if not self.split_vector(j, "UNROLL", "both operands are contiguous along the reduction", ()):
+        if not self.split_vector(j, "GROUP_REDUCE", "both operands are contiguous along the reduction", ()):
             return
         for r in outs[:2]:
             k = best_divisor(self.plan.size(r), (4, 5, 3, 2))

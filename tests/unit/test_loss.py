@@ -154,6 +154,7 @@ def test_binary_cross_entropy() -> None:
     assert Tensor([-200.0, 200.0]).binary_cross_entropy_with_logits(Tensor([1.0, 0.0])).item() == 200.0
 
 
+@pytest.mark.filterwarnings("ignore:reduction:UserWarning")
 def test_kl_div() -> None:
     y = np.abs(array(3, 4))
     y /= y.sum(1, keepdims=True)

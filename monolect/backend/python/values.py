@@ -159,9 +159,8 @@ class Access:
 
     def load_gated(self, memory: Array, at: Any, alt: Any, gate: Any) -> Any:
         """The elements `at` where `gate`, elsewhere `alt`, which is not looked at where `gate` holds."""
-        at = np.asarray(at)
+        at, on = np.broadcast_arrays(at, gate)
         out = np.array(np.broadcast_to(alt, at.shape), memory.dtype)
-        on = np.broadcast_to(gate, at.shape)
         out[on] = memory[self.check(memory, at[on])]
         return out
 

@@ -1,0 +1,303 @@
+"""Layers and optimizers against PyTorch: the same weights, several steps, the same state."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monolect import nn
+from monolect.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from monolect.tensor.tensor import Tensor
+
+rng = np.random.default_rng(0)
+
+
+def array(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def copied(ours: Any, theirs: torch.nn.Module) -> Any:
+    """`ours` with the weights of `theirs`: the names are the same."""
+    ours.load_state_dict({k: v.detach().numpy() for k, v in theirs.state_dict().items()})
+    return ours
+
+
+LAYERS: list[tuple[str, Callable[[], Any], Callable[[], torch.nn.Module], tuple]] = [
+    ("Linear", lambda: nn.Linear(4, 3), lambda: torch.nn.Linear(4, 3), (2, 5, 4)),
+    ("Linear without bias", lambda: nn.Linear(4, 3, bias=False), lambda: torch.nn.Linear(4, 3, bias=False), (2, 4)),
+    ("Conv1d", lambda: nn.Conv1d(2, 3, 3, padding=1), lambda: torch.nn.Conv1d(2, 3, 3, padding=1), (2, 2, 6)),
+    ("Conv2d", lambda: nn.Conv2d(2, 4, 3, 2, groups=2), lambda: torch.nn.Conv2d(2, 4, 3, 2, groups=2), (2, 2, 7, 7)),
+    ("Conv3d", lambda: nn.Conv3d(1, 2, 2), lambda: torch.nn.Conv3d(1, 2, 2), (1, 1, 3, 4, 3)),
+    ("BatchNorm1d", lambda: nn.BatchNorm1d(3), lambda: torch.nn.BatchNorm1d(3), (6, 3)),
+    ("BatchNorm2d", lambda: nn.BatchNorm2d(3), lambda: torch.nn.BatchNorm2d(3), (4, 3, 2, 2)),
+    ("LayerNorm", lambda: nn.LayerNorm(5), lambda: torch.nn.LayerNorm(5), (2, 3, 5)),
+    ("RMSNorm", lambda: nn.RMSNorm(5), lambda: torch.nn.RMSNorm(5), (2, 5)),
+    ("GroupNorm", lambda: nn.GroupNorm(2, 4), lambda: torch.nn.GroupNorm(2, 4), (2, 4, 3)),
+    (
+        "Sequential",
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3), nn.Tanh()),
+        lambda: torch.nn.Sequential(
+            torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+            torch.nn.Linear(8, 3), torch.nn.Tanh(),
+        ),
+        (2, 1, 6, 6),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAYERS, ids=[c[0] for c in LAYERS])
+def test_layers(case: tuple) -> None:
+    _, make, make_torch, shape = case
+    theirs = make_torch()
+    ours = copied(make(), theirs)
+    x = array(*shape)
+    mine, other = Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    y, t = ours(mine), theirs(other)
+    c = array(*y.shape)
+    (y * Tensor(c)).sum().backward()
+    (t * torch.tensor(c)).sum().backward()
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-3, atol=1e-4)
+    assert [n for n, _ in ours.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-3, atol=1e-4)
+    for (name, s), (other_name, o) in zip(ours.state_dict().items(), theirs.state_dict().items(), strict=True):
+        assert name == other_name
+        np.testing.assert_allclose(s.numpy(), o.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["ReLU", "LeakyReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "Identity", "Flatten", "AvgPool2d"]
+)
+def test_layers_without_parameters(name: str) -> None:
+    x = array(2, 3, 4, 4)
+    args = {"AvgPool2d": (2,), "Softmax": (-1,)}.get(name, ())
+    y, t = getattr(nn, name)(*args)(Tensor(x)), getattr(torch.nn, name)(*args)(torch.tensor(x))
+    np.testing.assert_allclose(y.numpy(), t.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_embedding() -> None:
+    theirs = torch.nn.Embedding(7, 3, padding_idx=2)
+    ours = copied(nn.Embedding(7, 3, padding_idx=2), theirs)
+    index = np.array([[1, 2], [6, 1]])
+    y, t = ours(Tensor(index)), theirs(torch.tensor(index))
+    c = array(2, 2, 3)
+    (y * Tensor(c)).sum().backward()
+    (t * torch.tensor(c)).sum().backward()
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy())
+    np.testing.assert_allclose(ours.weight.grad.numpy(), theirs.weight.grad.numpy(), rtol=1e-6)
+    assert (nn.Embedding(7, 3, padding_idx=-1).weight.numpy()[6] == 0).all()
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_multihead_attention(batch_first: bool) -> None:
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=batch_first)
+    ours = copied(nn.MultiheadAttention(8, 2, batch_first=batch_first), theirs)
+    q, kv = array(3, 4, 8), array(3, 4, 8)
+    shape = (4, 4) if batch_first else (3, 3)
+    hidden = np.triu(np.ones(shape, bool), 1)
+    padding = np.zeros((3, 4) if batch_first else (4, 3), bool)
+    padding[0, -1] = True
+    options = {"need_weights": False}
+    y, _ = ours(Tensor(q), Tensor(kv), Tensor(kv), Tensor(padding), attn_mask=Tensor(hidden))
+    t, _ = theirs(*map(torch.tensor, (q, kv, kv, padding)), attn_mask=torch.tensor(hidden), **options)
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-5)
+    y, _ = ours(Tensor(q[0]), Tensor(kv[0]), Tensor(kv[0]))
+    t, _ = theirs(*map(torch.tensor, (q[0], kv[0], kv[0])), **options)
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ArgumentError, match="num_heads"):
+        nn.MultiheadAttention(8, 3)
+
+
+def test_initial_weights_have_the_bounds_of_pytorch() -> None:
+    w = nn.Linear(100, 50).weight.numpy()
+    assert np.abs(w).max() <= 0.1 and np.abs(w).max() > 0.098
+    k = nn.Conv2d(4, 32, 5).weight.numpy()
+    assert np.abs(k).max() <= 0.1 and np.abs(k).max() > 0.098
+    assert abs(nn.Embedding(100, 50).weight.numpy().std() - 1.0) < 0.05
+
+
+# ---- modules -----------------------------------------------------------------------------------------------------------
+def test_batch_norm_tracks_in_training_and_uses_it_in_evaluation() -> None:
+    theirs, ours = torch.nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+    for _ in range(3):
+        x = array(4, 3, 2, 2) * 2 + 1
+        ours(Tensor(x)).realize()
+        theirs(torch.tensor(x))
+    assert ours.num_batches_tracked.item() == 3
+    np.testing.assert_allclose(ours.running_var.numpy(), theirs.running_var.numpy(), rtol=1e-5)
+    x = array(2, 3, 2, 2)
+    y, t = ours.eval()(Tensor(x)), theirs.eval()(torch.tensor(x))
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert ours.num_batches_tracked.item() == 3
+    with pytest.raises(ShapeError, match="BatchNorm2d: rank"):
+        ours(Tensor.ones(2, 3))
+
+
+def test_train_and_eval_reach_everything_below() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            self.blocks = [nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5))]
+            self.by_name = {"last": nn.Dropout(1.0)}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.by_name["last"](x)
+
+    model = Model()
+    assert len(list(model.modules())) == 5 and model.training
+    x = Tensor.ones(3)
+    assert model(x).tolist() == [0.0] * 3
+    assert model.eval()(x).tolist() == [1.0] * 3
+    assert not any(m.training for m in model.modules())
+    assert all(m.training for m in model.train().modules())
+
+
+def test_containers() -> None:
+    s = nn.Sequential(nn.Linear(2, 3), nn.ReLU()).append(nn.Linear(3, 1))
+    assert list(s.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert len(s) == 3 and isinstance(s[1], nn.ReLU) and len(s[:2]) == 2
+    assert "Linear(2, 3, bias=True)" in repr(s)
+    with pytest.raises(AxisError, match="Sequential"):
+        s[3]
+    layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    assert len(layers.parameters()) == 4
+    with pytest.raises(NotImplementedError):
+        layers(Tensor.ones(2))
+    with pytest.raises(NotImplementedError, match="Module defines no forward"):
+        nn.Module()(1)
+
+
+def test_shared_and_frozen_parameters() -> None:
+    a = nn.Linear(2, 2)
+    b = nn.Sequential(a, a)
+    assert len(b.parameters()) == 2 and len(b.state_dict()) == 4
+    a.requires_grad_(False)
+    assert b.parameters() == []
+
+
+def test_layer_errors() -> None:
+    with pytest.raises(ArgumentError, match="groups"):
+        nn.Conv2d(3, 4, 3, groups=2)
+    with pytest.raises(ArgumentError, match="kernel_size"):
+        nn.Conv2d(3, 4, 0)
+    with pytest.raises(ArgumentError, match="num_groups"):
+        nn.GroupNorm(2, 3)
+    with pytest.raises(ArgumentError, match="Dropout"):
+        nn.Dropout(-0.1)
+    with pytest.raises(ArgumentError, match="padding_idx"):
+        nn.Embedding(3, 2, padding_idx=3)
+    with pytest.raises(ShapeError, match="linear: weight"):
+        nn.Linear(3, 2)(Tensor.ones(2, 4))
+
+
+# ---- optimizers --------------------------------------------------------------------------------------------------------
+OPTIMIZERS: list[tuple[str, dict]] = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    ("Adam", {"lr": 0.05}),
+    ("Adam", {"lr": 0.05, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-3}),
+    ("AdamW", {"lr": 0.05, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.01}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.9, "centered": True, "weight_decay": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
+def test_optimizers(name: str, options: dict) -> None:
+    theirs = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    ours = copied(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), theirs)
+    mine = getattr(nn.optim, name)(ours.parameters(), **options)
+    other = getattr(torch.optim, name)(theirs.parameters(), **options)
+    for step in range(5):
+        x, y = array(6, 4), array(6, 2)
+        if step == 3:
+            mine.lr = 0.02
+            other.param_groups[0]["lr"] = 0.02
+        mine.zero_grad()
+        other.zero_grad()
+        ours(Tensor(x)).mse_loss(Tensor(y)).backward()
+        torch.nn.functional.mse_loss(theirs(torch.tensor(x)), torch.tensor(y)).backward()
+        mine.step()
+        other.step()
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-4, atol=2e-6)
+
+
+def test_float64_parameters_are_stepped_in_float64() -> None:
+    a = rng.standard_normal(5)
+    p, q = Tensor(a, requires_grad=True), torch.tensor(a, requires_grad=True)
+    mine, other = nn.optim.Adam([p], lr=0.01), torch.optim.Adam([q], lr=0.01)
+    for _ in range(4):
+        p.grad = q.grad = None
+        (p * p).sum().backward()
+        (q * q).sum().backward()
+        mine.step()
+        other.step()
+    np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-12)
+
+
+def test_loss_and_step_in_one_batch() -> None:
+    p = Tensor([2.0], requires_grad=True)
+    optimizer = nn.optim.SGD([p], lr=0.25)
+    loss = (p * p).sum()
+    loss.backward()
+    loss.realize(*optimizer.schedule_step())
+    assert loss.item() == 4.0 and p.tolist() == [1.0]
+
+
+def test_a_loss_read_after_the_step_is_the_loss_before_it() -> None:
+    p = Tensor([2.0], requires_grad=True)
+    optimizer = nn.optim.SGD([p], lr=0.25)
+    loss = (p * p).sum()
+    loss.backward()
+    optimizer.step()
+    assert loss.item() == 4.0 and p.tolist() == [1.0]
+
+
+def test_steps_without_gradients_change_nothing() -> None:
+    p, q = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    optimizer = nn.optim.Adam([p, q], lr=0.1)
+    optimizer.step()
+    (p * 3).sum().backward()
+    optimizer.step()
+    assert q.tolist() == [1.0] and p.item() < 1.0
+    assert optimizer.state_dict()["steps.0"].item() == 1.0
+
+
+def test_optimizer_state_continues_a_run() -> None:
+    def run(optimizer: Any, p: Tensor, steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            ((p - 3.0) * (p - 3.0)).sum().backward()
+            optimizer.step()
+
+    p = Tensor([0.0, 1.0], requires_grad=True)
+    first = nn.optim.Adam([p], lr=0.1)
+    run(first, p, 3)
+    q = Tensor(p.numpy().copy(), requires_grad=True)
+    second = nn.optim.Adam([q], lr=0.5)
+    second.load_state_dict({k: v.numpy().copy() for k, v in first.state_dict().items()})
+    assert abs(second.lr - 0.1) < 1e-7
+    run(first, p, 3)
+    run(second, q, 3)
+    assert p.tolist() == q.tolist()
+
+
+def test_optimizer_errors() -> None:
+    p = Tensor([1.0], requires_grad=True)
+    with pytest.raises(ArgumentError, match="params"):
+        nn.optim.SGD([])
+    with pytest.raises(ArgumentError, match="requires_grad=True"):
+        nn.optim.SGD([Tensor([1.0])])
+    with pytest.raises(DTypeError, match="Tensors"):
+        nn.optim.SGD([1.0])
+    with pytest.raises(ArgumentError, match="lr"):
+        nn.optim.Adam([p], lr=-1.0)
+    with pytest.raises(ArgumentError, match="nesterov"):
+        nn.optim.SGD([p], nesterov=True)
+    with pytest.raises(ArgumentError, match=r"betas\[1\]"):
+        nn.optim.Adam([p], betas=(0.9, 1.0))

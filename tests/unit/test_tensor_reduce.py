@@ -1,0 +1,117 @@
+"""Reductions, softmax and running sums: values and gradients against PyTorch."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monolect.base.errors import AxisError, DTypeError, ShapeError
+from monolect.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=(3, 4, 5)).astype(np.float32)
+TIES = RNG.integers(-2, 3, (4, 6)).astype(np.float32)
+Z = np.array([[1.0, 2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 2.0, 0.0]], np.float32)
+
+TABLE: list[Any] = [
+    ("sum", lambda t: t.sum(), X), ("sum1", lambda t: t.sum(1), X), ("sum_axes", lambda t: t.sum((0, 2)), X),
+    ("sum_keep", lambda t: t.sum(-1, keepdim=True), X), ("axis", lambda t: t.sum(axis=1), X), ("mean", lambda t: t.mean(), X),
+    ("mean_axes", lambda t: t.mean((0, 1)), X), ("prod", lambda t: t.prod(1), X), ("prod_zeros", lambda t: t.prod(1), Z),
+    ("amax", lambda t: t.amax(), X), ("amax_ties", lambda t: t.amax(1), TIES), ("amin_ties", lambda t: t.amin(0), TIES),
+    ("amax_axes", lambda t: t.amax((0, 2), keepdim=True), X), ("max_dim", lambda t: t.max(1).values, X),
+    ("min_dim", lambda t: t.min(2, keepdim=True).values, X), ("var", lambda t: t.var(), X), ("var1", lambda t: t.var(1, keepdim=True), X),
+    ("var0", lambda t: t.var(1, correction=0), X), ("var_biased", lambda t: t.var(1, unbiased=False), X),
+    ("std", lambda t: t.std((0, 1)), X), ("logsumexp", lambda t: t.logsumexp(1), X * 30), ("softmax", lambda t: t.softmax(1), X * 3),
+    ("softmax_last", lambda t: t.softmax(-1), X), ("log_softmax", lambda t: t.log_softmax(2), X * 10),
+    ("norm", lambda t: t.norm(), X), ("norm1", lambda t: t.norm(1, 2), X), ("norm3", lambda t: t.norm(3, 1), X),
+    ("norm_inf", lambda t: t.norm(math.inf, 1), X), ("norm_-inf", lambda t: t.norm(-math.inf, 1), X),
+    ("cumsum", lambda t: t.cumsum(1), X), ("cumsum_last", lambda t: t.cumsum(-1), X), ("cumsum0", lambda t: t.cumsum(0), X),
+    ("cumprod", lambda t: t.cumprod(2), X), ("cummax", lambda t: t.cummax(1).values, X), ("cummin", lambda t: t.cummin(1).values, X),
+    ("logcumsumexp", lambda t: t.logcumsumexp(1), X), ("var_mean", lambda t: t.var(1) + t.mean(1), X),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "f", "x"), TABLE, ids=[r[0] for r in TABLE])
+def test_reduction_and_its_gradient(name: str, f: Any, x: np.ndarray, both: Any) -> None:
+    both(f, x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin", "cumsum", "count_nonzero", "cumprod"])
+def test_dtypes(name: str, dtype: str, check: Any) -> None:
+    if (name.startswith("arg") and dtype == "bool") or (name in ("any", "all") and dtype == "float16"):
+        pytest.skip("not in PyTorch")
+    x = RNG.integers(0, 4, (3, 7)).astype(dtype)
+    f = lambda t: getattr(t, name)(1)  # noqa: E731
+    a, b = f(Tensor(x)), f(torch.tensor(x))
+    if name in ("any", "all"):
+        b = b.bool()
+    check(a, b, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_position_is_the_first(name: str, check: Any) -> None:
+    for dim, keep in ((None, False), (0, False), (1, True), (-1, False)):
+        got = getattr(Tensor(TIES), name)(dim, keep)
+        want = getattr(TIES, name)(axis=dim)
+        assert got.numpy().ravel().tolist() == np.ravel(want).tolist()
+        assert got.dtype.name == "int64"
+    x = np.array([[1.0, np.nan, 9.0, np.nan]], np.float32)
+    assert getattr(Tensor(x), name)(1).tolist() == [1]
+    assert getattr(Tensor(np.array([-128, 127, -128], np.int8)), name)().item() == (1 if name == "argmax" else 0)
+
+
+def test_max_of_one_axis_gives_values_and_indices(check: Any) -> None:
+    ours, theirs = Tensor(X).max(1), torch.tensor(X).max(1)
+    check(ours.values, theirs.values)
+    check(ours.indices, theirs.indices)
+    v, i = Tensor(X).min(0, keepdim=True)
+    check(v, torch.tensor(X).min(0, keepdim=True).values)
+    check(i, torch.tensor(X).min(0, keepdim=True).indices)
+    for name in ("cummax", "cummin"):
+        check(getattr(Tensor(TIES), name)(1).indices, getattr(torch.tensor(TIES), name)(1).indices)
+
+
+def test_extremes_keep_nan_and_integer_limits() -> None:
+    assert math.isnan(Tensor([1.0, math.nan]).max().item()) and math.isnan(Tensor([1.0, math.nan]).amin().item())
+    assert Tensor(np.array([-(2**31), 5], np.int32)).amin().item() == -(2**31)
+    assert Tensor(np.array([0, 200], np.uint8)).amin().item() == 0
+
+
+def test_empty() -> None:
+    e = Tensor.zeros(0, 3)
+    assert e.sum(0).tolist() == [0, 0, 0] and e.prod(0).tolist() == [1, 1, 1]
+    assert e.any().item() is False and e.all().item() is True
+    with pytest.raises(ShapeError, match="no elements"):
+        e.amax(0)
+
+
+def test_sums_of_halves_add_up_in_float32() -> None:
+    x = np.full(4096, 0.1, np.float16)
+    assert abs(Tensor(x).sum().item() - 409.5) < 0.5
+    assert abs(Tensor(x).mean().item() - 0.1) < 1e-3
+
+
+def test_softmax_does_not_overflow() -> None:
+    assert Tensor([1000.0, 1000.0]).softmax(0).tolist() == [0.5, 0.5]
+    assert Tensor([-math.inf, 0.0]).softmax(0).tolist() == [0.0, 1.0]
+    assert Tensor([-math.inf, -math.inf]).logsumexp(0).item() == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "text"),
+    [
+        (lambda x: x.sum(3), AxisError, "axis 3"),
+        (lambda x: x.sum((0, 0)), AxisError, "twice"),
+        (lambda x: x.long().mean(), DTypeError, "int64"),
+        (lambda x: x.long().softmax(), DTypeError, "int64"),
+        (lambda x: x.argmax(7), AxisError, "axis 7"),
+        (lambda x: x.cumsum(5), AxisError, "axis 5"),
+    ],
+)
+def test_errors(f: Any, error: type, text: str) -> None:
+    with pytest.raises(error) as info:
+        f(Tensor(X))
+    assert text in str(info.value) and __file__ in str(info.value)
