@@ -78,8 +78,7 @@ def own_targets(roots: list[UOp]) -> list[UOp]:
         return roots
     readers: Counter[UOp] = Counter()
     for u in order:
-        for s in set(below(u)):
-            readers[s] += 1
+        readers.update(below(u))  # with repeats: an assign may store its target's own old values
     for r in set(roots):
         readers[r] += 1
     new: dict[UOp, UOp] = {}
@@ -95,7 +94,7 @@ def own_targets(roots: list[UOp]) -> list[UOp]:
 def _own(u: UOp, new: dict[UOp, UOp], readers: Counter[UOp]) -> UOp:
     old = u.src[0]
     base = new.get(old, old)
-    if base.op in ("PARAM", "AFTER", "CONST") or base.op not in FORCED or readers[old] > 1:
+    if not is_forced(base) or readers[old] > 1:  # an AFTER made for this one reader has a buffer of its own
         base = node("CONTIGUOUS", (base,), None, u.serial)  # the tag keeps this copy apart from any other
     effects = []
     for e in u.src[1:]:
