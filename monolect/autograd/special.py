@@ -217,7 +217,13 @@ def erfc(x: UOp) -> UOp:
     tail = e("MUL", e("MUL", _bell(h), exp(build("NEG", rest))), _erfc_tail(a))
     tail = where(e("CMPLT", a, 28.0), tail, where(build("CMPNE", x, x), x, 0.0))
     far = where(e("CMPLT", x, 0.0), e("SUB", 2.0, tail), tail)
-    return where(e("CMPLT", a, 1.0), e("SUB", 1.0, _erf_near(x)), far)
+    return where(e("CMPLT", a, 1.0), _erfc_near(x), far)
+
+
+def _erfc_near(x: UOp) -> UOp:
+    """1 - x * P(x*x) as (1 - x) - x * (P(x*x) - 1), which cancels nothing up to 1."""
+    first, *rest = _ERF_64 if _wide(x) else _ERF_32
+    return e("SUB", e("SUB", 1.0, x), e("MUL", x, polynomial(e("MUL", x, x), (first - 1.0, *rest))))
 
 
 def _normal_cdf(x: UOp) -> UOp:
@@ -419,7 +425,8 @@ def hypot(a: UOp, b: UOp) -> UOp:
     big, small = e("MAX", p, q), build("NEG", e("MAX", build("NEG", p), build("NEG", q)))
     r = _ratio(small, big)
     out = e("MUL", big, build("SQRT", e("ADD", e("MUL", r, r), 1.0)))
-    return where(e("CMPEQ", big, inf), inf, out)
+    endless = build("OR", e("CMPEQ", p, inf), e("CMPEQ", q, inf))  # also beside a nan
+    return where(endless, inf, out)
 
 
 def _ratio(a: UOp, b: UOp) -> UOp:

@@ -440,8 +440,8 @@ _ROWS = [
     # movement ops: pure views
     Row("PERMUTE",  1, 1, "axis order", _first, _permute, T, _V, None, "Reorder axes."),
     Row("FLIP",     1, 1, "bools",      _first, _flip, T, _V, None, "Reverse the flagged axes."),
-    Row("RESHAPE",  2, 2, "-",          _first, _reshape, T | P, _V, None, "Reinterpret (T, s') in row-major order."),
-    Row("EXPAND",   2, 2, "-",          _first, _expand, T | P, _V, None, "Broadcast size-1 axes of T to s'."),
+    Row("RESHAPE",  2, 2, "-",          _first, _reshape, T | K | P, _V, None, "Reinterpret (T, s') in row-major order."),
+    Row("EXPAND",   2, 2, "-",          _first, _expand, T | K | P, _V, None, "Broadcast size-1 axes of T to s'."),
     Row("PAD",      3, 3, "-",          _first, _pad, T, _V, None, "Place (T, o, s') at offset o in an invalid-filled output of shape s'."),
     Row("SHRINK",   3, 3, "-",          _first, _shrink, T, _V, None, "Keep s' elements from offset o of (T, o, s'); inverse of PAD."),
     Row("INDEX",    1, None, "-",       _first, _index_shape, ANY, _V, None, "Index from the left; an index of shape S replaces its axis by S."),

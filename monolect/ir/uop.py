@@ -216,6 +216,20 @@ def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
     return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device))
 
 
+def new_buffer_like(template: UOp) -> UOp:
+    """`new_buffer` with the shape, dtype and device of a BUFFER: what replay makes at each call, so it skips the checks."""
+    u = object.__new__(UOp)
+    u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
+    old = template.arg
+    u.arg = BufferArg(next(_slots), old[1], old[2], old[3])
+    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
+    u.serial = next(_serial)
+    ref = _Ref(u, _drop)
+    ref.key = key = ("BUFFER", u.src, u.arg, None)
+    _table[key] = ref
+    return u
+
+
 def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
     """Every node below `roots`, sources first, each once. Nodes for which `stop` holds are listed, not entered."""
     out: list[UOp] = []

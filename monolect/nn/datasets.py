@@ -2,7 +2,7 @@
 
 What it is for: examples and tests that learn from real data without downloading.
 What it is not: no loaders, no augmentation.
-Invariant: images are float32 in [0, 1], shaped (N, 1, height, width), labels int64; a file that is not whole is an error.
+Invariant: images are float32 in [0, 1], (N, 1, height, width), labels int64; a file that is not whole is an error.
 Source: scikit-learn's `load_digits`; the idx format of http://yann.lecun.com/exdb/mnist/.
 """
 

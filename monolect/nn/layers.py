@@ -2,7 +2,7 @@
 
 What it is for: parameters and their shapes; the computation is a method of Tensor.
 What it is not: no recurrent layers yet. Values differ from PyTorch's for one seed, distributions do not.
-Invariant: parameters are lazy until they are used; what a layer draws at random comes from the default device's sequence.
+Invariant: parameters are lazy until they are used; what a layer draws at random comes from the default device.
 Source: torch.nn.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.nn.module import Module
-from monolect.tensor.windows import as_ints
 from monolect.tensor.deferred import defer
 from monolect.tensor.tensor import Tensor
+from monolect.tensor.windows import as_ints
 
 
 def _uniform(shape: tuple[int, ...], bound: float) -> Tensor:

@@ -57,7 +57,7 @@ class Module:
         return (m for _, m in self.named_children())
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below, each once."""
+        """The module itself and all below, each once."""
         seen: set[int] = set()
         stack: list[Module] = [self]
         while stack:

@@ -3,8 +3,9 @@
 What it is for: `step()` turns gradients into new parameters and realizes parameters and state together, in one batch.
 What it is not: no parameter groups, no schedules (set `lr`).
 
-The learning rate and the number of steps are small tensors on the device, and corrections that depend on them are
-computed there. So every step builds the same graph, which is compiled once and can be captured and replayed.
+The learning rate and the number of steps are one small tensor on the device, and corrections that depend on them are
+computed there. So every step builds the same graph, which is compiled once and can be captured and replayed. Both are
+one tensor because a step assigns it: what a captured step assigns is state, which is read anew at each replay.
 
 Invariant: state tensors are buffers from the start; `step` changes a parameter only if it has a gradient.
 Source: torch.optim, including the order in which weight decay and momentum are applied.
@@ -24,9 +25,9 @@ from monolect.nn.state import load_state_dict
 from monolect.tensor.tensor import Tensor
 
 
-def _buffer(shape: tuple, dtype: DType, device: Any, value: float = 0.0) -> Tensor:
+def _zeros(shape: tuple, dtype: DType, device: Any) -> Tensor:
     """A tensor with memory of its own, which needs no kernel to be made."""
-    return Tensor(np.full(shape, value, to_numpy(dtype)), device=device)
+    return Tensor(np.zeros(shape, to_numpy(dtype)), device=device)
 
 
 def _check(name: str, value: float, low: float, high: float | None = None) -> float:
@@ -56,10 +57,9 @@ class Optimizer:
                 raise ArgumentError("optimizer: a parameter", expected="requires_grad=True", found=repr(p))
         self._lr = _check("lr", lr, 0.0)
         wide = dtypes.float64 if any(p.dtype is dtypes.float64 for p in self.params) else dtypes.float32
-        self._numbers = {
-            d: (_buffer((), wide, d, self._lr), _buffer((), wide, d)) for d in {p.device: None for p in self.params}
-        }
-        self._state = {s: [_buffer(p.shape, p.dtype, p.device) for p in self.params] for s in self.slots}
+        start = np.array([self._lr, 0.0], to_numpy(wide))
+        self._numbers = {d: Tensor(start.copy(), device=d) for d in {p.device: None for p in self.params}}
+        self._state = {s: [_zeros(p.shape, p.dtype, p.device) for p in self.params] for s in self.slots}
 
     # ---- the learning rate -------------------------------------------------------------------------------------------
     @property
@@ -70,10 +70,10 @@ class Optimizer:
     @lr.setter
     def lr(self, value: float) -> None:
         self._lr = _check("lr", value, 0.0)
-        rates = [rate for rate, _ in self._numbers.values()]
-        for rate in rates:
-            rate.assign(_buffer((), rate.dtype, rate.device, self._lr))
-        rates[0].realize(*rates[1:])
+        for device, numbers in self._numbers.items():
+            new = numbers.numpy().copy()
+            new[0] = self._lr
+            numbers.assign(Tensor(new, device=device)).realize()
 
     # ---- stepping ----------------------------------------------------------------------------------------------------
     def zero_grad(self) -> None:
@@ -95,10 +95,10 @@ class Optimizer:
         if all(p.grad is None for p in self.params):
             return []
         changed = []
-        for device, (lr, count) in self._numbers.items():
-            count.assign(count + 1.0)
-            changed.append(count)
-            shared = self._shared(lr, count)
+        for device, numbers in self._numbers.items():
+            numbers.assign(numbers + (Tensor.arange(2) == 1).cast(numbers.dtype))
+            changed.append(numbers)
+            shared = self._shared(numbers[0], numbers[1])
             for i, p in enumerate(self.params):
                 if p.device != device or p.grad is None:
                     continue
@@ -118,17 +118,19 @@ class Optimizer:
     # ---- state -------------------------------------------------------------------------------------------------------
     def _entries(self) -> dict[str, Any]:
         """What `nn.state.get_state_dict` finds in an optimizer: its own tensors, not the parameters."""
-        numbers = list(self._numbers.values())
-        return {"lr": [r for r, _ in numbers], "steps": [c for _, c in numbers], **self._state}
+        return {"numbers": list(self._numbers.values()), **self._state}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The tensors that, beside the parameters, make training continue where it was."""
+        """The tensors that, beside the parameters, make training continue where it was.
+
+        `numbers` are the learning rate and the steps so far; the others stand in the order of the parameters.
+        """
         return {f"{k}.{i}": t for k, ts in self._entries().items() for i, t in enumerate(ts)}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Put back what `state_dict` gave. Raises as `nn.state.load_state_dict` does, and then changes nothing."""
         load_state_dict(self, state, strict=strict)
-        self._lr = float(next(iter(self._numbers.values()))[0].item())
+        self._lr = float(next(iter(self._numbers.values())).numpy()[0])
 
 
 class SGD(Optimizer):

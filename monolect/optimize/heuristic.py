@@ -66,11 +66,9 @@ class Chooser:
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
         """Split r into (rest, vectors, lanes)."""
         n = self.plan.size(r)
-        lanes = self.lanes
         if not n:
             return False
-        while lanes > 4 and n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes:
-            lanes //= 2
+        lanes = self.fitting_lanes(n)
         axis = self.plan.axis_of(r)
         if n % lanes and not self.act("PADTO", axis, lanes, "a masked vector holds the tail"):
             return False
@@ -78,12 +76,19 @@ class Chooser:
         if not self.act("SPLIT", axis, (lanes, target, False), f"vector of {lanes}: {why}"):
             return False
         self.vector.add(r)
-        if self.profile.n_ops <= MANY_OPS:
+        if self.profile.n_ops <= MANY_OPS or len(vectors) == 1:
             for k in vectors:
-                if n // lanes % k == 0 and n // lanes >= k:
+                if k > 1 and n // lanes % k == 0 and n // lanes >= k:
                     self.act("SPLIT", axis, (k, target, False), f"{k} vectors in flight")
                     break
         return True
+
+    def fitting_lanes(self, n: int) -> int:
+        """A full vector, or a narrower one that divides a short axis exactly."""
+        lanes = self.lanes
+        while lanes > 4 and n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes:
+            lanes //= 2
+        return lanes
 
     def vectorize_reductions(self) -> None:
         """A reduction whose output is not blocked keeps one partial result per lane."""
@@ -123,15 +128,27 @@ class Chooser:
             if r in scope and r is not c and all(r not in a.steps for a in vectors) and self.plan.size(r) > 1
         ]
         rows.sort(key=lambda r: -self.plan.size(r))
-        n_row = best_divisor(self.plan.size(rows[0]), (8, 6, 7, 5, 4, 3, 2)) if rows else 1
-        budget = self.plan.target.n_registers - 4
-        fit = tuple(v for v in (4, 3, 2) if n_row * v + v <= budget)
-        if not self.split_vector(c, "UPCAST", "contiguous in an operand and the output", fit):
+        lanes = self.fitting_lanes(self.plan.size(c))
+        per_row = -(-self.plan.size(c) // lanes)
+        n_vec, n_row = self.best_tile(per_row, self.plan.size(rows[0]) if rows else 1)
+        if not self.split_vector(c, "UPCAST", "contiguous in an operand and the output", (n_vec,)):
             return
         if n_row > 1:
             self.act("SPLIT", self.plan.axis_of(rows[0]), (n_row, "UPCAST", False), "rows that share the vectors")
         if len(self.plan.reduced) == 1:
             self.block(c, self.plan.reduced[0])
+
+    def best_tile(self, n_vectors: int, n_rows: int) -> tuple[int, int]:
+        """(vectors, rows) of the tile with the cheapest loads per multiply-add; vectors come from the second cache, rows
+        from the first. Everything stays in registers."""
+        registers = self.plan.target.n_registers
+        tiles = [
+            (v, r)
+            for v in range(1, 8)
+            for r in range(1, 9)
+            if n_vectors % v == 0 and n_rows % r == 0 and v * r + v + 1 < registers
+        ]
+        return min(tiles, key=lambda t: ((2 * t[0] + t[1]) / (t[0] * t[1]), t[0]))
 
     def block(self, c: UOp, j: UOp) -> None:
         """Cut the reduction so that the operand read in vectors, one block of it, stays in the second cache."""

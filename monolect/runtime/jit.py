@@ -18,7 +18,7 @@ from monolect.backend.base import Launch
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
-from monolect.ir.uop import UOp, substitute, toposort
+from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.buffer import base_of, is_realized, with_storage
 from monolect.runtime.execute import Run, launch, realize
@@ -103,11 +103,12 @@ class Capture:
                 self.keep.append(b.storage)
         self.keep.append(arena)
 
-    def _fresh_outputs(self, runs: list[Run], outputs: Sequence[UOp]) -> list[tuple[int, UOp]]:
-        """(number, BUFFER at capture) of what each call must allocate: written buffers that are returned."""
+    def _fresh_outputs(self, runs: list[Run], outputs: Sequence[UOp]) -> list[tuple[int, UOp, int]]:
+        """(number, BUFFER at capture, bytes) of what each call must allocate: written buffers that are returned."""
         written = {b for r in runs for b in r.fresh}
         state = {s.after for s in self.states}
-        return [(self.number[b], b) for b in dict.fromkeys(map(base_of, outputs)) if b in written and self.number[b] not in state]
+        mine = [b for b in dict.fromkeys(map(base_of, outputs)) if b in written and self.number[b] not in state]
+        return [(self.number[b], b, buffer_bytes(b)) for b in mine]
 
     # ---- replay ------------------------------------------------------------------------------------------------------
     def replay(self, args: Sequence[UOp]) -> list[UOp]:
@@ -119,10 +120,11 @@ class Capture:
             commands.bind(n, b.storage.address)
         updates = [self._bind_state(s) for s in self.states]
         new: dict[UOp, UOp] = {}
-        for n, b in self.fresh:
-            memory = self.device.alloc(buffer_bytes(b))
+        for n, b, n_bytes in self.fresh:
+            memory = self.device.alloc(n_bytes)
             commands.bind(n, memory.address)
-            new[b] = with_storage(b.shape, b.dtype, b.arg.device, memory)
+            fresh = new[b] = new_buffer_like(b)
+            fresh.storage = memory
         if settings.DEBUG or profile.recording:
             launch(commands, self.launches, self.kernels)
         else:

@@ -8,15 +8,13 @@ Invariant: nothing here runs a computation, and what it raises is raised at the 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, DeviceError, DTypeError, IRError, ShapeError
-from monolect.base.settings import settings
 from monolect.ir.place import device as place_device
 from monolect.ir.uop import UOp
 
@@ -102,7 +100,7 @@ class TensorBase:
     @property
     def device(self) -> Any:
         """The device the value lives on, or will; a tuple when several share it."""
-        return place_device(self._uop) or settings.DEVICE
+        return place_device(self._uop) or Device.default
 
     # ---- arguments -----------------------------------------------------------------------------------------------------
     def _axis(self, dim: Any, rank: int | None = None) -> int:
@@ -158,26 +156,10 @@ def as_sizes(args: tuple, what: str = "size") -> tuple:
 def as_device(device: Any) -> Any:
     """`device` (None: the default) as its name, or a tuple of names. Raises DeviceError for one nobody knows."""
     if device is None:
-        device = settings.DEVICE
+        return Device.default
     if isinstance(device, tuple | list):
         return tuple(as_device(d) for d in device)
-    if not isinstance(device, str):
-        device = getattr(device, "name", device)
-    if isinstance(device, str):
-        kind, colon, rest = device.partition(":")
-        if kind.lower() in known_devices():
-            return kind.lower() + colon + rest
-    raise DeviceError("unknown device", expected="one of " + ", ".join(known_devices()), found=repr(device))
-
-
-@cache
-def known_devices() -> tuple[str, ...]:
-    """The devices this installation has a backend for: the folders under `monolect.backend`."""
-    spec = importlib.util.find_spec("monolect.backend")
-    found = set()
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        found.update(e.name for e in os.scandir(folder) if e.is_dir() and os.path.isfile(e.path + "/__init__.py"))
-    return tuple(sorted(found - {"common"}))
+    return Device.canonical(device if isinstance(device, str) else getattr(device, "name", device))
 
 
 def same_device(*uops: UOp) -> None:

@@ -25,16 +25,29 @@ from monolect.tensor.tensor import Tensor
 MOST_CAPTURES = 64
 
 
-def flatten(tree: Any, tensors: list[Tensor]) -> Any:
-    """The structure of `tree`, hashable, with its Tensors appended to `tensors`."""
+def flatten(tree: Any, tensors: list[Tensor]) -> None:
+    """Append the Tensors of `tree` to `tensors`, in order."""
     if isinstance(tree, Tensor):
         tensors.append(tree)
+    elif isinstance(tree, list | tuple):
+        for x in tree:
+            flatten(x, tensors)
+    elif isinstance(tree, dict):
+        for x in tree.values():
+            flatten(x, tensors)
+
+
+def signature(tree: Any) -> Any:
+    """What a capture depends on: structure, the places of Tensors, and everything else by value."""
+    if tree.__class__ is Tensor:
         u = tree._uop
-        return (u.shape, u.dtype, tree.device)
+        return (u.src[0], u.dtype, u.arg.device)
     if isinstance(tree, list | tuple):
-        return (type(tree), *(flatten(x, tensors) for x in tree))
+        return (type(tree), *[signature(x) for x in tree])
     if isinstance(tree, dict):
-        return (dict, *((k, flatten(tree[k], tensors)) for k in tree))
+        return (dict, *[(k, signature(x)) for k, x in tree.items()])
+    if isinstance(tree, Tensor):
+        return signature(Tensor._wrap(tree._uop))
     return (tree.__class__, tree) if tree.__hash__ is not None else (tree.__class__, id(tree))
 
 
@@ -57,6 +70,8 @@ class Jit:
         self.function = function
         self.captures: OrderedDict[Any, tuple[Capture, Any]] = OrderedDict()
         self._bound: dict[int, Jit] = {}
+        code = getattr(function, "__code__", None)
+        self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
         functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: Any = None) -> Jit:
@@ -70,27 +85,41 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors: list[Tensor] = []
-        key: Any = flatten(args, tensors)
+        for a in args:
+            if a.__class__ is Tensor:
+                tensors.append(a)
+            else:
+                flatten(a, tensors)
         if kwargs:
-            key = (key, flatten(kwargs, tensors))
+            flatten(kwargs, tensors)
+        inputs = [t._uop for t in tensors]
+        for u in inputs:
+            if u.op != "BUFFER" or u.storage is None:
+                inputs = self._own_buffers(tensors)
+                break
+        key: Any = [signature(a) for a in args]
+        if kwargs:
+            key.append(signature(kwargs))
+        if len(inputs) > 1 and len(set(inputs)) != len(inputs):
+            key.append(tuple([inputs.index(u) for u in inputs]))
+            inputs = list(dict.fromkeys(inputs))
+        key = tuple(key)
         try:
             found = self.captures.get(key)
         except TypeError:
-            raise JitError("an argument of a jitted function cannot be compared", expected="Tensors and hashable values") from None
-        inputs = [t._uop for t in tensors]
-        if any(u.op != "BUFFER" or u.storage is None for u in inputs):
-            inputs = self._own_buffers(tensors)
-        if len(set(inputs)) != len(inputs):
-            key = (key, tuple(inputs.index(u) for u in inputs))
-            found = self.captures.get(key)
-            inputs = list(dict.fromkeys(inputs))
+            expected = "Tensors and hashable values"
+            raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
         if found is None:
             return self._capture(key, args, kwargs, inputs)
         capture, template = found
         outs = capture.replay(inputs)
         if template.__class__ is Tensor:
-            return Tensor._wrap(outs[0])
-        return unflatten(template, iter([Tensor._wrap(u) for u in outs]))
+            return self._result(outs[0])
+        return unflatten(template, iter([self._result(u) for u in outs]))
+
+    def _result(self, u: UOp) -> Tensor:
+        u.origin = self.origin
+        return Tensor._wrap(u)
 
     def _own_buffers(self, tensors: list[Tensor]) -> list[UOp]:
         """Every argument as a BUFFER with storage; views are copied."""

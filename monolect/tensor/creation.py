@@ -15,7 +15,6 @@ import numpy as np
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
 from monolect.base.dtype import DType, as_dtype, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
-from monolect.base.settings import settings
 from monolect.ir.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import from_numpy
@@ -73,7 +72,7 @@ def _plain(data: Any) -> Any:
 
 def on_device(u: UOp, device: Any) -> UOp:
     """A value that lives nowhere, placed: nothing to do for the default device, a copy for another."""
-    return u if device is None or device == settings.DEVICE else build("LOAD", u, arg=(device, "GLOBAL"))
+    return u if device is None or device == as_device(None) else build("LOAD", u, arg=(device, "GLOBAL"))
 
 
 class CreationMixin(TensorBase):

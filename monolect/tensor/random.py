@@ -5,8 +5,8 @@ every device for one `manual_seed`.
 What it is not: not cryptographic, and not PyTorch's sequence.
 
 The state of a device is one uint64 buffer: (numbers used so far, key). What is drawn between two realizations shares
-one copy of it, `base`, and each draw takes the next block of the counter as a constant offset from it. `pending` adds the
-advanced state to the next batch. So a step builds the same graph each time it runs, a captured step continues the
+one copy of it, `base`, and each draw takes the next block of the counter as a constant offset from it. `pending` adds
+the advanced state to the next batch. So a step builds the same graph each time it runs, a captured step continues the
 sequence on replay, and a tensor that was drawn early but realized late still has its own numbers.
 
 Invariant: no two elements drawn from one state have the same counter; one Threefry gives 64 bits.
@@ -104,7 +104,7 @@ def manual_seed(seed: int) -> None:
 
 
 def pending() -> list[Any]:
-    """The tensors that belong into the next batch: random states, so that no number is drawn twice, and deferred ones."""
+    """The tensors that belong to the next batch: random states, so no number is drawn twice, and deferred ones."""
     return [*(t for state in _states.values() for t in state.advance()), *deferred()]
 
 

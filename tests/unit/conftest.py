@@ -18,8 +18,9 @@ from monolect.tensor.tensor import Tensor
 
 
 def _interpret(uops: list[UOp]) -> list[UOp]:
-    env = {u: to_numpy(u) for u in toposort(*uops) if u.op == "BUFFER" and u.storage is not None}
-    return [from_numpy(np.ascontiguousarray(v), "cpu") for v in evaluate(uops, env)]
+    buffers = [u for u in toposort(*uops) if u.op == "BUFFER"]
+    env = {u: np.zeros(u.shape, u.dtype.numpy) if u.storage is None else to_numpy(u) for u in buffers}
+    return [from_numpy(np.array(v), "cpu") for v in evaluate(uops, env)]
 
 
 if os.environ.get("TENSOR_TESTS") == "interp":

@@ -143,7 +143,7 @@ def test_tensordot() -> None:
         Tensor.ones(2).tensordot(Tensor.ones(2), 2)
 
 
-# ---- attention ---------------------------------------------------------------------------------------------------------
+# ---- attention -------------------------------------------------------------------------------------------------------
 attention = torch.nn.functional.scaled_dot_product_attention
 
 

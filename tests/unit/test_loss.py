@@ -33,7 +33,7 @@ def check(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: np.ndar
         np.testing.assert_allclose(m.grad.numpy(), o.grad.numpy(), rtol=tolerance * 5, atol=tolerance * 5)
 
 
-# ---- classes -----------------------------------------------------------------------------------------------------------
+# ---- classes ---------------------------------------------------------------------------------------------------------
 CLASSES = [
     {},
     {"reduction": "sum"},
@@ -117,7 +117,7 @@ def test_class_loss_errors() -> None:
         x.cross_entropy(Tensor([0, 1]), label_smoothing=2.0)
 
 
-# ---- numbers and probabilities -----------------------------------------------------------------------------------------
+# ---- numbers and probabilities ---------------------------------------------------------------------------------------
 REGRESSIONS = [
     ("mse_loss", {}), ("mse_loss", {"reduction": "sum"}), ("l1_loss", {}), ("smooth_l1_loss", {}),
     ("smooth_l1_loss", {"beta": 0.3, "reduction": "none"}), ("smooth_l1_loss", {"beta": 0.0}),
@@ -184,7 +184,7 @@ def test_loss_errors() -> None:
         Tensor.ones(3).huber_loss(Tensor.ones(3), delta=0.0)
 
 
-# ---- normalisation -----------------------------------------------------------------------------------------------------
+# ---- normalisation ---------------------------------------------------------------------------------------------------
 def test_layer_and_rms_norm() -> None:
     x, w, b = array(2, 3, 8) * 3 + 5, array(8), array(8)
     check(lambda x, w, b: x.layer_norm((8,), w, b), lambda x, w, b: F.layer_norm(x, (8,), w, b), x, w, b)
@@ -246,7 +246,7 @@ def test_norm_errors() -> None:
         Tensor.ones(2, 3).batch_norm(Tensor.ones(2), Tensor.ones(3))
 
 
-# ---- dropout -----------------------------------------------------------------------------------------------------------
+# ---- dropout ---------------------------------------------------------------------------------------------------------
 def test_dropout() -> None:
     Tensor.manual_seed(3)
     x = Tensor.ones(4000)

@@ -44,13 +44,15 @@ def test_threefry_of_constants_is_folded_to_the_same() -> None:
 
 
 def test_the_first_numbers_of_a_seed_are_counter_one_and_on() -> None:
-    expected = Tensor(build("THREEFRY", Tensor(np.arange(1, 9, dtype=np.uint64)).uop, g.full((8,), 1234, dtypes.uint64)))
+    expected = Tensor(
+        build("THREEFRY", Tensor(np.arange(1, 9, dtype=np.uint64)).uop, g.full((8,), 1234, dtypes.uint64))
+    )
     bits = expected.numpy()
     got = Tensor.rand(8).numpy()
     assert (got == ((bits & np.uint64(0xFFFFFFFF)) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)).all()
 
 
-# ---- moments -----------------------------------------------------------------------------------------------------------
+# ---- moments ---------------------------------------------------------------------------------------------------------
 N = 40_000
 
 
@@ -128,7 +130,7 @@ def test_choices() -> None:
         Tensor([1.0, 1.0]).multinomial(2)
 
 
-# ---- reproducibility ---------------------------------------------------------------------------------------------------
+# ---- reproducibility -------------------------------------------------------------------------------------------------
 def test_a_seed_repeats_and_another_differs() -> None:
     a = [Tensor.rand(3, 4).numpy(), Tensor.randn(5).numpy()]
     random.manual_seed(1234)

@@ -29,7 +29,7 @@ class Plain:
         self.itself = self
 
 
-# ---- by name -----------------------------------------------------------------------------------------------------------
+# ---- by name ---------------------------------------------------------------------------------------------------------
 def test_names() -> None:
     model = Plain()
     assert list(get_state_dict(model)) == ["layers.0.weight", "layers.0.bias", "layers.1.0", "layers.1.1.deep"]
@@ -64,7 +64,7 @@ def test_loading_leaves_the_source_alone() -> None:
     assert b.weight.tolist() != a.weight.tolist()
 
 
-# ---- safetensors -------------------------------------------------------------------------------------------------------
+# ---- safetensors -----------------------------------------------------------------------------------------------------
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
 
@@ -143,7 +143,7 @@ def test_missing_files_and_a_missing_library(tmp_path: Path, monkeypatch: pytest
         safe_save({"w": np.ones(1)}, tmp_path / "m")
 
 
-# ---- data sets ---------------------------------------------------------------------------------------------------------
+# ---- data sets -------------------------------------------------------------------------------------------------------
 def test_digits_are_those_of_scikit_learn() -> None:
     from sklearn.datasets import load_digits as reference
 

@@ -1,0 +1,269 @@
+"""Elementwise ops as LLVM instructions: one method `op_<name>` a row, called once for each register.
+
+What it does not do: choose. Ops that are not in `LLVM_NATIVE` were decomposed before they come here.
+Invariant: no row is undefined on any operand: shifts past the width, division by zero and casts of values out of range
+give what the op table says. Float minimum and maximum keep a nan, as the table asks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monolect.backend.common.llvm_types import (
+    Value,
+    literal,
+    n_regs,
+    overload,
+    splat_literal,
+    type_name,
+    vector_literal,
+)
+from monolect.backend.common.llvm_values import ValueRenderer
+from monolect.base.dtype import DType, dtypes
+from monolect.base.errors import InternalError
+from monolect.ir.bounds import min_max
+from monolect.ir.uop import UOp
+
+_COMPARE = {
+    "CMPLT": ("olt", "lt"), "CMPNE": ("une", "ne"), "CMPGT": ("ogt", "gt"), "CMPGE": ("oge", "ge"),
+    "CMPLE": ("ole", "le"), "CMPEQ": ("oeq", "eq"),
+}  # fmt: skip
+_BITWISE = {"XOR": "xor", "OR": "or", "AND": "and"}
+_INTRINSICS = {"SQRT": "sqrt", "TRUNC": "trunc"}
+LLVM_NATIVE = frozenset(
+    ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
+     "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
+)  # fmt: skip
+_NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
+
+
+class ElementwiseRenderer(ValueRenderer):
+    """The rows. Each `op_*` takes the node, the lanes of a register and one register of each operand."""
+
+    def elementwise(self, u: UOp) -> Value:
+        """An elementwise op applied register by register."""
+        lanes = u.shape[-1] if u.shape else 1
+        if u.op == "CMPLT" and u.shape != () and u.src[0].dtype.kind == "x":
+            fast = self._lane_bound(u)
+            if fast is not None:
+                return fast
+        cols = [self.broadcast(s, u.shape) for s in u.src]
+        f = getattr(self, "op_" + u.op.lower(), self._op)
+        return Value(u.shape, [f(u, lanes, *row) for row in zip(*cols, strict=True)])
+
+    def _lane_bound(self, u: UOp) -> Value | None:
+        """base + constants < bound, compared in 32 bits: one scalar subtraction, one vector comparison."""
+        base, offs, dynamic = self.address_parts(u.src[0])
+        b = u.src[1]
+        if dynamic or b.shape != () or base is None or np.abs(offs).max() > _NARROW:
+            return None
+        room = self.emit(f"sub i64 {self.value(b).regs[0]}, {base}")
+        room = self.call("smax", dtypes.int64, 1, room, str(-2 * _NARROW))
+        room = self.call("smin", dtypes.int64, 1, room, str(2 * _NARROW))
+        room = self.emit(f"trunc i64 {room} to i32")
+        lanes = u.shape[-1]
+        rows = np.broadcast_to(offs, u.shape).reshape(n_regs(u.shape), -1)
+        t = type_name(dtypes.int32, lanes)
+        wide = self.splat(room, dtypes.int32, lanes) if lanes > 1 else room
+        return Value(u.shape, [self.emit(f"icmp slt {t} {vector_literal(row, dtypes.int32)}, {wide}") for row in rows])
+
+    def call(self, name: str, d: DType, lanes: int, *x: str) -> str:
+        """An LLVM intrinsic overloaded on one type."""
+        t = type_name(d, lanes)
+        full = f"@llvm.{name}.{overload(type_name(d), lanes)}"
+        self.declares.add(f"declare {t} {full}({', '.join([t] * len(x))})")
+        return self.emit(f"call {t} {full}({', '.join(f'{t} {a}' for a in x)})")
+
+    def _op(self, u: UOp, lanes: int, *x: str) -> str:
+        op, d = u.op, u.src[-1].dtype
+        t = type_name(d, lanes)
+        if op in _COMPARE:
+            f, i = _COMPARE[op]
+            if d.is_float:
+                return self.emit(f"fcmp {f} {t} {x[0]}, {x[1]}")
+            sign = "" if i in ("eq", "ne") else "u" if d.is_unsigned else "s"
+            return self.emit(f"icmp {sign}{i} {t} {x[0]}, {x[1]}")
+        if op in _BITWISE:
+            return self.emit(f"{_BITWISE[op]} {t} {x[0]}, {x[1]}")
+        if op in _INTRINSICS:
+            return self.call(_INTRINSICS[op], d, lanes, *x)
+        raise InternalError(f"the LLVM renderer has no row for {op} of {d.name}")
+
+    # ---- arithmetic --------------------------------------------------------------------------------------------------
+    def arithmetic(self, d: DType, lanes: int, names: tuple[str, str, str], a: str, b: str) -> str:
+        """The instruction of two operands called `names` = (on floats, on integers, on bools)."""
+        name = names[0] if d.is_float else names[2] if d is dtypes.bool else names[1]
+        return self.emit(f"{name} {type_name(d, lanes)} {a}, {b}")
+
+    def op_add(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        return self.arithmetic(u.dtype, lanes, ("fadd", "add", "or"), a, b)
+
+    def op_mul(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        return self.arithmetic(u.dtype, lanes, ("fmul", "mul", "and"), a, b)
+
+    def op_sub(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        return self.arithmetic(u.dtype, lanes, ("fsub", "sub", "xor"), a, b)
+
+    def op_div(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        return self.emit(f"fdiv {type_name(u.dtype, lanes)} {a}, {b}")
+
+    def op_recip(self, u: UOp, lanes: int, x: str) -> str:
+        return self.emit(f"fdiv {type_name(u.dtype, lanes)} {splat_literal(1.0, u.dtype, lanes)}, {x}")
+
+    def op_neg(self, u: UOp, lanes: int, x: str) -> str:
+        t = type_name(u.dtype, lanes)
+        return self.emit(f"fneg {t} {x}" if u.dtype.is_float else f"sub {t} zeroinitializer, {x}")
+
+    def op_not(self, u: UOp, lanes: int, x: str) -> str:
+        ones = "-1" if lanes == 1 else f"splat ({type_name(u.dtype)} -1)"
+        if lanes == 1 and u.dtype is dtypes.bool:
+            ones = "true"
+        return self.emit(f"xor {type_name(u.dtype, lanes)} {x}, {ones}")
+
+    def op_mulacc(self, u: UOp, lanes: int, a: str, b: str, c: str) -> str:
+        if u.dtype.is_float:
+            return self.call("fma", u.dtype, lanes, a, b, c)
+        t = type_name(u.dtype, lanes)
+        return self.emit(f"add {t} {self.emit(f'mul {t} {a}, {b}')}, {c}")
+
+    def op_max(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        return self.maximum(u.dtype, lanes, a, b, u.src[1].op == "CONST")
+
+    def maximum(self, d: DType, lanes: int, a: str, b: str, b_is_number: bool = False) -> str:
+        """The larger of two, or nan where one is; cheaper where `b` is known not to be nan."""
+        t, c = type_name(d, lanes), type_name(dtypes.bool, lanes)
+        if d is dtypes.bool:
+            return self.emit(f"or {t} {a}, {b}")
+        if not d.is_float:
+            return self.call("umax" if d.is_unsigned else "smax", d, lanes, a, b)
+        if b_is_number:  # b > a ? b : a keeps a nan in a, and is one instruction
+            return self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {b}, {a}')}, {t} {b}, {t} {a}")
+        m = self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {a}, {b}')}, {t} {a}, {t} {b}")
+        return self.emit(f"select {c} {self.emit(f'fcmp uno {t} {a}, {a}')}, {t} {a}, {t} {m}")
+
+    def op_where(self, u: UOp, lanes: int, c: str, a: str, b: str) -> str:
+        t = type_name(u.dtype, lanes)
+        return self.emit(f"select {type_name(dtypes.bool, lanes)} {c}, {t} {a}, {t} {b}")
+
+    # ---- integers ----------------------------------------------------------------------------------------------------
+    def op_shl(self, u: UOp, lanes: int, x: str, n: str) -> str:
+        return self._shift(u, lanes, x, n, True)
+
+    def op_shr(self, u: UOp, lanes: int, x: str, n: str) -> str:
+        return self._shift(u, lanes, x, n, False)
+
+    def _shift(self, u: UOp, lanes: int, x: str, n: str, left: bool) -> str:
+        """Shifts by the width or more give 0, or the sign where a signed value goes right."""
+        d = u.dtype
+        t, c = type_name(d, lanes), type_name(dtypes.bool, lanes)
+        how = "shl" if left else "lshr" if d.is_unsigned else "ashr"
+        if u.src[1].op == "CONST" and 0 <= u.src[1].arg[0] < d.bits:
+            return self.emit(f"{how} {t} {x}, {n}")
+        keeps_sign = not left and not d.is_unsigned
+        most, zero = splat_literal(d.bits - 1, d, lanes), splat_literal(0, d, lanes)
+        far = self.emit(f"icmp ugt {t} {n}, {most}")
+        safe = self.emit(f"select {c} {far}, {t} {most if keeps_sign else zero}, {t} {n}")
+        out = self.emit(f"{how} {t} {x}, {safe}")
+        return out if keeps_sign else self.emit(f"select {c} {far}, {t} {zero}, {t} {out}")
+
+    def op_idiv(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        return self._divide(u, lanes, a, b, "div")
+
+    def op_mod(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        return self._divide(u, lanes, a, b, "rem")
+
+    def _divide(self, u: UOp, lanes: int, a: str, b: str, what: str) -> str:
+        """Floor division and remainder that never trap: 0 where b is 0, wrapping where b is -1."""
+        d, t, c = u.dtype, type_name(u.dtype, lanes), type_name(dtypes.bool, lanes)
+        zero, one = splat_literal(0, d, lanes), splat_literal(1, d, lanes)
+        known = u.src[1].op == "CONST" and u.src[1].arg[0] > 0
+        if d.is_unsigned or (known and min_max(u.src[0])[0] >= 0):
+            if known:
+                return self.emit(f"u{what} {t} {a}, {b}")
+            none = self.emit(f"icmp eq {t} {b}, {zero}")
+            q = self.emit(f"u{what} {t} {a}, {self.emit(f'select {c} {none}, {t} {one}, {t} {b}')}")
+            return self.emit(f"select {c} {none}, {t} {zero}, {t} {q}")
+        minus = splat_literal(-1, d, lanes)
+        bad = self.emit(f"or {c} {self.emit(f'icmp eq {t} {b}, {zero}')}, {self.emit(f'icmp eq {t} {b}, {minus}')}")
+        safe = self.emit(f"select {c} {bad}, {t} {one}, {t} {b}")
+        r = self.emit(f"srem {t} {a}, {safe}")
+        off = self.emit(f"icmp slt {t} {self.emit(f'xor {t} {r}, {safe}')}, {zero}")
+        fix = self.emit(f"and {c} {off}, {self.emit(f'icmp ne {t} {r}, {zero}')}")
+        if what == "rem":
+            return self.emit(f"select {c} {fix}, {t} {self.emit(f'add {t} {r}, {safe}')}, {t} {r}")
+        q = self.emit(f"sdiv {t} {a}, {safe}")
+        q = self.emit(f"select {c} {fix}, {t} {self.emit(f'add {t} {q}, {minus}')}, {t} {q}")
+        wraps = self.emit(f"icmp eq {t} {b}, {minus}")
+        q = self.emit(f"select {c} {wraps}, {t} {self.emit(f'sub {t} {zero}, {a}')}, {t} {q}")
+        return self.emit(f"select {c} {self.emit(f'icmp eq {t} {b}, {zero}')}, {t} {zero}, {t} {q}")
+
+    # ---- types -------------------------------------------------------------------------------------------------------
+    def op_bitcast(self, u: UOp, lanes: int, x: str) -> str:
+        a, b = type_name(u.src[0].dtype, lanes), type_name(u.dtype, lanes)
+        return x if a == b else self.emit(f"bitcast {a} {x} to {b}")
+
+    def op_cast(self, u: UOp, lanes: int, x: str) -> str:
+        s, d = u.src[0].dtype, u.dtype
+        a, b = type_name(s, lanes), type_name(d, lanes)
+        if a == b and s.is_float == d.is_float:
+            return x
+        if d is dtypes.bool:
+            return self.emit(f"{'fcmp une' if s.is_float else 'icmp ne'} {a} {x}, zeroinitializer")
+        if s.is_float and d.is_float:
+            how = "fpext" if d.bits > s.bits else "fptrunc"
+            return self.emit(f"{how} {a} {x} to {b}")
+        if s.is_float:
+            return self._float_to_int(s, d, lanes, x)
+        if d.is_float:
+            return self.emit(f"{'uitofp' if s.is_unsigned else 'sitofp'} {a} {x} to {b}")
+        wide, narrow = (64 if d.kind == "x" else d.bits), (64 if s.kind == "x" else s.bits)
+        return self.emit(f"{'trunc' if wide < narrow else 'zext' if s.is_unsigned else 'sext'} {a} {x} to {b}")
+
+    def _float_to_int(self, s: DType, d: DType, lanes: int, x: str) -> str:
+        """Saturates; nan becomes 0."""
+        a, b = type_name(s, lanes), type_name(d, lanes)
+        name = "fptoui" if d.is_unsigned else "fptosi"
+        full = f"@llvm.{name}.sat.{overload(type_name(d), lanes)}.{overload(type_name(s), lanes)}"
+        self.declares.add(f"declare {b} {full}({a})")
+        return self.emit(f"call {b} {full}({a} {x})")
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+    def combine(self, op: str, d: DType, lanes: int, a: str, b: str) -> str:
+        """One step of a reduction."""
+        if op == "MAX":
+            return self.maximum(d, lanes, a, b)
+        return self.arithmetic(d, lanes, ("fadd", "add", "or") if op == "ADD" else ("fmul", "mul", "and"), a, b)
+
+    def reduce(self, u: UOp) -> Value:
+        """REDUCE over axes of a shaped value: a tree over registers, then over lanes."""
+        x, (op, axes) = u.src[0], u.arg
+        v = self.value(x)
+        last = len(x.shape) - 1
+        step = np.frompyfunc(lambda p, q: self.combine(op, u.dtype, v.lanes, p, q), 2, 1)
+        grid = np.array(v.regs, dtype=object).reshape(x.shape[:-1])
+        for a in sorted((a for a in axes if a < last), reverse=True):
+            rows = [np.take(grid, i, axis=a) for i in range(grid.shape[a])]
+            while len(rows) > 1:
+                pairs = [step(rows[i], rows[i + 1]) for i in range(0, len(rows) - 1, 2)]
+                rows = pairs + rows[len(rows) - len(rows) % 2 :]
+            grid = np.expand_dims(np.array(rows[0], dtype=object), a)
+        regs = [str(r) for r in grid.ravel()]
+        if last in axes and v.lanes > 1:
+            regs = [self._reduce_lanes(op, u.dtype, v.lanes, r) for r in regs]
+        return Value(u.shape, regs)
+
+    def _reduce_lanes(self, op: str, d: DType, lanes: int, r: str) -> str:
+        """Halves are combined while there are two; an odd number of lanes is combined one after the other."""
+        while lanes > 1:
+            if lanes % 2:
+                xs = [self.emit(f"extractelement {type_name(d, lanes)} {r}, i64 {i}") for i in range(lanes)]
+                acc = xs[0]
+                for x in xs[1:]:
+                    acc = self.combine(op, d, 1, acc, x)
+                return acc
+            half = lanes // 2
+            a, b = (self.shuffle(r, d, lanes, range(start, start + half)) for start in (0, half))
+            if half == 1:
+                a, b = (self.emit(f"extractelement <1 x {type_name(d)}> {x}, i64 0") for x in (a, b))
+            r, lanes = self.combine(op, d, half, a, b), half
+        return r

@@ -1,0 +1,114 @@
+"""How the dialect's types, constants and shaped values are spelled in LLVM IR text.
+
+What it does not do: emit instructions. Everything here is a function of a dtype, a number or a shape.
+Invariant: memory and registers differ in one type only: a bool is an i1 in a register and a byte in memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType, dtypes
+from monolect.ir.ops import ELEMENTWISE, INVALID, ROWS
+from monolect.ir.uop import UOp
+
+_FLOATS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat"}
+_OVERLOADS = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+
+
+class Value:
+    """The registers of one shaped value: `regs` in row-major order of shape[:-1], each with shape[-1] lanes."""
+
+    __slots__ = ("lanes", "lead", "regs")
+
+    def __init__(self, shape: tuple, regs: list[str]):
+        self.lanes = shape[-1] if shape else 1
+        self.lead = shape[:-1]
+        self.regs = regs
+
+
+def n_regs(shape: tuple) -> int:
+    """How many registers a value of `shape` takes."""
+    return prod(shape[:-1]) if shape else 1
+
+
+def type_name(d: DType, lanes: int = 1) -> str:
+    """The LLVM type of a value of dtype `d`."""
+    if d.is_float:
+        t = _FLOATS.get(d.name) or "i8"
+    else:
+        t = "i1" if d is dtypes.bool else "i64" if d.kind == "x" else f"i{d.bits}"
+    return t if lanes == 1 else f"<{lanes} x {t}>"
+
+
+def memory_type(d: DType, lanes: int = 1) -> str:
+    """The type in memory: a bool is a byte."""
+    return type_name(dtypes.uint8 if d is dtypes.bool else d, lanes)
+
+
+def overload(t: str, lanes: int = 1) -> str:
+    """How the name of an intrinsic says that it works on `lanes` of scalar type `t`: `v16f32`."""
+    return (f"v{lanes}" if lanes > 1 else "") + _OVERLOADS.get(t, t)
+
+
+def literal(value: Any, d: DType) -> str:
+    """A scalar constant."""
+    if value is INVALID:
+        return "zeroinitializer" if not d.is_float else "0.0"
+    if d is dtypes.bool:
+        return "true" if value else "false"
+    if not d.is_float:
+        return str(int(value))
+    if d is dtypes.float16:
+        return "0xH" + struct.pack(">e", value).hex().upper()
+    if d is dtypes.bfloat16:
+        return "0xR" + struct.pack(">f", value)[:2].hex().upper()
+    return "0x" + struct.pack(">d", value).hex().upper()
+
+
+def splat_literal(value: Any, d: DType, lanes: int) -> str:
+    """A constant with the same value in every lane."""
+    return literal(value, d) if lanes == 1 else f"splat ({type_name(d)} {literal(value, d)})"
+
+
+def vector_literal(row: Any, d: DType) -> str:
+    """A constant with a value for each lane, from a NumPy row."""
+    if len(row) == 1:
+        return literal(row[0].item(), d)
+    t = type_name(d)
+    return "<" + ", ".join(f"{t} {literal(x.item(), d)}" for x in row) + ">"
+
+
+def lane_list(lanes: Any) -> str:
+    """The mask of a `shufflevector`: which lane of its operand each lane of the result takes."""
+    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {i}" for i in lanes) + ">"
+
+
+def const_value(u: UOp, memo: dict[UOp, Any]) -> Any:
+    """The NumPy value of a subgraph of integer constants, or None."""
+    if u in memo:
+        return memo[u]
+    out = None
+    if u.op == "CONST":
+        out = None if u.arg[0] is INVALID or u.dtype.is_float else np.array(u.arg[0], _storage(u.dtype))
+    elif u.op in ("STACK", "RESHAPE", "EXPAND") or (u.op in ELEMENTWISE and ROWS[u.op].meaning):
+        srcs = [const_value(s, memo) for s in (u.src if u.op != "RESHAPE" and u.op != "EXPAND" else u.src[:1])]
+        if u.src and all(s is not None for s in srcs) and not u.dtype.is_float:
+            if u.op == "STACK":
+                out = np.stack(srcs)
+            elif u.op == "RESHAPE":
+                out = srcs[0].reshape(u.shape)
+            elif u.op == "EXPAND":
+                out = np.broadcast_to(srcs[0], u.shape)
+            else:
+                out = np.asarray(ROWS[u.op].meaning(u.src[-1].dtype, *srcs))  # type: ignore[misc]
+    memo[u] = out
+    return out
+
+
+def _storage(d: DType) -> Any:
+    return np.int64 if d.kind == "x" else d.numpy

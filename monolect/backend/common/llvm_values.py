@@ -1,0 +1,188 @@
+"""Shaped values as LLVM registers: reading, broadcasting, reshaping and taking apart.
+
+A value of shape (6, 4, 16) is a list of 24 `<16 x float>`: the last axis is the vector, the others are counted out.
+
+What it does not do: arithmetic and memory, which build on it in `llvm_elementwise` and `llvm_memory`.
+Invariant: a register is read only where its definition dominates, so what is computed once and shared (a splat, an
+address) is remembered by loop: `shared` has one table for each open loop, the innermost last.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.common.llvm_types import (
+    Value,
+    const_value,
+    lane_list,
+    literal,
+    n_regs,
+    type_name,
+    vector_literal,
+)
+from monolect.base.dtype import DType
+from monolect.base.errors import InternalError
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.uop import UOp
+
+VALUES = ELEMENTWISE | {"BITCAST"}
+
+
+class ValueRenderer:
+    """The lines of a function under construction, and the registers of its values."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.n = 0  # registers and loops numbered so far
+        self.declares: set[str] = set()
+        self.vals: dict[UOp, Value] = {}
+        self.shared: list[dict[tuple, str]] = [{}]
+        self.consts: dict[UOp, Any] = {}
+
+    def emit(self, text: str) -> str:
+        """Append an instruction that defines a new register."""
+        self.n += 1
+        r = f"%v{self.n}"
+        self.lines.append(f"  {r} = {text}")
+        return r
+
+    def find_shared(self, key: tuple) -> str | None:
+        """The register remembered under `key` in a loop that is open."""
+        for scope in self.shared:
+            if key in scope:
+                return scope[key]
+        return None
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+    def value(self, u: UOp) -> Value:
+        """The registers of `u`. What is not rendered at its place in the program is rendered here, at each use."""
+        v = self.vals.get(u)
+        if v is None:
+            v = self._render_at_use(u)
+            if u.op == "CONST":
+                self.vals[u] = v
+        return v
+
+    def _render_at_use(self, u: UOp) -> Value:
+        if u.op == "CONST":
+            return Value((), [literal(u.arg[0], u.dtype)])
+        if u.op == "AFTER":
+            return self.value(u.src[0])
+        c = const_value(u, self.consts)
+        if c is not None:
+            rows = np.broadcast_to(c, u.shape).reshape(n_regs(u.shape), -1)
+            return Value(u.shape, [vector_literal(row, u.dtype) for row in rows])
+        if u.op in ("RESHAPE", "EXPAND"):
+            return self.reshape(u)
+        if u.op == "STACK":
+            return self._stack(u)
+        if u.op in VALUES:
+            return self.elementwise(u)
+        raise InternalError(f"the LLVM renderer cannot read the value of {u.op}")
+
+    def elementwise(self, u: UOp) -> Value:
+        """An elementwise op applied register by register; see `llvm_elementwise`."""
+        raise NotImplementedError
+
+    def is_index_arithmetic(self, u: UOp) -> bool:
+        """Shaped index arithmetic is folded into addresses; it is rendered only where it is used as data."""
+        return u.shape != () and (u.dtype.kind == "x" or const_value(u, self.consts) is not None)
+
+    def address_parts(self, u: UOp) -> tuple[str | None, Any, list[UOp]]:
+        """An index as (scalar base register, constant offsets as an array, shaped terms known only at run time)."""
+        offs: Any = np.zeros((), np.int64)
+        dynamic: list[UOp] = []
+        while u.shape != () or u.op == "CONST":
+            if (c := const_value(u, self.consts)) is not None:
+                return "0", offs + c, dynamic
+            if u.op != "ADD":
+                dynamic.append(u)
+                return None, offs, dynamic
+            r = u.src[1]
+            c = const_value(r, self.consts)
+            if c is not None:
+                offs = offs + c
+            else:
+                dynamic.append(r)
+            u = u.src[0]
+        return self.value(u).regs[0], offs, dynamic
+
+    # ---- shape -------------------------------------------------------------------------------------------------------
+    def reshape(self, u: UOp) -> Value:
+        """RESHAPE and EXPAND: the same registers where the last axis stays, lane by lane otherwise."""
+        x = u.src[0]
+        v = self.value(x)
+        if u.op == "EXPAND":
+            return Value(u.shape, self.broadcast(x, u.shape))
+        if prod(x.shape) == 1 or _squeeze(x.shape[:-1]) == _squeeze(u.shape[:-1]) and x.shape[-1:] == u.shape[-1:]:
+            return Value(u.shape, v.regs)
+        return self.join([self.lane(x.dtype, v, i) for i in range(prod(x.shape))], u.shape, u.dtype)
+
+    def _stack(self, u: UOp) -> Value:
+        lanes = [self.lane(s.dtype, self.value(s), i) for s in u.src for i in range(prod(s.shape))]
+        return self.join(lanes, u.shape, u.dtype)
+
+    def broadcast(self, u: UOp, shape: tuple) -> list[str]:
+        """The registers of `u`, repeated to `shape`."""
+        v = self.value(u)
+        if u.shape == shape:
+            return v.regs
+        lanes = shape[-1] if shape else 1
+        lead = shape[:-1]
+        regs = v.regs if v.lanes == lanes else [self.splat(r, u.dtype, lanes) for r in v.regs]
+        if v.lead == lead:
+            return regs
+        if len(regs) == 1:
+            return regs * prod(lead)
+        at = np.arange(len(regs)).reshape((1,) * (len(lead) - len(v.lead)) + v.lead)
+        return [regs[i] for i in np.broadcast_to(at, lead).ravel().tolist()]
+
+    # ---- lanes -------------------------------------------------------------------------------------------------------
+    def splat(self, r: str, d: DType, lanes: int) -> str:
+        """Scalar `r` in every lane."""
+        key = (r, d.name, lanes)
+        found = self.find_shared(key)
+        if found is not None:
+            return found
+        t = type_name(d)
+        if r[0] != "%":
+            out = f"splat ({t} {r})"
+        else:
+            one = self.emit(f"insertelement <{lanes} x {t}> poison, {t} {r}, i64 0")
+            out = self.emit(
+                f"shufflevector <{lanes} x {t}> {one}, <{lanes} x {t}> poison, <{lanes} x i32> zeroinitializer"
+            )
+        self.shared[-1][key] = out
+        return out
+
+    def lane(self, d: DType, v: Value, i: int) -> str:
+        """Element `i` of a value of dtype `d`, counted in row-major order."""
+        if v.lanes == 1:
+            return v.regs[i]
+        t = type_name(d, v.lanes)
+        return self.emit(f"extractelement {t} {v.regs[i // v.lanes]}, i64 {i % v.lanes}")
+
+    def join(self, xs: list[str], shape: tuple, d: DType) -> Value:
+        """The value of `shape` whose elements are the scalars `xs`."""
+        lanes = shape[-1] if shape else 1
+        if lanes == 1:
+            return Value(shape, xs)
+        t, regs = type_name(d), []
+        for k in range(0, len(xs), lanes):
+            acc = "poison"
+            for j in range(lanes):
+                acc = self.emit(f"insertelement <{lanes} x {t}> {acc}, {t} {xs[k + j]}, i64 {j}")
+            regs.append(acc)
+        return Value(shape, regs)
+
+    def shuffle(self, r: str, d: DType, lanes: int, pick: Any) -> str:
+        """A vector of the lanes of `r` that `pick` numbers."""
+        t = type_name(d, lanes)
+        return self.emit(f"shufflevector {t} {r}, {t} poison, {lane_list(pick)}")
+
+
+def _squeeze(shape: tuple) -> tuple:
+    return tuple(n for n in shape if n != 1)

@@ -1,0 +1,170 @@
+"""Movement ops vanish: a chain of any length is index arithmetic inside the kernel that reads through it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect import Tensor
+from monolect.ir.uop import toposort
+from tests.structure.conftest import kernels_of
+
+
+def one_kernel(ks, loads=1):
+    assert len(ks) == 1 and ks[0].reads == loads and ks[0].ir["STORE"] == 1 and ks[0].code["IF"] == 0
+    return ks[0]
+
+
+@pytest.mark.parametrize("length", [1, 10, 200])
+def test_a_chain_of_views_is_no_kernel_of_its_own(check, data, length):
+    a = data(6, 8)
+    x, w = Tensor(a), a
+    for _ in range(length):
+        x = x.permute(1, 0).reshape(4, 12).flip(1).reshape(12, 4).permute(1, 0).reshape(2, 24).flip(0).reshape(6, 8)
+        w = w.T.reshape(4, 12)[:, ::-1].reshape(12, 4).T.reshape(2, 24)[::-1].reshape(6, 8)
+    one_kernel(check(x + 1, w + 1))
+
+
+def test_a_chain_of_pads_and_slices_is_no_kernel_of_its_own(check, data):
+    a = data(6, 8)
+    x, w = Tensor(a), a
+    for _ in range(10):
+        x = x.permute(1, 0).pad((1, 0, 2, 3))[1:9, 1:].permute(1, 0).reshape(6, 8)
+        w = np.pad(w.T, ((2, 3), (1, 0)))[1:9, 1:].T.reshape(6, 8)
+    one_kernel(check(x + 1, w + 1))
+
+
+def test_movement_that_undoes_itself_leaves_a_plain_copy(structure, data):
+    x = Tensor(data(6, 8))
+    plain = structure(x + 1)
+    y = x.reshape(8, 6).reshape(2, 24).reshape(6, 8).flip(0).flip(0).permute(1, 0).permute(1, 0)
+    assert (y + 1).uop is (x + 1).uop
+    assert structure(y + 1)[0].sink is plain[0].sink
+
+
+def test_views_of_memory_are_not_copied(data):
+    a = data(6, 8)
+    x = Tensor(a).permute(1, 0).flip(0)[1:4].reshape(3, 6)
+    got = x.realize().numpy()
+    assert np.array_equal(got, a.T[::-1][1:4])
+
+
+@st.composite
+def chains(draw):
+    """A random chain of views: (description, function of a tensor, function of an array)."""
+    steps, shape = [], draw(st.sampled_from([(4, 6), (2, 3, 4), (12,), (5, 7), (8, 1, 3)]))
+    now = np.arange(int(np.prod(shape))).reshape(shape)
+    for _ in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(["permute", "flip", "reshape", "shrink", "expand", "pad"]))
+        if kind == "permute":
+            arg = tuple(draw(st.permutations(range(now.ndim))))
+        elif kind == "flip":
+            arg = tuple(k for k in range(now.ndim) if draw(st.booleans()))
+        elif kind == "reshape":
+            n = now.size
+            cut = draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
+            arg = draw(st.sampled_from([(n,), (cut, n // cut), (1, cut, n // cut)]))
+        elif kind == "shrink":
+            arg = tuple((lo := draw(st.integers(0, n - 1)), draw(st.integers(lo + 1, n))) for n in now.shape)
+        elif kind == "expand":
+            arg = tuple(draw(st.integers(1, 3)) if n == 1 else n for n in now.shape)
+        else:
+            arg = tuple((draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in now.shape)
+            if now.size > 400:
+                continue
+        steps.append((kind, arg))
+        now = on_array(now, kind, arg)
+    return shape, steps
+
+
+def on_array(a, kind, arg):
+    if kind == "permute":
+        return a.transpose(arg)
+    if kind == "flip":
+        return np.flip(a, arg)
+    if kind == "reshape":
+        return a.reshape(arg)
+    if kind == "shrink":
+        return a[tuple(slice(lo, hi) for lo, hi in arg)]
+    return np.broadcast_to(a, arg) if kind == "expand" else np.pad(a, arg)
+
+
+def on_tensor(x, kind, arg):
+    if kind == "permute":
+        return x.permute(arg)
+    if kind == "flip":
+        return x.flip(arg) if arg else x
+    if kind == "reshape":
+        return x.reshape(arg)
+    if kind == "shrink":
+        return x[tuple(slice(lo, hi) for lo, hi in arg)]
+    return x.expand(arg) if kind == "expand" else x.pad([p for pair in reversed(arg) for p in pair])
+
+
+@given(chains())
+def test_any_chain_of_views_is_one_load(case):
+    """The composition law: views of views are one view, and no index leaves its buffer (CHECK_BOUNDS)."""
+    shape, steps = case
+    a = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape) + 1
+    x, w = Tensor(a), a
+    for s in steps:
+        x, w = on_tensor(x, *s), on_array(w, *s)
+    y = x + 1
+    one_kernel(kernels_of(y))
+    np.testing.assert_array_equal(y.numpy(), w + 1)
+
+
+# ---- pad, cat, flip, stack -------------------------------------------------------------------------------------------
+def gates(k):
+    """Conditions in front of loads."""
+    return [u.src[2] for u in toposort(k.sink) if u.op == "LOAD" and len(u.src) == 3]
+
+
+def test_pad_is_a_gated_load(check, data):
+    a = data(5, 6)
+    k = one_kernel(check(Tensor(a).pad((1, 2, 3, 0)), np.pad(a, ((3, 0), (1, 2)))))
+    assert len(gates(k)) == 1
+
+
+def test_pad_and_shrink_back_needs_no_gate(check, data):
+    a = data(5, 6)
+    k = one_kernel(check(Tensor(a).pad((2, 2, 3, 3))[3:8, 2:8] + 1, a + 1))
+    assert gates(k) == []
+
+
+def test_pad_with_a_value(check, data):
+    a = data(5, 6)
+    one_kernel(check(Tensor(a).pad((1, 2), value=4.0), np.pad(a, ((0, 0), (1, 2)), constant_values=4)))
+
+
+def test_sums_of_padded_values(check, data):
+    a = data(5, 6)
+    one_kernel(check(Tensor(a).pad((1, 2, 3, 0)).exp().sum(0), np.exp(np.pad(a, ((3, 0), (1, 2)))).sum(0)))
+
+
+def test_cat_reads_each_part_where_it_lies(check, data):
+    a, b, c = data(2, 5), data(3, 5), data(1, 5)
+    k = one_kernel(check(Tensor(a).cat(Tensor(b), Tensor(c)) * 2, np.concatenate([a, b, c]) * 2), loads=3)
+    assert len(gates(k)) == 3
+    one_kernel(check(Tensor(a).cat(Tensor(b[:2]), dim=1), np.concatenate([a, b[:2]], 1)), loads=2)
+
+
+def test_stack_is_one_kernel(check, data):
+    a, b = data(4, 5), data(4, 5)
+    one_kernel(check(Tensor(a).stack(Tensor(b), dim=1), np.stack([a, b], 1)), loads=2)
+
+
+def test_flip_of_a_sum(check, data):
+    a = data(4, 5)
+    one_kernel(check((Tensor(a).flip(1) + Tensor(a)).sum(1), (a[:, ::-1] + a).sum(1)), loads=2)
+
+
+def test_strided_slices(check, data):
+    a = data(9, 10)
+    one_kernel(check(Tensor(a)[1::2, ::-3] + 0.5, a[1::2, ::-3] + 0.5))
+
+
+def test_repeat_and_roll(check, data):
+    a = data(3, 4)
+    one_kernel(check(Tensor(a).repeat(2, 3) + 1, np.tile(a, (2, 3)) + 1))
+    assert len(check(Tensor(a).roll(1, 0) + 1, np.roll(a, 1, 0) + 1)) == 1

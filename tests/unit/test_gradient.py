@@ -1,0 +1,142 @@
+"""Gradients of graphs: second derivatives, writes, functions, the table and its reasons, `grad` and `value_and_grad`."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monolect.autograd.gradient import GRADIENTS, NOT_DIFFERENTIABLE, gradients
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, GradientError
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS, ParamArg
+from monolect.ir.uop import build, const, node, shape_source
+from monolect.tensor.tensor import Tensor
+from monolect.tensor.transform import grad, value_and_grad
+
+RNG = np.random.default_rng(4)
+X = RNG.uniform(0.2, 0.9, (3, 4))
+
+SECOND: list[Any] = [
+    ("cube", lambda t: t**3), ("exp", lambda t: t.exp()), ("log", lambda t: t.log()), ("sin", lambda t: t.sin()), ("cos", lambda t: t.cos()),
+    ("tanh", lambda t: t.tanh()), ("sigmoid", lambda t: t.sigmoid()), ("sqrt", lambda t: t.sqrt()), ("rsqrt", lambda t: t.rsqrt()),
+    ("erf", lambda t: t.erf()), ("atan", lambda t: t.atan()), ("asin", lambda t: t.asin()), ("expm1", lambda t: t.expm1()),
+    ("log1p", lambda t: t.log1p()), ("sinh", lambda t: t.sinh()), ("cosh", lambda t: t.cosh()), ("asinh", lambda t: t.asinh()),
+    ("atanh", lambda t: t.atanh()), ("div", lambda t: 1 / (t + t * t)), ("pow", lambda t: t**t), ("softmax", lambda t: t.softmax(1)),
+    ("log_softmax", lambda t: t.log_softmax(0) * t), ("var", lambda t: t.var(1) ** 2), ("prod", lambda t: t.prod(1)),
+    ("cumsum", lambda t: t.cumsum(1) ** 2), ("amax", lambda t: t.amax(1) ** 2), ("norm", lambda t: t.norm(2, 1)),
+    ("index", lambda t: t[[0, 2, 2]] ** 3), ("flip_pad", lambda t: (t.flip(1).T ** 2)[1:] * 2), ("hypot", lambda t: t.hypot(t * t)),
+    ("atan2", lambda t: t.atan2(t * t)), ("where", lambda t: t.clamp(0.4, 0.7) ** 2), ("logsumexp", lambda t: t.logsumexp(1)),
+    ("logaddexp", lambda t: t.logaddexp(t * t)), ("max", lambda t: t.maximum(1 - t) ** 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "f"), SECOND, ids=[r[0] for r in SECOND])
+def test_second_derivatives(name: str, f: Any) -> None:
+    w = RNG.uniform(0.5, 1.5, X.shape)
+
+    def inner(x: Tensor) -> Tensor:
+        return (grad(lambda y: f(y).sum())(x) * Tensor(w)).sum()
+
+    got = grad(inner)(Tensor(X)).numpy()
+    t = torch.tensor(X, requires_grad=True)
+    (g,) = torch.autograd.grad(f(t).sum(), t, create_graph=True)
+    (want,) = torch.autograd.grad((g * torch.tensor(w)).sum(), t)
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-9, atol=1e-10)
+
+
+def test_second_derivatives_through_leaves() -> None:
+    x = Tensor([0.5, 2.0], requires_grad=True)
+    (x**4).sum().backward(create_graph=True)
+    g, x.grad = x.grad, None
+    g.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 12 * np.array([0.25, 4.0]), rtol=1e-6)
+
+
+def test_grad_of_structures() -> None:
+    params = {"w": Tensor([1.0, 2.0]), "layers": [Tensor([3.0]), Tensor([4.0])]}
+
+    def f(p: dict, x: Tensor) -> Tensor:
+        return (p["w"] * x).sum() + (p["layers"][0] * 5 + p["layers"][1] * p["layers"][1]).sum()
+
+    g = grad(f)(params, Tensor([10.0, 20.0]))
+    assert g["w"].tolist() == [10, 20] and [t.tolist() for t in g["layers"]] == [[5], [8]]
+    value, (gp, gx) = value_and_grad(f, argnums=(0, 1))(params, Tensor([10.0, 20.0]))
+    assert value.item() == 81 and gx.tolist() == [1, 2] and gp["w"].tolist() == [10, 20]
+    assert params["w"].tolist() == [1, 2]
+
+
+def test_aux_and_arguments_that_do_not_matter() -> None:
+    (value, aux), g = value_and_grad(lambda x, y: ((x * x).sum(), {"twice": x * 2}), has_aux=True)(Tensor([3.0]), 7)
+    assert value.item() == 9 and aux["twice"].tolist() == [6] and g.tolist() == [6]
+    g, aux = grad(lambda x: (x.sum(), x + 1), has_aux=True)(Tensor([1.0]))
+    assert g.tolist() == [1] and aux.tolist() == [2]
+    assert grad(lambda x, y: (y * 2).sum())(Tensor([1.0]), Tensor([1.0])).tolist() == [0]
+
+
+def test_equal_arguments_have_gradients_of_their_own() -> None:
+    x = Tensor([2.0])
+    a, b = grad(lambda p, q: (p * p * q).sum(), argnums=(0, 1))(x, x)
+    assert a.tolist() == [8] and b.tolist() == [4]
+
+
+def test_a_function_may_look_at_values() -> None:
+    g = grad(lambda x: x.sum() if x.sum().item() > 0 else -x.sum())
+    assert g(Tensor([1.0, 2.0])).tolist() == [1, 1] and g(Tensor([-1.0, -2.0])).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "text"),
+    [
+        (lambda: grad(lambda x: x * 2)(Tensor([1.0, 2.0])), GradientError, "(2,)"),
+        (lambda: grad(lambda x: 3.0)(Tensor([1.0])), GradientError, "float"),
+        (lambda: grad(lambda x: x.sum())(Tensor([1])), GradientError, "int64"),
+        (lambda: grad(lambda x: x.sum(), argnums=2)(Tensor([1.0])), ArgumentError, "2"),
+    ],
+)
+def test_errors(f: Any, error: type, text: str) -> None:
+    with pytest.raises(error) as info:
+        f()
+    assert text in str(info.value) and __file__ in str(info.value)
+
+
+def test_functions_are_differentiated_through_their_bodies() -> None:
+    shape = shape_source((2,))
+    p, q = (node("PARAM", (shape,), ParamArg(k, dtypes.float32)) for k in range(2))
+    body = node("TUPLE", (build("MUL", p, q), build("ADD", p, p)))
+    x, y = Tensor([2.0, 3.0], requires_grad=True), Tensor([5.0, 7.0], requires_grad=True)
+    call = node("FUNCTION", (body, x.uop, y.uop), "f")
+    out = Tensor(node("GETTUPLE", (call,), 0)) + Tensor(node("GETTUPLE", (call,), 1))
+    out.sum().backward()
+    assert x.grad.tolist() == [7, 9] and y.grad.tolist() == [2, 3]
+
+
+def test_what_cannot_be_differentiated_says_why() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    opaque = node("CALL", (x.uop * 2.0, x.uop))
+    with pytest.raises(GradientError, match="opaque"):
+        gradients(opaque, const(1, dtypes.float32), [x.uop])
+
+
+def test_every_differentiable_op_has_a_row() -> None:
+    handled = set(GRADIENTS) | set(NOT_DIFFERENTIABLE) | {"TRUNC", "DETACH", "AFTER", "FUNCTION", "GETTUPLE"}
+    integer = {"XOR", "OR", "AND", "SHR", "SHL", "NOT", "THREEFRY", "MOD", "IDIV"}
+    compare = {op for op in ELEMENTWISE if op.startswith("CMP")}
+    missing = (ELEMENTWISE | MOVEMENT | {"REDUCE", "STACK", "LOAD", "CONTIGUOUS", "CONTIGUOUS_BACKWARD"}) - handled - integer - compare
+    assert not missing
+    assert set(GRADIENTS) <= set(ROWS) and set(NOT_DIFFERENTIABLE) <= set(ROWS)
+
+
+def test_contiguous_backward_and_detach() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    (x.contiguous_backward() * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_ten_thousand_steps_need_no_recursion() -> None:
+    x = Tensor([1.0], requires_grad=True)
+    y: Any = x
+    for _ in range(10_000):
+        y = y * 1.0001
+    y.sum().backward()
+    assert x.grad is not None

@@ -1,0 +1,241 @@
+"""The Tensor itself: data in and out, laziness, realization, assignment, leaves, provenance."""
+
+import gc
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monolect.autograd.gradient import reach
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from monolect.ir.uop import live_nodes, toposort
+from monolect.tensor.tensor import Tensor
+
+CREATION: list[Any] = [
+    ("zeros", lambda n: n.zeros(2, 3), None), ("ones", lambda n: n.ones((2, 3)), None), ("full", lambda n: n.full((2, 2), 7), None),
+    ("full_float", lambda n: n.full((3,), 1.5), None), ("full_bool", lambda n: n.full((3,), True), None), ("arange", lambda n: n.arange(5), None),
+    ("arange2", lambda n: n.arange(2, 11, 3), None), ("arange_down", lambda n: n.arange(5, 0, -2), None),
+    ("arange_float", lambda n: n.arange(0.0, 1.0, 0.1), None), ("arange_empty", lambda n: n.arange(3, 3), None),
+    ("linspace", lambda n: n.linspace(-1, 2, 7), None), ("linspace1", lambda n: n.linspace(3, 9, 1), None), ("eye", lambda n: n.eye(3), None),
+    ("eye_wide", lambda n: n.eye(2, 4), None), ("empty", lambda n: n.zeros(0, 3), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "f", "_"), CREATION, ids=[r[0] for r in CREATION])
+def test_creation(name: str, f: Any, _: Any, check: Any) -> None:
+    check(f(Tensor), f(torch))
+
+
+@pytest.mark.parametrize("value", [3, 2.5, True, [1, 2], [[1.5], [2.0]], [True, False], [], [[]], np.float32(2), np.arange(3)])
+def test_default_dtypes_and_values(value: Any, check: Any) -> None:
+    check(Tensor(value), torch.tensor(value))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"])
+def test_arrays_go_in_and_out(dtype: str) -> None:
+    a = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)
+    for x in (a, a.T, a[:, ::2], a[::-1], a.astype(a.dtype.newbyteorder(">"))):
+        t = Tensor(x)
+        assert t.dtype.name == dtype and t.shape == x.shape
+        np.testing.assert_array_equal(t.numpy(), x)
+        np.testing.assert_array_equal((t.T.T + 0 if dtype != "bool" else t).numpy(), x)
+
+
+def test_bfloat16_and_fp8_round_as_their_types() -> None:
+    x = [1.0, 1.0 + 2**-9, 3.14159, -448.0]
+    assert Tensor(x).cast("bfloat16").tolist() == torch.tensor(x).bfloat16().float().tolist()
+    assert Tensor(x, dtype="fp8e4m3").tolist() == torch.tensor(x).to(torch.float8_e4m3fn).float().tolist()
+
+
+def test_like_and_copies(check: Any) -> None:
+    x, t = Tensor([[1, 2], [3, 4]]), torch.tensor([[1, 2], [3, 4]])
+    check(x.zeros_like(), torch.zeros_like(t))
+    check(x.ones_like(dtype="float32"), torch.ones_like(t, dtype=torch.float32))
+    check(x.full_like(9), torch.full_like(t, 9))
+    check(Tensor([0, 2, 1]).one_hot(4), torch.nn.functional.one_hot(torch.tensor([0, 2, 1]), 4))
+    check(Tensor(x, dtype="float64"), t.double())
+    check(Tensor([Tensor(1), Tensor(2)]), torch.tensor([1, 2]))
+    check(x.clone(), t)
+
+
+def test_nothing_runs_before_it_is_asked_for() -> None:
+    x = Tensor([1.0, 2.0])
+    y = (x * 2 + 1).exp().sum()
+    repr(y), y.shape, y.dtype, y.device
+    assert y.uop.op != "BUFFER"
+    y.realize()
+    assert y.uop.storage is not None if y.uop.op == "BUFFER" else True
+    assert y.item() == pytest.approx(math.exp(3) + math.exp(5))
+
+
+def test_python_protocols() -> None:
+    x = Tensor([[1, 2], [3, 4]])
+    assert len(x) == 2 and [r.tolist() for r in x] == [[1, 2], [3, 4]]
+    assert bool(Tensor(1)) and int(Tensor(3)) == 3 and float(Tensor(2.5)) == 2.5 and list(range(Tensor(2))) == [0, 1]
+    assert np.asarray(x).tolist() == x.tolist() and np.array(x, dtype=np.float32).dtype == np.float32
+    assert x.size() == (2, 2) and x.size(1) == 2 and x.numel() == 4 and x.ndim == x.dim() == 2 and x.nbytes == 32
+    assert "int64" in repr(x) and "(2, 2)" in repr(x)
+    assert hash(x) == hash(x) and x in [x]
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "text"),
+    [
+        (lambda: Tensor([[1, 2], [3]]), ShapeError, "ragged"),
+        (lambda: Tensor("abc"), DTypeError, "numbers"),
+        (lambda: Tensor([1, "a"]), DTypeError, "numbers"),
+        (lambda: Tensor([1], device="cpuu"), DeviceError, "cpuu"),
+        (lambda: Tensor([1]).to("gpu9"), DeviceError, "gpu9"),
+        (lambda: Tensor([1], dtype="int31"), DTypeError, "int31"),
+        (lambda: Tensor([1, 2]).item(), ShapeError, "one element"),
+        (lambda: bool(Tensor([1, 2])), ShapeError, "one element"),
+        (lambda: len(Tensor(1)), ShapeError, "no length"),
+        (lambda: Tensor.zeros(-1), ShapeError, "negative"),
+        (lambda: Tensor.zeros(2.5), ArgumentError, "2.5"),
+        (lambda: Tensor.arange(0, 1, 0), ArgumentError, "step"),
+        (lambda: Tensor([1]).one_hot(2.5), ArgumentError, "2.5"),
+        (lambda: Tensor([1.5]).one_hot(2), DTypeError, "float32"),
+        (lambda: Tensor([1.0]).tril(), ShapeError, "2 axes"),
+        (lambda: Tensor([1, 2], requires_grad=True), GradientError, "int64"),
+    ],
+)
+def test_errors(f: Any, error: type, text: str) -> None:
+    with pytest.raises(error) as info:
+        f()
+    assert text in str(info.value) and __file__ in str(info.value)
+
+
+# ---- assignment --------------------------------------------------------------------------------------------------------
+def test_assign_replaces_and_earlier_reads_keep_the_old_values() -> None:
+    p = Tensor([1.0, 2.0])
+    old = p * 10
+    p.assign(p + 1)
+    new = p * 10
+    assert new.tolist() == [20, 30] and p.tolist() == [2, 3] and old.tolist() == [10, 20]
+
+
+def test_assign_broadcasts_and_repeats() -> None:
+    p = Tensor.zeros(2, 2).contiguous().realize()
+    for k in range(5):
+        p.assign(p + k)
+    assert p.tolist() == [[10, 10], [10, 10]]
+    p.assign(Tensor([1.0, 2.0]))
+    assert p.tolist() == [[1, 2], [1, 2]]
+    p.assign(3.0)
+    assert p.tolist() == [[3, 3], [3, 3]]
+
+
+def test_assign_refuses_and_leaves_the_tensor_as_it_was() -> None:
+    p = Tensor([1.0, 2.0])
+    uop = p.uop
+    with pytest.raises(DTypeError) as info:
+        p.assign(Tensor([1, 2]))
+    assert "float32" in str(info.value) and "int64" in str(info.value)
+    with pytest.raises(ShapeError) as info2:
+        p.assign(Tensor([1.0, 2.0, 3.0]))
+    assert "(2,)" in str(info2.value) and "(3,)" in str(info2.value)
+    assert p.uop is uop and p.tolist() == [1, 2]
+
+
+def test_a_clone_is_not_reached_by_assignment() -> None:
+    p = Tensor([1.0, 2.0])
+    q = p.clone()
+    p.assign(p * 5).realize()
+    assert q.tolist() == [1, 2]
+
+
+# ---- leaves ------------------------------------------------------------------------------------------------------------
+def test_equal_leaves_keep_gradients_of_their_own() -> None:
+    a, b = Tensor.zeros(2, requires_grad=True), Tensor.zeros(2, requires_grad=True)
+    assert a.uop is not b.uop
+    (a * 2 + b * 3).sum().backward()
+    assert a.grad.tolist() == [2, 2] and b.grad.tolist() == [3, 3]
+
+
+def test_gradients_add_up_until_they_are_cleared() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(2):
+        (x * x).sum().backward()
+    assert x.grad.tolist() == [4, 8]
+    x.grad = None
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_backward_works_after_values_were_looked_at() -> None:
+    x = Tensor.ones(3, requires_grad=True)
+    y = x * 2
+    y.realize()
+    z = (y * y).sum()
+    assert z.item() == 12
+    x.numpy()
+    z.backward()
+    assert x.grad.tolist() == [8, 8, 8]
+
+
+def test_a_training_loop_keeps_nothing_of_the_past() -> None:
+    w = Tensor([1.0, -2.0, 3.0], requires_grad=True)
+    sizes = []
+    for _ in range(6):
+        w.grad = None
+        loss = ((w - 1) * (w - 1)).sum()
+        loss.backward()
+        w.assign(w.detach() - w.grad * 0.25)
+        w.realize(loss)
+        gc.collect()
+        sizes.append(live_nodes())
+    np.testing.assert_allclose(w.numpy(), 1 + np.array([0, -3, 2]) * 0.5**6, rtol=1e-5)
+    assert w.requires_grad and sizes[-1] <= sizes[2] + 5
+
+
+def test_detach_stops_gradients() -> None:
+    x = Tensor([3.0], requires_grad=True)
+    (x * x.detach()).sum().backward()
+    assert x.grad.tolist() == [3]
+    assert not x.grad.requires_grad and x.uop not in reach(x.grad.uop)
+
+
+def test_requires_grad_can_be_taken_back() -> None:
+    x = Tensor([3.0], requires_grad=True)
+    x.requires_grad_(False)
+    with pytest.raises(GradientError, match="no leaf"):
+        (x * x).sum().backward()
+
+
+def test_gradient_argument() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    (x * x).backward(Tensor([1.0, 10.0]))
+    assert x.grad.tolist() == [2, 40]
+
+
+@pytest.mark.parametrize(
+    ("f", "text"),
+    [
+        (lambda x: (x * x).backward(), "scalar"),
+        (lambda x: x.sum().long().backward(), "float"),
+        (lambda x: x.detach().sum().backward(), "no leaf"),
+        (lambda x: (x * 2).backward(Tensor([1.0])), "match"),
+    ],
+)
+def test_backward_errors(f: Any, text: str) -> None:
+    with pytest.raises(GradientError, match=text) as info:
+        f(Tensor([1.0, 2.0], requires_grad=True))
+    assert __file__ in str(info.value)
+
+
+# ---- provenance --------------------------------------------------------------------------------------------------------
+def test_nodes_know_the_line_and_the_method_that_made_them() -> None:
+    x = Tensor([1.25, 2.5]).softmax(0)
+    file, line, method = x.uop.origin
+    assert file == __file__ and line == test_nodes_know_the_line_and_the_method_that_made_them.__code__.co_firstlineno + 1
+    assert method == "softmax"
+    assert (Tensor([7.25]) * 3.5).uop.origin[2] == "__mul__" and Tensor([7.25]).exp().uop.origin[2] == "exp"
+
+
+def test_numbers_do_not_expand() -> None:
+    y = Tensor([[1.0, 2.0]]) * 2 + 1
+    assert "EXPAND" not in {u.op for u in toposort(y.uop)}
+    assert y.dtype is dtypes.float32

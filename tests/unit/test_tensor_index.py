@@ -1,0 +1,208 @@
+"""Reading and writing parts: against PyTorch and NumPy, with gradients, and the errors of bad indices."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from monolect.base.settings import Context
+from monolect.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(4, 5, 6)).astype(np.float32)
+I1, I2 = np.array([3, 0, -1, 3]), np.array([[1, -2, 0, 4], [0, 1, 2, 3]])
+S = slice
+
+BASIC: list[Any] = [
+    1, -1, (1, 2), (1, 2, 3), S(1, 3), S(None, None, 2), S(3, 0, -1), S(None, None, -2), (S(None), -1), (Ellipsis, 0), (0, Ellipsis, 1),
+    (S(None), S(1, 5, 3)), (None, 1), (S(None), None, 2, None), (S(2, 2),), (S(10, 20),), (S(-3, -1), S(-2, None)), (), Ellipsis,
+    (S(None, None, 3), S(4, 1, -2), S(1, None, 4)),
+]  # fmt: skip
+ADVANCED: list[Any] = [
+    (I1,), (S(None), I1), (S(None), S(None), I1), (I1, I1), (I1, I2), (I1, S(None), I2), (S(None), I1, I2), (I2 % 4, S(1, 3)),
+    (S(None, None, 2), I2), (None, I1), (I1, None, I2), (S(0, 2), I1, S(None, None, 2)), (np.array(2),), (S(None), np.array(-1)),
+    ([0, 2],), (S(None), [1, -1, 1]), (I1, 2, I2), (1, S(None), I1), 
+]  # fmt: skip
+
+
+def as_key(key: Any, make: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(as_key(k, make) for k in key)
+    return make(key) if isinstance(key, np.ndarray) else key
+
+
+@pytest.mark.parametrize("key", BASIC, ids=str)
+def test_basic_reading(key: Any, both: Any) -> None:
+    got = Tensor(X)[key]
+    np.testing.assert_array_equal(got.numpy(), X[key])
+    if "-2" not in str(key) and "-1, )" not in str(key) and X[key].size and "-1)" not in str(key):
+        both(lambda t: t[key] * 2, X)
+
+
+@pytest.mark.parametrize("key", ADVANCED, ids=lambda k: str(k).replace("\n", ""))
+def test_integer_tensors(key: Any, both: Any) -> None:
+    def f(t: Any) -> Any:
+        return t[as_key(key, Tensor if isinstance(t, Tensor) else torch.tensor)]
+
+    both(f, X)
+
+
+@pytest.mark.parametrize("key", [k for k in BASIC if "-" not in str(k)] + ADVANCED, ids=lambda k: str(k).replace("\n", ""))
+def test_writing(key: Any) -> None:
+    ours, theirs = Tensor(X.copy()), torch.tensor(X)
+    tk = as_key(key, torch.tensor)
+    part = theirs[tk].shape
+    value = RNG.normal(size=part).astype(np.float32)
+    if any(isinstance(k, np.ndarray | list) for k in (key if isinstance(key, tuple) else (key,))):
+        value = np.full(part, 2.5, np.float32)  # an index may be named twice, and any of its values may win
+    before = ours * 1
+    ours[as_key(key, Tensor)] = Tensor(value)
+    theirs[tk] = torch.tensor(value)
+    np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    np.testing.assert_array_equal(before.numpy(), X)
+
+
+def test_writing_broadcasts_and_casts() -> None:
+    x = Tensor.zeros(2, 3)
+    x[0] = 5
+    x[:, 1] = Tensor([1, 2])
+    x[1, 2:] += 7
+    assert x.tolist() == [[5, 1, 5], [0, 2, 7]]
+    i = Tensor([1, 2, 3])
+    i[1] = 9.7
+    assert i.tolist() == [1, 9, 3] and i.dtype.name == "int64"
+
+
+def test_a_failed_write_changes_nothing() -> None:
+    x = Tensor([1.0, 2.0, 3.0])
+    uop = x.uop
+    for bad in (lambda: x.__setitem__(slice(0, 2), Tensor([1.0, 2.0, 3.0])), lambda: x.__setitem__(7, 1.0)):
+        with pytest.raises((ShapeError, IndexRangeError)):
+            bad()
+        assert x.uop is uop
+
+
+def test_equal_tensors_are_written_apart() -> None:
+    a, b = Tensor.zeros(3), Tensor.zeros(3)
+    a[0], b[1] = 1, 2
+    a.realize(b)
+    assert a.tolist() == [1, 0, 0] and b.tolist() == [0, 2, 0]
+
+
+def test_overlapping_parts_read_before_they_are_written() -> None:
+    x = Tensor.arange(6).contiguous()
+    x[1:] = x[:-1]
+    assert x.tolist() == [0, 0, 1, 2, 3, 4]
+
+
+def test_bool_masks() -> None:
+    x = Tensor([1.0, -2.0, 3.0])
+    with pytest.raises(ArgumentError, match="depends on the data"):
+        x[x > 0]
+    x[x < 0] = 0.0
+    assert x.tolist() == [1, 0, 3]
+    assert x[[True, False, True]].tolist() == [1, 3]
+    m = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    m[Tensor([True, False])] = Tensor([8.0, 9.0])
+    assert m.tolist() == [[8, 9], [3, 4]]
+
+
+def test_an_empty_index_gives_an_empty_result() -> None:
+    assert Tensor(X)[np.array([], np.int64)].shape == (0, 5, 6)
+
+
+def test_write_carries_gradients(both: Any) -> None:
+    def f(a: Any, b: Any) -> Any:
+        y = a * 1
+        y[1:3] = b[:2]
+        y[0] = y[0] * 3
+        return y * y
+
+    both(f, X[0], X[0, :4, :].copy())
+
+
+GATHERS: list[Any] = [(0, (2, 5, 6)), (1, (4, 7, 6)), (2, (4, 5, 3)), (-1, (1, 2, 9))]
+
+
+@pytest.mark.parametrize(("dim", "shape"), GATHERS)
+def test_gather(dim: int, shape: tuple, both: Any) -> None:
+    i = RNG.integers(0, X.shape[dim], shape)
+    both(lambda t: t.gather(dim, Tensor(i) if isinstance(t, Tensor) else torch.tensor(i)), X)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_scatter(dim: int, both: Any) -> None:
+    shape = (3, 4, 5)
+    i = np.argsort(RNG.random(X.shape), axis=dim)[:3, :4, :5]  # distinct along the axis
+    src = RNG.normal(size=shape).astype(np.float32)
+
+    def pick(t: Any) -> Any:
+        return Tensor(i) if isinstance(t, Tensor) else torch.tensor(i)
+
+    both(lambda t, s: t.scatter(dim, pick(t), s), X, src)
+    j = RNG.integers(0, 4, shape)
+
+    def repeated(t: Any) -> Any:
+        return Tensor(j) if isinstance(t, Tensor) else torch.tensor(j)
+
+    both(lambda t, s: t.scatter_add(dim, repeated(t), s), X, src)
+    both(lambda t: t.scatter(dim, pick(t), 1.5), X)
+
+
+def test_slices_by_index(both: Any) -> None:
+    i, src = np.array([2, 0, 2]), RNG.normal(size=(4, 3, 6)).astype(np.float32)
+
+    def at(t: Any, v: Any = i) -> Any:
+        return Tensor(v) if isinstance(t, Tensor) else torch.tensor(v)
+
+    both(lambda t: t.index_select(1, at(t)), X)
+    both(lambda t, s: t.index_add(1, at(t), s, alpha=2), X, src)
+    both(lambda t, s: t.index_copy(1, at(t, np.array([4, 0, 1])), s), X, src)
+    both(lambda t: t.index_fill(1, at(t), 3.0), X)
+    both(lambda t: t.take(at(t)), X)
+    both(lambda t: t.take_along_dim(at(t, np.full((1, 5, 6), 2)), 0), X)
+    both(lambda t, s: t.put(at(t, np.array([1, 7])), s.flatten()[:2], True), X, src, g=lambda t, s: t.put(at(t, np.array([1, 7])), s.flatten()[:2], True))  # fmt: skip
+
+
+def test_embedding(both: Any) -> None:
+    i = np.array([[0, 2], [2, 2]])
+    both(lambda w: Tensor(i).embedding(w), X[:, :, 0].copy(), g=lambda w: torch.nn.functional.embedding(torch.tensor(i), w))
+
+
+def test_scatter_leaves_its_source_alone() -> None:
+    x = Tensor([1.0, 2.0])
+    y = x.scatter_add(0, Tensor([0]), Tensor([5.0]))
+    assert y.tolist() == [6, 2] and x.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "text"),
+    [
+        (lambda x: x[4], IndexRangeError, "-4..3"),
+        (lambda x: x[0, 5], IndexRangeError, "axis 1"),
+        (lambda x: x[0, 0, 0, 0], IndexRangeError, "too many"),
+        (lambda x: x[1.0], ArgumentError, "1.0"),
+        (lambda x: x["a"], ArgumentError, "'a'"),
+        (lambda x: x[True], ArgumentError, "bool"),
+        (lambda x: x[..., ...], ArgumentError, "..."),
+        (lambda x: x[::0], ArgumentError, "step"),
+        (lambda x: x[[0, 9]], IndexRangeError, "9"),
+        (lambda x: x[Tensor([0, 9])], IndexRangeError, "9"),
+        (lambda x: x[Tensor([0.5])], DTypeError, "float32"),
+        (lambda x: x[Tensor([0, 1]), Tensor([0, 1, 2])], ShapeError, "(2,)"),
+        (lambda x: x.gather(0, Tensor([0])), ShapeError, "gather"),
+        (lambda x: x.scatter(0, Tensor([[[0]]]), Tensor([[[1]]])), DTypeError, "int64"),
+        (lambda x: x.scatter(0, Tensor([[[0]]]), 1.0, reduce="max"), ArgumentError, "max"),
+    ],
+)
+def test_errors(f: Any, error: type, text: str) -> None:
+    with Context(CHECK_BOUNDS=1), pytest.raises(error) as info:
+        f(Tensor(X))
+    assert text in str(info.value) and __file__ in str(info.value)
+
+
+def test_out_of_range_reads_the_nearest_without_checks() -> None:
+    with Context(CHECK_BOUNDS=0):
+        assert Tensor([1.0, 2.0, 3.0])[Tensor([5, 1, -9])].tolist() == [3, 2, 1]
