@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.common.llvm_elementwise import ElementwiseRenderer
-from monolect.backend.common.llvm_types import Value, memory_type, n_regs, overload, splat_literal, type_name
+from monolect.backend.common.llvm_types import (
+    Value,
+    literal,
+    memory_type,
+    n_regs,
+    overload,
+    splat_literal,
+    type_name,
+)
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp
 
@@ -147,13 +155,13 @@ class MemoryRenderer(ElementwiseRenderer):
     def _gather(self, u: UOp, index: UOp, gates: list[Any], alt: UOp | None) -> Value:
         """Element by element; equal addresses under equal gates are loaded once."""
         d, out = u.dtype, []
-        g = Value(u.shape, gates) if gates[0] is not None else None
+        gated = Value(u.shape, gates) if alt is not None else None
         alts = Value(u.shape, self.broadcast(alt, u.shape)) if alt is not None else None
         ptrs = self.lane_pointers(index)
         ptrs = [ptrs[i] for i in np.broadcast_to(np.arange(len(ptrs)).reshape(index.shape), u.shape).ravel().tolist()]
         loaded: dict[tuple, str] = {}
         for i, p in enumerate(ptrs):
-            gate = self.lane(dtypes.bool, g, i) if g is not None else None
+            gate = self.lane(dtypes.bool, gated, i) if gated is not None else None
             key = (p, gate)
             if key not in loaded:
                 a = self.lane(d, alts, i) if alts is not None else ""
@@ -193,14 +201,17 @@ class MemoryRenderer(ElementwiseRenderer):
         ptrs = self.pointers(target) if target.shape == shape else None
         gates = self._gates(gate, shape)
         if ptrs is not None and (lanes == 1 or all(step == 1 for _, step in ptrs)):
+            zero = splat_literal(0, d, lanes)
             for (p, _), r, g in zip(ptrs, regs, gates, strict=True):
-                self._add_row(d, p, lanes, r, g)
+                old = self._load_row(d, p, 1, lanes, g, zero)
+                self._store_row(d, p, lanes, self.combine("ADD", d, lanes, old, r), g)
             return
         v, gated = Value(shape, regs), Value(shape, gates)
         every = self.lane_pointers(target)
         for i, p in enumerate(every * (prod(shape) // len(every))):
             g = self.lane(dtypes.bool, gated, i) if gate is not None else None
-            self._add_row(d, p, 1, self.lane(d, v, i), g)
+            old = self._load_row(d, p, 0, 1, g, literal(0, d))
+            self._store_row(d, p, 1, self.combine("ADD", d, 1, old, self.lane(d, v, i)), g)
 
     def _gates(self, gate: UOp | None, shape: tuple) -> list[Any]:
         return [None] * n_regs(shape) if gate is None else self.broadcast(gate, shape)
@@ -212,10 +223,6 @@ class MemoryRenderer(ElementwiseRenderer):
         for i, p in enumerate(ptrs * (prod(shape) // len(ptrs))):
             g = self.lane(dtypes.bool, gated, i) if gates[0] is not None else None
             self._store_row(d, p, 1, self.lane(d, v, i), g)
-
-    def _add_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None) -> None:
-        old = self._load_row(d, p, 1, lanes, gate, splat_literal(0, d, lanes))
-        self._store_row(d, p, lanes, self.combine("ADD", d, lanes, old, r), gate)
 
     def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None) -> None:
         t, align = memory_type(d, lanes), d.itemsize
