@@ -468,6 +468,8 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
         lo, hi = min_max(x.src[0])  # index -> int32 -> index is lossless within the bounds
         if x.dtype.is_int and x.dtype.min <= lo and hi <= x.dtype.max:
             return x.src[0]
+    if x.op == "CAST" and x.src[0].dtype is dtypes.bool:  # every number type holds 0 and 1
+        return _cast(x.src, arg)
     return node("CAST", src, arg)
 
 

@@ -27,7 +27,7 @@ class Schedule(NamedTuple):
 
 def schedule(roots: list[UOp], default_device: str) -> Schedule:
     """Kernels for the requested values `roots`, whose inputs are PARAMs."""
-    roots = own_targets(roots)
+    roots = own_targets([_same_value(r) for r in roots])
     part = Partition(roots, default_device).run()
     buffers = _buffers(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]
@@ -38,6 +38,13 @@ def schedule(roots: list[UOp], default_device: str) -> Schedule:
         calls.append(node("CALL", (sink, *args)))
     outputs = tuple(buffers.get(r, r) for r in roots)
     return Schedule(node("LINEAR", tuple(calls)), outputs, len({b for b in buffers.values() if b.op == "BUFFER"}))
+
+
+def _same_value(root: UOp) -> UOp:
+    """What a marker marks: the two have the same elements and need no two buffers."""
+    while root.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
+        root = root.src[0]
+    return root
 
 
 def _buffers(part: Partition) -> dict[UOp, UOp]:
