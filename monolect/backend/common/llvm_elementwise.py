@@ -11,7 +11,6 @@ import numpy as np
 
 from monolect.backend.common.llvm_types import (
     Value,
-    literal,
     n_regs,
     overload,
     splat_literal,

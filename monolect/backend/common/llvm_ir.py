@@ -1,8 +1,8 @@
 """LINEAR programs as LLVM IR text. Vectors stay vectors, accumulators become SSA values, nothing is left to IR passes.
 
 This file has the walk over a program and its loops; `llvm_values` reads and reshapes values, `llvm_elementwise` has a
-row an op, `llvm_memory` loads and stores, `llvm_types` spells types and constants. Loops are emitted bottom-tested where
-the bound is known to be at least one. REG buffers never touch memory: their current values go through phis.
+row an op, `llvm_memory` loads and stores, `llvm_types` spells types and constants. Loops are emitted bottom-tested
+where the bound is known to be at least one. REG buffers never touch memory: their current values go through phis.
 
 It knows nothing of a kernel's meaning and chooses nothing: what it is given is what it writes.
 Kernel signature: `void name(ptr args, i64 thread)`, args being 8-byte slots: buffer addresses, then scalar Variables.

@@ -3,7 +3,7 @@
 An address is one scalar part, taken from the normal form of the index, plus a constant offset for each register. Rows
 whose elements lie side by side (or side by side backwards) are one vector access; others go element by element.
 
-What it does not do: check bounds. A gate keeps an access out of memory: masked for vectors, sent to a dummy for scalars.
+What it does not do: check bounds. A closed gate masks a vector access and sends a scalar one to a dummy.
 Invariant: REG buffers never touch memory; their current values are in `accumulators`.
 """
 
