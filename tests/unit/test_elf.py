@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from monolect.backend.common import elf
+from monolect.backend.common import arena, elf
 from monolect.backend.common.elf import AARCH64, X86_64, link, load_object, parse_object, plan_layout
 from monolect.backend.cpu.compile import Compiler
 from monolect.base.errors import ObjectFileError
@@ -131,10 +131,10 @@ def test_image_larger_than_a_chunk() -> None:
 
 
 def test_failed_load_reserves_nothing(program: bytes) -> None:
-    before = (elf._arena.low, elf._arena.high)
+    before = (arena.executable_memory.low, arena.executable_memory.high)
     with pytest.raises(ObjectFileError):
         load_object(program)
-    assert (elf._arena.low, elf._arena.high) == before
+    assert (arena.executable_memory.low, arena.executable_memory.high) == before
 
 
 def test_foreign_machine_is_refused(arm_program: bytes, program: bytes) -> None:
@@ -255,11 +255,11 @@ def test_unsupported_features_are_refused() -> None:
 
 def test_refused_memory_is_a_clear_error() -> None:
     program = (
-        "import mmap, monolect.backend.common.elf as elf\n"
+        "import monolect.backend.common.arena as arena\n"
         "def refuse(*a, **k): raise PermissionError('not allowed')\n"
-        "elf.mmap.mmap = refuse\n"
-        "try: elf._map_executable(4096)\n"
-        "except elf.ObjectFileError as error: print(error)\n"
+        "arena.mmap.mmap = refuse\n"
+        "try: arena.map_executable(4096)\n"
+        "except arena.ObjectFileError as error: print(error)\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "writable and executable: not allowed" in result.stdout

@@ -13,24 +13,18 @@ arena as it was, and never touches memory outside its own reservation.
 Sources: the ELF-64 object file format, the x86-64 psABI, and ELF for the Arm 64-bit Architecture (AAELF64).
 """
 
-import ctypes
-import functools
-import mmap
 import os
 import struct
-import sys
-import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, NoReturn
 
+from monolect.backend.common.arena import PAGE_BYTES, align_up, executable_memory
 from monolect.base.errors import ObjectFileError
 
 X86_64: Final = 62
 AARCH64: Final = 183
-CHUNK_BYTES: Final = 1 << 20
 MAX_IMAGE_BYTES: Final = 64 << 20  # far above any kernel; a corrupt section size must not reserve the machine's memory
-PAGE_BYTES: Final = mmap.PAGESIZE
 
 _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
@@ -224,7 +218,7 @@ def plan_layout(obj: ElfObject) -> Layout:
         if not section.is_loaded:
             continue
         writable = bool(section.flags & _SHF_WRITE)
-        offset = _align(ends[writable], section.align)
+        offset = align_up(ends[writable], section.align)
         offsets[index] = (writable, offset)
         ends[writable] = offset + section.size
         if ends[writable] > MAX_IMAGE_BYTES:
@@ -232,7 +226,7 @@ def plan_layout(obj: ElfObject) -> Layout:
     branches, slots = _INDIRECT_KINDS[obj.machine]
     stubs: dict[int, int] = {}
     got: dict[int, int] = {}
-    code_bytes = _align(ends[0], _STUB_BYTES)
+    code_bytes = align_up(ends[0], _STUB_BYTES)
     for relocation in obj.relocations:
         number = relocation.symbol
         if relocation.kind in branches and obj.symbols[number].section == _SHN_UNDEF and number not in stubs:
@@ -244,10 +238,6 @@ def plan_layout(obj: ElfObject) -> Layout:
             code_bytes += _GOT_BYTES
     align = max([64, *(obj.sections[index].align for index in offsets)])
     return Layout(offsets, stubs, got, code_bytes, ends[1], align)
-
-
-def _align(value: int, align: int) -> int:
-    return (value + align - 1) & -align
 
 
 def link(obj: ElfObject, layout: Layout, code_base: int, data_base: int, externals: Mapping[str, int]) -> "Linked":
@@ -401,84 +391,10 @@ def _signed_field(value: int, bits: int, shift: int) -> int:
     return (value >> shift) & ((1 << (bits - shift)) - 1)
 
 
-# ---- memory ----------------------------------------------------------------------------------------------------------
-
-
-class _Arena:
-    """Executable memory handed out from both ends of large chunks, and never given back.
-
-    Code grows up, writable data grows down, and a page stays between them: a store next to code that runs makes an
-    x86 processor throw its pipeline away. Both lie in one chunk so that 32-bit displacements always reach.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.low = self.high = 0
-
-    def load(self, obj: ElfObject, externals: Mapping[str, int]) -> dict[int, int]:
-        layout = plan_layout(obj)
-        with self.lock:
-            code, data = self._place(layout)
-            if code + layout.code_bytes > (data & -PAGE_BYTES) - PAGE_BYTES:
-                self._grow(layout.code_bytes + layout.data_bytes + 4 * PAGE_BYTES)
-                code, data = self._place(layout)
-            linked = link(obj, layout, code, data, externals)  # may raise: nothing is reserved yet
-            ctypes.memmove(data, bytes(linked.data), layout.data_bytes)
-            ctypes.memmove(code, bytes(linked.code), layout.code_bytes)
-            _synchronize_instructions(code, layout.code_bytes)
-            self.low, self.high = code + layout.code_bytes, data
-        return linked.addresses
-
-    def _place(self, layout: Layout) -> tuple[int, int]:
-        return _align(self.low, layout.align), (self.high - layout.data_bytes) & -layout.align
-
-    def _grow(self, n_bytes: int) -> None:
-        size = _align(max(n_bytes, CHUNK_BYTES), PAGE_BYTES)
-        self.low = _map_executable(size)
-        self.high = self.low + size
-
-
-def _map_executable(n_bytes: int) -> int:
-    if not hasattr(mmap, "PROT_EXEC"):
-        raise ObjectFileError(f"loading objects needs POSIX mmap, which {sys.platform} does not have")
-    try:
-        prot = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
-        chunk = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=prot)
-    except OSError as error:
-        raise ObjectFileError(f"the system refuses memory both writable and executable: {error}") from error
-    # The chunk outlives the interpreter's teardown: a native thread may still run code in it then.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(chunk))
-    return ctypes.addressof(ctypes.c_char.from_buffer(chunk))
-
-
-@functools.cache
-def _instruction_flush() -> Callable[[int, int], None]:
-    """The C runtime's routine that makes fresh code visible to instruction fetch on processors with split caches."""
-    for library in (None, "libgcc_s.so.1"):
-        try:
-            clear = ctypes.CDLL(library)["__clear_cache"]
-        except (OSError, AttributeError):
-            continue
-        return lambda start, end: clear(ctypes.c_void_p(start), ctypes.c_void_p(end))
-    raise ObjectFileError("no __clear_cache in the C runtime or libgcc_s.so.1; loading code needs it on this machine")
-
-
-def _synchronize_instructions(start: int, n_bytes: int) -> None:
-    if _HOST_MACHINE == AARCH64 and n_bytes:
-        _instruction_flush()(start, start + n_bytes)
-
+# ---- loading ---------------------------------------------------------------------------------------------------------
 
 _MACHINES: Final = {"x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64}
 _HOST_MACHINE: Final = _MACHINES.get(os.uname().machine.lower()) if hasattr(os, "uname") else None
-_arena = _Arena()
-
-
-def _renew_lock() -> None:
-    _arena.lock = threading.Lock()  # another thread of the parent may have held it at the fork
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def load_object(obj: bytes, externals: Mapping[str, int] = MappingProxyType({})) -> Image:
@@ -490,7 +406,15 @@ def load_object(obj: bytes, externals: Mapping[str, int] = MappingProxyType({}))
     parsed = parse_object(obj)
     if parsed.machine != _HOST_MACHINE:
         _fail(f"machine {parsed.machine} is not this machine, {_HOST_MACHINE}")
-    addresses = _arena.load(parsed, externals)
+    layout = plan_layout(parsed)
+    addresses: dict[int, int] = {}
+
+    def place(code: int, data: int) -> tuple[bytearray, bytearray]:
+        linked = link(parsed, layout, code, data, externals)
+        addresses.update(linked.addresses)
+        return linked.code, linked.data
+
+    executable_memory.install(layout.code_bytes, layout.data_bytes, layout.align, place)
     symbols = {}
     for number, symbol in enumerate(parsed.symbols):
         if symbol.binding != _STB_LOCAL and symbol.kind == _STT_FUNC and number in addresses:
