@@ -15,7 +15,8 @@ import pytest
 
 from monolect.backend.common.elf import Image, load_object
 from monolect.backend.cpu.compile import Compiler
-from monolect.backend.cpu.pool import COMMAND_BYTES, MAX_WORKERS, ThreadPool, pool_source
+from monolect.backend.cpu.pool import MAX_WORKERS, ThreadPool
+from monolect.backend.cpu.pool_ir import COMMAND_BYTES, pool_source
 from monolect.base.errors import ArgumentError
 
 # count: args = (counters); counters[thread] += 1, not atomically.

@@ -1,7 +1,7 @@
 """The CPU device: kernels compiled in-process, cached as objects, run by a native thread pool.
 
-Kernels missing at one time are compiled as one LLVM module. Its object is one cache entry; each kernel's entry names the
-object and the symbol, so another process loads exactly what it needs and never imports the compiler.
+Kernels missing at one time are compiled as one LLVM module. Its object is one cache entry; each kernel's entry names
+the object and the symbol, so another process loads exactly what it needs and never imports the compiler.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-import numpy as np
-
 from monolect.backend.base import Launch, Program
-from monolect.backend.common.elf import Image, load_object
 from monolect.backend.common import memory
+from monolect.backend.common.elf import Image, load_object
 from monolect.backend.cpu.compile import Compiler, host_features
-from monolect.backend.cpu.pool import COMMAND_BYTES, ThreadPool
+from monolect.backend.cpu.pool import ThreadPool
+from monolect.backend.cpu.pool_ir import COMMAND_BYTES
 from monolect.backend.cpu.render import NATIVE, render_module
 from monolect.base.cache import DiskCache
 from monolect.base.dtype import dtypes
