@@ -146,6 +146,8 @@ def _rebuild(
         elif block is not None and u.op == "STORE":
             new[u] = _accumulated(plan, rebuild(u, src), new, block)
         elif u.op == "SINK":
+            if block is not None:  # a total has no END yet
+                src = tuple(s if s.op == "END" else node("END", (s, block)) for s in src)
             new[u] = node("SINK", src, info)
         else:
             new[u] = rebuild(u, src)
