@@ -2,8 +2,8 @@
 
 What it is for: `gradients(root, root_grad, targets)` gives for each target the node of d(root)/d(target), applied to
 `root_grad`. One row per differentiable op; the result is an ordinary graph, so it can be differentiated again.
-What it is not: it computes nothing and knows no Tensor. Nodes are interned, so what forward and backward share is shared
-without any bookkeeping.
+What it is not: it computes nothing and knows no Tensor. Nodes are interned, so what forward and backward share is
+shared without any bookkeeping.
 Invariants: the gradient of a node has the node's dtype and shape; only float nodes that lead to a target are visited;
 there is no recursion.
 
@@ -185,7 +185,7 @@ def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     return out
 
 
-# ---- elementwise -------------------------------------------------------------------------------------------------------
+# ---- elementwise -----------------------------------------------------------------------------------------------------
 def _times(k: int) -> Rule:
     return lambda u, g: build("MUL", g, u.src[k])
 
@@ -214,7 +214,7 @@ def _pow_exponent(u: UOp, g: UOp) -> UOp:
 
 
 def cosine(x: UOp) -> UOp:
-    """cos x, reduced to a sine of at most pi/2 in three exact steps; far from 0 as 1 - 2 sin(x/2)**2."""
+    """`cos x`, reduced to a sine of at most pi/2 in three exact steps; far from 0 as 1 - 2 sin(x/2)**2."""
     wide = x.dtype is dtypes.float64
     limit = 1e9 if wide else 8192.0
     small = build("AND", e("CMPLT", x, limit), e("CMPLT", const(-limit, x.dtype), x))
@@ -236,7 +236,7 @@ _HALF_PI_32 = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
 _HALF_PI_64 = (1.57079625129699707031, 7.54978941586159635336e-8, 5.39030285815811905290e-15)
 
 
-# ---- movement ----------------------------------------------------------------------------------------------------------
+# ---- movement --------------------------------------------------------------------------------------------------------
 def _expand(u: UOp, g: UOp) -> UOp:
     old = u.src[0].shape
     axes = [i for i, n in enumerate(u.shape) if old[i].__class__ is int and old[i] == 1 and n is not old[i]]
@@ -263,7 +263,7 @@ def _load(u: UOp, g: UOp) -> UOp:
     return g if back is None or back == device(g) else build("LOAD", g, arg=(back, "GLOBAL"))
 
 
-# ---- reductions --------------------------------------------------------------------------------------------------------
+# ---- reductions ------------------------------------------------------------------------------------------------------
 def _reduce(u: UOp, g: UOp) -> UOp:
     op, axes = u.arg
     x = u.src[0]
@@ -283,7 +283,7 @@ def _reduce(u: UOp, g: UOp) -> UOp:
     return build("MUL", g, others)
 
 
-# ---- effects and calls -------------------------------------------------------------------------------------------------
+# ---- effects and calls -----------------------------------------------------------------------------------------------
 def _writes(u: UOp) -> list[UOp]:
     """The STOREs and ATOMICADDs an AFTER waits for, in order."""
     out: list[UOp] = []

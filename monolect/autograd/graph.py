@@ -17,7 +17,7 @@ from monolect.ir.uop import UOp, build, const, idx, shape_source
 Size = Any  # an int, or an index UOp when it is symbolic
 
 
-# ---- views -------------------------------------------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------------------------------
 def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
     """`u` in row-major order as `shape`."""
     return u if u.shape == shape else build("RESHAPE", u, shape_source(shape))
@@ -98,18 +98,38 @@ def inside(offset: Size, size: Size, total: Size, axis: int, rank: int) -> UOp:
     return above if ends else within(i, offset, end)
 
 
-# ---- arithmetic --------------------------------------------------------------------------------------------------------
-def e(op: str, *args: Any) -> UOp:
-    """The elementwise `op`; numbers among `args` become CONSTs of the dtype of the operands beside them."""
-    like = next(a.dtype for a in reversed(args) if a.__class__ is UOp)
-    return build(op, *(a if a.__class__ is UOp else const(a, like) for a in args))
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+_numbers: dict[tuple, UOp] = {}
+
+
+def number(value: Any, dtype: DType) -> UOp:
+    """A CONST; rounding a number to its dtype costs more than a node, so the usual ones are remembered."""
+    if value == 0 or value != value:
+        return const(value, dtype)  # 0.0 and -0.0 are equal but not the same
+    key = (value, value.__class__, dtype)
+    u = _numbers.get(key)
+    if u is None:
+        u = const(value, dtype)
+        if len(_numbers) < 4096:
+            _numbers[key] = u
+    return u
+
+
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
+def e(op: str, a: Any, b: Any) -> UOp:
+    """The elementwise `op` of two operands, one of which may be a number: a CONST of the other's dtype."""
+    if a.__class__ is not UOp:
+        a = number(a, b.dtype)
+    elif b.__class__ is not UOp:
+        b = number(b, a.dtype)
+    return build(op, a, b)
 
 
 def where(c: UOp, a: Any, b: Any) -> UOp:
     """`a` where `c`, else `b`; at least one of both is a UOp."""
     like = a.dtype if a.__class__ is UOp else b.dtype
-    a = a if a.__class__ is UOp else const(a, like)
-    return build("WHERE", c, a, b if b.__class__ is UOp else const(b, like))
+    a = a if a.__class__ is UOp else number(a, like)
+    return build("WHERE", c, a, b if b.__class__ is UOp else number(b, like))
 
 
 def cast(u: UOp, dtype: DType) -> UOp:
@@ -122,7 +142,7 @@ def full(shape: tuple, value: Any, dtype: DType) -> UOp:
     return broadcast_to(const(value, dtype), shape)
 
 
-# ---- reductions --------------------------------------------------------------------------------------------------------
+# ---- reductions ------------------------------------------------------------------------------------------------------
 def reduce(u: UOp, op: str, axes: Iterable[int], keep: bool = True) -> UOp:
     """REDUCE `u` along `axes`, which stay with size 1 or are dropped. Halves add up in float32."""
     axes = tuple(sorted(axes))

@@ -55,10 +55,10 @@ def absolute(x: UOp) -> UOp:
     return build("MAX", x, build("NEG", x))
 
 
-# ---- exponentials and logarithms ---------------------------------------------------------------------------------------
+# ---- exponentials and logarithms -------------------------------------------------------------------------------------
 @_function(lambda g, y, x: (e("MUL", g, y),))
 def exp(x: UOp) -> UOp:
-    """e ** x."""
+    """`e ** x`."""
     return build("EXP2", e("MUL", x, LOG2_E))
 
 
@@ -70,7 +70,7 @@ def log_e(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("MUL", g, e("ADD", y, 1.0)),))
 def expm1(x: UOp) -> UOp:
-    """e ** x - 1, exact to the last places near 0."""
+    """`e ** x - 1`, exact to the last places near 0."""
     terms = 15 if _wide(x) else 8
     near = e("MUL", x, polynomial(x, [1 / factorial(k + 1) for k in range(terms)]))
     return where(e("CMPLT", absolute(x), 0.5), near, e("SUB", build("EXP2", e("MUL", x, LOG2_E)), 1.0))
@@ -106,7 +106,7 @@ def _logaddexp_gradient(g: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
     return e("MUL", g, sigmoid(d)), e("MUL", g, sigmoid(build("NEG", d)))
 
 
-# ---- sigmoids ----------------------------------------------------------------------------------------------------------
+# ---- sigmoids --------------------------------------------------------------------------------------------------------
 @_function(lambda g, y, x: (e("MUL", g, e("MUL", y, e("SUB", 1.0, y))),))
 def sigmoid(x: UOp) -> UOp:
     """1 / (1 + e**-x)."""
@@ -136,7 +136,7 @@ def _silu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
 
 @_function(_silu_gradient)
 def silu(x: UOp) -> UOp:
-    """x * sigmoid(x)."""
+    """`x * sigmoid(x)`."""
     return e("MUL", x, sigmoid(x))
 
 
@@ -159,7 +159,7 @@ def gelu_tanh(x: UOp) -> UOp:
     return e("MUL", x, sigmoid(_gelu_tanh_inner(x)))
 
 
-# ---- the error function ------------------------------------------------------------------------------------------------
+# ---- the error function ----------------------------------------------------------------------------------------------
 # erf(x) = x * P(x*x) on [0, 1]; erfc(x) = e**(-x*x) * t * Q(t) with t = 1 / (1 + x/2) above.
 _ERF_32 = (
     1.128379167057981, -0.37612638435598705, 0.11283782002019363, -0.02686540224016915,
@@ -195,7 +195,7 @@ def _erfc_tail(a: UOp) -> UOp:
 
 
 def _bell(x: UOp) -> UOp:
-    """e ** (-x*x)."""
+    """`e ** (-x*x)`."""
     return exp(build("NEG", e("MUL", x, x)))
 
 
@@ -247,11 +247,11 @@ def normal_cdf(x: UOp) -> UOp:
 
 @_function(_gelu_gradient)
 def gelu(x: UOp) -> UOp:
-    """x * normal_cdf(x)."""
+    """`x * normal_cdf(x)`."""
     return e("MUL", x, _normal_cdf(x))
 
 
-# ---- arc functions -----------------------------------------------------------------------------------------------------
+# ---- arc functions ---------------------------------------------------------------------------------------------------
 # atan(x) = x * P(x*x) for |x| <= 1; the 64-bit fit needs |x| <= tan(pi/8).
 _ATAN_32 = (
     0.9999999975305213, -0.33333282390348346, 0.1999823875904089, -0.14261696774086277, 0.10940984781306112,
@@ -274,7 +274,7 @@ _ASIN_64 = (
 
 
 def _atan_unit(x: UOp) -> UOp:
-    """atan for |x| <= 1."""
+    """`atan` for |x| <= 1."""
     if not _wide(x):
         return e("MUL", x, polynomial(e("MUL", x, x), _ATAN_32))
     a = absolute(x)
@@ -293,7 +293,7 @@ def atan(x: UOp) -> UOp:
 
 
 def _asin_half(x: UOp) -> UOp:
-    """asin for |x| <= 1/2."""
+    """`asin` for |x| <= 1/2."""
     z = e("MUL", x, x)
     return e("ADD", x, e("MUL", e("MUL", x, z), polynomial(z, _ASIN_64 if _wide(x) else _ASIN_32)))
 
@@ -343,7 +343,7 @@ def atan2(y: UOp, x: UOp) -> UOp:
     return copysign_value(angle, y)
 
 
-# ---- hyperbolic functions ----------------------------------------------------------------------------------------------
+# ---- hyperbolic functions --------------------------------------------------------------------------------------------
 @_function(lambda g, y, x: (e("MUL", g, cosh(x)),))
 def sinh(x: UOp) -> UOp:
     """(e**x - e**-x) / 2 from expm1; e**(x/2) squared where e**x would overflow."""
@@ -386,7 +386,7 @@ def atanh(x: UOp) -> UOp:
     return with_sign(e("MUL", log1p(e("DIV", e("ADD", a, a), e("SUB", 1.0, a))), 0.5), x)
 
 
-# ---- signs and lengths -------------------------------------------------------------------------------------------------
+# ---- signs and lengths -----------------------------------------------------------------------------------------------
 def with_sign(magnitude: UOp, x: UOp) -> UOp:
     """`magnitude`, a function of |x|, made odd; the sign of zero is kept by x itself."""
     return where(e("CMPEQ", x, 0.0), x, where(e("CMPLT", x, 0.0), build("NEG", magnitude), magnitude))
@@ -430,6 +430,6 @@ def hypot(a: UOp, b: UOp) -> UOp:
 
 
 def _ratio(a: UOp, b: UOp) -> UOp:
-    """a / b, and 0 where b is 0."""
+    """`a / b`, and 0 where b is 0."""
     zero = e("CMPEQ", b, 0.0)
     return where(zero, 0.0, e("DIV", a, where(zero, 1.0, b)))

@@ -122,6 +122,7 @@ def as_dtype(x: Any) -> DType:
 
 
 def to_numpy(d: DType) -> np.dtype:
+    """The NumPy type of the same bits; raises DTypeError for types without storage."""
     if (n := _NUMPY.get(d.name)) is None:
         if d.kind == "v" or d.kind == "x":
             raise DTypeError("dtype has no storage", expected="a type with storage", found=d.name)
@@ -136,6 +137,7 @@ def to_numpy(d: DType) -> np.dtype:
 
 
 def from_numpy(n: np.dtype) -> DType:
+    """The type of the elements of a NumPy array; raises DTypeError where there is none."""
     name = n.name
     for ours, theirs in _ML_NAMES.items():
         if name == theirs:

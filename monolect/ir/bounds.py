@@ -177,8 +177,9 @@ _EMPTY: frozenset[UOp] = frozenset()
 
 def ranges(u: UOp) -> frozenset[UOp]:
     """The RANGE nodes `u` depends on and does not close itself (a REDUCE or END closes its own)."""
-    if u._ranges is not None:
-        return u._ranges
+    known: frozenset[UOp] | None = u._ranges
+    if known is not None:
+        return known
     stack = [u]
     while stack:
         v = stack[-1]

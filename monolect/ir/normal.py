@@ -25,7 +25,7 @@ Terms = tuple[tuple[UOp, int], ...]
 TRUE, FALSE = const(True, dtypes.bool), const(False, dtypes.bool)
 
 
-# ---- sums of index terms -----------------------------------------------------------------------------------------------
+# ---- sums of index terms ---------------------------------------------------------------------------------------------
 def linear(u: UOp) -> tuple[int, Terms]:
     """`u` as `(k, ((x1, c1), ...))`, meaning k + c1*x1 + ...; no xi is a sum, a constant, or a constant multiple."""
     if u._linear is not None:
@@ -44,7 +44,8 @@ def linear(u: UOp) -> tuple[int, Terms]:
 
 
 def _sum_of(u: UOp) -> tuple[int, Terms]:
-    k, terms = 0, []
+    k = 0
+    terms: list[tuple[UOp, int]] = []
     while u.op == "ADD" and u._linear is None:  # the left-leaning chain that `from_linear` builds
         r = linear(u.src[1])
         k += r[0]
@@ -183,7 +184,7 @@ def _idiv_rest(r: UOp, c: int) -> UOp:
     k, terms = linear(r)
     # drop small terms that never carry: when all the others are multiples of g and the small part stays within [0, g)
     if len(terms) > 1 or k:
-        for x, m in sorted(terms, key=lambda t: -abs(t[1])):
+        for _, m in sorted(terms, key=lambda t: -abs(t[1])):
             big = {y: n for y, n in terms if n % m == 0} if m > 1 else {}
             small = from_linear(k, {y: n for y, n in terms if y not in big})
             if m > 1 and big and c % m == 0 and min_max(small)[0] >= 0 and min_max(small)[1] < m:
@@ -259,7 +260,7 @@ def _index_less(a: UOp, b: UOp) -> UOp:
     return node("CMPLT", (from_linear(0, terms), idx(bound)))
 
 
-# ---- one simplifier per op ---------------------------------------------------------------------------------------------
+# ---- one simplifier per op -------------------------------------------------------------------------------------------
 def _is(u: UOp, value: Any) -> bool:
     return u.op == "CONST" and u.arg[0].__class__ is not bool and u.arg[0] == value
 
@@ -491,7 +492,7 @@ def _unary(op: str) -> Any:
     return simplify
 
 
-# ---- movement ops: trivial ones vanish, chains of one kind merge -------------------------------------------------------
+# ---- movement ops: trivial ones vanish, chains of one kind merge -----------------------------------------------------
 def _reshape(src: tuple[UOp, ...], arg: Any) -> UOp:
     x, s = src
     if x.shape == s.sizes:
@@ -582,7 +583,7 @@ SIMPLIFIERS.update(
 )  # fmt: skip
 
 
-# ---- shorthands used by every layer above ------------------------------------------------------------------------------
+# ---- shorthands used by every layer above ----------------------------------------------------------------------------
 def less(a: Any, b: Any) -> UOp:
     """a < b on index values."""
     return build("CMPLT", idx(a), idx(b))

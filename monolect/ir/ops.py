@@ -232,6 +232,8 @@ def _broadcast(src: tuple, arg: Any) -> tuple:
     a = src[0].shape
     for s in src:
         if s.shape != a:
+            if not s.shape:
+                continue  # a number beside a tensor, the usual case
             return broadcast([x.shape for x in src])
     return a
 

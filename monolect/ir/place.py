@@ -29,8 +29,9 @@ def axis(u: UOp) -> int | None:
 
 
 def _place(u: UOp) -> tuple[Any, str | None, int | None]:
-    if u._place is not None:
-        return u._place
+    known: tuple[Any, str | None, int | None] | None = u._place
+    if known is not None:
+        return known
     stack = [u]
     while stack:
         v = stack[-1]

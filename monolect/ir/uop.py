@@ -52,6 +52,12 @@ class UOp:
     serial: int  # order of construction, only to order commutative operands
     origin: Any  # (file, line, tensor method) of the user's call that made it
     storage: Any  # the runtime's memory behind a BUFFER
+    # Derived properties, None until they are asked for.
+    _min_max: Any  # (lower, upper): ir.bounds
+    _ranges: Any  # frozenset of the open RANGEs: ir.bounds
+    _place: Any  # (device, addrspace, axis): ir.place
+    _linear: Any  # (constant, ((term, factor), ...)): ir.normal
+    _sizes: Any  # `sizes`
 
     @property
     def value(self) -> Any:
@@ -113,6 +119,7 @@ class UOp:
 
 class _Ref(weakref.ref):
     __slots__ = ("key",)
+    key: tuple
 
 
 _table: dict[tuple, _Ref] = {}
@@ -217,7 +224,7 @@ def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
 
 
 def new_buffer_like(template: UOp) -> UOp:
-    """`new_buffer` with the shape, dtype and device of a BUFFER: what replay makes at each call, so it skips the checks."""
+    """`new_buffer` with the shape, dtype and device of a BUFFER; replay makes them at each call, so checks are skipped."""
     u = object.__new__(UOp)
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
     old = template.arg

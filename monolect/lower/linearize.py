@@ -23,7 +23,7 @@ class Loop:
 
     def __init__(self, rng: UOp | None, parent: Loop | None):
         self.range, self.parent = rng, parent
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.items: list[UOp | Loop] = []
 
 

@@ -30,7 +30,8 @@ def select(sink: UOp, target: Target) -> UOp:
 def _is_native(u: UOp, target: Target) -> bool:
     if u.op not in ELEMENTWISE:
         return True
-    return u.op in target.native and u.dtype in target.native_dtypes and all(s.dtype in target.native_dtypes for s in u.src)
+    types = target.native_dtypes
+    return u.op in target.native and u.dtype in types and all(s.dtype in types for s in u.src)
 
 
 def _rewrite(sink: UOp, target: Target) -> UOp:

@@ -111,7 +111,8 @@ class Plan:
         if p.type not in sources:
             raise ActionError(f"SPLIT to {target}", expected=f"an axis of type {' or '.join(sources)}", found=p.type)
         if top not in sides:
-            raise ActionError(f"SPLIT to {target}", expected="the outer part" if sides[0] else "the inner part", found=top)
+            side = "the outer part" if sides[0] else "the inner part"
+            raise ActionError(f"SPLIT to {target}", expected=side, found=top)
         if target in ("GLOBAL", "LOCAL") and not self.target.workgroups:
             raise ActionError(f"SPLIT to {target}", expected="a target with workgroups", found=self.target.name)
         if not p.size or not isinstance(k, int) or k < 1 or k > p.size:
@@ -124,8 +125,8 @@ class Plan:
             self._check_thread(p, k)
         if target == "LOOP" and p.type == "REDUCE":
             self._check_blocked(p, k, top)
-        if target in ("UPCAST", "UNROLL", "GROUP_REDUCE") and self.shaped_elements() * k > MOST_ELEMENTS:
-            raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=self.shaped_elements() * k)
+        if target in ("UPCAST", "UNROLL", "GROUP_REDUCE") and (n := self.shaped_elements() * k) > MOST_ELEMENTS:
+            raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
         if top:
             inner = -(-p.size // k)
             outer = Part(p.root, k, p.stride * inner, target)
@@ -141,24 +142,27 @@ class Plan:
         if k > 4 * self.target.n_threads:
             raise ActionError("SPLIT to THREAD", expected=f"at most {4 * self.target.n_threads}", found=k)
         for u in self.order:
-            if (u.op == "END" and p.root not in u.src) or (u.op == "REDUCE" and len(u.src) > 1 and p.root not in ranges(u)):
+            is_reduction = u.op == "REDUCE" and len(u.src) > 1
+            if (u.op == "END" and p.root not in u.src) or (is_reduction and p.root not in ranges(u)):
                 raise ActionError("SPLIT to THREAD", expected="an axis that encloses every loop", found=repr(u))
-        if any(u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX" and p.root not in ranges(u) for u in self.order):
+        writes = (u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX")
+        if any(p.root not in ranges(u) for u in writes):
             raise ActionError("SPLIT to THREAD", expected="an axis that encloses every store", found="a store outside")
 
     def _check_blocked(self, p: Part, k: int, top: bool) -> None:
         """A reduction cut into blocks adds into the output itself: it must be the kernel's only one, and a sum."""
+        what = "SPLIT of a reduction to LOOP"
         if not top or p.size % k:
-            raise ActionError("SPLIT of a reduction to LOOP", expected="the outer part, a divisor", found=(k, top))
+            raise ActionError(what, expected="the outer part, a divisor", found=(k, top))
         if any(q.type == "LOOP" and q.root in self.reduced for q in self.axes):
-            raise ActionError("SPLIT of a reduction to LOOP", expected="at most one blocked reduction", found="a second")
+            raise ActionError(what, expected="at most one blocked reduction", found="a second")
         stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
         if len(self.reduces) != 1 or len(stores) != 1 or stores[0].op != "STORE" or self.reduces[0].arg[0] != "ADD":
-            raise ActionError("SPLIT of a reduction to LOOP", expected="one sum and one store", found=len(stores))
+            raise ActionError(what, expected="one sum and one store", found=len(stores))
         if stores[0].src[1].dtype is not self.reduces[0].dtype:
-            raise ActionError("SPLIT of a reduction to LOOP", expected="an output that can hold partial sums", found="a cast")
+            raise ActionError(what, expected="an output that can hold partial sums", found="a cast")
         if ranges(self.reduces[0]) != ranges(stores[0]):
-            raise ActionError("SPLIT of a reduction to LOOP", expected="a reduction in the innermost output loop", found="outside")
+            raise ActionError(what, expected="a reduction in the innermost output loop", found="outside")
 
     def _pad(self, axis: int, m: int) -> None:
         p = self.axes[axis]
@@ -206,9 +210,9 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
         if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op == "STORE":
             out.update(r for r in u.src[2:] if r.op == "RANGE")
         elif u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX" and len(u.src[0].src) > 1:
-            direct = {x for x, _ in linear(u.src[0].src[1])[1] if x.op == "RANGE"}
-            hidden = frozenset().union(*(ranges(x) for x, _ in linear(u.src[0].src[1])[1] if x.op != "RANGE"), frozenset())
-            out |= hidden
+            terms = [x for x, _ in linear(u.src[0].src[1])[1]]
+            direct = {x for x in terms if x.op == "RANGE"}
+            out.update(*(ranges(x) for x in terms if x.op != "RANGE"))
             if u.op == "ATOMICADD":
                 out |= ranges(u) - direct
     return frozenset(out)

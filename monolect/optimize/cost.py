@@ -30,10 +30,12 @@ class Profile:
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.accesses = [_access(u) for u in plan.order if u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX"]
+        memory = [u for u in plan.order if u.op in ("LOAD", "STORE", "ATOMICADD")]
+        self.accesses = [_access(u) for u in memory if u.src[0].op == "INDEX"]
         self.loads = [a for a in self.accesses if not a.is_store]
         self.stores = [a for a in self.accesses if a.is_store]
-        self.itemsize = max([u.dtype.itemsize for u in plan.order if u.dtype.kind not in "vxb" and u.op != "PARAM"], default=4)
+        values = [u for u in plan.order if u.dtype.kind not in "vxb" and u.op != "PARAM"]
+        self.itemsize = max([u.dtype.itemsize for u in values], default=4)
         self.n_ops = sum(u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x" for u in plan.order)
 
     def work(self) -> int:

@@ -38,9 +38,17 @@ def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
     for a, b in pairs:
         if a.src[0].op != "CONST" or b.src[0].op != "CONST" or a.arg[1] != b.arg[1]:
             continue
-        if all((a not in rs and b not in rs) or (a in rs and rs.index(a) + 1 < len(rs) and rs[rs.index(a) + 1] is b) for rs in lists):
+        if all(_are_neighbours(rs, a, b) for rs in lists):
             out.append((a, b))
     return out
+
+
+def _are_neighbours(rs: Sequence[UOp], a: UOp, b: UOp) -> bool:
+    """Whether `b` stands right after `a` in `rs`, or neither is in it."""
+    if a not in rs:
+        return b not in rs
+    after = rs.index(a) + 1
+    return after < len(rs) and rs[after] is b
 
 
 def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
@@ -67,7 +75,8 @@ def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
             new[u] = node(u.op, (new[u.src[0]], *closed), u.arg)
         else:
             new[u] = rebuild(u, tuple(new[s] for s in u.src))
-            if new[u].op in ("IDIV", "MOD") and one in new[u].src[0].src + (new[u].src[0],) and u.op not in ("IDIV", "MOD"):
+            made = new[u]
+            if made.op in _DIVISIONS and u.op not in _DIVISIONS and one in (*made.src[0].src, made.src[0]):
                 return None
     left = (one // n, one % n)
     return None if any(u in left for u in toposort(new[sink])) else new[sink]

@@ -92,5 +92,6 @@ def one_device(us: list[UOp]) -> str:
     """The device a batch runs on, the default one for constants. Raises DeviceError when there are several."""
     names = {d for u in us if (d := device(u)) is not None and not str(d).startswith("disk:")}
     if len(names) > 1:
-        raise DeviceError("values of several devices in one kernel", expected="one device", found=sorted(map(str, names)))
+        found = sorted(map(str, names))
+        raise DeviceError("values of several devices in one kernel", expected="one device", found=found)
     return str(names.pop()) if names else Device.default

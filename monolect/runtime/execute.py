@@ -133,9 +133,8 @@ def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
         number[b] = len(number) + n_inputs
     scheduled = time.perf_counter_ns()
     programs = compile_kernels([c.src[0] for c in calls], dev)
-    launches = tuple(
-        Launch(programs[c.src[0]], tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in c.src[1:])) for c in calls
-    )
+    args = [tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in c.src[1:]) for c in calls]
+    launches = tuple(Launch(programs[c.src[0]], a) for c, a in zip(calls, args, strict=True))
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), len(programs))
     return Plan(
         dev,
@@ -166,7 +165,9 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
         lowered = [(key, lower_kernel(s, device.target)) for s, key in missing]
         programs = device.compile([(lin.arg.name, key, lin) for key, lin in lowered])
         if len(programs) != len(missing):
-            raise InternalError("a device compiled another number of kernels", len(missing), len(programs))
+            raise InternalError(
+                "a device compiled another number of kernels", expected=len(missing), found=len(programs)
+            )
         for (s, _), p in zip(missing, programs, strict=True):
             out[s] = p
             if "src" in settings.tracing:

@@ -18,14 +18,14 @@ from monolect.base.errors import InternalError
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.uop import UOp, build, node, rebuild, substitute
+from monolect.ir.uop import UOp, build, node, rebuild
 from monolect.schedule.ranges import overwrites, value_sources
 
 FORCED = frozenset(("CONTIGUOUS", "LOAD"))
 FREE = frozenset(("CONST", "IOTA", "DETACH", "CONTIGUOUS_BACKWARD"))
 WEIGHTS = {
-    "EXP2": 12, "LOG2": 16, "SIN": 24, "POW": 60, "SQRT": 6, "RECIP": 4, "DIV": 4, "IDIV": 12, "MOD": 12, "THREEFRY": 90,
-    "CAST": 1,
+    "EXP2": 12, "LOG2": 16, "SIN": 24, "POW": 60, "SQRT": 6, "RECIP": 4, "DIV": 4, "IDIV": 12, "MOD": 12,
+    "THREEFRY": 90, "CAST": 1,
 }  # fmt: skip
 
 
@@ -98,11 +98,22 @@ def _own(u: UOp, new: dict[UOp, UOp], readers: Counter[UOp]) -> UOp:
         base = node("CONTIGUOUS", (base,), None, u.serial)  # the tag keeps this copy apart from any other
     effects = []
     for e in u.src[1:]:
-        view = substitute(e.src[0], {old: base} | {k: v for k, v in new.items() if k is not old})
+        view = _rebased(e.src[0], old, base, new)
         effects.append(node(e.op, (view, *(new.get(s, s) for s in e.src[1:])), e.arg))
     out = node("AFTER", (base, *effects))
     out.origin = u.origin
     return out
+
+
+def _rebased(view: UOp, old: UOp, base: UOp, new: dict[UOp, UOp]) -> UOp:
+    """The view of `old` that an effect writes through, as the same view of `base`."""
+    chain = []
+    while view is not old:
+        chain.append(view)
+        view = view.src[0]
+    for v in reversed(chain):
+        base = rebuild(v, (base, *(new.get(s, s) for s in v.src[1:])))
+    return base
 
 
 def is_forced(u: UOp) -> bool:
@@ -122,7 +133,8 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
             out[u] = Cost(0, n, False)
             continue
         below_ = [out[s] for s in value_sources(u)]
-        ops = sum(c.ops for c in below_) if u.op in ELEMENTWISE or u.op == "STACK" else max((c.ops for c in below_), default=0)
+        joins = u.op in ELEMENTWISE or u.op == "STACK"
+        ops = sum(c.ops for c in below_) if joins else max((c.ops for c in below_), default=0)
         leaf = max((c.leaf for c in below_), default=0)
         if u.op == "REDUCE":
             out[u] = Cost(0, n, True)

@@ -69,7 +69,8 @@ class Kernel:
 
 def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
     """`blocks` with `want` made a prefix of the chain (restricted to `out`), or None if the chain forbids it."""
-    left, done = want, []
+    left = want
+    done: list[RangeSet] = []
     for i, b in enumerate(blocks):
         if not left:
             break
@@ -252,7 +253,9 @@ class Partition:
             rs = covers(d.index, u.shape)
             if rs is None or d.gate is not TRUE or not rs <= d.out or k.device != self._device(u):
                 continue
-            if len(k.stores) >= MOST_STORES or k.n_values > LARGEST_KERNEL or any(s.effect is not None for s in k.stores):
+            if len(k.stores) >= MOST_STORES or k.n_values > LARGEST_KERNEL:
+                continue
+            if any(s.effect is not None for s in k.stores):
                 continue
             if u.op == "REDUCE" and (reuses(u, self.cost) and rs != d.out or not self._enough_parallel(u, rs, d)):
                 continue

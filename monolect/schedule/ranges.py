@@ -288,6 +288,6 @@ def _bound(r: UOp) -> Any:
 
 
 __all__ = [
-    "Demand", "FIRST_REDUCE_RANGE", "Index", "clamp", "covers", "effect_target", "flatten", "full_index", "less", "linear", "overwrites",
-    "placeholder", "sources", "stored_value", "value_sources",
+    "Demand", "FIRST_REDUCE_RANGE", "Index", "clamp", "covers", "effect_target", "flatten", "full_index", "less",
+    "linear", "overwrites", "placeholder", "sources", "stored_value", "value_sources",
 ]  # fmt: skip

@@ -102,7 +102,7 @@ class TensorBase:
         """The device the value lives on, or will; a tuple when several share it."""
         return place_device(self._uop) or Device.default
 
-    # ---- arguments -----------------------------------------------------------------------------------------------------
+    # ---- arguments ---------------------------------------------------------------------------------------------------
     def _axis(self, dim: Any, rank: int | None = None) -> int:
         """`dim` counted from the front. Raises AxisError outside [-rank, rank)."""
         rank = len(self._uop.shape) if rank is None else rank
@@ -166,8 +166,7 @@ def same_device(*uops: UOp) -> None:
     """Raises DeviceError when the operands live on different devices; constants live on any."""
     found = None
     for u in uops:
-        p = u._place
-        d = p[0] if p is not None else place_device(u)
+        d = place_device(u)
         if d is not None and d is not found:
             if found is not None and d != found:
                 raise DeviceError(

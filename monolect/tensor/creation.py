@@ -211,11 +211,11 @@ class CreationMixin(TensorBase):
         return cls._make(cast(same, d), device, requires_grad)
 
     def tril(self, diagonal: int = 0) -> Tensor:
-        """This tensor with zeros above a diagonal of its last two axes."""
+        """The tensor with zeros above a diagonal of its last two axes."""
         return self._triangle(diagonal, lower=True)
 
     def triu(self, diagonal: int = 0) -> Tensor:
-        """This tensor with zeros below a diagonal of its last two axes."""
+        """The tensor with zeros below a diagonal of its last two axes."""
         return self._triangle(diagonal, lower=False)
 
     def _triangle(self, diagonal: int, lower: bool) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 
 from monolect.autograd import special
 from monolect.autograd.gradient import closed_form
-from monolect.autograd.graph import broadcast_to, cast, e, where
+from monolect.autograd.graph import broadcast_to, cast, e, number, where
 from monolect.base.dtype import DType, as_dtype, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.ir.normal import TRUE
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 _NUMBERS = (bool, int, float)
 
 
-# ---- joining operands --------------------------------------------------------------------------------------------------
+# ---- joining operands ------------------------------------------------------------------------------------------------
 def operand(self: Any, other: Any) -> UOp:
     """`other` as a node beside the tensor `self`: a number takes the dtype PyTorch gives it."""
+    if other.__class__ is float or other.__class__ is int:
+        return number(other, scalar_dtype(other, self._uop.dtype))
     if isinstance(other, TensorBase):
         return other._uop
     if isinstance(other, np.generic):
         other = other.item()
     if isinstance(other, _NUMBERS):
-        return const(other, scalar_dtype(other, self._uop.dtype))
+        return number(other, scalar_dtype(other, self._uop.dtype))
     if other.__class__ is not UOp:
         inner = getattr(other, "uop", None)
         if inner.__class__ is not UOp:
@@ -49,7 +51,7 @@ def operand(self: Any, other: Any) -> UOp:
 
 
 def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
-    """This tensor's node and that of `other`, of one dtype."""
+    """The tensor's node and that of `other`, of one dtype."""
     a, b = self._uop, operand(self, other)
     if a.dtype is not b.dtype:
         d = promote(a.dtype, b.dtype)
@@ -74,7 +76,7 @@ def binary(self: Any, op: str, other: Any, reverse: bool = False) -> Tensor:
 
 
 def floating(self: Any) -> UOp:
-    """This tensor's node as a float: integers and bool become float32."""
+    """The tensor's node as a float: integers and bool become float32."""
     u = self._uop
     return u if u.dtype.is_float else cast(u, dtypes.float32)
 
@@ -85,7 +87,7 @@ def negation(u: UOp) -> UOp:
 
 
 def _compare(name: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) -> Any:
-    """A comparison: the op for floats, and the one (perhaps exchanged, perhaps negated) that is canonical for others."""
+    """A comparison: the op for floats, and the canonical one for others, perhaps exchanged and negated."""
 
     def method(self: Any, other: Any) -> Tensor:
         if other.__class__ is self.__class__ and other._uop.dtype is self._uop.dtype:
@@ -122,7 +124,7 @@ class ElementwiseMixin(TensorBase):
 
     __slots__ = ()
 
-    # ---- arithmetic ----------------------------------------------------------------------------------------------------
+    # ---- arithmetic --------------------------------------------------------------------------------------------------
     def __add__(self, other: Any) -> Tensor:
         return binary(self, "ADD", other)
 
@@ -139,7 +141,8 @@ class ElementwiseMixin(TensorBase):
         return self.sub(other)
 
     def __rsub__(self, other: Any) -> Tensor:
-        return self._no_bool("-") or binary(self, "SUB", other, True)
+        self._no_bool("-")
+        return binary(self, "SUB", other, True)
 
     def __truediv__(self, other: Any) -> Tensor:
         return self.div(other)
@@ -183,7 +186,7 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(operand(self, value))
 
     def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """self + alpha * other, broadcast and promoted.
+        """`self + alpha * other`, broadcast and promoted.
 
         >>> Tensor([1, 2]).add(Tensor([[10], [20]])).tolist()
         [[11, 12], [21, 22]]
@@ -191,18 +194,18 @@ class ElementwiseMixin(TensorBase):
         return binary(self, "ADD", other if alpha == 1 else other * alpha)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """self - alpha * other."""
+        """`self - alpha * other`."""
         self._no_bool("-")
         return binary(self, "SUB", other if alpha == 1 else other * alpha)
 
     subtract = sub
 
     def rsub(self, other: Any) -> Tensor:
-        """other - self."""
+        """`other - self`."""
         return binary(self, "SUB", other, True)
 
     def mul(self, other: Any) -> Tensor:
-        """self * other."""
+        """`self * other`."""
         return binary(self, "MUL", other)
 
     multiply = mul
@@ -226,7 +229,7 @@ class ElementwiseMixin(TensorBase):
             raise refused("div", error, a, b) from None
 
     def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-        """self / other in floats; with `rounding_mode` "floor" or "trunc", rounded, and in integers for integers."""
+        """`self / other` in floats; with `rounding_mode` "floor" or "trunc", rounded, and in integers for integers."""
         if rounding_mode is None:
             return self._quotient(other)
         if rounding_mode == "floor":
@@ -272,7 +275,7 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("SUB", a, build("MUL", _truncated(a, b), b))) if a.dtype.kind == "i" else self % other
 
     def pow(self, exponent: Any) -> Tensor:
-        """self ** exponent. Whole exponents up to 64 multiply; 0.5 is a square root.
+        """`self ** exponent`. Whole exponents up to 64 multiply; 0.5 is a square root.
 
         >>> (Tensor([2, 3]) ** 2).tolist()
         [4, 9]
@@ -299,7 +302,7 @@ class ElementwiseMixin(TensorBase):
     float_power = pow
 
     def square(self) -> Tensor:
-        """self * self."""
+        """`self * self`."""
         return self * self
 
     def reciprocal(self) -> Tensor:
@@ -321,18 +324,18 @@ class ElementwiseMixin(TensorBase):
             raise refused("minimum", error, a, b) from None
 
     def fma(self, other: Any, addend: Any) -> Tensor:
-        """self * other + addend."""
+        """`self * other + addend`."""
         return self * other + addend
 
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """self + value * tensor1 * tensor2."""
+        """`self + value * tensor1 * tensor2`."""
         return self + tensor1 * tensor2 * value
 
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """self + value * tensor1 / tensor2."""
+        """`self + value * tensor1 / tensor2`."""
         return self + tensor1 / tensor2 * value
 
-    # ---- comparisons ---------------------------------------------------------------------------------------------------
+    # ---- comparisons -------------------------------------------------------------------------------------------------
     lt = less = __lt__ = _lt
     gt = greater = __gt__ = _gt
     le = less_equal = __le__ = _le
@@ -370,7 +373,7 @@ class ElementwiseMixin(TensorBase):
         """Whether all elements are close; computes."""
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
-    # ---- logic and bits ------------------------------------------------------------------------------------------------
+    # ---- logic and bits ----------------------------------------------------------------------------------------------
     def _bits(self, op: str, other: Any, reverse: bool = False) -> Tensor:
         if self._uop.dtype.is_float:
             raise DTypeError(
@@ -493,7 +496,7 @@ class CastMixin(TensorBase):
         return self._uop.dtype.is_float
 
 
-# ---- formulas ----------------------------------------------------------------------------------------------------------
+# ---- formulas --------------------------------------------------------------------------------------------------------
 def _truncated(a: UOp, b: UOp) -> UOp:
     """The integer quotient rounded toward zero; 0 where b is 0."""
     q = build("IDIV", a, b)
@@ -511,7 +514,7 @@ def floor(x: UOp) -> UOp:
 
 
 def _fmod(a: UOp, b: UOp) -> UOp:
-    """a - trunc(a / b) * b, put right where the quotient was rounded up to a whole number."""
+    """`a - trunc(a / b) * b`, put right where the quotient was rounded up to a whole number."""
     r = build("SUB", a, build("MUL", build("TRUNC", build("DIV", a, b)), b))
     crossed = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", a, 0.0)))
     step = special.absolute(b)
@@ -525,7 +528,7 @@ def _floor_quotient(a: UOp, b: UOp) -> UOp:
 
 
 def _power(x: UOp, n: int) -> UOp:
-    """x ** n by squaring; its derivative is n * x ** (n-1)."""
+    """`x ** n` by squaring; its derivative is n * x ** (n-1)."""
     if n == 0:
         return broadcast_to(const(1, x.dtype), x.shape)
     out, square, k = None, x, abs(n)
@@ -543,7 +546,7 @@ def _power(x: UOp, n: int) -> UOp:
 
 
 def _integer_power(a: UOp, b: UOp) -> UOp:
-    """a ** b of integers, wrapping; a negative power is 0 but for the bases 1 and -1."""
+    """`a ** b` of integers, wrapping; a negative power is 0 but for the bases 1 and -1."""
     if a.dtype is dtypes.bool:
         a, b = cast(a, dtypes.int64), cast(b, dtypes.int64)
     one = const(1, a.dtype)

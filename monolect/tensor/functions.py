@@ -47,7 +47,7 @@ class FunctionsMixin(TensorBase):
 
     __slots__ = ()
 
-    # ---- exponentials, roots, trigonometry -----------------------------------------------------------------------------
+    # ---- exponentials, roots, trigonometry ---------------------------------------------------------------------------
     exp = _op("exp", special.exp, "e ** self.")
     exp2 = _op("exp2", _narrow(lambda x: build("EXP2", x)), "2 ** self.")
     expm1 = _op("expm1", special.expm1, "e ** self - 1, accurate near 0.")
@@ -105,7 +105,7 @@ class FunctionsMixin(TensorBase):
         except IRError as error:
             raise refused(name, error, a, b) from None
 
-    # ---- rounding and signs --------------------------------------------------------------------------------------------
+    # ---- rounding and signs ------------------------------------------------------------------------------------------
     def _rounded(self, function: Any) -> Tensor:
         return self._wrap(function(self._uop) if self.dtype.is_float else self._uop)
 
@@ -164,7 +164,7 @@ class FunctionsMixin(TensorBase):
         """The magnitude of self with the sign of `other`."""
         return self._two("copysign", special.copysign, other)
 
-    # ---- choosing and clamping -----------------------------------------------------------------------------------------
+    # ---- choosing and clamping ---------------------------------------------------------------------------------------
     def where(self: Any, input: Any, other: Any) -> Tensor:
         """`Tensor.where(condition, a, b)` or `condition.where(a, b)`: a where the condition holds, else b.
 
@@ -197,7 +197,7 @@ class FunctionsMixin(TensorBase):
             raise refused("masked_fill", error, self._uop, mask._uop) from None
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        """self kept within [min, max], either of which may be missing or a tensor; nan stays.
+        """`self` kept within [min, max], either of which may be missing or a tensor; nan stays.
 
         >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
         [0.0, 0.5, 1.0]
@@ -223,11 +223,11 @@ class FunctionsMixin(TensorBase):
         return self.clamp(max=max)
 
     def lerp(self, end: Any, weight: Any) -> Tensor:
-        """self + weight * (end - self)."""
+        """`self + weight * (end - self)`."""
         return self + (end - self) * weight
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-        """nan and infinities replaced; infinities by the largest finite values unless said otherwise."""
+        """`nan` and infinities replaced; infinities by the largest finite values unless said otherwise."""
         if not self.dtype.is_float:
             return self._wrap(self._uop)
         top = _LARGEST[self.dtype.name]
@@ -236,7 +236,7 @@ class FunctionsMixin(TensorBase):
         out = where(e("CMPEQ", u, inf), high, where(e("CMPEQ", u, -inf), low, u))
         return self._wrap(where(build("CMPNE", u, u), nan, out))
 
-    # ---- activations ---------------------------------------------------------------------------------------------------
+    # ---- activations -------------------------------------------------------------------------------------------------
     def relu(self) -> Tensor:
         """max(self, 0); its derivative at 0 is 0."""
         u = self._uop
@@ -249,7 +249,7 @@ class FunctionsMixin(TensorBase):
         return self.hardtanh(0.0, 6.0)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
-        """self where positive, else negative_slope * self."""
+        """`self` where positive, else negative_slope * self."""
         return (self > 0).where(self, self * negative_slope)
 
     def prelu(self, weight: Tensor) -> Tensor:
@@ -258,11 +258,11 @@ class FunctionsMixin(TensorBase):
         return (self > 0).where(self, self * weight.reshape(*shape))
 
     def elu(self, alpha: float = 1.0) -> Tensor:
-        """self where positive, else alpha * expm1(self)."""
+        """`self` where positive, else alpha * expm1(self)."""
         return (self > 0).where(self, self._below_zero().expm1() * alpha)
 
     def celu(self, alpha: float = 1.0) -> Tensor:
-        """self where positive, else alpha * expm1(self / alpha)."""
+        """`self` where positive, else alpha * expm1(self / alpha)."""
         return (self > 0).where(self, (self._below_zero() / alpha).expm1() * alpha)
 
     def selu(self) -> Tensor:
@@ -284,11 +284,11 @@ class FunctionsMixin(TensorBase):
         return self._wrap((special.gelu if approximate == "none" else special.gelu_tanh)(floating(self)))
 
     def silu(self) -> Tensor:
-        """self * sigmoid(self)."""
+        """`self * sigmoid(self)`."""
         return self._wrap(special.silu(floating(self)))
 
     def swish(self, beta: float = 1.0) -> Tensor:
-        """self * sigmoid(beta * self)."""
+        """`self * sigmoid(beta * self)`."""
         return self.silu() if beta == 1 else self * (self * beta).sigmoid()
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -300,19 +300,19 @@ class FunctionsMixin(TensorBase):
         return (scaled > threshold).where(self, self._wrap(special.softplus(floating(scaled))) / beta)
 
     def mish(self) -> Tensor:
-        """self * tanh(softplus(self))."""
+        """`self * tanh(softplus(self))`."""
         return self * self._wrap(special.tanh(special.softplus(floating(self))))
 
     def softsign(self) -> Tensor:
-        """self / (1 + |self|)."""
+        """`self / (1 + |self|)`."""
         return self / (self.abs() + 1)
 
     def tanhshrink(self) -> Tensor:
-        """self - tanh(self)."""
+        """`self - tanh(self)`."""
         return self - self.tanh()
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-        """self clamped; the derivative is 0 at the bounds, as PyTorch has it."""
+        """`self` clamped; the derivative is 0 at the bounds, as PyTorch has it."""
         u = floating(self)
         inner = where(e("CMPLE", u, min_val), min_val, u)
         return self._wrap(where(e("CMPGE", u, max_val), max_val, inner))
@@ -322,7 +322,7 @@ class FunctionsMixin(TensorBase):
         return (self + 3).relu6() / 6
 
     def hardswish(self) -> Tensor:
-        """self * hardsigmoid(self)."""
+        """`self * hardsigmoid(self)`."""
         return self * (self + 3).relu6() / 6
 
     def hardshrink(self, lambd: float = 0.5) -> Tensor:
@@ -330,21 +330,21 @@ class FunctionsMixin(TensorBase):
         return (self.abs() > lambd).where(self, 0.0)
 
     def softshrink(self, lambd: float = 0.5) -> Tensor:
-        """self moved toward 0 by `lambd`, 0 where that crosses it."""
+        """`self` moved toward 0 by `lambd`, 0 where that crosses it."""
         return (self > lambd).where(self - lambd, (self < -lambd).where(self + lambd, 0.0))
 
     def threshold(self, threshold: float, value: float) -> Tensor:
-        """self where above the threshold, else `value`."""
+        """`self` where above the threshold, else `value`."""
         return (self > threshold).where(self, value)
 
     def heaviside(self, values: Any) -> Tensor:
         """0 below 0, 1 above, `values` at 0."""
-        return (self == 0).where(values, (self > 0).cast(self.dtype))
+        return self.eq(0).where(values, (self > 0).cast(self.dtype))
 
     def sinc(self) -> Tensor:
         """sin(pi x) / (pi x), 1 at 0."""
         x = self * pi
-        return (self == 0).where(1.0, x.sin() / (x == 0).where(1.0, x))
+        return self.eq(0).where(1.0, x.sin() / x.eq(0).where(1.0, x))
 
 
 def _ceil(x: UOp) -> UOp:

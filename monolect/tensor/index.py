@@ -1,7 +1,7 @@
 """Reading and writing parts of a tensor: basic slices, integer tensors, gather and scatter.
 
 What it is for: `x[...]`, `x[...] = v`, and PyTorch's gather, scatter, index_select and their kin.
-What it is not: selection by a bool mask, whose result size depends on the data, is refused; `where` does what can be done.
+What it is not: selection by a bool mask, whose result size depends on the data, is refused; `where` does what can be.
 Invariants: ints and slices are views; integer tensors become one INDEX into an axis that holds all indexed axes, so a
 gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
 
@@ -24,7 +24,6 @@ from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx, new_buffer
 from monolect.runtime.buffer import to_numpy
-from monolect.runtime.jit import note_assign
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
 from monolect.tensor.movement import every
 
@@ -52,10 +51,10 @@ class IndexMixin(TensorBase):
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         v = value if isinstance(value, TensorBase) else type(self)(value, device=self.device)
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
-            self.uop = self._stored(self._uop, self._uop, self._masked(key, v))
+            self._become(self._stored(self._uop, self._uop, self._masked(key, v)))
             return
         base = self._uop if self._uop.op in ("BUFFER", "AFTER") else build("CONTIGUOUS", self._uop)
-        self.uop = self._stored(base, view(self, base, key), cast(v._uop, self.dtype))
+        self._become(self._stored(base, view(self, base, key), cast(v._uop, self.dtype)))
 
     def _masked(self, mask: Any, v: Any) -> UOp:
         if mask.shape != self.shape[: mask.ndim]:
@@ -66,7 +65,7 @@ class IndexMixin(TensorBase):
         new = cast(v._uop, self.dtype) if v.ndim <= self.ndim else graph.reshape(cast(v._uop, self.dtype), ())
         return where(m, new, self._uop)
 
-    # ---- reading -------------------------------------------------------------------------------------------------------
+    # ---- reading -----------------------------------------------------------------------------------------------------
     def gather(self, dim: int, index: Tensor) -> Tensor:
         """out[i][j][k] = self[index[i][j][k]][j][k] for dim 0; shape of `index`.
 
@@ -99,7 +98,7 @@ class IndexMixin(TensorBase):
         """The rows of `weight` that the integers of self name; shape (*self.shape, *weight.shape[1:])."""
         return self._wrap(build("INDEX", weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
 
-    # ---- writing -------------------------------------------------------------------------------------------------------
+    # ---- writing -----------------------------------------------------------------------------------------------------
     def scatter(self, dim: int, index: Tensor, src: Any, reduce: str | None = None) -> Tensor:
         """A copy with `src` written where `index` says along an axis; of equal positions any one wins."""
         if reduce == "add":
@@ -183,7 +182,7 @@ class IndexMixin(TensorBase):
         return flat
 
 
-# ---- keys --------------------------------------------------------------------------------------------------------------
+# ---- keys ------------------------------------------------------------------------------------------------------------
 def view(tensor: Any, u: UOp, key: Any) -> UOp:
     """The part of `u` that `key` names: a chain of movement ops and at most one INDEX."""
     items = _expanded(key if isinstance(key, tuple) else (key,), len(u.shape))
@@ -272,7 +271,7 @@ def _sliced(u: UOp, parts: list[_Part]) -> UOp:
     return u
 
 
-# ---- integer tensors ---------------------------------------------------------------------------------------------------
+# ---- integer tensors -------------------------------------------------------------------------------------------------
 def _integers(tensor: Any, item: Any, n: Any) -> UOp:
     """An index list, array or tensor as positions on an axis of `n` elements."""
     if isinstance(item, TensorBase):

@@ -26,7 +26,7 @@ class MovementMixin(TensorBase):
 
     __slots__ = ()
 
-    # ---- shape ---------------------------------------------------------------------------------------------------------
+    # ---- shape -------------------------------------------------------------------------------------------------------
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements, in row-major order, in another shape; one size may be -1.
 
@@ -87,7 +87,7 @@ class MovementMixin(TensorBase):
         return self.broadcast_to(new)
 
     def broadcast_to(self, shape: Any) -> Tensor:
-        """This tensor repeated to `shape`, right-aligned."""
+        """The tensor repeated to `shape`, right-aligned."""
         new = as_sizes((shape,))
         try:
             return self._wrap(graph.broadcast_to(self._uop, new))
@@ -97,10 +97,10 @@ class MovementMixin(TensorBase):
             ) from None
 
     def expand_as(self, other: Tensor) -> Tensor:
-        """This tensor repeated to the shape of `other`."""
+        """The tensor repeated to the shape of `other`."""
         return self.expand(other.shape)
 
-    # ---- order ---------------------------------------------------------------------------------------------------------
+    # ---- order -------------------------------------------------------------------------------------------------------
     def permute(self, *dims: Any) -> Tensor:
         """Axis k of the result is axis `dims[k]`.
 
@@ -187,7 +187,7 @@ class MovementMixin(TensorBase):
                 out = out.narrow(a, k, n - k).cat(out.narrow(a, 0, k), dim=a)
         return self._wrap(out._uop)
 
-    # ---- parts ---------------------------------------------------------------------------------------------------------
+    # ---- parts -------------------------------------------------------------------------------------------------------
     def narrow(self, dim: int, start: Any, length: Any) -> Tensor:
         """`length` elements of one axis from `start`."""
         a = self._axis(dim)
@@ -272,7 +272,7 @@ class MovementMixin(TensorBase):
         moved = self._wrap(graph.permute(u, (*range(len(batch)), len(batch) + 1, len(batch))))
         return moved.movedim(-2, a)
 
-    # ---- repeats and joins ---------------------------------------------------------------------------------------------
+    # ---- repeats and joins -------------------------------------------------------------------------------------------
     def repeat(self, *repeats: Any) -> Tensor:
         """The tensor laid side by side, `repeats[k]` times along axis k.
 
@@ -331,7 +331,7 @@ class MovementMixin(TensorBase):
         out = [graph.expand(graph.on_axis(t._uop, i, len(ts)), full) for i, t in enumerate(ts)]
         return tuple(ts[0]._wrap(graph.permute(u, order)) for u in out)
 
-    # ---- padding -------------------------------------------------------------------------------------------------------
+    # ---- padding -----------------------------------------------------------------------------------------------------
     def pad(self, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
         """Elements added around the axes; negative widths cut them.
 
@@ -352,7 +352,7 @@ class MovementMixin(TensorBase):
         return self._wrap(out._uop)
 
 
-# ---- helpers -----------------------------------------------------------------------------------------------------------
+# ---- helpers ---------------------------------------------------------------------------------------------------------
 def _is_not(n: Any, k: int) -> bool:
     return n.__class__ is not int or n != k
 

@@ -1,8 +1,8 @@
 """Methods that join the elements along axes: sums, extremes, statistics, softmax, running sums.
 
-Invariants: sums of integers and bool are int64; halves add up in float32; `dim` (or `axis`) is None, an axis or several,
-and `keepdim` (or `keepdims`) keeps the joined axes with size 1. A running sum is a REDUCE over a triangle mask, a form
-the scheduler turns into one pass.
+Invariants: sums of integers and bool are int64; halves add up in float32; `dim` (or `axis`) is None, an axis or
+several, and `keepdim` (or `keepdims`) keeps the joined axes with size 1. A running sum is a REDUCE over a triangle
+mask, a form the scheduler turns into one pass.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReduceMixin(TensorBase):
     def _joined(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Tensor:
         return self._wrap(_reduce(u, op, self._axes(dim), keepdim))
 
-    # ---- sums ----------------------------------------------------------------------------------------------------------
+    # ---- sums --------------------------------------------------------------------------------------------------------
     def sum(
         self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
     ) -> Tensor:
@@ -121,7 +121,7 @@ class ReduceMixin(TensorBase):
 
     def count_nonzero(self, dim: Any = None) -> Tensor:
         """How many elements are not zero, as int64."""
-        return (self != 0).sum(dim)
+        return self.ne(0).sum(dim)
 
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
         """The p-norm of the elements along axes: any number, inf, -inf, or "fro" for 2.
@@ -147,7 +147,7 @@ class ReduceMixin(TensorBase):
             return (x != 0).cast(self.dtype).sum(dim, keepdim)
         return x.sum(dim, keepdim) if p == 1 else (x**p).sum(dim, keepdim) ** (1 / p)
 
-    # ---- extremes ------------------------------------------------------------------------------------------------------
+    # ---- extremes ----------------------------------------------------------------------------------------------------
     def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The largest element along axes; equal ones share the gradient."""
         return self._joined(self._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
@@ -203,7 +203,7 @@ class ReduceMixin(TensorBase):
         drop = out.shape if keepdim and shape else tuple(n for i, n in enumerate(out.shape) if i != a)
         return self._wrap(graph.reshape(out, drop))
 
-    # ---- logic ---------------------------------------------------------------------------------------------------------
+    # ---- logic -------------------------------------------------------------------------------------------------------
     def any(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
         """Whether some element is not zero."""
         return self._joined(self.bool()._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
@@ -216,7 +216,7 @@ class ReduceMixin(TensorBase):
         """Whether shapes and all elements are equal; computes."""
         return self.shape == other.shape and bool((self == other).all().item())
 
-    # ---- softmax -------------------------------------------------------------------------------------------------------
+    # ---- softmax -----------------------------------------------------------------------------------------------------
     def _shifted(self, dim: Any, dtype: Any) -> tuple[UOp, UOp, tuple[int, ...]]:
         """(x - max, max, axes), in float32 at least; the maximum carries no gradient."""
         self._check_float("softmax")
@@ -244,7 +244,7 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
     def softmin(self, dim: Any = -1) -> Tensor:
-        """softmax of -self."""
+        """`softmax` of -self."""
         return (-self).softmax(dim)
 
     def logsumexp(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
@@ -260,7 +260,7 @@ class ReduceMixin(TensorBase):
         shape = u.shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
         return self._wrap(cast(out if keepdim else graph.reshape(out, shape), u.dtype))
 
-    # ---- running sums --------------------------------------------------------------------------------------------------
+    # ---- running sums ------------------------------------------------------------------------------------------------
     def _running(self, u: UOp, op: str, dim: int) -> UOp:
         a = self._axis(dim) if u.shape else 0
         if not u.shape:
@@ -310,7 +310,7 @@ class ReduceMixin(TensorBase):
         return (self - m).exp().cumsum(dim).log() + m
 
 
-# ---- node level --------------------------------------------------------------------------------------------------------
+# ---- node level ------------------------------------------------------------------------------------------------------
 _NEUTRAL = {"ADD": 0, "MUL": 1}
 
 

@@ -38,6 +38,15 @@ from monolect.tensor.reduce import ReduceMixin
 # The nodes that tensors with `requires_grad` stand for, or stood for before they were computed or assigned to: a graph
 # made earlier still holds the earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
+_leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by identity
+
+
+def leaf_nodes() -> dict[UOp, Tensor]:
+    """The nodes that are leaves of `backward`, each with its tensor."""
+    for t in list(_leaf_tensors.values()):
+        if t._uop not in _leaves:  # replaced from outside, as replaying does
+            _leaves[t._uop] = weakref.ref(t)
+    return {u: leaf for u, ref in list(_leaves.items()) if (leaf := ref()) is not None and leaf._requires_grad}
 
 
 class Tensor(
@@ -78,7 +87,7 @@ class Tensor(
         if requires_grad:
             self.requires_grad = True
 
-    # ---- what it is ----------------------------------------------------------------------------------------------------
+    # ---- what it is --------------------------------------------------------------------------------------------------
     @property
     def uop(self) -> UOp:
         """The node this tensor stands for."""
@@ -110,6 +119,7 @@ class Tensor(
     def requires_grad(self, value: bool) -> None:
         if not value:
             self._requires_grad = False
+            _leaf_tensors.pop(id(self), None)
             for u in [u for u, t in _leaves.items() if t() is self]:
                 del _leaves[u]
             return
@@ -122,6 +132,7 @@ class Tensor(
             buffer = new_buffer(self._uop.shape, self.dtype, self.device)
             self._uop = build("AFTER", buffer, build("STORE", buffer, self._uop))
         self._requires_grad = True
+        _leaf_tensors[id(self)] = self
         self.uop = self._uop
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -150,13 +161,13 @@ class Tensor(
         """Bytes of all elements."""
         return self.numel() * self.dtype.itemsize
 
-    # ---- computing -----------------------------------------------------------------------------------------------------
+    # ---- computing ---------------------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Tensor:
         """Compute this tensor and `others`, together with the pending random state, and return this one."""
-        batch = [t for t in (self, *others, *random_state.pending()) if t._uop.op != "BUFFER"]
-        batch = list({id(t): t for t in batch}.values())
-        if batch:
-            leaves = set(_leaves)
+        if any(t._uop.op != "BUFFER" for t in (self, *others)):
+            wanted = {id(t): t for t in (self, *others, *random_state.pending())}
+            batch = [t for t in wanted.values() if t._uop.op != "BUFFER"]
+            leaves = leaf_nodes()
             for t, uop in zip(batch, realize([t._uop for t in batch]), strict=True):
                 if leaves and not t._requires_grad and t.dtype.is_float:
                     remember(uop, t._uop, leaves)
@@ -180,7 +191,8 @@ class Tensor(
         """The only element as a Python number. Raises ShapeError when there is not exactly one."""
         if self.numel() != 1:
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
-        return self.reshape(()).tolist()
+        values = self.numpy().reshape(())
+        return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).item()
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -212,9 +224,9 @@ class Tensor(
 
     __hash__ = object.__hash__
 
-    # ---- copies and places ---------------------------------------------------------------------------------------------
+    # ---- copies and places -------------------------------------------------------------------------------------------
     def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Tensor:
-        """This tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`."""
+        """The tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`."""
         for a in args:
             if isinstance(a, DType) or isinstance(a, type):
                 dtype = a
@@ -226,7 +238,7 @@ class Tensor(
         return self if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Tensor:
-        """This tensor on the cpu device."""
+        """The tensor on the cpu device."""
         return self.to("cpu")
 
     def contiguous(self) -> Tensor:
@@ -254,9 +266,13 @@ class Tensor(
         v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=self.device)
         if v.dtype is not self.dtype:
             raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
-        before, self._uop = self._uop, self._stored(self._uop, self._uop, v._uop)
-        note_assign(self, before)
+        self._become(self._stored(self._uop, self._uop, v._uop))
         return self
+
+    def _become(self, uop: UOp) -> None:
+        """Stand for `uop` from now on; a capture under way takes note."""
+        before, self.uop = self._uop, uop
+        note_assign(self, before)
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
         """`base` once `value`, broadcast, is stored into `view` of it; the value itself if that is all of no buffer."""
@@ -273,7 +289,7 @@ class Tensor(
             return value
         return build("AFTER", base, build("STORE", view, value))
 
-    # ---- gradients -----------------------------------------------------------------------------------------------------
+    # ---- gradients ---------------------------------------------------------------------------------------------------
     def backward(self, gradient: Tensor | None = None, create_graph: bool = False) -> Tensor:
         """Add d(self)/d(leaf) to `.grad` of every leaf with `requires_grad` that this tensor was made from.
 
@@ -286,14 +302,14 @@ class Tensor(
         [2.0, 4.0]
         """
         g = self._root_gradient(gradient)
-        leaves = dict(_leaves)
+        leaves = leaf_nodes()
         below = reach(self._uop, leaves)
         nodes = [u for u in leaves if u in below]
         if not nodes:
             raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
-            t = leaves[u]()
-            if d is not None and t is not None:
+            t = leaves[u]
+            if d is not None:
                 d = d if create_graph else build("DETACH", d)
                 t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
         return self

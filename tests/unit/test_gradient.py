@@ -1,4 +1,4 @@
-"""Gradients of graphs: second derivatives, writes, functions, the table and its reasons, `grad` and `value_and_grad`."""
+"""Gradients of graphs: second derivatives, writes, functions, the table and its reasons, the functional forms."""
 
 from typing import Any
 
@@ -18,17 +18,42 @@ RNG = np.random.default_rng(4)
 X = RNG.uniform(0.2, 0.9, (3, 4))
 
 SECOND: list[Any] = [
-    ("cube", lambda t: t**3), ("exp", lambda t: t.exp()), ("log", lambda t: t.log()), ("sin", lambda t: t.sin()), ("cos", lambda t: t.cos()),
-    ("tanh", lambda t: t.tanh()), ("sigmoid", lambda t: t.sigmoid()), ("sqrt", lambda t: t.sqrt()), ("rsqrt", lambda t: t.rsqrt()),
-    ("erf", lambda t: t.erf()), ("atan", lambda t: t.atan()), ("asin", lambda t: t.asin()), ("expm1", lambda t: t.expm1()),
-    ("log1p", lambda t: t.log1p()), ("sinh", lambda t: t.sinh()), ("cosh", lambda t: t.cosh()), ("asinh", lambda t: t.asinh()),
-    ("atanh", lambda t: t.atanh()), ("div", lambda t: 1 / (t + t * t)), ("pow", lambda t: t**t), ("softmax", lambda t: t.softmax(1)),
-    ("log_softmax", lambda t: t.log_softmax(0) * t), ("var", lambda t: t.var(1) ** 2), ("prod", lambda t: t.prod(1)),
-    ("cumsum", lambda t: t.cumsum(1) ** 2), ("amax", lambda t: t.amax(1) ** 2), ("norm", lambda t: t.norm(2, 1)),
-    ("index", lambda t: t[[0, 2, 2]] ** 3), ("flip_pad", lambda t: (t.flip(1).T ** 2)[1:] * 2), ("hypot", lambda t: t.hypot(t * t)),
-    ("atan2", lambda t: t.atan2(t * t)), ("where", lambda t: t.clamp(0.4, 0.7) ** 2), ("logsumexp", lambda t: t.logsumexp(1)),
-    ("logaddexp", lambda t: t.logaddexp(t * t)), ("max", lambda t: t.maximum(1 - t) ** 2),
-]  # fmt: skip
+    ("cube", lambda t: t**3),
+    ("exp", lambda t: t.exp()),
+    ("log", lambda t: t.log()),
+    ("sin", lambda t: t.sin()),
+    ("cos", lambda t: t.cos()),
+    ("tanh", lambda t: t.tanh()),
+    ("sigmoid", lambda t: t.sigmoid()),
+    ("sqrt", lambda t: t.sqrt()),
+    ("rsqrt", lambda t: t.rsqrt()),
+    ("erf", lambda t: t.erf()),
+    ("atan", lambda t: t.atan()),
+    ("asin", lambda t: t.asin()),
+    ("expm1", lambda t: t.expm1()),
+    ("log1p", lambda t: t.log1p()),
+    ("sinh", lambda t: t.sinh()),
+    ("cosh", lambda t: t.cosh()),
+    ("asinh", lambda t: t.asinh()),
+    ("atanh", lambda t: t.atanh()),
+    ("div", lambda t: 1 / (t + t * t)),
+    ("pow", lambda t: t**t),
+    ("softmax", lambda t: t.softmax(1)),
+    ("log_softmax", lambda t: t.log_softmax(0) * t),
+    ("var", lambda t: t.var(1) ** 2),
+    ("prod", lambda t: t.prod(1)),
+    ("cumsum", lambda t: t.cumsum(1) ** 2),
+    ("amax", lambda t: t.amax(1) ** 2),
+    ("norm", lambda t: t.norm(2, 1)),
+    ("index", lambda t: t[[0, 2, 2]] ** 3),
+    ("flip_pad", lambda t: (t.flip(1).T ** 2)[1:] * 2),
+    ("hypot", lambda t: t.hypot(t * t)),
+    ("atan2", lambda t: t.atan2(t * t)),
+    ("where", lambda t: t.clamp(0.4, 0.7) ** 2),
+    ("logsumexp", lambda t: t.logsumexp(1)),
+    ("logaddexp", lambda t: t.logaddexp(t * t)),
+    ("max", lambda t: t.maximum(1 - t) ** 2),
+]
 
 
 @pytest.mark.parametrize(("name", "f"), SECOND, ids=[r[0] for r in SECOND])
@@ -122,7 +147,12 @@ def test_every_differentiable_op_has_a_row() -> None:
     handled = set(GRADIENTS) | set(NOT_DIFFERENTIABLE) | {"TRUNC", "DETACH", "AFTER", "FUNCTION", "GETTUPLE"}
     integer = {"XOR", "OR", "AND", "SHR", "SHL", "NOT", "THREEFRY", "MOD", "IDIV"}
     compare = {op for op in ELEMENTWISE if op.startswith("CMP")}
-    missing = (ELEMENTWISE | MOVEMENT | {"REDUCE", "STACK", "LOAD", "CONTIGUOUS", "CONTIGUOUS_BACKWARD"}) - handled - integer - compare
+    missing = (
+        (ELEMENTWISE | MOVEMENT | {"REDUCE", "STACK", "LOAD", "CONTIGUOUS", "CONTIGUOUS_BACKWARD"})
+        - handled
+        - integer
+        - compare
+    )
     assert not missing
     assert set(GRADIENTS) <= set(ROWS) and set(NOT_DIFFERENTIABLE) <= set(ROWS)
 

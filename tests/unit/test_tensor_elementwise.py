@@ -24,19 +24,68 @@ X = np.concatenate([RNG.normal(0, 2, 40), [0.0, 0.5, 1.0, -1.0, -0.5, 2.5, 3.5, 
 POSITIVE, UNIT, BIG = np.abs(X) + 0.1, np.linspace(-0.95, 0.95, 41), np.abs(X) + 1.01
 F = torch.nn.functional
 UNARY = [
-    ("exp", X / 4), ("exp2", X / 4), ("expm1", X / 4), ("log", POSITIVE), ("log2", POSITIVE), ("log10", POSITIVE),
-    ("log1p", POSITIVE), ("sqrt", POSITIVE), ("rsqrt", POSITIVE), ("sin", X), ("cos", X), ("tan", UNIT), ("asin", UNIT),
-    ("acos", UNIT), ("atan", X), ("sinh", X / 4), ("cosh", X / 4), ("tanh", X), ("asinh", X), ("acosh", BIG),
-    ("atanh", UNIT), ("erf", X), ("erfc", X / 8), ("sigmoid", X), ("reciprocal", POSITIVE), ("square", X), ("neg", X),
-    ("abs", X), ("sign", X), ("floor", X), ("ceil", X), ("trunc", X), ("round", X), ("frac", X), ("deg2rad", X),
-    ("rad2deg", X), ("sinc", X), ("nan_to_num", X), ("relu", X),
-]  # fmt: skip
+    ("exp", X / 4),
+    ("exp2", X / 4),
+    ("expm1", X / 4),
+    ("log", POSITIVE),
+    ("log2", POSITIVE),
+    ("log10", POSITIVE),
+    ("log1p", POSITIVE),
+    ("sqrt", POSITIVE),
+    ("rsqrt", POSITIVE),
+    ("sin", X),
+    ("cos", X),
+    ("tan", UNIT),
+    ("asin", UNIT),
+    ("acos", UNIT),
+    ("atan", X),
+    ("sinh", X / 4),
+    ("cosh", X / 4),
+    ("tanh", X),
+    ("asinh", X),
+    ("acosh", BIG),
+    ("atanh", UNIT),
+    ("erf", X),
+    ("erfc", X / 8),
+    ("sigmoid", X),
+    ("reciprocal", POSITIVE),
+    ("square", X),
+    ("neg", X),
+    ("abs", X),
+    ("sign", X),
+    ("floor", X),
+    ("ceil", X),
+    ("trunc", X),
+    ("round", X),
+    ("frac", X),
+    ("deg2rad", X),
+    ("rad2deg", X),
+    ("sinc", X),
+    ("nan_to_num", X),
+    ("relu", X),
+]
 FUNCTIONAL = [
-    ("relu6", {}), ("leaky_relu", {}), ("elu", {}), ("celu", {"alpha": 0.7}), ("selu", {}), ("gelu", {}),
-    ("gelu", {"approximate": "tanh"}), ("silu", {}), ("softplus", {}), ("softplus", {"beta": 2.0}), ("mish", {}),
-    ("softsign", {}), ("tanhshrink", {}), ("hardtanh", {}), ("hardsigmoid", {}), ("hardswish", {}),
-    ("hardshrink", {}), ("softshrink", {}), ("logsigmoid", {}), ("threshold", {"threshold": 0.1, "value": 2.0}),
-]  # fmt: skip
+    ("relu6", {}),
+    ("leaky_relu", {}),
+    ("elu", {}),
+    ("celu", {"alpha": 0.7}),
+    ("selu", {}),
+    ("gelu", {}),
+    ("gelu", {"approximate": "tanh"}),
+    ("silu", {}),
+    ("softplus", {}),
+    ("softplus", {"beta": 2.0}),
+    ("mish", {}),
+    ("softsign", {}),
+    ("tanhshrink", {}),
+    ("hardtanh", {}),
+    ("hardsigmoid", {}),
+    ("hardswish", {}),
+    ("hardshrink", {}),
+    ("softshrink", {}),
+    ("logsigmoid", {}),
+    ("threshold", {"threshold": 0.1, "value": 2.0}),
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -54,19 +103,39 @@ def test_activation(name: str, kwargs: dict, both: Any) -> None:
 
 A, B = RNG.normal(0, 2, (3, 4)).astype(np.float32), (RNG.normal(0, 2, (3, 1)) + 0.1).astype(np.float32)
 BINARY: list[Any] = [
-    ("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("mul", lambda a, b: a * b), ("div", lambda a, b: a / b),
-    ("radd", lambda a, b: 2 + a), ("rsub", lambda a, b: 2 - a), ("rdiv", lambda a, b: 2 / a),
-    ("maximum", lambda a, b: a.maximum(b)), ("minimum", lambda a, b: a.minimum(b)), ("fmod", lambda a, b: a.fmod(b)),
-    ("remainder", lambda a, b: a % b), ("floordiv", lambda a, b: (a // b).detach() + a + b),
-    ("atan2", lambda a, b: a.atan2(b)), ("hypot", lambda a, b: a.hypot(b)), ("logaddexp", lambda a, b: a.logaddexp(b)),
-    ("pow", lambda a, b: a.abs() ** b), ("pow3", lambda a, b: a**3), ("pow-2", lambda a, b: a**-2),
-    ("pow1", lambda a, b: a**1 + b**0), ("pow.5", lambda a, b: a.abs() ** 0.5), ("pow2.5", lambda a, b: a.abs() ** 2.5),
-    ("rpow", lambda a, b: 2.0**a), ("copysign", lambda a, b: a.copysign(b)), ("lerp", lambda a, b: a.lerp(b, 0.3)),
-    ("addcmul", lambda a, b: a.addcmul(a, b, value=0.5)), ("addcdiv", lambda a, b: a.addcdiv(a, b, value=0.5)),
-    ("clamp", lambda a, b: a.clamp(-1, 1)), ("clamp_min", lambda a, b: a.clamp_min(0.2)), ("alpha", lambda a, b: a.add(b, alpha=2)),
-    ("clamp_tensor", lambda a, b: a.clamp(min=b)), ("masked_fill", lambda a, b: a.masked_fill(a > 0, 3.0)),
+    ("add", lambda a, b: a + b),
+    ("sub", lambda a, b: a - b),
+    ("mul", lambda a, b: a * b),
+    ("div", lambda a, b: a / b),
+    ("radd", lambda a, b: 2 + a),
+    ("rsub", lambda a, b: 2 - a),
+    ("rdiv", lambda a, b: 2 / a),
+    ("maximum", lambda a, b: a.maximum(b)),
+    ("minimum", lambda a, b: a.minimum(b)),
+    ("fmod", lambda a, b: a.fmod(b)),
+    ("remainder", lambda a, b: a % b),
+    ("floordiv", lambda a, b: (a // b).detach() + a + b),
+    ("atan2", lambda a, b: a.atan2(b)),
+    ("hypot", lambda a, b: a.hypot(b)),
+    ("logaddexp", lambda a, b: a.logaddexp(b)),
+    ("pow", lambda a, b: a.abs() ** b),
+    ("pow3", lambda a, b: a**3),
+    ("pow-2", lambda a, b: a**-2),
+    ("pow1", lambda a, b: a**1 + b**0),
+    ("pow.5", lambda a, b: a.abs() ** 0.5),
+    ("pow2.5", lambda a, b: a.abs() ** 2.5),
+    ("rpow", lambda a, b: 2.0**a),
+    ("copysign", lambda a, b: a.copysign(b)),
+    ("lerp", lambda a, b: a.lerp(b, 0.3)),
+    ("addcmul", lambda a, b: a.addcmul(a, b, value=0.5)),
+    ("addcdiv", lambda a, b: a.addcdiv(a, b, value=0.5)),
+    ("clamp", lambda a, b: a.clamp(-1, 1)),
+    ("clamp_min", lambda a, b: a.clamp_min(0.2)),
+    ("alpha", lambda a, b: a.add(b, alpha=2)),
+    ("clamp_tensor", lambda a, b: a.clamp(min=b)),
+    ("masked_fill", lambda a, b: a.masked_fill(a > 0, 3.0)),
     ("where", lambda a, b: (a > 0).where(a, b) if isinstance(a, Tensor) else torch.where(a > 0, a, b)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "f"), BINARY, ids=[n for n, _ in BINARY])
@@ -86,12 +155,33 @@ def test_comparisons(op: str, dtype: str, check: Any) -> None:
 
 
 INTS: list[Any] = [
-    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a & b, lambda a, b: a | b, lambda a, b: a ^ b,
-    lambda a, b: ~a, lambda a, b: -a, lambda a, b: a << 2, lambda a, b: a >> 1, lambda a, b: a // b, lambda a, b: a % b,
-    lambda a, b: a.fmod(b), lambda a, b: a.div(b, rounding_mode="trunc"), lambda a, b: a.minimum(b), lambda a, b: a.maximum(b),
-    lambda a, b: a.clamp(-2, 3), lambda a, b: a**3, lambda a, b: a ** b.abs(), lambda a, b: a / b, lambda a, b: a.abs(),
-    lambda a, b: a.sign(), lambda a, b: a.relu(), lambda a, b: 2**b.abs(), lambda a, b: 1 << b.abs(), lambda a, b: a.exp(),
-]  # fmt: skip
+    lambda a, b: a + b,
+    lambda a, b: a - b,
+    lambda a, b: a * b,
+    lambda a, b: a & b,
+    lambda a, b: a | b,
+    lambda a, b: a ^ b,
+    lambda a, b: ~a,
+    lambda a, b: -a,
+    lambda a, b: a << 2,
+    lambda a, b: a >> 1,
+    lambda a, b: a // b,
+    lambda a, b: a % b,
+    lambda a, b: a.fmod(b),
+    lambda a, b: a.div(b, rounding_mode="trunc"),
+    lambda a, b: a.minimum(b),
+    lambda a, b: a.maximum(b),
+    lambda a, b: a.clamp(-2, 3),
+    lambda a, b: a**3,
+    lambda a, b: a ** b.abs(),
+    lambda a, b: a / b,
+    lambda a, b: a.abs(),
+    lambda a, b: a.sign(),
+    lambda a, b: a.relu(),
+    lambda a, b: 2 ** b.abs(),
+    lambda a, b: 1 << b.abs(),
+    lambda a, b: a.exp(),
+]
 
 
 @pytest.mark.parametrize("f", INTS)
@@ -124,16 +214,29 @@ def test_promotion_of_numbers(dtype: str, scalar: Any) -> None:
 
 
 def ulps(y: np.ndarray, exact: np.ndarray) -> float:
-    return float(np.max(np.abs(y.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(y.dtype)).astype(np.float64)))
+    return float(
+        np.max(np.abs(y.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(y.dtype)).astype(np.float64))
+    )
 
 
 ACCURATE: list[Any] = [
-    ("tanh", math.tanh, -12, 12), ("sigmoid", lambda v: 1 / (1 + math.exp(-v)), -80, 30), ("expm1", math.expm1, -20, 20),
-    ("log1p", math.log1p, -0.9, 50), ("softplus", lambda v: max(v, 0) + math.log1p(math.exp(-abs(v))), -80, 19),
-    ("erf", math.erf, -5, 5), ("erfc", math.erfc, -4, 9), ("atan", math.atan, -20, 20), ("asin", math.asin, -1, 1),
-    ("acos", math.acos, -1, 0.99), ("sinh", math.sinh, -20, 20), ("cosh", math.cosh, -20, 20), ("asinh", math.asinh, -50, 50),
-    ("atanh", math.atanh, -0.99, 0.99), ("acosh", math.acosh, 1.001, 50), ("logsigmoid", lambda v: -(max(-v, 0) + math.log1p(math.exp(-abs(v)))), -50, 50),
-]  # fmt: skip
+    ("tanh", math.tanh, -12, 12),
+    ("sigmoid", lambda v: 1 / (1 + math.exp(-v)), -80, 30),
+    ("expm1", math.expm1, -20, 20),
+    ("log1p", math.log1p, -0.9, 50),
+    ("softplus", lambda v: max(v, 0) + math.log1p(math.exp(-abs(v))), -80, 19),
+    ("erf", math.erf, -5, 5),
+    ("erfc", math.erfc, -4, 9),
+    ("atan", math.atan, -20, 20),
+    ("asin", math.asin, -1, 1),
+    ("acos", math.acos, -1, 0.99),
+    ("sinh", math.sinh, -20, 20),
+    ("cosh", math.cosh, -20, 20),
+    ("asinh", math.asinh, -50, 50),
+    ("atanh", math.atanh, -0.99, 0.99),
+    ("acosh", math.acosh, 1.001, 50),
+    ("logsigmoid", lambda v: -(max(-v, 0) + math.log1p(math.exp(-abs(v)))), -50, 50),
+]
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 5.0), ("float64", 8.0)])
@@ -158,8 +261,30 @@ def test_cosine_is_accurate_in_absolute_terms() -> None:
 def test_infinities_and_nan(check: Any) -> None:
     inf, nan = math.inf, math.nan
     x = Tensor([inf, -inf, nan])
-    for name in ("tanh", "sigmoid", "relu", "erf", "erfc", "atan", "softplus", "exp", "expm1", "abs", "sign", "isnan", "isinf",
-                 "isfinite", "asinh", "sinh", "cosh", "floor", "round", "sqrt", "log", "nan_to_num"):  # fmt: skip
+    for name in (
+        "tanh",
+        "sigmoid",
+        "relu",
+        "erf",
+        "erfc",
+        "atan",
+        "softplus",
+        "exp",
+        "expm1",
+        "abs",
+        "sign",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "asinh",
+        "sinh",
+        "cosh",
+        "floor",
+        "round",
+        "sqrt",
+        "log",
+        "nan_to_num",
+    ):
         t = torch.tensor([inf, -inf, nan])
         want = F.softplus(t) if name == "softplus" else getattr(t, name)()
         check(getattr(x, name)(), want)

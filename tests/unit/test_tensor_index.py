@@ -16,15 +16,47 @@ I1, I2 = np.array([3, 0, -1, 3]), np.array([[1, -2, 0, 4], [0, 1, 2, 3]])
 S = slice
 
 BASIC: list[Any] = [
-    1, -1, (1, 2), (1, 2, 3), S(1, 3), S(None, None, 2), S(3, 0, -1), S(None, None, -2), (S(None), -1), (Ellipsis, 0), (0, Ellipsis, 1),
-    (S(None), S(1, 5, 3)), (None, 1), (S(None), None, 2, None), (S(2, 2),), (S(10, 20),), (S(-3, -1), S(-2, None)), (), Ellipsis,
+    1,
+    -1,
+    (1, 2),
+    (1, 2, 3),
+    S(1, 3),
+    S(None, None, 2),
+    S(3, 0, -1),
+    S(None, None, -2),
+    (S(None), -1),
+    (Ellipsis, 0),
+    (0, Ellipsis, 1),
+    (S(None), S(1, 5, 3)),
+    (None, 1),
+    (S(None), None, 2, None),
+    (S(2, 2),),
+    (S(10, 20),),
+    (S(-3, -1), S(-2, None)),
+    (),
+    Ellipsis,
     (S(None, None, 3), S(4, 1, -2), S(1, None, 4)),
-]  # fmt: skip
+]
 ADVANCED: list[Any] = [
-    (I1,), (S(None), I1), (S(None), S(None), I1), (I1, I1), (I1, I2), (I1, S(None), I2), (S(None), I1, I2), (I2 % 4, S(1, 3)),
-    (S(None, None, 2), I2), (None, I1), (I1, None, I2), (S(0, 2), I1, S(None, None, 2)), (np.array(2),), (S(None), np.array(-1)),
-    ([0, 2],), (S(None), [1, -1, 1]), (I1, 2, I2), (1, S(None), I1), 
-]  # fmt: skip
+    (I1,),
+    (S(None), I1),
+    (S(None), S(None), I1),
+    (I1, I1),
+    (I1, I2),
+    (I1, S(None), I2),
+    (S(None), I1, I2),
+    (I2 % 4, S(1, 3)),
+    (S(None, None, 2), I2),
+    (None, I1),
+    (I1, None, I2),
+    (S(0, 2), I1, S(None, None, 2)),
+    (np.array(2),),
+    (S(None), np.array(-1)),
+    ([0, 2],),
+    (S(None), [1, -1, 1]),
+    (I1, 2, I2),
+    (1, S(None), I1),
+]
 
 
 def as_key(key: Any, make: Any) -> Any:
@@ -49,7 +81,9 @@ def test_integer_tensors(key: Any, both: Any) -> None:
     both(f, X)
 
 
-@pytest.mark.parametrize("key", [k for k in BASIC if "-" not in str(k)] + ADVANCED, ids=lambda k: str(k).replace("\n", ""))
+@pytest.mark.parametrize(
+    "key", [k for k in BASIC if "-" not in str(k)] + ADVANCED, ids=lambda k: str(k).replace("\n", "")
+)
 def test_writing(key: Any) -> None:
     ours, theirs = Tensor(X.copy()), torch.tensor(X)
     tk = as_key(key, torch.tensor)
@@ -163,12 +197,21 @@ def test_slices_by_index(both: Any) -> None:
     both(lambda t: t.index_fill(1, at(t), 3.0), X)
     both(lambda t: t.take(at(t)), X)
     both(lambda t: t.take_along_dim(at(t, np.full((1, 5, 6), 2)), 0), X)
-    both(lambda t, s: t.put(at(t, np.array([1, 7])), s.flatten()[:2], True), X, src, g=lambda t, s: t.put(at(t, np.array([1, 7])), s.flatten()[:2], True))  # fmt: skip
+    both(
+        lambda t, s: t.put(at(t, np.array([1, 7])), s.flatten()[:2], True),
+        X,
+        src,
+        g=lambda t, s: t.put(at(t, np.array([1, 7])), s.flatten()[:2], True),
+    )
 
 
 def test_embedding(both: Any) -> None:
     i = np.array([[0, 2], [2, 2]])
-    both(lambda w: Tensor(i).embedding(w), X[:, :, 0].copy(), g=lambda w: torch.nn.functional.embedding(torch.tensor(i), w))
+    both(
+        lambda w: Tensor(i).embedding(w),
+        X[:, :, 0].copy(),
+        g=lambda w: torch.nn.functional.embedding(torch.tensor(i), w),
+    )
 
 
 def test_scatter_leaves_its_source_alone() -> None:

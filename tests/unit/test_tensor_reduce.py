@@ -16,21 +16,44 @@ TIES = RNG.integers(-2, 3, (4, 6)).astype(np.float32)
 Z = np.array([[1.0, 2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 2.0, 0.0]], np.float32)
 
 TABLE: list[Any] = [
-    ("sum", lambda t: t.sum(), X), ("sum1", lambda t: t.sum(1), X), ("sum_axes", lambda t: t.sum((0, 2)), X),
-    ("sum_keep", lambda t: t.sum(-1, keepdim=True), X), ("axis", lambda t: t.sum(axis=1), X), ("mean", lambda t: t.mean(), X),
-    ("mean_axes", lambda t: t.mean((0, 1)), X), ("prod", lambda t: t.prod(1), X), ("prod_zeros", lambda t: t.prod(1), Z),
-    ("amax", lambda t: t.amax(), X), ("amax_ties", lambda t: t.amax(1), TIES), ("amin_ties", lambda t: t.amin(0), TIES),
-    ("amax_axes", lambda t: t.amax((0, 2), keepdim=True), X), ("max_dim", lambda t: t.max(1).values, X),
-    ("min_dim", lambda t: t.min(2, keepdim=True).values, X), ("var", lambda t: t.var(), X), ("var1", lambda t: t.var(1, keepdim=True), X),
-    ("var0", lambda t: t.var(1, correction=0), X), ("var_biased", lambda t: t.var(1, unbiased=False), X),
-    ("std", lambda t: t.std((0, 1)), X), ("logsumexp", lambda t: t.logsumexp(1), X * 30), ("softmax", lambda t: t.softmax(1), X * 3),
-    ("softmax_last", lambda t: t.softmax(-1), X), ("log_softmax", lambda t: t.log_softmax(2), X * 10),
-    ("norm", lambda t: t.norm(), X), ("norm1", lambda t: t.norm(1, 2), X), ("norm3", lambda t: t.norm(3, 1), X),
-    ("norm_inf", lambda t: t.norm(math.inf, 1), X), ("norm_-inf", lambda t: t.norm(-math.inf, 1), X),
-    ("cumsum", lambda t: t.cumsum(1), X), ("cumsum_last", lambda t: t.cumsum(-1), X), ("cumsum0", lambda t: t.cumsum(0), X),
-    ("cumprod", lambda t: t.cumprod(2), X), ("cummax", lambda t: t.cummax(1).values, X), ("cummin", lambda t: t.cummin(1).values, X),
-    ("logcumsumexp", lambda t: t.logcumsumexp(1), X), ("var_mean", lambda t: t.var(1) + t.mean(1), X),
-]  # fmt: skip
+    ("sum", lambda t: t.sum(), X),
+    ("sum1", lambda t: t.sum(1), X),
+    ("sum_axes", lambda t: t.sum((0, 2)), X),
+    ("sum_keep", lambda t: t.sum(-1, keepdim=True), X),
+    ("axis", lambda t: t.sum(axis=1), X),
+    ("mean", lambda t: t.mean(), X),
+    ("mean_axes", lambda t: t.mean((0, 1)), X),
+    ("prod", lambda t: t.prod(1), X),
+    ("prod_zeros", lambda t: t.prod(1), Z),
+    ("amax", lambda t: t.amax(), X),
+    ("amax_ties", lambda t: t.amax(1), TIES),
+    ("amin_ties", lambda t: t.amin(0), TIES),
+    ("amax_axes", lambda t: t.amax((0, 2), keepdim=True), X),
+    ("max_dim", lambda t: t.max(1).values, X),
+    ("min_dim", lambda t: t.min(2, keepdim=True).values, X),
+    ("var", lambda t: t.var(), X),
+    ("var1", lambda t: t.var(1, keepdim=True), X),
+    ("var0", lambda t: t.var(1, correction=0), X),
+    ("var_biased", lambda t: t.var(1, unbiased=False), X),
+    ("std", lambda t: t.std((0, 1)), X),
+    ("logsumexp", lambda t: t.logsumexp(1), X * 30),
+    ("softmax", lambda t: t.softmax(1), X * 3),
+    ("softmax_last", lambda t: t.softmax(-1), X),
+    ("log_softmax", lambda t: t.log_softmax(2), X * 10),
+    ("norm", lambda t: t.norm(), X),
+    ("norm1", lambda t: t.norm(1, 2), X),
+    ("norm3", lambda t: t.norm(3, 1), X),
+    ("norm_inf", lambda t: t.norm(math.inf, 1), X),
+    ("norm_-inf", lambda t: t.norm(-math.inf, 1), X),
+    ("cumsum", lambda t: t.cumsum(1), X),
+    ("cumsum_last", lambda t: t.cumsum(-1), X),
+    ("cumsum0", lambda t: t.cumsum(0), X),
+    ("cumprod", lambda t: t.cumprod(2), X),
+    ("cummax", lambda t: t.cummax(1).values, X),
+    ("cummin", lambda t: t.cummin(1).values, X),
+    ("logcumsumexp", lambda t: t.logcumsumexp(1), X),
+    ("var_mean", lambda t: t.var(1) + t.mean(1), X),
+]
 
 
 @pytest.mark.parametrize(("name", "f", "x"), TABLE, ids=[r[0] for r in TABLE])
@@ -39,7 +62,9 @@ def test_reduction_and_its_gradient(name: str, f: Any, x: np.ndarray, both: Any)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "float32", "float64"])
-@pytest.mark.parametrize("name", ["sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin", "cumsum", "count_nonzero", "cumprod"])
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin", "cumsum", "count_nonzero", "cumprod"]
+)
 def test_dtypes(name: str, dtype: str, check: Any) -> None:
     if (name.startswith("arg") and dtype == "bool") or (name in ("any", "all") and dtype == "float16"):
         pytest.skip("not in PyTorch")

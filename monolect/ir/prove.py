@@ -1,0 +1,382 @@
+"""Proves that every LOAD, STORE and ATOMICADD of a kernel stays inside its buffer.
+
+What it is for: CHECK_BOUNDS=1. Three ways are tried in turn, each dearer than the last: intervals, after the ranges that
+an access' own gate bounds are narrowed; linear reasoning on the normal form, which uses any gate `terms < k`, loop
+bounds that depend on other loops or on symbolic sizes, and what `x // c` and `x % c` have to do with x; Z3, if installed.
+What it is not: a check at run time. Conditions around an access are not looked at, only its own gate is.
+
+Invariant: an access that is called inside is inside in every iteration in which its gate holds. The reverse is not
+promised: an access that cannot be proven is reported as an error.
+Source: Fourier-Motzkin elimination, here as a bounded search for one combination of facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import gcd
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import VerifyError
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.normal import FALSE, conjuncts, linear, negate
+from monolect.ir.ops import KernelInfo
+from monolect.ir.text import show_origin
+from monolect.ir.uop import UOp, build, idx, node, substitute, substitute_all, toposort
+
+Monomial = tuple[UOp, ...]  # a product of atoms, ordered by serial; () is 1
+Poly = dict[Monomial, int]
+
+_STEPS = 4000  # of one linear search
+_DEPTH = 6  # facts in one combination
+_FACTS = 200  # in one search
+_CASES = 3  # nested case distinctions
+_Z3_MILLISECONDS = 1000
+_SOLVER = True  # tests switch Z3 off, to know what is proven without it
+_proven: WeakSet[UOp] = WeakSet()  # nodes are interned, so an access is proven once for all kernels that hold it
+
+
+class Access(NamedTuple):
+    """One index of a LOAD, STORE or ATOMICADD, into an axis of `size` elements."""
+
+    node: UOp
+    memory: UOp
+    index: UOp
+    size: UOp
+    gate: UOp | None
+
+
+def check_bounds(sink: UOp) -> None:
+    """Prove all accesses under `sink`. Raises VerifyError with the first that cannot be proven."""
+    seen, stack = {sink}, [sink]
+    while stack:
+        u = stack.pop()
+        if u.op in ("LOAD", "STORE", "ATOMICADD") and u not in _proven:
+            for a in accesses(u):
+                if not is_inside(a.index, a.size, a.gate):
+                    raise _error(a, sink)
+            _proven.add(u)
+        for s in u.src:
+            if s not in seen:
+                seen.add(s)
+                stack.append(s)
+
+
+def accesses(u: UOp) -> Iterator[Access]:
+    """The indices with which `u` addresses memory; a whole buffer or accumulator has none."""
+    view, gate = u.src[0], u.src[2] if len(u.src) > 2 else None
+    while view.op in ("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"):
+        if view.op == "INDEX":
+            below = view.src[0]
+            for i, n in zip(view.src[1:], below.shape, strict=False):
+                yield Access(u, below, i, idx(n), gate)
+        view = view.src[0]
+
+
+def is_inside(index: UOp, size: UOp, gate: UOp | None = None) -> bool:
+    """Whether 0 <= index < size wherever `gate` holds."""
+    lo, hi = min_max(index)
+    if lo >= 0 and hi < min_max(size)[0]:
+        return True
+    if index.dtype.kind != "x" or index.shape != () or (gate is not None and gate.shape != ()):
+        return False  # arithmetic that wraps, or a block of values, which was proven before it became one
+    conditions = [] if gate is None else conjuncts(gate)
+    if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
+        return True
+    return _SOLVER and _solved(index, size, conditions)
+
+
+# ---- intervals -------------------------------------------------------------------------------------------------------
+def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether intervals show it once each RANGE that a condition bounds by constants is replaced by a shorter one."""
+    limits: dict[UOp, tuple[int, int]] = {}
+    for c in conditions:
+        if c.op != "CMPLT" or c.src[0].dtype.kind != "x" or c.src[1].op != "CONST":
+            continue
+        k, terms = linear(c.src[0])
+        if len(terms) == 1 and terms[0][0].op == "RANGE":
+            (r, m), bound = terms[0], c.src[1].value - k - 1
+            lo, hi = limits.get(r) or min_max(r)
+            limits[r] = (lo, min(hi, bound // m)) if m > 0 else (max(lo, -(bound // -m)), hi)
+    if any(lo > hi for lo, hi in limits.values()):
+        return True  # never reached
+    if not limits:
+        return False
+    short = {r: node("RANGE", (idx(hi - lo + 1),), r.arg) + lo for r, (lo, hi) in limits.items()}
+    lo, hi = min_max(substitute(index, short))
+    return lo >= 0 and hi < min_max(size)[0]
+
+
+# ---- linear reasoning ------------------------------------------------------------------------------------------------
+def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> bool:
+    """Whether it follows linearly from `conditions`; a MAX or WHERE in the way is resolved into its cases."""
+    facts = [f for c in conditions for f in _facts(c)]
+    at = polynomial(index)
+    below = _difference(polynomial(size), at)
+    _add_to(below, {(): 1}, -1)
+    search = _Search(facts, (at, below))
+    if all(search.succeeds(goal, _DEPTH) for goal in (at, below)):
+        return True
+    atom = next((x for p in (at, below, *facts) for m in p for x in m if x.op in ("MAX", "WHERE")), None)
+    if atom is None or not cases:
+        return False
+    first = build("CMPLT", *atom.src) if atom.op == "MAX" else atom.src[0]
+    ways = ((atom.src[1], first), (atom.src[0] if atom.op == "MAX" else atom.src[2], negate(first)))
+    for value, case in ways:
+        i, n, *rest = substitute_all((index, size, *conditions), {atom: value})
+        rest = [x for c in (*rest, case) for x in conjuncts(c)]
+        if FALSE not in rest and not _by_facts(i, n, rest, cases - 1):
+            return False
+    return True
+
+
+def _facts(condition: UOp) -> list[Poly]:
+    """What is >= 0 where `condition` holds."""
+    if condition.op == "CMPLT" and condition.src[0].dtype.kind == "x":
+        out = _difference(polynomial(condition.src[1]), polynomial(condition.src[0]))
+        _add_to(out, {(): 1}, -1)
+        return [out]
+    if condition.op == "CMPNE" and condition.src[1].op == "CONST" and condition.src[1].arg[0] is True:
+        equal = condition.src[0]
+        if equal.op == "CMPNE" and equal.src[0].dtype.kind == "x":
+            a, b = (polynomial(s) for s in equal.src)
+            return [_difference(a, b), _difference(b, a)]
+    return []
+
+
+def polynomial(u: UOp) -> Poly:
+    """`u` as a sum of products of atoms. An atom is what index arithmetic cannot take apart."""
+    k, terms = linear(u)
+    out: Poly = {(): k} if k else {}
+    for x, c in terms:
+        if x.op == "MUL":
+            _add_to(out, _times(polynomial(x.src[0]), polynomial(x.src[1])), c)
+        else:
+            out[(x,)] = c
+    return out
+
+
+def _add_to(out: Poly, p: Poly, factor: int) -> None:
+    for m, c in p.items():
+        n = out.get(m, 0) + c * factor
+        if n:
+            out[m] = n
+        else:
+            out.pop(m, None)
+
+
+def _difference(a: Poly, b: Poly) -> Poly:
+    out = dict(a)
+    _add_to(out, b, -1)
+    return out
+
+
+def _times(a: Poly, b: Poly) -> Poly:
+    out: Poly = {}
+    for ma, ca in a.items():
+        for mb, cb in b.items():
+            _add_to(out, {tuple(sorted(ma + mb, key=lambda u: u.serial)): ca * cb}, 1)
+    return out
+
+
+def _interval(m: Monomial) -> tuple[int, int]:
+    lo = hi = 1
+    for x in m:
+        a, b = min_max(x)
+        ends = (lo * a, lo * b, hi * a, hi * b)
+        lo, hi = min(ends), max(ends)
+    return lo, hi
+
+
+def _least(p: Poly) -> int:
+    return sum(c * _interval(m)[c < 0] for m, c in p.items())
+
+
+class _Search:
+    """Looks for facts that, taken from a goal in some multiples, leave what intervals show to be >= 0."""
+
+    def __init__(self, facts: Sequence[Poly], goals: Sequence[Poly]):
+        self.steps = _STEPS
+        self.by_monomial: dict[tuple[Monomial, bool], list[Poly]] = {}
+        self.seen: set[Any] = set()
+        todo = list(facts)
+        fresh = [m for p in (*goals, *facts) for m in p]
+        met: set[Monomial] = {()}
+        while fresh and len(todo) < _FACTS:  # facts about atoms bring atoms of their own
+            m = fresh.pop()
+            if m not in met:
+                met.add(m)
+                for f in _known_about(m):
+                    todo.append(f)
+                    fresh.extend(f)
+        for f in map(_reduced, todo):
+            if _least(f) < 0:  # what intervals show already cannot help
+                for m, c in f.items():
+                    if m:
+                        self.by_monomial.setdefault((m, c > 0), []).append(f)
+
+    def succeeds(self, goal: Poly, depth: int) -> bool:
+        """Whether goal >= 0 follows from at most `depth` facts."""
+        if _least(goal) >= 0:
+            return True
+        key = (depth, frozenset(goal.items()))
+        if not depth or self.steps <= 0 or key in self.seen:
+            return False
+        self.seen.add(key)
+        for m, c in sorted(goal.items(), key=_loss):
+            for f in self.by_monomial.get((m, c > 0), ()):
+                self.steps -= 1
+                k = gcd(c, f[m])
+                left = {n: d * abs(f[m]) // k for n, d in goal.items()}
+                _add_to(left, f, -abs(c) // k)
+                if self.succeeds(left, depth - 1):
+                    return True
+        return False
+
+
+def _loss(item: tuple[Monomial, int]) -> int:
+    return item[1] * _interval(item[0])[item[1] < 0]
+
+
+def _reduced(p: Poly) -> Poly:
+    """A fact `p` >= 0 divided by what its coefficients share, the constant rounded down."""
+    g = gcd(*(c for m, c in p.items() if m))
+    return p if g < 2 else {m: c // g for m, c in p.items() if m or c // g}
+
+
+def _known_about(m: Monomial) -> list[Poly]:
+    """What is >= 0 about a monomial, from the meaning of its atoms."""
+    if len(m) == 1:
+        return _known_about_atom(m[0])
+    rests = [(x, m[:i] + m[i + 1 :]) for i, x in enumerate(m)]
+    return [_times(f, {r: 1}) for x, r in rests if _interval(r)[0] >= 0 for f in _known_about_atom(x)]
+
+
+def _known_about_atom(x: UOp) -> list[Poly]:
+    if x.op in ("RANGE", "SPECIAL"):
+        if x.src[0].op == "CONST":
+            return []
+        left = _difference(polynomial(x.src[0]), {(x,): 1})
+        _add_to(left, {(): 1}, -1)
+        return [left]
+    if x.op == "MAX":
+        return [_difference({(x,): 1}, polynomial(s)) for s in x.src]
+    if x.op in ("IDIV", "MOD") and _is_positive(x.src[1]):
+        whole, c = x.src
+        q, r = (x, build("MOD", whole, c)) if x.op == "IDIV" else (build("IDIV", whole, c), x)
+        back = _difference(polynomial(whole), polynomial(r))  # whole - c*q - r == 0
+        _add_to(back, polynomial(q), -c.value)
+        return [back, {n: -k for n, k in back.items()}] if back else []
+    return []
+
+
+# ---- Z3 --------------------------------------------------------------------------------------------------------------
+def _solved(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether Z3, if it is installed, finds no way out of [0, size)."""
+    try:
+        import z3
+    except ImportError:
+        return False
+    solver = z3.Solver()
+    solver.set("timeout", _Z3_MILLISECONDS)
+    known: dict[UOp, Any] = {}
+    for u in toposort(index, size, *conditions, stop=lambda u: not _is_arithmetic(u)):
+        known[u] = _translated(u, known, z3, solver)
+    for c in conditions:
+        solver.add(known[c])
+    solver.add(z3.Or(known[index] < 0, known[index] >= known[size]))
+    return bool(solver.check() == z3.unsat)
+
+
+_ARITHMETIC = frozenset(("ADD", "MUL", "MAX", "IDIV", "MOD", "WHERE", "CMPLT", "CMPNE", "AND", "OR", "RANGE", "SPECIAL"))
+
+
+def _is_arithmetic(u: UOp) -> bool:
+    """Whether Z3 may look into `u`: exact integers and truth values only, since other integers wrap."""
+    return u.op in _ARITHMETIC and u.shape == () and all(s.dtype.kind in "xb" for s in u.src)
+
+
+def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
+    if u.op == "CONST" and u.dtype.kind in "xb" and isinstance(u.value, int):
+        return z3.BoolVal(u.value) if u.dtype is dtypes.bool else z3.IntVal(u.value)
+    s = [known[x] for x in u.src] if _is_arithmetic(u) else []
+    if u.op in ("RANGE", "SPECIAL") or not s or u.op in ("IDIV", "MOD") and not _is_positive(u.src[1]):
+        x = z3.FreshConst(z3.BoolSort() if u.dtype is dtypes.bool else z3.IntSort())
+        if u.dtype is not dtypes.bool and (u.dtype.is_int):
+            solver.add(x >= int(min_max(u)[0]), x <= int(min_max(u)[1]))
+        if s and u.op in ("RANGE", "SPECIAL"):
+            solver.add(x < s[0])
+        return x
+    boolean = u.src[0].dtype is dtypes.bool
+    rules = {
+        "ADD": lambda a, b: z3.Or(a, b) if boolean else a + b,
+        "MUL": lambda a, b: z3.And(a, b) if boolean else a * b,
+        "MAX": lambda a, b: z3.Or(a, b) if boolean else z3.If(a < b, b, a),
+        "IDIV": lambda a, b: a / b,
+        "MOD": lambda a, b: a % b,
+        "WHERE": lambda c, a, b: z3.If(c, a, b),
+        "CMPLT": lambda a, b: z3.And(z3.Not(a), b) if boolean else a < b,
+        "CMPNE": lambda a, b: a != b,
+        "AND": lambda a, b: z3.And(a, b),
+        "OR": lambda a, b: z3.Or(a, b),
+    }
+    return rules[u.op](*s)
+
+
+def _is_positive(u: UOp) -> bool:
+    """A divisor for which Z3's division and the dialect's agree."""
+    return u.op == "CONST" and u.value > 0
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+def infix(u: UOp, depth: int = 8) -> str:
+    """An index or condition as people write it: `r0*4 + r1//3`, r and the number of the loop."""
+    if u.op == "CONST":
+        return str(u.value)
+    if u.op in ("RANGE", "SPECIAL"):
+        return f"r{u.arg[0]}" if u.op == "RANGE" else str(u.arg)
+    if u.op == "PARAM":
+        return u.arg.name or f"param{u.arg.slot}"
+    if not depth:
+        return "..."
+    s = [infix(x, depth - 1) for x in u.src]
+    sign = {"ADD": " + ", "MUL": "*", "IDIV": "//", "MOD": "%", "CMPLT": " < ", "CMPNE": " != ", "AND": " and "}
+    if u.op == "ADD" or u.op == "AND":
+        return sign[u.op].join(s)
+    if u.op in sign:
+        return sign[u.op].join(f"({t})" if " " in t and u.op != "CMPLT" else t for t in s)
+    return f"{u.op.lower()}({', '.join(s)})"
+
+
+def _error(a: Access, sink: UOp) -> VerifyError:
+    name = sink.arg.name if isinstance(sink.arg, KernelInfo) else "kernel"
+    lo, hi = min_max(a.index)
+    loops = ", ".join(f"r{r.arg[0]} < {infix(r.src[0])}" for r in sorted(ranges(a.index), key=lambda r: r.arg[0]))
+    memory = a.memory
+    while not isinstance(memory.arg, tuple):
+        memory = memory.src[0]
+    gate = "no gate" if a.gate is None else f"gate {infix(a.gate)}"
+    origin = _origin(a.node, sink)
+    message = (
+        f"kernel {name}: {a.node.op} of {memory.op} {memory.arg.slot} is not proven to stay inside\n"
+        f"  index: {infix(a.index)}  with {loops or 'no loops'}, {gate}"
+    )
+    message += f"\n  made by {show_origin(origin)}" if origin is not None else ""
+    line = origin[:2] if isinstance(origin, tuple) and len(origin) >= 2 else None
+    return VerifyError(
+        message, op=a.node.op, expected=f"0 <= index < {infix(a.size)}", found=f"[{lo}, {hi}] by intervals", line=line
+    )
+
+
+def _origin(u: UOp, sink: UOp) -> Any:
+    """Where the user's program made `u`, or the nearest node that uses it or that it uses."""
+    if u.origin is not None:
+        return u.origin
+    users = {u}
+    for v in toposort(sink):
+        if not users.isdisjoint(v.src):
+            if v.origin is not None:
+                return v.origin
+            users.add(v)
+    return next((v.origin for v in reversed(toposort(u)) if v.origin is not None), None)

@@ -1,0 +1,54 @@
+"""How pass tests compare: graphs up to the order of commutative operands, and by what a kernel leaves in its buffers."""
+
+from typing import Any
+
+import numpy as np
+
+from monolect.ir.interp import run_kernel, storage
+from monolect.ir.ops import COMMUTATIVE
+from monolect.ir.text import show
+from monolect.ir.uop import UOp, node, toposort
+
+
+def canonical(root: UOp) -> UOp:
+    """`root` with commutative operands in the order of their text; nothing else changes."""
+    new: dict[UOp, UOp] = {}
+    for u in toposort(root):
+        src = tuple(new[s] for s in u.src)
+        if u.op in COMMUTATIVE:
+            src = tuple(sorted(src, key=show))
+        new[u] = node(u.op, src, u.arg, u.tag)
+    return new[root]
+
+
+def assert_same_graph(got: UOp, want: UOp) -> None:
+    """Equal means identical, once written in one order. A LINEAR is compared as its text, which is its order."""
+    a, b = canonical(got), canonical(want)
+    if got.op == "LINEAR" and a is not b:
+        # the place of an instruction may follow the order of operands: compare what is executed
+        a, b = node("SINK", tuple(sorted(a.src, key=show))), node("SINK", tuple(sorted(b.src, key=show)))
+    assert a is b, f"got\n{show(got)}\nexpected\n{show(want)}"
+
+
+def buffers(sink: UOp, seed: int = 0, low: int = -4, high: int = 5) -> dict[UOp, Any]:
+    """An array of small whole numbers for each PARAM, by slot equal for equal kernels."""
+    out = {}
+    for p in sorted((u for u in toposort(sink) if u.op == "PARAM"), key=lambda p: p.arg.slot):
+        rng = np.random.default_rng((seed, p.arg.slot))
+        lo = low if not p.dtype.is_int else 0
+        out[p] = rng.integers(lo, high, p.shape).astype(storage(p.dtype))
+    return out
+
+
+def meaning(sink: UOp, seed: int = 0) -> dict[int, np.ndarray]:
+    """What each buffer holds after the kernel, by slot. SPECIALs run over all their values."""
+    env = buffers(sink, seed)
+    run_kernel(sink, env)
+    return {p.arg.slot: a for p, a in env.items()}
+
+
+def assert_same_meaning(a: UOp, b: UOp) -> None:
+    for seed in range(3):
+        x, y = meaning(a, seed), meaning(b, seed)
+        for slot in y:
+            np.testing.assert_array_equal(x[slot], y[slot], err_msg=f"buffer {slot}, seed {seed}")

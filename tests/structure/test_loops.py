@@ -1,0 +1,228 @@
+"""Loops that need not be: arange, gather, one-hot, scatter and cumulative sums."""
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, dtypes
+
+
+def positions(rng_high, *shape, seed=3):
+    return np.random.default_rng(seed).integers(0, rng_high, shape)
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------
+def test_arange_costs_no_kernel_and_no_loop(check, structure, data):
+    a = data(16, 32)
+    (k,) = check(Tensor(a) + Tensor.arange(32), a + np.arange(32))
+    assert k.reads == 1 and k.ir["STORE"] == 1 and k.ir["RANGE"] == 2 and k.ir["REDUCE"] == 0
+    (k,) = structure(Tensor(a) + Tensor.arange(32) * 0.5)
+    assert k.loops <= 2
+
+
+def test_arange_with_steps(check):
+    (k,) = check(Tensor.arange(3, 50, 4), np.arange(3, 50, 4))
+    assert k.reads == 0 and k.loops == 1
+
+
+def test_masks_of_positions_are_comparisons(check, data):
+    a = data(16, 16)
+    (k,) = check(Tensor(a).tril(-1), np.tril(a, -1))
+    assert k.reads == 1 and k.ir["STORE"] == 1
+    (k,) = check(Tensor.eye(5), np.eye(5))
+    assert k.reads == 0
+
+
+def prefix_sum(t):
+    """Cumulative sum by movement alone: tile, trim, windows."""
+    n = t.shape[0]
+    x = t.pad((n - 1, 0)).reshape(1, 2 * n - 1).expand(n + 1, 2 * n - 1).reshape((n + 1) * (2 * n - 1))
+    return x[: 2 * n * n].reshape(n, 2 * n)[:n, :n].sum(-1)
+
+
+def test_prefix_sum_from_movement_is_one_kernel(check, data):
+    a = data(40)
+    (k,) = check(prefix_sum(Tensor(a)), a.cumsum())
+    assert k.reads == 1
+
+
+def test_arange_as_a_prefix_sum_has_no_reduction_loop(check):
+    (k,) = check(prefix_sum(Tensor(1).reshape(1).expand(50)) - 1, np.arange(50))
+    assert k.reads == 0 and k.loops == 1
+
+
+# ---- gather ----------------------------------------------------------------------------------------------------------
+def direct(k, loops):
+    """A gather that reads the table where the index says: no loop beside those over the output."""
+    assert k.reads == 2 and k.loops <= loops and k.code["IF"] == 0
+
+
+def test_index_by_integers(check, data):
+    a, i = data(50, 8), positions(50, 7)
+    (k,) = check(Tensor(a)[Tensor(i)], a[i])
+    direct(k, 2)
+    assert k.ir["REDUCE"] == 0
+
+
+def test_embedding(check, data):
+    a, i = data(50, 8), positions(50, 3, 4)
+    (k,) = check(Tensor(i).embedding(Tensor(a)) * 2, a[i] * 2)
+    direct(k, 2)
+
+
+def test_gather(check, data):
+    a, i = data(9, 8), positions(9, 5, 8)
+    (k,) = check(Tensor(a).gather(0, Tensor(i)), np.take_along_axis(a, i, 0))
+    direct(k, 2)
+
+
+def test_index_with_several_integer_tensors(check, data):
+    a, i, j = data(9, 8), positions(9, 6), positions(8, 6, seed=4)
+    (k,) = check(Tensor(a)[Tensor(i), Tensor(j)], a[i, j])
+    assert k.reads == 3 and k.loops == 1
+
+
+def test_one_hot_gather_collapses_to_a_direct_load(check, data):
+    a, i = data(50), positions(50, 7)
+    mask = (Tensor.arange(50).reshape(50, 1) == Tensor(i).reshape(1, 7)).cast(dtypes.float32)
+    (k,) = check((Tensor(a).reshape(50, 1) * mask).sum(0), a[i])
+    direct(k, 1)
+
+
+def test_one_hot_gather_of_rows_collapses(check, data):
+    a, i = data(50, 8), positions(50, 7)
+    mask = (Tensor.arange(50).reshape(1, 50) == Tensor(i).reshape(7, 1)).cast(dtypes.float32)
+    (k,) = check((mask.reshape(7, 50, 1) * Tensor(a).reshape(1, 50, 8)).sum(1), a[i])
+    direct(k, 2)
+
+
+def test_one_hot_where_collapses(check, data):
+    a, i = data(50), positions(50, 7)
+    mask = Tensor.arange(50).reshape(1, 50) == Tensor(i).reshape(7, 1)
+    (k,) = check(mask.where(Tensor(a).reshape(1, 50), 0.0).sum(1), a[i])
+    direct(k, 1)
+
+
+def test_one_hot_product_collapses(check, data):
+    a, i = data(50, 8), positions(50, 7)
+    (k,) = check(Tensor(i).one_hot(50).cast(dtypes.float32) @ Tensor(a), a[i])
+    direct(k, 2)
+
+
+# ---- scatter ---------------------------------------------------------------------------------------------------------
+def test_scatter_add_has_no_loop_over_the_table(check, data):
+    a, i, v = data(50), positions(50, 200), data(200)
+    wanted = a.copy()
+    np.add.at(wanted, i, v)
+    ks = check(Tensor(a).scatter_add(0, Tensor(i), Tensor(v)), wanted)
+    assert len(ks) == 2, "a copy and the additions"
+    assert sum(k.iterations for k in ks) == 250 and ks[1].ir["ATOMICADD"] == 1
+    assert ks[0].ir["STORE"] == 1
+
+
+def test_gradient_of_embedding_has_no_loop_over_the_table(data):
+    a, i = data(50, 8), positions(50, 30)
+    w = Tensor(a, requires_grad=True)
+    (Tensor(i).embedding(w) * 3).sum().backward()
+    wanted = np.zeros_like(a)
+    np.add.at(wanted, i, 3)
+    from tests.structure.conftest import kernels_of
+
+    ks = kernels_of(w.grad)
+    assert sum(k.iterations for k in ks) <= 50 * 8 + 30 * 8
+    np.testing.assert_array_equal(w.grad.numpy(), wanted)
+
+
+# ---- scans -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("shape", "axis"), [((500,), 0), ((6, 50), 1), ((50, 6), 0), ((3, 20, 4), 1)])
+def test_cumsum_is_one_scan(check, data, shape, axis):
+    a = data(*shape)
+    (k,) = check(Tensor(a).cumsum(axis), a.cumsum(axis), 1e-4)
+    assert k.reads == 1 and k.loops == min(2, len(shape)) + (len(shape) == 3)
+
+
+def test_cumsum_work_is_linear(structure, data):
+    def trips(n):
+        (k,) = structure(Tensor(data(n)).cumsum(0))
+        assert k.loops == 1
+        return next(u.src[0].value for u in k.linear.src if u.op == "RANGE")
+
+    assert trips(2000) == 2 * trips(1000)
+
+
+def test_cumprod_and_running_maximum(check, data):
+    a = data(300) * 0.1 + 1
+    (k,) = check(Tensor(a).cumprod(0), a.cumprod(), 1e-4)
+    assert k.loops == 1
+    v = Tensor(a).cummax(0).values
+    (k,) = check(v, np.maximum.accumulate(a))
+    assert k.loops == 1
+
+
+def test_a_scan_of_a_computed_value(check, data):
+    a, b = data(300), data(300)
+    ks = check((Tensor(a) * Tensor(b)).exp().cumsum(0), np.exp(a * b).cumsum(), 1e-4)
+    assert sum(k.loops for k in ks) <= 2
+
+
+# ---- assign ----------------------------------------------------------------------------------------------------------
+def test_reads_before_an_assign_see_the_old_value(check, data):
+    a = data(6, 6)
+    x = Tensor(a.copy())
+    y = x * 2
+    x[1:3] = 7.0
+    w = a.copy()
+    w[1:3] = 7
+    ks = check((y, x), (a * 2, w))
+    assert len(ks) == 2
+
+
+def test_assign_through_overlapping_views(check, data):
+    a = data(9)
+    x = Tensor(a.copy())
+    x[1:] = x[:-1]
+    check(x, np.concatenate([a[:1], a[:-1]]))
+
+
+def test_a_permutation_of_itself(check, data):
+    a, p = data(8), np.array([3, 1, 0, 2, 7, 6, 5, 4])
+    x = Tensor(a) + 0
+    x[Tensor(p)] = x
+    w = a.copy()
+    w[p] = a
+    check(x, w)
+    x = (Tensor(a) + 1).contiguous()
+    x[Tensor(p)] = x
+    check(x, w + 1)
+
+
+def test_a_chain_of_slice_assigns_copies_once(check, data):
+    a = data(8, 8)
+    x = Tensor(a.copy())
+    w = a.copy()
+    for k in range(4):
+        x[k] = float(k)
+        w[k] = k
+    ks = check(x, w)
+    assert len(ks) == 5 and sum(k.reads for k in ks) == 1
+
+
+def test_aliases_keep_what_they_saw(data):
+    a = data(5)
+    x = Tensor(a.copy())
+    views = []
+    w = a.copy()
+    for k in range(5):
+        views.append((x + 0, w.copy()))
+        x[k] = float(k)
+        w[k] = k
+    for got, wanted in reversed(views):
+        np.testing.assert_array_equal(got.numpy(), wanted)
+    np.testing.assert_array_equal(x.numpy(), w)
+
+
+def test_assign_of_all_elements_is_one_kernel(check, data):
+    a = data(8)
+    x = Tensor(a.copy()).realize()
+    x.assign(x * 2 + 1)
+    (k,) = check(x, a * 2 + 1)
+    assert k.reads == 1
