@@ -14,13 +14,13 @@ from monolect.base.errors import (
     ArgumentError,
     AxisError,
     CompileError,
-    DTypeError,
     DeviceError,
+    DTypeError,
     FileFormatError,
     GradientError,
-    IRError,
     IndexRangeError,
     InternalError,
+    IRError,
     JitError,
     MissingExtraError,
     MonolectError,
@@ -40,5 +40,7 @@ from monolect.tensor.variable import Variable
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "dtypes", "function", "grad", "jit", "nn", "value_and_grad",
-    "ActionError", "AllocationError", "ArgumentError", "AxisError", "CompileError", "DTypeError", "DeviceError", "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError", "VerifyError",
+    "ActionError", "AllocationError", "ArgumentError", "AxisError", "CompileError", "DTypeError", "DeviceError",
+    "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError", "JitError", "MissingExtraError",
+    "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError", "VerifyError",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Element types: names, sizes, limits, promotion.
 
 Each type is one interned :class:`DType`; identity is equality. `index` is the type of sizes and loop variables: it has
-no storage and becomes int32 or int64 when a target's width is chosen. bfloat16 and the fp8 types are storage types whose
-NumPy side comes from `ml_dtypes`, imported only when such an array is made.
+no storage and becomes int32 or int64 when a target's width is chosen. bfloat16 and the fp8 types are storage types
+whose NumPy side comes from `ml_dtypes`, imported only when such an array is made.
 
 Source: promotion follows PyTorch's lattice (a Python scalar never widens a tensor of the same or a higher category).
 """

@@ -210,6 +210,7 @@ class AllocationError(MonolectError, MemoryError):
 class InternalError(MonolectError, RuntimeError):
     """monolect broke one of its own rules. This is a bug: please report it with the message and the text IR."""
 
+
 __all__ = [
     "ActionError",
     "AllocationError",

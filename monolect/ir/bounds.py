@@ -1,7 +1,7 @@
 """Intervals and free ranges of a node: what values it can take, which loops it depends on.
 
-Both are computed once per node and cached on it, without recursion. Intervals are inclusive. Floats other than constants
-get their dtype range: nothing in the compiler decides on a float's value.
+Both are computed once per node and cached on it, without recursion. Intervals are inclusive. Floats other than
+constants get their dtype range: nothing in the compiler decides on a float's value.
 
 Source: `min_max` of the specification's table of derived properties.
 """

@@ -1,8 +1,8 @@
 """Construction-time normal form: what is local and always right is applied the moment a node is built.
 
 Every function here takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is kept as one
-canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node and divisions, remainders and comparisons are
-decided from the terms and their intervals. Other integers fold and drop neutral elements; floats keep IEEE meaning
+canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node and divisions, remainders and comparisons
+are decided from the terms and their intervals. Other integers fold and drop neutral elements; floats keep IEEE meaning
 (x*1 is x, but x+0 is not, because -0.0 + 0 is 0.0).
 
 What it does not do: anything that needs a choice or a whole graph; those are named rules in `rules/`.

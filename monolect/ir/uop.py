@@ -1,8 +1,8 @@
 """The node: an immutable, interned UOp `(op, src, arg, tag)`, and how to build and walk graphs of them.
 
 Equal means identical: `node` returns the one live UOp with those four fields, after the op's row has checked them and
-derived dtype and shape. `build` does the same through the simplifier of the op (`ir.normal` fills SIMPLIFIERS), so local
-identities never reach the graph. This file holds no algebra, no devices, no I/O.
+derived dtype and shape. `build` does the same through the simplifier of the op (`ir.normal` fills SIMPLIFIERS), so
+local identities never reach the graph. This file holds no algebra, no devices, no I/O.
 
 Invariant: nodes are never mutated; the underscore slots are caches of derived properties, `origin` and `storage` side
 tables that no property depends on.
@@ -224,7 +224,7 @@ def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
 
 
 def new_buffer_like(template: UOp) -> UOp:
-    """`new_buffer` with the shape, dtype and device of a BUFFER; replay makes them at each call, so checks are skipped."""
+    """`new_buffer` with the shape, dtype and device of a BUFFER; replay makes them at each call, so no checks."""
     u = object.__new__(UOp)
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
     old = template.arg

@@ -1,8 +1,9 @@
 """UPCAST and GROUP_REDUCE ranges become shape: values turn into small blocks, such as (6, 4, 16), and stay so.
 
-Each such range is replaced by its constants 0..k-1 along an axis of its own. Output ranges take axes in loop order, so the
-innermost is the last axis, the vector lane. A reduction's GROUP_REDUCE ranges keep a partial result per lane, on the last
-axes, and one REDUCE over axes joins them after the loop. (UNROLL ranges are `reduce`'s: they add into one accumulator.)
+Each such range is replaced by its constants 0..k-1 along an axis of its own. Output ranges take axes in loop order, so
+the innermost is the last axis, the vector lane. A reduction's GROUP_REDUCE ranges keep a partial result per lane, on
+the last axes, and one REDUCE over axes joins them after the loop. (UNROLL ranges are `reduce`'s: they add into one
+accumulator.)
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0*4 + u), LOAD(INDEX(PARAM1, r0*4 + u))), r0, u:UPCAST 4))
 After:  SINK(END(STORE(INDEX(PARAM0, r0*4 + [0,1,2,3]), LOAD(INDEX(PARAM1, r0*4 + [0,1,2,3]))), r0))

@@ -1,8 +1,8 @@
 """REDUCE over ranges becomes a loop around an accumulator in REG memory.
 
-Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions that
-do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own, so
-from here on a RANGE is exactly one loop.
+Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions
+that do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own,
+so from here on a RANGE is exactly one loop.
 
 Before: REDUCE(ADD, x(r0, r1000), r1000)
 After:  LOAD(AFTER(acc, END(STORE(acc, ADD(LOAD(AFTER(acc, STORE(AFTER(acc, r0), 0))), x)), r1000)))
@@ -89,7 +89,7 @@ class ReduceLowering:
         return acc
 
     def _own_ranges(self, group: Group, body: UOp, closed: list[UOp]) -> dict[UOp, UOp]:
-        """Fresh RANGEs for a group, and fresh inner loops and accumulators: other groups may loop over the same ones."""
+        """Fresh RANGEs for a group, inner loops and accumulators too: other groups may loop over the same ones."""
         if group not in self.clones:
             self.clones[group] = {r: node("RANGE", r.src, (next(self.ids), r.arg[1])) for r in closed}
         mapping = dict(self.clones[group])

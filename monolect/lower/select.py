@@ -36,7 +36,8 @@ def _is_native(u: UOp, target: Target) -> bool:
 
 def _rewrite(sink: UOp, target: Target) -> UOp:
     """Rewrite to a fixed point on an explicit stack. A node is asked before its sources change (exp is two nodes), and
-    again after."""
+    again after.
+    """
     done: dict[UOp, UOp] = {}
     instead: dict[UOp, UOp] = {}
     stack = [sink]

@@ -1,7 +1,7 @@
 """Optimizer actions: legal moves on the loops of a kernel, as data.
 
-A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is a triple (op, axis, arg):
-  ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part gets the axis type `target`
+A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
+  ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`
   ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions

@@ -1,8 +1,8 @@
 """Hand-written choice of actions for CPUs: which loop becomes the vector, which tile stays in registers, which threads.
 
-The order of the decisions: the vector axis (contiguous where it is stored, else where it is reduced), a register tile for
-reductions that reuse what they read, unrolling for independent accumulators, then threads on an outer loop. Every choice
-goes through `Plan.act`, so it is legal or not made. Each carries a reason for DEBUG=3.
+The order of the decisions: the vector axis (contiguous where it is stored, else where it is reduced), a register tile
+for reductions that reuse what they read, unrolling for independent accumulators, then threads on an outer loop. Every
+choice goes through `Plan.act`, so it is legal or not made. Each carries a reason for DEBUG=3.
 
 Source: the schedules measured for AVX-512 matrix products, row kernels and convolutions; sizes come from the target.
 """
@@ -139,8 +139,9 @@ class Chooser:
             self.block(c, self.plan.reduced[0])
 
     def best_tile(self, n_vectors: int, n_rows: int) -> tuple[int, int]:
-        """(vectors, rows) of the tile with the cheapest loads per multiply-add; vectors come from the second cache, rows
-        from the first. Everything stays in registers."""
+        """(vectors, rows) of the tile with the cheapest loads per multiply-add; vectors come from the second cache,
+        rows from the first. Everything stays in registers.
+        """
         registers = self.plan.target.n_registers
         tiles = [
             (v, r)

@@ -9,9 +9,13 @@ After:  SINK(END(STORE(INDEX(PARAM0, r0), ...), r0:8192))
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from monolect.base.target import Target
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, idx, node, rebuild, toposort
+
+_DIVISIONS = frozenset(("IDIV", "MOD"))
 
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:

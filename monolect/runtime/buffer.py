@@ -1,7 +1,7 @@
 """Buffers: the storage behind BUFFER nodes, and NumPy arrays in and out of it.
 
-A BUFFER node owns its memory through `storage`; when the last graph that mentions it goes, the memory is recycled. Arrays
-come in without a copy where they are contiguous and aligned, and go out as views that keep the memory alive.
+A BUFFER node owns its memory through `storage`; when the last graph that mentions it goes, the memory is recycled.
+Arrays come in without a copy where they are contiguous and aligned, and go out as views that keep the memory alive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.registry import Device
-from monolect.base.dtype import DType, dtypes, from_numpy as dtype_of
+from monolect.base.dtype import DType, dtypes
+from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.errors import DeviceError, InternalError
 from monolect.ir.normal import count
 from monolect.ir.place import device

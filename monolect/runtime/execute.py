@@ -1,7 +1,8 @@
 """Realising: from requested values to memory that holds them.
 
-`realize` callifies the batch, takes its plan from the schedule cache or makes it (schedule, compile, memory plan, command
-buffer), binds memory and runs it. A plan is stateless: it can be run again on other buffers, which is what replay does.
+`realize` callifies the batch, takes its plan from the schedule cache or makes it (schedule, compile, memory plan,
+command buffer), binds memory and runs it. A plan is stateless: it can be run again on other buffers, which is what
+replay does.
 
 Invariant: nothing is visible before everything ran; a failed batch leaves every tensor as it was.
 """

@@ -4,8 +4,8 @@ A capture joins the runs of a step into a single list of launches. Each buffer i
 each call), state (a tensor the step reads and assigns: updated in place where that is safe), an output (fresh memory at
 each call), or private (constants and intermediates, bound once). Replaying does no graph work.
 
-Invariant: a replay leaves exactly what running the step again would leave; a captured value is never stale, because what
-may change is an argument or state, and the caller keys captures on everything else.
+Invariant: a replay leaves exactly what running the step again would leave; a captured value is never stale, because
+what may change is an argument or state, and the caller keys captures on everything else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from monolect.base.errors import JitError
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
 from monolect.runtime import profile
-from monolect.runtime.buffer import base_of, is_realized, with_storage
+from monolect.runtime.buffer import base_of, with_storage
 from monolect.runtime.execute import Run, launch, realize
 from monolect.schedule.memory import buffer_bytes
 
@@ -45,7 +45,9 @@ class State(NamedTuple):
 class Capture:
     """A replayable step. `args` are the BUFFERs of the arguments at capture, `outputs` the realised results."""
 
-    def __init__(self, runs: list[Run], args: Sequence[UOp], outputs: Sequence[UOp], states: list[tuple[Any, UOp, UOp]]):
+    def __init__(
+        self, runs: list[Run], args: Sequence[UOp], outputs: Sequence[UOp], states: list[tuple[Any, UOp, UOp]]
+    ):
         self.number: dict[UOp, int] = {}
         self.keep: list[Any] = []
         self.kernels = tuple(c for r in runs for c in r.plan.kernels)
@@ -60,6 +62,7 @@ class Capture:
         self.states = [self._state(t, before, after, runs, outputs) for t, before, after in states]
         self.launches = self._launches(runs)
         self.commands = self.device.commands(self.launches) if self.device is not None else None
+        self.reads = [(t, b) for t, b in reads if b in self.number]
         self._bind_private(runs, args, outputs)
         self.outputs = list(outputs)
         self.fresh = self._fresh_outputs(runs, outputs)
@@ -118,6 +121,9 @@ class Capture:
             return self.outputs
         for n, b in enumerate(args):
             commands.bind(n, b.storage.address)
+        for i, (t, b) in enumerate(self.reads):
+            if t._uop is not b:
+                self._rebind(i, t, b)
         updates = [self._bind_state(s) for s in self.states]
         new: dict[UOp, UOp] = {}
         for n, b, n_bytes in self.fresh:
@@ -134,6 +140,20 @@ class Capture:
                 s.tensor._uop = b
                 new[s.template] = b
         return [new[o] if o in new else o if o.op == "BUFFER" else substitute(o, new) for o in self.outputs]
+
+    def _rebind(self, i: int, t: Any, old: UOp) -> None:
+        """A tensor the step reads, but does not assign, was assigned since: bind its memory of today."""
+        (new,) = realize([t._uop])
+        if new.op != "BUFFER":
+            raise JitError("a captured tensor became a view", expected="a buffer of its own", found=new.op)
+        if new.shape != old.shape or new.dtype is not old.dtype:
+            expected = f"{old.dtype.name} {old.shape}"
+            raise JitError("a captured tensor changed its kind", expected=expected, found=f"{new.dtype.name} {new.shape}")
+        assert self.commands is not None
+        t._uop = new
+        self.number[new] = self.number[old]
+        self.commands.bind(self.number[old], new.storage.address)
+        self.reads[i] = (t, new)
 
     def _bind_state(self, s: State) -> UOp | None:
         """Bind a state's memory; the BUFFER its tensor gets after the run, None when it is updated in place."""
@@ -156,9 +176,20 @@ class Capture:
         return with_storage(s.template.shape, s.template.dtype, s.template.arg.device, memory)
 
 
+def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
+    """The buffers a step reads that are neither its arguments nor made by it."""
+    made: set[UOp] = set(args)
+    out: dict[UOp, None] = {}
+    for r in runs:
+        out.update((b, None) for b in r.inputs if b not in made and b.storage is not None)
+        made.update(r.fresh)
+    return list(out)
+
+
 def _may_overwrite(before: UOp, after: UOp, runs: list[Run]) -> bool:
     """True when `after` can be written over `before`: nobody reads `before` once `after` is being written, except the
-    writing kernel itself at the very element it writes."""
+    writing kernel itself at the very element it writes.
+    """
     if before.shape != after.shape or before.dtype is not after.dtype:
         return False
     writes, reads, at = [], [], 0
@@ -188,4 +219,4 @@ def _same_elements(sink: UOp, source: int, out: int) -> bool:
     return len(at[out]) == 1 and at[source] <= at[out]
 
 
-__all__ = ["Capture", "State", "changed", "is_realized", "note_assign"]
+__all__ = ["Capture", "State", "changed", "external", "note_assign"]

@@ -1,7 +1,7 @@
 """What ran, how long it took, what it came from: the lines of DEBUG=2, the kernel table, and `explain_kernel`.
 
-Estimates are counted on the kernel's IR: arithmetic operations per loop iteration times iterations, and the bytes of every
-buffer it touches, each once.
+Estimates are counted on the kernel's IR: arithmetic operations per loop iteration times iterations, and the bytes of
+every buffer it touches, each once.
 """
 
 from __future__ import annotations

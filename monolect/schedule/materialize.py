@@ -1,8 +1,8 @@
 """Which values must have a buffer, and what each value would cost to compute again.
 
-Fusion is the default. A buffer is forced for requested values, CONTIGUOUS, LOADs to a device, and the target of a partial
-assign; everything else is left to the costs that `partition` weighs. This pass also makes assigns explicit: the target
-of a partial STORE that anybody else still reads is copied first, so reads before an assign see the old value.
+Fusion is the default. A buffer is forced for requested values, CONTIGUOUS, LOADs to a device, and the target of a
+partial assign; everything else is left to the costs that `partition` weighs. This pass also makes assigns explicit: the
+target of a partial STORE that anybody else still reads is copied first, so reads before an assign see the old value.
 
 Invariant: afterwards every AFTER either overwrites its target, or owns it.
 Source: none; the cost weights are measured ratios of vectorised op times on an AVX-512 CPU.

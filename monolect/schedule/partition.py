@@ -1,9 +1,9 @@
 """Which values are computed in which kernel: one walk from the results back to the inputs.
 
-Each value is reached after all its consumers, with the set of their demands `(kernel, index, gate, context)`. It is then
-computed inside the kernels that want it (fusion, the default), or stored: as one more output of a kernel that computes it
-anyway, or by a kernel of its own. Kernels that read one value at the same indices become one kernel when no dependency
-runs between them.
+Each value is reached after all its consumers, with the set of their demands `(kernel, index, gate, context)`. It is
+then computed inside the kernels that want it (fusion, the default), or stored: as one more output of a kernel that
+computes it anyway, or by a kernel of its own. Kernels that read one value at the same indices become one kernel when no
+dependency runs between them.
 
 A kernel is an ordered chain of blocks of output ranges. A reduction is fused where its own ranges are a prefix of that
 chain, so that it is computed once per outer iteration and never again: softmax, layernorm and RMSnorm over rows are one
@@ -38,7 +38,7 @@ class Demand(NamedTuple):
     """Someone wants element `index` of a value, inside the loops `out` (output ranges) and `red` (reductions)."""
 
     kernel: int
-    index: Index
+    index: Index  # type: ignore[assignment]  # hides the method of tuple
     gate: UOp
     out: RangeSet
     red: tuple[UOp, ...]
@@ -48,7 +48,7 @@ class Store(NamedTuple):
     """A kernel writes the value `node` (or runs the effect `effect` of the AFTER `node`) at `index`."""
 
     node: UOp
-    index: Index
+    index: Index  # type: ignore[assignment]  # hides the method of tuple
     effect: UOp | None = None
 
 

@@ -1,9 +1,10 @@
 """Index transport: which element of a source an element of a node reads.
 
-`sources(u, index, gate)` is the meaning of every tensor op on indices: given that element `index` of `u` is wanted (when
-`gate` is true), it lists `(source, index, gate)` for what must be read. Movement ops are nothing but this. A chain of any
-length becomes index arithmetic, kept small by the normal form; PAD adds to the gate, so no index outside a source is ever
-read. An integer-tensor INDEX puts a placeholder `INDEX(tensor, i...)` into the index, filled in when kernels are built.
+`sources(u, index, gate)` is the meaning of every tensor op on indices: given that element `index` of `u` is wanted
+(when `gate` is true), it lists `(source, index, gate)` for what must be read. Movement ops are nothing but this. A
+chain of any length becomes index arithmetic, kept small by the normal form; PAD adds to the gate, so no index outside a
+source is ever read. An integer-tensor INDEX puts a placeholder `INDEX(tensor, i...)` into the index, filled in when
+kernels are built.
 
 It decides nothing: which values get a buffer is `partition`'s business.
 Invariant: under its gate each returned index lies inside its source.
@@ -121,7 +122,8 @@ def _reshape(u: UOp, index: Index, gate: UOp) -> list[Demand]:
 
 def reshape_index(index: Index, new: tuple, old: tuple) -> Index:
     """The index into `old` of the element at `index` of `new`; axes are grouped where the sizes agree, so that
-    divisions appear only inside a group that really changes."""
+    divisions appear only inside a group that really changes.
+    """
     out: list[UOp] = []
     i = j = 0
     while i < len(new) or j < len(old):
@@ -207,7 +209,8 @@ def _index(u: UOp, index: Index, gate: UOp) -> list[Demand]:
 
 def placeholder(t: UOp, index: Index, gate: UOp) -> UOp:
     """Stands for the value of element `index` of the tensor `t` until kernels are built. The gate rides as an extra
-    dependency, so two placeholders are the same node only if they read the same."""
+    dependency, so two placeholders are the same node only if they read the same.
+    """
     return node("AFTER", (node("INDEX", (t, *index)), gate)) if gate is not TRUE else node("INDEX", (t, *index))
 
 
@@ -251,7 +254,8 @@ def overwrites(u: UOp) -> bool:
 
 def effect_target(view: UOp, target: UOp, index: Index) -> tuple[Index, UOp, list[Demand]]:
     """Where an effect at `index` of `view` lands in `target`: (index, gate, index tensors wanted). Unlike a read, an
-    index out of range is not clamped: its gate drops the effect."""
+    index out of range is not clamped: its gate drops the effect.
+    """
     gate, wanted = TRUE, []
     while view is not target:
         if view.op == "INDEX":

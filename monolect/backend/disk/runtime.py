@@ -1,6 +1,7 @@
 """The disk device: a memory-mapped file as a buffer. `disk:/path` opens it; reading a slice touches only its pages.
 
-Kernels do not run here: a value is moved to a computing device first (`t.to("cpu")`), and that kernel reads the mapping.
+Kernels do not run here: a value is moved to a computing device first (`t.to("cpu")`), and that kernel reads the
+mapping.
 """
 
 from __future__ import annotations
