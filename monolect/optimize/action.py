@@ -183,7 +183,7 @@ class Plan:
             raise ActionError("SWAP", expected="two output axes or two reduction axes", found=(pa.type, pb.type))
         order = list(self.axes)
         order[a], order[b] = order[b], order[a]
-        if any(p.clipped and order.index(p) < min(i for i, q in enumerate(order) if q.root is p.root) for p in order):
+        if any(p.clipped and any(q.root is p.root and q.stride > p.stride for q in order[i:]) for i, p in enumerate(order)):
             raise ActionError("SWAP", expected="a clipped part inside its outer part", found="the reverse")
         if not self._nests(order):
             raise ActionError("SWAP", expected="every reduction's own loops outermost", found="another order")
@@ -195,10 +195,10 @@ class Plan:
         sets = [frozenset(u.src[1:]) for u in self.order if u.op == "END"]
         sets += [ranges(u) & frozenset(self.outputs) for u in self.reduces]
         for i, r in enumerate(loops):
-            before = frozenset(loops[: i + 1])
-            if r in self.sequential and not before >= frozenset(loops):
+            if r in self.sequential and not frozenset(loops[: i + 1]) >= frozenset(loops):
                 return False
-            if any(not (s <= before or before <= s or not (s & before)) for s in sets):
+            around = {q for q in loops[:i] if any(q in s and r in s for s in sets)}
+            if any(r in s and not around <= s for s in sets):
                 return False
         return True
 
