@@ -25,8 +25,8 @@ from monolect.interop.safetensors import safe_load, safe_save  # noqa: E402
 from monolect.runtime import profile  # noqa: E402
 
 BATCH = 64
-LEARNING_RATE = 0.004
-EPOCHS = {"digits": 30, "mnist": 2}
+LEARNING_RATE = 0.005
+EPOCHS = {"digits": 20, "mnist": 2}
 SHIFTED = 0.7  # the part of the images that moves by a pixel at each showing
 
 

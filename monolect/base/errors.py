@@ -28,30 +28,14 @@ every message can say what was expected, what was found, and which line of the u
 """
 
 import linecache
-import os
-import sys
-from types import FrameType
 
-# Frames that are not the user's: this package, the functions it generates (compiled under names that start with
-# "<monolect"), and Python's own import machinery. "<stdin>" and "<string>" are the user's.
-_NOT_USER = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, "<monolect", "<frozen")
-
-
-def user_frame() -> FrameType | None:
-    """The innermost frame outside the monolect package, or None when there is none. Costs one string test a frame."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_NOT_USER):
-            return frame
-        frame = frame.f_back
-    return None
+from monolect.base.origin import provenance
 
 
 def user_line() -> tuple[str, int]:
     """File and line of the user's program that is running now; ("", 0) when only monolect is running."""
-    frame = user_frame()
-    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    file, number, _ = provenance()
+    return file, number
 
 
 class MonolectError(Exception):
@@ -232,6 +216,5 @@ __all__ = [
     "SettingError",
     "ShapeError",
     "VerifyError",
-    "user_frame",
     "user_line",
 ]

@@ -46,8 +46,13 @@ class Capture:
     """A replayable step. `args` are the BUFFERs of the arguments at capture, `outputs` the realised results."""
 
     def __init__(
-        self, runs: list[Run], args: Sequence[UOp], outputs: Sequence[UOp], states: list[tuple[Any, UOp, UOp]]
-    ):
+        self,
+        runs: list[Run],
+        args: Sequence[UOp],
+        outputs: Sequence[UOp],
+        states: list[tuple[Any, UOp, UOp]],
+        reads: list[tuple[Any, UOp]],
+    ) -> None:
         self.number: dict[UOp, int] = {}
         self.keep: list[Any] = []
         self.kernels = tuple(c for r in runs for c in r.plan.kernels)

@@ -8,39 +8,19 @@ Invariant: nothing here runs a computation, and what it raises is raised at the 
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, DeviceError, DTypeError, IRError, ShapeError
+from monolect.base.origin import provenance
 from monolect.ir.place import device as place_device
 from monolect.ir.uop import UOp
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_ours: dict[str, bool] = {}  # code file -> is it monolect's own
 _new = object.__new__
-
-
-def provenance() -> tuple[str, int, str]:
-    """File and line of the user's call that is running, and the Tensor method it entered monolect by."""
-    frame = sys._getframe(2)
-    name = ""
-    while frame is not None:
-        code = frame.f_code
-        file = code.co_filename
-        own = _ours.get(file)
-        if own is None:
-            own = _ours[file] = file.startswith((_PACKAGE, "<monolect", "<frozen"))
-        if not own:
-            return file, frame.f_lineno, name
-        name = code.co_name
-        frame = frame.f_back  # type: ignore[assignment]
-    return "", 0, name
 
 
 class TensorBase:

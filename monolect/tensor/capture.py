@@ -11,6 +11,7 @@ What cannot be captured: reading values inside (`item`, `numpy`), which raises J
 from __future__ import annotations
 
 import functools
+import gc
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from monolect.base.errors import JitError
 from monolect.ir.uop import UOp
 from monolect.runtime import execute
-from monolect.runtime.jit import Capture, changed
+from monolect.runtime.jit import Capture, changed, external
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor
 
@@ -127,6 +128,12 @@ class Jit:
             t._uop = u if u.op == "BUFFER" else execute.realize([t.contiguous()._uop])[0]
         return [t._uop for t in tensors]
 
+    def _readers(self, runs: list[execute.Run], inputs: list[UOp], states: set[UOp]) -> list[tuple[Tensor, UOp]]:
+        """The tensors behind the buffers the step reads from outside, so that a later assign to one is seen."""
+        found = {b for b in external(runs, inputs) if b not in states}
+        holders = gc.get_referrers(*found) if found else []
+        return [(t, t._uop) for t in holders if isinstance(t, Tensor) and t._uop in found]
+
     def _capture(self, key: Any, args: Any, kwargs: Any, inputs: list[UOp]) -> Any:
         runs: list[execute.Run] = []
         execute.listeners.append(runs)
@@ -145,7 +152,8 @@ class Jit:
         states = [(t, before, t._uop) for t, before in befores.values()]
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
             return result  # state that only now got its buffer: captured at the next call
-        self.captures[key] = (Capture(runs, inputs, [t._uop for t in outputs], states), result)
+        reads = self._readers(runs, inputs, {before for _, before, _ in states})
+        self.captures[key] = (Capture(runs, inputs, [t._uop for t in outputs], states, reads), result)
         if len(self.captures) > MOST_CAPTURES:
             self.captures.popitem(last=False)
         return unflatten(result, iter([Tensor._wrap(t._uop) for t in outputs]))

@@ -38,7 +38,9 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
 
     def __matmul__(self, other: Any) -> Tensor:
-        return self.matmul(other) if isinstance(other, TensorBase) else NotImplemented
+        if not isinstance(other, TensorBase):
+            return NotImplemented
+        return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
 
     def mm(self, mat2: Tensor) -> Tensor:
         """The matrix product of two 2-d tensors. Raises ShapeError for any other rank.

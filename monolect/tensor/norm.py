@@ -72,7 +72,7 @@ class NormMixin(TensorBase):
     def rms_norm(self, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
         """Divided by the root of the mean square over the last axes, then `* weight`.
 
-        >>> Tensor([[3.0, 4.0]]).rms_norm(2).square().mean().item()
+        >>> round(Tensor([[3.0, 4.0]]).rms_norm(2).square().mean().item(), 4)
         1.0
         """
         shape, axes = self._trailing(normalized_shape, "rms_norm")
@@ -191,5 +191,5 @@ class NormMixin(TensorBase):
         self._check_float("dropout")
         if p == 1.0:
             return self * 0.0
-        keep = type(self).rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p
+        keep = self.rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p
         return keep.where(self * (1.0 / (1.0 - p)), 0.0)

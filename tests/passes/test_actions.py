@@ -1,0 +1,237 @@
+"""Optimizer actions: any legal sequence keeps what a kernel computes; an illegal one is refused with its reason."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monolect import ActionError, Tensor, dtypes
+from monolect.backend.base import Launch
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.registry import Device
+from monolect.base.target import Target
+from monolect.ir.uop import UOp, toposort
+from monolect.optimize.action import SPLIT_RULES, Plan
+from monolect.optimize.apply import apply_actions, apply_plan, optimize
+from monolect.optimize.merge import merge_ranges
+from monolect.pipeline import lower_kernel
+from monolect.rules.loops import simplify_loops
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2)
+GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
+
+
+def whole(*shape, high=4):
+    """Small whole numbers: sums of them are exact in any order."""
+    return Tensor(np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape) * 7 % 11 % high)
+
+
+def rows(x):
+    y = x - x.amax(1, keepdim=True)
+    return y * y.sum(1, keepdim=True)
+
+
+PROGRAMS = {
+    "map": lambda: whole(6, 8) * 2 + whole(8),
+    "transpose": lambda: whole(12, 10).T + whole(10, 12),
+    "pad": lambda: whole(5, 6).pad((1, 2, 3, 0)) + 1,
+    "row sums": lambda: whole(6, 20).sum(1) * 2,
+    "column sums": lambda: whole(20, 12).sum(0) + whole(12),
+    "total": lambda: whole(6, 16).sum(),
+    "maximum": lambda: whole(9, 8).amax(1),
+    "integers": lambda: whole(6, 20).cast(dtypes.int32).prod(1),
+    "rows": lambda: rows(whole(6, 8)),
+    "matmul": lambda: (whole(8, 20) @ whole(20, 16)).relu() + whole(16),
+    "batched dots": lambda: whole(2, 4, 16) @ whole(2, 6, 16).permute(0, 2, 1),
+    "convolution": lambda: whole(1, 2, 6, 6).conv2d(whole(4, 2, 3, 3), padding=1),
+    "scan": lambda: whole(4, 10).cumsum(1),
+    "gather": lambda: whole(9, 8)[Tensor(np.array([3, 1, 8, 0, 0, 5]))] + 1,
+    "siblings": lambda: [(x := whole(6, 12)) + 1, x * 2],
+    "two reductions": lambda: [(x := whole(6, 12)).sum(1), x.amax(1)],
+    "normalised, with its sums": lambda: [(x := whole(6, 12)) * x.sum(1, keepdim=True), x.sum(1, keepdim=True)],
+    "scatter": lambda: Tensor.zeros(10).scatter_add(0, Tensor(np.arange(24) * 5 % 10), whole(24)),
+}
+MADE: dict[str, tuple[UOp, list, list]] = {}
+
+
+def made(name):
+    """The last kernel of a program, ready for actions, arrays for its buffers, and what they hold after it ran."""
+    if name not in MADE:
+        out = PROGRAMS[name]()
+        outs = out if isinstance(out, list) else [out]
+        sink, bound, _ = callify([t.uop for t in outs])
+        plan = schedule(list(sink.src), "cpu")
+        calls = [(merge_ranges(simplify_loops(c.src[0], TARGET), TARGET), c.src[1:]) for c in plan.linear.src]
+        memory = {}
+        for _, args in calls:
+            for b in args:
+                if b.op == "PARAM":
+                    memory[b] = bound[b.arg.slot].storage.view("u1")[: b.dtype.itemsize * int(np.prod(b.shape))]
+                else:
+                    memory.setdefault(b, np.full(b.dtype.itemsize * int(np.prod(b.shape)), 77, np.uint8))
+        for k, args in calls[:-1]:
+            run(k, [memory[b] for b in args], f"test/{name}/first")
+        kernel, args = calls[-1]
+        arrays = [np.array(memory[b]) for b in args]
+        wanted = [a.copy() for a in arrays]
+        run(kernel, wanted, f"test/{name}/plain")
+        for buffer, t in zip(plan.outputs, outs, strict=True):
+            right = t.numpy()
+            np.testing.assert_array_equal(wanted[args.index(buffer)].view(right.dtype), right.reshape(-1))
+        MADE[name] = kernel, arrays, wanted
+    return MADE[name]
+
+
+def written(kernel):
+    ps = {u.src[0].src[0] for u in toposort(kernel) if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX"}
+    return sorted((p for p in ps if p.op == "PARAM"), key=lambda p: p.arg.slot)
+
+
+def run(kernel, arrays, key):
+    """Lower `kernel`, whose actions are done, compile it for the CPU and run it on the arrays, in place."""
+    device = Device["cpu"]
+    info = kernel.arg
+    if info.actions is None:
+        kernel = apply_actions(kernel, (), TARGET)
+    lin = lower_kernel(kernel, device.target, first="expand")
+    (p,) = device.compile([("test", f"{key}/{hash(lin)}", lin)])
+    commands = device.commands([Launch(p, tuple(range(len(arrays))))])
+    for k, a in enumerate(arrays):
+        commands.bind(k, a.ctypes.data)
+    commands.launch()
+
+
+@st.composite
+def sequences(draw, names=tuple(PROGRAMS), most=6):
+    """(program, legal actions): each is drawn, and dropped if the plan refuses it."""
+    name = draw(st.sampled_from(names))
+    plan = Plan(made(name)[0], TARGET)
+    for _ in range(draw(st.integers(1, most))):
+        if not plan.axes:
+            break
+        axis = draw(st.integers(0, len(plan.axes) - 1))
+        op = draw(st.sampled_from(["SPLIT"] * 6 + ["PADTO", "SWAP", "NOLOCALS"]))
+        if op == "SPLIT":
+            n = plan.axes[axis].size
+            fits = [k for k in range(1, n + 1) if n % k == 0] or [1]
+            k = draw(st.sampled_from(fits) if draw(st.integers(0, 4)) else st.integers(1, max(1, n)))
+            arg = (k, draw(st.sampled_from(sorted(SPLIT_RULES))), draw(st.booleans()))
+        else:
+            arg = draw(st.sampled_from([2, 3, 4, 8, 16]) if op == "PADTO" else st.integers(0, len(plan.axes) - 1))
+        try:
+            plan.act((op, axis, None if op == "NOLOCALS" else arg))
+        except ActionError:
+            continue
+    return name, tuple(plan.actions)
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(sequences())
+def test_legal_actions_keep_results(case):
+    name, actions = case
+    kernel, arrays, wanted = made(name)
+    got = [a.copy() for a in arrays]
+    run(apply_actions(kernel, actions, TARGET), got, f"test/{name}/{actions}")
+    for p in written(kernel):
+        k = p.arg.slot
+        np.testing.assert_array_equal(got[k].view(p.dtype.numpy), wanted[k].view(p.dtype.numpy))
+
+
+@given(sequences(most=4))
+def test_a_refused_action_changes_nothing(case):
+    name, actions = case
+    plan = Plan(made(name)[0], TARGET)
+    for a in actions:
+        plan.act(a)
+    before = [vars(p).copy() for p in plan.axes], dict(plan.padded), list(plan.actions)
+    for bad in (("SPLIT", 0, (7919, "UPCAST", False)), ("SWAP", 0, 99), ("SPLIT", 99, (2, "LOOP", True)), ("X", 0, 0)):
+        with pytest.raises(ActionError):
+            plan.act(bad)
+    assert before == ([vars(p) for p in plan.axes], plan.padded, plan.actions)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_heuristic_is_a_sequence_like_any_other(name):
+    kernel, arrays, wanted = made(name)
+    chosen = optimize(kernel, TARGET)
+    assert apply_actions(kernel, chosen.arg.actions, TARGET) is chosen
+    got = [a.copy() for a in arrays]
+    run(chosen, got, f"test/{name}/chosen")
+    for p in written(kernel):
+        np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+REFUSED = {
+    "no such action": ("map", [("TILE", 0, 2)], "unknown action"),
+    "no such axis": ("map", [("SPLIT", 9, (2, "UPCAST", False))], "no such axis"),
+    "an axis that is no number": ("map", [("PADTO", "x", 2)], "no such axis"),
+    "tensor cores": ("matmul", [("TC", 0, ())], "tensor cores"),
+    "no such target": ("map", [("SPLIT", 0, (2, "SIDEWAYS", False))], "SPLIT target"),
+    "a reduction as UPCAST": ("row sums", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
+    "an output as UNROLL": ("row sums", [("SPLIT", 0, (2, "UNROLL", False))], "SPLIT to UNROLL"),
+    "an output as GROUP_REDUCE": ("row sums", [("SPLIT", 0, (2, "GROUP_REDUCE", False))], "SPLIT to GROUP_REDUCE"),
+    "an outer UPCAST": ("map", [("SPLIT", 0, (2, "UPCAST", True))], "SPLIT to UPCAST"),
+    "an inner THREAD": ("map", [("SPLIT", 0, (2, "THREAD", False))], "SPLIT to THREAD"),
+    "LOCAL without workgroups": ("map", [("SPLIT", 0, (2, "LOCAL", False))], "SPLIT to LOCAL"),
+    "GLOBAL without workgroups": ("map", [("SPLIT", 0, (2, "GLOBAL", True))], "SPLIT to GLOBAL"),
+    "a factor of 0": ("map", [("SPLIT", 0, (0, "UPCAST", False))], "SPLIT factor"),
+    "a factor beyond the axis": ("map", [("SPLIT", 0, (1000, "UPCAST", False))], "SPLIT factor"),
+    "a factor that is no divisor": ("map", [("SPLIT", 0, (5, "UPCAST", False))], "PADTO first"),
+    "a clipped part": ("map", [("SPLIT", 0, (4, "LOOP", True)), ("SPLIT", 1, (2, "UPCAST", False))], "SPLIT factor"),
+    "a scan as UPCAST": ("scan", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
+    "a scan as THREAD": ("scan", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
+    "two THREADs": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SPLIT", 1, (2, "THREAD", True))], "THREAD"),
+    "more threads than there are": ("transpose", [("SPLIT", 0, (10, "THREAD", True))], "at most 8"),
+    "a THREAD inside a reduction": ("normalised, with its sums", [("SPLIT", 1, (2, "THREAD", True))], "encloses"),
+    "an inner block of a reduction": ("total", [("SPLIT", 0, (2, "LOOP", False))], "reduction to LOOP"),
+    "a block that is no divisor": ("total", [("SPLIT", 0, (5, "LOOP", True))], "reduction to LOOP"),
+    "two blocks": ("total", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
+    "a block of a maximum": ("maximum", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
+    "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
+    "a block that partial sums cannot hold": ("half sums", [("SPLIT", 1, (2, "LOOP", True))], "partial sums"),
+    "a block outside the innermost loop": ("scaled", [("SPLIT", 2, (2, "LOOP", True))], "innermost"),
+    "padding twice": ("map", [("PADTO", 0, 5), ("PADTO", 0, 7)], "PADTO"),
+    "padding a split axis": ("map", [("SPLIT", 0, (2, "UPCAST", False)), ("PADTO", 0, 5)], "PADTO"),
+    "padding to 1": ("map", [("PADTO", 0, 1)], "PADTO"),
+    "padding a scan": ("scan", [("PADTO", 1, 4)], "PADTO"),
+    "swapping with no axis": ("matmul", [("SWAP", 0, 9)], "SWAP"),
+    "swapping an output with a reduction": ("matmul", [("SWAP", 0, 2)], "SWAP"),
+    "swapping a thread": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SWAP", 0, 2)], "SWAP"),
+    "a clipped part outside its outer part": ("matmul", [("SPLIT", 0, (3, "LOOP", True)), ("SWAP", 0, 1)], "clipped"),
+    "an outer loop inside a reduction's": ("normalised, with its sums", [("SWAP", 0, 1)], "outermost"),
+}  # fmt: skip
+PROGRAMS |= {
+    "half sums": lambda: whole(6, 20).sum(1).cast(dtypes.float16),
+    "scaled": lambda: whole(4, 6) * whole(4, 10).sum(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case):
+    name, actions, reason = REFUSED[case]
+    plan = Plan(made(name)[0], TARGET)
+    for a in actions[:-1]:
+        plan.act(a)
+    with pytest.raises(ActionError, match=reason) as e:
+        plan.act(actions[-1])
+    assert e.value.expected is not None and e.value.found is not None
+
+
+def test_values_stay_small():
+    plan = Plan(made("matmul")[0], TARGET)
+    for a in (("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (8, "UPCAST", False))):
+        plan.act(a)
+    with pytest.raises(ActionError, match="too large"):
+        plan.act(("SPLIT", 4, (20, "UNROLL", False)))
+
+
+def test_workgroups_split_where_there_are_some():
+    plan = Plan(made("matmul")[0], GPU)
+    plan.act(("SPLIT", 0, (8, "GLOBAL", False)))
+    plan.act(("SPLIT", 1, (4, "LOCAL", False)))
+    plan.act(("NOLOCALS", None, None))
+    assert [p.type for p in plan.axes][:3] == ["LOOP", "GLOBAL", "LOCAL"]
+    assert apply_plan(plan).arg.actions == tuple(plan.actions)
