@@ -18,25 +18,29 @@ from typing import Any
 
 import numpy as np
 
-from monolect.base.dtype import DType, to_numpy
 from monolect.base.errors import IRError
+from monolect.ir.arrays import (
+    Array,
+    Mask,
+    add_at,
+    both_valid,
+    cast,
+    garbage,
+    is_small,
+    select_valid,
+    storage,
+)
 from monolect.ir.bounds import ranges
-from monolect.ir.ops import ELEMENTWISE, INVALID, MOVEMENT, ROWS
+from monolect.ir.interp_ops import ROW_VALUES, move
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS
 from monolect.ir.uop import UOp
 
-Array = np.ndarray[Any, Any]
-Mask = Array | None  # where the value is valid; None: everywhere
 Env = dict[UOp, Any]
 _IDENTITY = frozenset(("CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"))
 _PACKS = frozenset(("TUPLE", "SINK"))
 _NO_VALUE = frozenset(("STORE", "ATOMICADD", "END", "GROUP", "BARRIER"))
 _CALLS = frozenset(("FUNCTION", "CALL"))
 _WRITES = frozenset(("STORE", "ATOMICADD", "CALL"))
-
-
-def storage(d: DType) -> np.dtype:
-    """The NumPy type the interpreter keeps values of `d` in; `index` is int64."""
-    return np.dtype(np.int64) if d.kind == "x" else to_numpy(d)
 
 
 def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
@@ -47,7 +51,7 @@ def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
     """
     roots = (root,) if isinstance(root, UOp) else tuple(root)
     with np.errstate(all="ignore"):
-        m = _Evaluator(env, roots)
+        m = Evaluator(env, roots)
         m.run(roots)
         out = [m.result(r) for r in roots]
     return out[0] if isinstance(root, UOp) else out
@@ -117,7 +121,7 @@ def _effects(u: UOp) -> list[UOp]:
 
 
 # ---- the evaluator ---------------------------------------------------------------------------------------------------
-class _Evaluator:
+class Evaluator:
     """One evaluation: values and masks by node, and which batch axis belongs to which loop."""
 
     def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _Bound | None = None):
@@ -206,13 +210,13 @@ class _Evaluator:
         if u.op == "CAST":
             return cast(args[0], u.src[0].dtype, u.dtype), masks[0]
         if u.op == "WHERE":
-            mask = _select(args[0], masks[1], masks[2])
-            return np.where(args[0], args[1], args[2]), _both(masks[0], mask)
-        wide = [a.astype(np.float32) if _is_small(s.dtype) else a for a, s in zip(args, u.src, strict=True)]
+            mask = select_valid(args[0], masks[1], masks[2])
+            return np.where(args[0], args[1], args[2]), both_valid(masks[0], mask)
+        wide = [a.astype(np.float32) if is_small(s.dtype) else a for a, s in zip(args, u.src, strict=True)]
         out = np.asarray(ROWS[u.op].meaning(u.src[-1].dtype, *wide))  # type: ignore[misc]
         mask = None
         for k in masks:
-            mask = _both(mask, k)
+            mask = both_valid(mask, k)
         return out.astype(storage(u.dtype), copy=False), mask
 
     def move(self, u: UOp, x: Array, mask: Mask, strict: frozenset[UOp]) -> tuple[Array, Mask]:
@@ -222,7 +226,7 @@ class _Evaluator:
         b = self.batch
         if u.op == "PAD":
             mask = np.ones(x.shape, bool) if mask is None else mask
-        return _move(self, u, x, b, garbage(u.dtype)), None if mask is None else _move(self, u, mask, b, False)
+        return move(self, u, x, b, garbage(u.dtype)), None if mask is None else move(self, u, mask, b, False)
 
     def index(self, u: UOp, x: Array, mask: Mask, strict: bool) -> tuple[Array, Mask]:
         b, idx = self.batch, u.src[1:]
@@ -236,10 +240,10 @@ class _Evaluator:
             v = v.reshape(v.shape[:b] + (1,) * (at - b) + v.shape[b:] + (1,) * (width - at - len(i.shape)))
             at += len(i.shape)
             if strict:
-                inside = _both(inside, (v >= 0) & (v < n))
+                inside = both_valid(inside, (v >= 0) & (v < n))
             picks.append(np.clip(v, 0, max(0, n - 1)).astype(np.int64))
             if (im := self.masks[i]) is not None:
-                inside = _both(inside, im.reshape(v.shape))
+                inside = both_valid(inside, im.reshape(v.shape))
         lead = np.broadcast_shapes(*(np.shape(p) for p in picks), (1,) * width)
         rest = x.shape[b + len(idx) :]
         if 0 in x.shape and 0 not in lead:  # nothing to read: the result is all invalid
@@ -248,7 +252,7 @@ class _Evaluator:
         out = x[tuple(picks)] if picks else x
         got = None if mask is None else (mask[tuple(picks)] if picks else mask)
         if inside is not None:
-            got = _both(got, np.broadcast_to(inside.reshape(inside.shape + (1,) * len(rest)), out.shape))
+            got = both_valid(got, np.broadcast_to(inside.reshape(inside.shape + (1,) * len(rest)), out.shape))
         return out, got
 
     # -- effects
@@ -269,7 +273,7 @@ class _Evaluator:
         if len(e.src) > 2:
             gates = [*gates, *(g for g in (self.values[e.src[2]], self.masks[e.src[2]]) if g is not None)]
         for g in [valid, *gates]:
-            mask = _both(mask, None if g is None else self.aligned(g, rank))
+            mask = both_valid(mask, None if g is None else self.aligned(g, rank))
         keep = np.True_ if mask is None else mask
         shape = np.broadcast_shapes(pos.shape, lead + (1,) * rank, val.shape, np.shape(keep))
         on = np.broadcast_to(keep, shape).reshape(-1)
@@ -355,153 +359,7 @@ def _is_storage(u: UOp, v: Any) -> bool:
     return np.size(v) == prod(u.shape) and (np.ndim(v) == 1 or np.shape(v) == u.shape)
 
 
-def _is_small(d: DType) -> bool:
-    """Whether arithmetic on `d` is done in float32."""
-    return d.is_float and d.bits < 32
-
-
-def _both(a: Mask, b: Mask) -> Mask:
-    return b if a is None else a if b is None else a & b
-
-
-def _select(c: Array, a: Mask, b: Mask) -> Mask:
-    if a is None and b is None:
-        return None
-    return np.where(c, True if a is None else a, True if b is None else b)
-
-
-def garbage(d: DType) -> Any:
-    """What an invalid element of `d` reads as: nan in floats, 0 elsewhere."""
-    return storage(d).type(np.nan if d.is_float else 0)
-
-
-# ---- single ops ------------------------------------------------------------------------------------------------------
-def cast(x: Array, old: DType, new: DType) -> Array:
-    """CAST: floats saturate into integers and nan becomes 0; integers wrap; everything else rounds to nearest."""
-    if old.is_float and new.is_int:
-        wide = np.trunc(x.astype(np.float64))
-        above, below = wide >= float(new.max) + (float(new.max) < 2**53), wide < float(new.min)
-        out = np.where(above | below | np.isnan(wide), 0.0, wide).astype(storage(new))
-        return np.where(above, storage(new).type(new.max), np.where(below, storage(new).type(new.min), out))
-    if _is_small(new) and not (old.is_float and old.bits <= 32):
-        x = x.astype(np.float64 if new.name == "float16" or old.is_float else np.float32)
-    return x.astype(storage(new))
-
-
-def bitcast(x: Any, new: DType) -> Array:
-    """BITCAST: the bytes of `x` read as `new`; the last axis takes up a difference in size."""
-    x = np.array(x, order="C")
-    x = x.view(np.uint8) if x.dtype == bool else x
-    return x.view(np.uint8) != 0 if new.kind == "b" else x.view(storage(new))
-
-
-def _move(m: _Evaluator, u: UOp, x: Array, b: int, fill: Any) -> Array:
-    """The movement op `u` on an array with `b` batch axes."""
-    op, lead = u.op, x.shape[:b]
-    if op == "PERMUTE":
-        return x.transpose((*range(b), *(b + a for a in u.arg)))
-    if op == "FLIP":
-        return np.flip(x, tuple(b + k for k, f in enumerate(u.arg) if f))
-    if op == "RESHAPE":
-        return x.reshape(lead + m.ints(u.src[1]))
-    if op == "EXPAND":
-        return np.broadcast_to(x, lead + m.ints(u.src[1]))
-    off, size = m.ints(u.src[1]), m.ints(u.src[2])
-    if op == "SHRINK":
-        return x[_window(b, off, size)]
-    out = np.full(lead + size, fill, x.dtype)
-    out[_window(b, off, x.shape[b:])] = x
-    return out
-
-
-def _window(b: int, off: tuple[int, ...], size: tuple[int, ...]) -> Any:
-    return (slice(None),) * b + tuple(slice(o, o + n) for o, n in zip(off, size, strict=True))
-
-
-def reduce_array(op: str, d: DType, x: Array, axes: tuple[int, ...]) -> Array:
-    """ADD, MAX or MUL of `x` along `axes`, kept as size 1. Float sums and products are added up in float64."""
-    if d.kind == "b":
-        return (np.all if op == "MUL" else np.any)(x, axis=axes, keepdims=True)
-    if op == "MAX":
-        wide = x.astype(np.float32) if _is_small(d) else x
-        return np.max(wide, axis=axes, keepdims=True, initial=d.min).astype(x.dtype)
-    f = np.sum if op == "ADD" else np.prod
-    return f(x, axis=axes, keepdims=True, dtype=np.float64 if d.is_float else x.dtype).astype(x.dtype)
-
-
-_NEUTRAL: dict[str, Callable[[DType], Any]] = {"ADD": lambda d: 0, "MUL": lambda d: 1, "MAX": lambda d: d.min}
-
-
-def _reduce(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    op, axes = u.arg
-    x, mask = m.values[u.src[0]], m.masks[u.src[0]]
-    over = [m.batch + a for a in axes]
-    for r in u.src[1:]:
-        k = m.axes[r] if r in m.axes else None
-        if k is None:
-            raise IRError("REDUCE over a bound RANGE", op="REDUCE", expected="a RANGE that env does not bind")
-        over.append(k)
-        count, bound = m.values[r], m.values[r.src[0]]
-        x = np.broadcast_to(x, np.broadcast_shapes(x.shape, m.aligned(count, x.ndim - m.batch).shape))
-        if bound.size > 1:  # iterations past the bound do not happen
-            x = np.where(m.aligned(count < bound, x.ndim - m.batch), x, storage(u.dtype).type(_NEUTRAL[op](u.dtype)))
-    if not over:
-        return x, mask
-    out = reduce_array(op, u.dtype, x, tuple(over))
-    if mask is not None:
-        mask = np.all(np.broadcast_to(mask, x.shape), axis=tuple(over), keepdims=True)
-    return out, mask
-
-
-def _range(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    if u not in m.axes:
-        raise IRError("a loop is neither closed nor bound", op=u.op, expected="a binding in env", found=repr(u))
-    size, k = max(0, int(m.values[u.src[0]].max(initial=0))), m.axes[u]
-    return np.arange(size, dtype=np.int64).reshape((1,) * k + (size,) + (1,) * (m.batch - k - 1)), None
-
-
-def _const(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    shape = (1,) * m.batch
-    if u.arg[0] is INVALID:
-        return np.full(shape, garbage(u.dtype)), np.zeros(shape, bool)
-    return np.full(shape, u.arg[0], storage(u.dtype)), None
-
-
-def _binary(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    return np.frombuffer(u.arg, np.uint8).reshape((1,) * m.batch + (len(u.arg),)), None
-
-
-def _iota(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    (n,) = m.ints(u.src[0])
-    return np.arange(n).astype(storage(u.dtype)).reshape((1,) * m.batch + (n,)), None
-
-
-def _stack(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    if not u.src:
-        return np.zeros((1,) * m.batch + (0,), np.int64), None
-    out = np.stack(np.broadcast_arrays(*(m.values[s] for s in u.src)), axis=m.batch)
-    masks = [m.masks[s] for s in u.src]
-    if all(k is None for k in masks):
-        return out, None
-    full = [np.ones(m.values[s].shape, bool) if k is None else k for s, k in zip(u.src, masks, strict=True)]
-    return out, np.stack(np.broadcast_arrays(*full), axis=m.batch)
-
-
-def _bitcast(m: _Evaluator, u: UOp) -> tuple[Array, Mask]:
-    return bitcast(m.values[u.src[0]], u.dtype), None
-
-
-def _load(m: _Evaluator, u: UOp) -> tuple[Any, Mask]:
-    v, mask = m.values[u.src[0]], m.masks[u.src[0]]
-    if len(u.src) < 3:
-        return v, mask
-    rank = len(u.shape)
-    alt, gate = m.aligned(m.values[u.src[1]], rank), m.aligned(m.values[u.src[2]], rank)
-    alt_mask = m.masks[u.src[1]]
-    return np.where(gate, v, alt), _select(gate, mask, None if alt_mask is None else m.aligned(alt_mask, rank))
-
-
-def _function(m: _Evaluator, u: UOp) -> tuple[Any, Mask]:
+def _function(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
     """Evaluate the body with PARAM k bound to argument k; a named PARAM bound outside keeps that value."""
     if m.batch:
         raise IRError("FUNCTION inside a batch", op=u.op, expected="no loops around it")
@@ -509,32 +367,16 @@ def _function(m: _Evaluator, u: UOp) -> tuple[Any, Mask]:
     for p in _reachable((u.src[0],), env):
         if p.op == "PARAM" and p.arg.slot + 1 < len(u.src):
             env[p] = m.values[u.src[1 + p.arg.slot]]
-    inner = _Evaluator(env, (u.src[0],))
+    inner = Evaluator(env, (u.src[0],))
     inner.run((u.src[0],))
     return inner.values[u.src[0]], None
 
 
-def _gettuple(m: _Evaluator, u: UOp) -> tuple[Any, Mask]:
-    v = m.values[u.src[0]]
-    return (v[u.arg] if isinstance(v, tuple) else v), None
-
-
-_HANDLERS: dict[str, Callable[[_Evaluator, UOp], tuple[Any, Mask]]] = {
-    "CONST": _const, "BINARY": _binary, "IOTA": _iota, "STACK": _stack, "BITCAST": _bitcast, "REDUCE": _reduce,
-    "RANGE": _range, "SPECIAL": _range, "LOAD": _load, "FUNCTION": _function, "GETTUPLE": _gettuple,
-    "CALL": lambda m, u: (None, None), "AFTER": _Evaluator.after,
-}  # fmt: skip
-
-
-def add_at(flat: Array, at: Array, new: Array) -> None:
-    """ATOMICADD: add `new` to the elements `at` of `flat`, in place, each of equal positions in turn."""
-    if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":
-        np.add.at(flat, at, new)
-        return
-    wide = flat.astype(np.float32)  # bool and small floats: each addition is rounded, as the hardware does
-    for k, v in zip(at, new.astype(np.float32), strict=True):
-        wide[k] = (wide[k] + v).astype(flat.dtype)
-    flat[:] = wide.astype(flat.dtype)
+_HANDLERS: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = ROW_VALUES | {
+    "FUNCTION": _function,
+    "CALL": lambda m, u: (None, None),
+    "AFTER": Evaluator.after,
+}
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
@@ -557,7 +399,7 @@ def _flat(buffers: Env, u: UOp) -> Array:
 def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
     stores = _stores(sink, ())
     roots = tuple(s for e, _ in stores for s in e.src) + tuple(loops)
-    m = _Evaluator(buffers, roots, loops)
+    m = Evaluator(buffers, roots, loops)
     m.run(roots)
     for e, around in stores:
         base, lead, gates = _base(e.src[0])[0], [1] * m.batch, []
@@ -599,11 +441,11 @@ class _Loops:
         for k in range(bound):
             self.loop(e, left[1:], {**env, r: k})
 
-    def value(self, roots: tuple[UOp, ...], env: Env) -> _Evaluator:
+    def value(self, roots: tuple[UOp, ...], env: Env) -> Evaluator:
         for u in _reachable(roots, env, effects=False):
             if u.op == "BUFFER":
                 self.storage(u)
-        m = _Evaluator({**self.memory, **env}, roots, (), _Bound(self, env))
+        m = Evaluator({**self.memory, **env}, roots, (), _Bound(self, env))
         m.run(roots)
         return m
 
@@ -619,7 +461,7 @@ class _Bound:
     def __init__(self, loops: _Loops, env: Env) -> None:
         self.loops, self.env = loops, env
 
-    def after(self, u: UOp, m: _Evaluator) -> Any:
+    def after(self, u: UOp, m: Evaluator) -> Any:
         for d in u.src[1:]:
             self.loops.execute(d, self.env, again=False)
         x, chain = u, []

@@ -48,6 +48,7 @@ class Part:
     stride: int
     type: str
     clipped: bool = False  # the last outer iteration has fewer: the bound depends on the outer part
+    made: int = 0  # by which action: the first UPCAST is the vector lane, the last axis
 
 
 class Plan:
@@ -133,7 +134,8 @@ class Plan:
             rest = Part(p.root, inner, p.stride, p.type, clipped=bool(p.size % k))
             new = [outer, rest]
         else:
-            new = [Part(p.root, p.size // k, p.stride * k, p.type), Part(p.root, k, p.stride, target)]
+            made = len(self.actions) + 1
+            new = [Part(p.root, p.size // k, p.stride * k, p.type), Part(p.root, k, p.stride, target, made=made)]
         self.axes[axis : axis + 1] = new
 
     def _check_thread(self, p: Part, k: int) -> None:

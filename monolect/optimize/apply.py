@@ -79,7 +79,7 @@ def apply_plan(plan: Plan) -> UOp:
 
 def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
     """A RANGE for each part; ids count up in loop order, a THREAD first."""
-    order = sorted(plan.axes, key=lambda p: (p.root in plan.reduced and p.type != "LOOP", p.type != "THREAD", is_block(plan, p) ^ 1))
+    order = sorted(plan.axes, key=lambda p: _place(plan, p))
     out: list[tuple[Part, UOp]] = []
     made: dict[int, UOp] = {}
     for n, p in enumerate(order):
@@ -94,6 +94,13 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
         made[id(p)] = r
         out.append((p, r))
     return out
+
+
+def _place(plan: Plan, p: Part) -> tuple:
+    """Threads, then a blocked reduction, then the output loops, then what becomes shape (the lane last), then reductions."""
+    block = is_block(plan, p)
+    shaped = p.type == "UPCAST"
+    return (p.root in plan.reduced and not block, p.type != "THREAD", not block, shaped, -p.made if shaped else 0)
 
 
 def is_block(plan: Plan, p: Part) -> bool:

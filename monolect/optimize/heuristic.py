@@ -16,6 +16,7 @@ from monolect.optimize.action import Plan
 from monolect.optimize.cost import Profile
 
 THREAD_WORK = 1 << 16  # elements below which waking threads costs more than it saves
+SHORTEST_VECTOR = 3  # elements for which a vector pays
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -60,7 +61,7 @@ class Chooser:
             rough = sum(a.step(r) not in (0, 1, -1) for a in loads)
             if rough * 2 > len(loads):
                 continue
-            if self.plan.size(r) * 2 > self.lanes and self.split_vector(r, "UPCAST", "contiguous in the output"):
+            if self.plan.size(r) >= SHORTEST_VECTOR and self.split_vector(r, "UPCAST", "contiguous in the output"):
                 return
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
@@ -86,7 +87,7 @@ class Chooser:
     def fitting_lanes(self, n: int) -> int:
         """A full vector, or a narrower one that divides a short axis exactly."""
         lanes = self.lanes
-        while lanes > 4 and n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes:
+        while lanes > 4 and (lanes // 2 >= n or n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes):
             lanes //= 2
         return lanes
 
@@ -112,10 +113,10 @@ class Chooser:
         inside = [a for j in heavy for a in p.inside(j)]
         for c in reversed([r for r in plan.outputs if r in scope]):
             along = [a for a in (*inside, *p.stores) if c in a.steps]
-            if along and p.unit(c, along) and plan.size(c) * 2 > self.lanes:
+            if along and p.unit(c, along) and plan.size(c) >= SHORTEST_VECTOR:
                 return self.tile_vectors(c, scope, inside)
         for j in heavy:
-            if p.unit(j, inside) and plan.size(j) >= self.lanes:
+            if p.unit(j, inside) and plan.size(j) >= SHORTEST_VECTOR:
                 return self.tile_dots(j, scope, inside)
         self.vectorize_output()
 
@@ -130,13 +131,24 @@ class Chooser:
         rows.sort(key=lambda r: -self.plan.size(r))
         lanes = self.fitting_lanes(self.plan.size(c))
         per_row = -(-self.plan.size(c) // lanes)
-        n_vec, n_row = self.best_tile(per_row, self.plan.size(rows[0]) if rows else 1)
-        if not self.split_vector(c, "UPCAST", "contiguous in an operand and the output", (n_vec,)):
+        more = self.vector_axis(c, scope, vectors, rows[:1]) if per_row == 1 else None
+        n_vec, n_row = self.best_tile(
+            per_row if more is None else self.plan.size(more), self.plan.size(rows[0]) if rows else 1
+        )
+        if not self.split_vector(c, "UPCAST", "contiguous in an operand and the output", () if more else (n_vec,)):
             return
+        if more is not None and n_vec > 1:
+            self.act("SPLIT", self.plan.axis_of(more), (n_vec, "UPCAST", False), "more vectors in flight")
         if n_row > 1:
             self.act("SPLIT", self.plan.axis_of(rows[0]), (n_row, "UPCAST", False), "rows that share the vectors")
         if len(self.plan.reduced) == 1:
             self.block(c, self.plan.reduced[0])
+
+    def vector_axis(self, c: UOp, scope: frozenset[UOp], vectors: list, rows: list[UOp]) -> UOp | None:
+        """Another output axis along which further vectors are read, when c itself is one vector long."""
+        axes = [r for r in self.plan.outputs if r in scope and r is not c and r not in rows]
+        axes = [r for r in axes if any(r in a.steps for a in vectors) and self.plan.size(r) > 1]
+        return axes[-1] if axes else None
 
     def best_tile(self, n_vectors: int, n_rows: int) -> tuple[int, int]:
         """(vectors, rows) of the tile with the cheapest loads per multiply-add; vectors come from the second cache,

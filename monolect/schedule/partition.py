@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import TRUE
+from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
@@ -362,6 +362,8 @@ class Partition:
         mine = frozenset().union(*(ranges(i) for i in d.index)) if d.index else frozenset()
         if any(dd.red != d.red and not mine <= dd.out for dd in demands):
             return False
+        if _size(mine) > size_max(count(u.shape)):
+            return False  # read as i // 2 or the like: every element would be summed several times
         heavy = reuses(u, self.cost)
         if heavy and (d.red or mine != d.out or k.reuse):
             return False

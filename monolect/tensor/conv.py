@@ -10,7 +10,7 @@ Source: names, defaults and shapes of torch.nn.functional.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph as g
 from monolect.autograd.gradient import closed_form
@@ -54,38 +54,57 @@ def _check_weight(w: UOp, channels: int, n: int, groups: int, name: str) -> None
 
 
 # ---- convolution on nodes --------------------------------------------------------------------------------------------
-def convolve(x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
-    """(N, Cin, *spatial), already padded, with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs)."""
-    n = len(stride)
-    batch, out, inner, kernel = x.shape[0], w.shape[0] // groups, w.shape[1], w.shape[2:]
-    cut = g.reshape(x, (batch, groups, 1, inner, *x.shape[2:]))
+class _Shape(NamedTuple):
+    """How a convolution moves over its input. Negative padding cuts off."""
+
+    before: Ints
+    after: Ints
+    stride: Ints
+    dilation: Ints
+    groups: int
+
+
+def convolve(x: UOp, w: UOp, c: _Shape) -> UOp:
+    """(N, Cin, *spatial) with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs)."""
+    n = len(c.stride)
+    batch, out, inner, kernel = x.shape[0], w.shape[0] // c.groups, w.shape[1], w.shape[2:]
     # Broadcast along the outputs before the windows are taken: the gradient of both is then one sum.
-    view = windows(cut, kernel, stride, dilation, (batch, groups, out, inner))
+    view = windows(_by_group(x, c), kernel, c.stride, c.dilation, (batch, c.groups, out, inner))
     view = g.permute(view, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
-    y = contract(view, g.reshape(w, (1, groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
-    y = g.reshape(y, (batch, groups * out, *y.shape[3:]))
-    if any(s != 1 for s in stride) or all(k == 1 for k in kernel):
+    y = contract(view, g.reshape(w, (1, c.groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
+    y = g.reshape(y, (batch, c.groups * out, *y.shape[3:]))
+    if any(s != 1 for s in c.stride) or all(k == 1 for k in kernel):
         return y
 
     def derivative(d: UOp, y: UOp, x: UOp, w: UOp) -> tuple[UOp, UOp]:
-        return _input_gradient(d, w, dilation, groups), _weight_gradient(d, x, w, dilation, groups)
+        return _input_gradient(d, w, c), _weight_gradient(d, x, w, c)
 
     return closed_form(y, (x, w), derivative)
 
 
-def _input_gradient(d: UOp, w: UOp, dilation: Ints, groups: int) -> UOp:
+def _padded(x: UOp, c: _Shape) -> Ints:
+    """The sizes of the moved-over axes with their padding."""
+    return tuple(n + b + a for n, b, a in zip(x.shape[2:], c.before, c.after, strict=True))
+
+
+def _by_group(x: UOp, c: _Shape) -> UOp:
+    """The padded input as (N, groups, 1, Cin / groups, *spatial)."""
+    x = framed(x, c.before, c.after)
+    return g.reshape(x, (x.shape[0], c.groups, 1, x.shape[1] // c.groups, *x.shape[2:]))
+
+
+def _input_gradient(d: UOp, w: UOp, c: _Shape) -> UOp:
     """For stride 1: a convolution again, of the padded gradient. Its indices hold no division, unlike the view's."""
-    reach = tuple(a * (k - 1) for a, k in zip(dilation, w.shape[2:], strict=True))
-    return convolve(framed(d, reach, reach), _turned(w, groups), (1,) * len(reach), dilation, groups)
+    reach = [a * (k - 1) for a, k in zip(c.dilation, w.shape[2:], strict=True)]
+    before, after = (tuple(r - p for r, p in zip(reach, pads, strict=True)) for pads in (c.before, c.after))
+    return convolve(d, _turned(w, c.groups), c._replace(before=before, after=after))
 
 
-def _weight_gradient(d: UOp, x: UOp, w: UOp, dilation: Ints, groups: int) -> UOp:
+def _weight_gradient(d: UOp, x: UOp, w: UOp, c: _Shape) -> UOp:
     """For stride 1: the windows of the input times the gradient, summed over batch and outputs."""
-    n = len(dilation)
-    batch, out, inner, kernel = x.shape[0], w.shape[0] // groups, w.shape[1], w.shape[2:]
-    cut = g.reshape(x, (batch, groups, 1, inner, *x.shape[2:]))
-    view = windows(cut, kernel, (1,) * n, dilation)  # (N, groups, 1, inner, *outputs, *kernel)
-    d = g.reshape(d, (batch, groups, out, 1, *d.shape[2:], *(1,) * n))
+    n = len(c.dilation)
+    view = windows(_by_group(x, c), w.shape[2:], c.stride, c.dilation)  # (N, groups, 1, inner, *outputs, *kernel)
+    d = g.reshape(d, (x.shape[0], c.groups, w.shape[0] // c.groups, 1, *d.shape[2:], *(1,) * n))
     return g.reshape(contract(view, d, (0, *range(4, 4 + n))), w.shape)
 
 
@@ -143,9 +162,9 @@ class ConvMixin(PoolMixin):
         _check_weight(w, x.shape[1], n, groups, name)
         strides, dilations = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
         before, after = _padding(padding, n, w.shape[2:], strides, dilations, name)
-        x = framed(x, before, after)
-        check_windows(x.shape[2:], w.shape[2:], strides, dilations, name)
-        return self._finished(convolve(x, w, strides, dilations, groups), batched, bias, name)
+        c = _Shape(before, after, strides, dilations, groups)
+        check_windows(_padded(x, c), w.shape[2:], strides, dilations, name)
+        return self._finished(convolve(x, w, c), batched, bias, name)
 
     def conv1d(
         self,
@@ -218,9 +237,11 @@ class ConvMixin(PoolMixin):
         if any(a >= max(b, c) for a, b, c in zip(e, s, d, strict=True)):
             raise ArgumentError(f"{name}: output_padding", expected="less than stride or dilation", found=e)
         before = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
-        x = framed(_spread(x, s), before, tuple(b + a for b, a in zip(before, e, strict=True)))
-        check_windows(x.shape[2:], w.shape[2:], (1,) * n, d, name)
-        return self._finished(convolve(x, _turned(w, groups), (1,) * n, d, groups), batched, bias, name)
+        after = tuple(b + a for b, a in zip(before, e, strict=True))
+        c = _Shape(before, after, (1,) * n, d, groups)
+        x = _spread(x, s)
+        check_windows(_padded(x, c), w.shape[2:], c.stride, d, name)
+        return self._finished(convolve(x, _turned(w, groups), c), batched, bias, name)
 
     def conv_transpose1d(
         self,

@@ -53,6 +53,7 @@ PROGRAMS = {
     "normalised, with its sums": lambda: [(x := whole(6, 12)) * x.sum(1, keepdim=True), x.sum(1, keepdim=True)],
     "scatter": lambda: Tensor.zeros(10).scatter_add(0, Tensor(np.arange(24) * 5 % 10), whole(24)),
 }
+FENCE = np.arange(4096, dtype=np.uint64).astype(np.uint8)  # around each buffer: nothing may be written there
 MADE: dict[str, tuple[UOp, list, list]] = {}
 
 
@@ -98,9 +99,13 @@ def run(kernel, arrays, key):
     lin = lower_kernel(kernel, device.target, first="expand")
     (p,) = device.compile([("test", f"{key}/{hash(lin)}", lin)])
     commands = device.commands([Launch(p, tuple(range(len(arrays))))])
-    for k, a in enumerate(arrays):
-        commands.bind(k, a.ctypes.data)
+    fenced = [np.concatenate([FENCE, a, FENCE]) for a in arrays]
+    for k, a in enumerate(fenced):
+        commands.bind(k, a.ctypes.data + len(FENCE))
     commands.launch()
+    for a, f in zip(arrays, fenced, strict=True):
+        before, a[:], after = np.split(f, [len(FENCE), len(FENCE) + len(a)])
+        assert np.array_equal(before, FENCE) and np.array_equal(after, FENCE), "a store outside of its buffer"
 
 
 @st.composite

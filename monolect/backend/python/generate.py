@@ -32,7 +32,7 @@ from monolect.backend.python.place import (
 )
 from monolect.backend.python.values import Access, function, operands, positions
 from monolect.base.errors import CompileError, InternalError
-from monolect.ir.interp import garbage, storage
+from monolect.ir.arrays import garbage, storage
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp, toposort
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IndexRangeError, InternalError
-from monolect.ir.interp import add_at, bitcast, cast, reduce_array, storage
+from monolect.ir.arrays import add_at, bitcast, cast, reduce_array, storage
 from monolect.ir.ops import ELEMENTWISE, ROWS
 from monolect.ir.uop import UOp
 

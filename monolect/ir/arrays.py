@@ -1,0 +1,85 @@
+"""What single operations mean on NumPy arrays: how values are stored, converted, joined and marked invalid.
+
+What it is for: the reference interpreter and the interpreter of linearized programs state each meaning here, once.
+What it does not do: look at graphs. Elementwise meanings stand in the op table.
+Invariant: no function changes an argument, except `add_at`, whose purpose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType, to_numpy
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None  # where the value is valid; None: everywhere
+
+
+def storage(d: DType) -> np.dtype:
+    """The NumPy type the interpreter keeps values of `d` in; `index` is int64."""
+    return np.dtype(np.int64) if d.kind == "x" else to_numpy(d)
+
+
+def garbage(d: DType) -> Any:
+    """What an invalid element of `d` reads as: nan in floats, 0 elsewhere."""
+    return storage(d).type(np.nan if d.is_float else 0)
+
+
+def is_small(d: DType) -> bool:
+    """Whether arithmetic on `d` is done in float32."""
+    return d.is_float and d.bits < 32
+
+
+def both_valid(a: Mask, b: Mask) -> Mask:
+    """Where both are valid."""
+    return b if a is None else a if b is None else a & b
+
+
+def select_valid(c: Array, a: Mask, b: Mask) -> Mask:
+    """Where the value that `c` chooses is valid."""
+    if a is None and b is None:
+        return None
+    return np.where(c, True if a is None else a, True if b is None else b)
+
+
+def cast(x: Array, old: DType, new: DType) -> Array:
+    """CAST: floats saturate into integers and nan becomes 0; integers wrap; everything else rounds to nearest."""
+    if old.is_float and new.is_int:
+        wide = np.trunc(x.astype(np.float64))
+        above, below = wide >= float(new.max) + (float(new.max) < 2**53), wide < float(new.min)
+        out = np.where(above | below | np.isnan(wide), 0.0, wide).astype(storage(new))
+        return np.where(above, storage(new).type(new.max), np.where(below, storage(new).type(new.min), out))
+    if is_small(new) and not (old.is_float and old.bits <= 32):
+        x = x.astype(np.float64 if new.name == "float16" or old.is_float else np.float32)
+    return x.astype(storage(new))
+
+
+def bitcast(x: Any, new: DType) -> Array:
+    """BITCAST: the bytes of `x` read as `new`; the last axis takes up a difference in size."""
+    x = np.array(x, order="C")
+    x = x.view(np.uint8) if x.dtype == bool else x
+    return x.view(np.uint8) != 0 if new.kind == "b" else x.view(storage(new))
+
+
+def reduce_array(op: str, d: DType, x: Array, axes: tuple[int, ...]) -> Array:
+    """ADD, MAX or MUL of `x` along `axes`, kept as size 1. Float sums and products are added up in float64."""
+    if d.kind == "b":
+        return (np.all if op == "MUL" else np.any)(x, axis=axes, keepdims=True)
+    if op == "MAX":
+        wide = x.astype(np.float32) if is_small(d) else x
+        return np.max(wide, axis=axes, keepdims=True, initial=d.min).astype(x.dtype)
+    f = np.sum if op == "ADD" else np.prod
+    return f(x, axis=axes, keepdims=True, dtype=np.float64 if d.is_float else x.dtype).astype(x.dtype)
+
+
+def add_at(flat: Array, at: Array, new: Array) -> None:
+    """ATOMICADD: add `new` to the elements `at` of `flat`, in place, each of equal positions in turn."""
+    if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":
+        np.add.at(flat, at, new)
+        return
+    wide = flat.astype(np.float32)  # bool and small floats: each addition is rounded, as the hardware does
+    for k, v in zip(at, new.astype(np.float32), strict=True):
+        wide[k] = (wide[k] + v).astype(flat.dtype)
+    flat[:] = wide.astype(flat.dtype)

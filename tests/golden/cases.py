@@ -1,0 +1,83 @@
+"""The golden cases: tiny programs, and the text of each after every kernel pass and as LLVM IR, for a fixed target.
+
+`python tests/golden/cases.py FOLDER` writes one file a case. It runs in a process of its own: the order of commutative
+operands is the order in which nodes were made, so it must not depend on which tests ran before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from monolect import Tensor
+from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
+from monolect.base.dtype import dtypes
+from monolect.base.target import Target
+from monolect.ir.ops import KernelInfo, ParamArg
+from monolect.ir.text import show
+from monolect.ir.uop import UOp, const, idx, node, shape_source
+from monolect.pipeline import KERNEL_PASSES, run_pass
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+TARGET = Target(name="golden", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, l2_bytes=1 << 18)
+I32 = dtypes.int32
+
+
+def param(slot: int, n: int) -> UOp:
+    return node("PARAM", (shape_source((n,)),), ParamArg(slot, I32, "cpu", "GLOBAL"))
+
+
+def kernel(*effects: UOp) -> UOp:
+    return node("SINK", effects, KernelInfo())
+
+
+def store(p: UOp, value: UOp) -> UOp:
+    return node("STORE", (node("INDEX", (p, idx(0))), value))
+
+
+def of(*tensors: Tensor) -> UOp:
+    """The only kernel of a tensor program."""
+    sink, _, _ = callify([t.uop for t in tensors])
+    (call,) = schedule(list(sink.src), "cpu").linear.src
+    return call.src[0]
+
+
+def array(*shape: int) -> Tensor:
+    return Tensor(np.zeros(shape, np.float32))
+
+
+CASES: dict[str, Callable[[], UOp]] = {
+    # five programs by hand, each one step more than the last
+    "empty": lambda: kernel(),
+    "one-buffer": lambda: kernel(node("GROUP", (param(0, 1),))),
+    "store-constant": lambda: kernel(store(param(0, 1), const(199, I32))),
+    "folded-add": lambda: kernel(store(param(0, 1), const(199, I32) + const(200, I32))),
+    "dot-product": lambda: of((Tensor(np.array([1, 2], np.int32)) * Tensor(np.array([3, 4], np.int32))).sum(dtype=I32)),
+    # and three that use what the compiler is for
+    "softmax-rows": lambda: of(array(4, 32).softmax(-1)),
+    "padded-vector": lambda: of(array(50) * 2 + 1),
+    "blocked-matmul": lambda: of(array(16, 4096) @ array(4096, 64)),
+}
+
+
+def produce(name: str) -> str:
+    """The case as text: its IR, and after each pass that changed it; then the generated code."""
+    ir = CASES[name]()
+    parts = [f"; {name}\n", f"\n---- kernel\n{show(ir)}"]
+    for row in KERNEL_PASSES:
+        after = run_pass(row, ir, TARGET)
+        parts.append(f"\n---- after {row.name}\n" + ("(unchanged)\n" if after is ir else show(after)))
+        ir = after
+    parts.append("\n---- LLVM IR\n" + render_module([("kernel", ir)]).strip() + "\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for case in CASES:
+        (folder / f"{case}.txt").write_text(produce(case), encoding="utf-8")

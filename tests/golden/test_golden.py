@@ -1,0 +1,54 @@
+"""The whole kernel pipeline on tiny programs, pass by pass, compared with what was reviewed.
+
+`make golden` (or --update-golden) writes the files anew; the change is then read as a diff.
+"""
+
+import difflib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+NAMES = sorted(p.stem for p in HERE.glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def produced(tmp_path_factory):
+    """All cases, produced by one fresh process."""
+    folder = tmp_path_factory.mktemp("golden")
+    root = str(HERE.parents[1])
+    env = os.environ | {"PYTHONPATH": root, "VERIFY": "1", "NOOPT": "", "DEBUG": "0"}
+    run = subprocess.run([sys.executable, str(HERE / "cases.py"), str(folder)], env=env, cwd=root, capture_output=True)
+    assert run.returncode == 0, run.stderr.decode()
+    return {p.stem: p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.txt"))}
+
+
+def test_the_files_are_the_cases(produced, update_golden):
+    if update_golden:
+        for p in HERE.glob("*.txt"):
+            p.unlink()
+        for name, text in produced.items():
+            (HERE / f"{name}.txt").write_text(text, encoding="utf-8")
+    assert sorted(p.stem for p in HERE.glob("*.txt")) == sorted(produced)
+    assert len(produced) <= 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden(name, produced):
+    wanted = (HERE / f"{name}.txt").read_text(encoding="utf-8")
+    if wanted != produced[name]:
+        lines = difflib.unified_diff(wanted.splitlines(), produced[name].splitlines(), "reviewed", "now", lineterm="")
+        pytest.fail(f"{name}: the pipeline does something else now (`make golden`, then review)\n" + "\n".join(lines))
+
+
+def test_what_the_goldens_show(produced):
+    """What must not change even when the files are rewritten."""
+    text = produced
+    assert "ret void" in text["empty"] and "store" not in text["empty"].split("LLVM IR")[1]
+    assert "i32 399" in text["folded-add"] and "add" not in text["folded-add"].split("LLVM IR")[1].replace("entry", "")
+    assert "<16 x float>" in text["softmax-rows"] and text["softmax-rows"].count("br label %loop") == 4
+    assert "masked" in text["padded-vector"] or "PADTO" in text["padded-vector"]
+    assert '("SPLIT", 2,' in text["blocked-matmul"] and '"LOOP", True)' in text["blocked-matmul"]
