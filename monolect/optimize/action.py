@@ -187,9 +187,16 @@ class Plan:
         order[a], order[b] = order[b], order[a]
         if any(p.clipped and any(q.root is p.root and q.stride > p.stride for q in order[i:]) for i, p in enumerate(order)):
             raise ActionError("SWAP", expected="a clipped part inside its outer part", found="the reverse")
+        if any(p is not q for p, q in self._sequence(order)):
+            raise ActionError("SWAP", expected="an axis whose iterations are independent", found="a scan")
         if not self._nests(order):
             raise ActionError("SWAP", expected="every reduction's own loops outermost", found="another order")
         self.axes = order
+
+    def _sequence(self, order: list[Part]) -> list[tuple[Part, Part]]:
+        """The parts of sequential axes, now and in `order`."""
+        now, then = ([p for p in ps if p.root in self.sequential] for ps in (self.axes, order))
+        return list(zip(now, then, strict=True))
 
     def _nests(self, order: list[Part]) -> bool:
         """Inner reductions and shorter stores need their loops to be a prefix of the nest; scans stay innermost."""
@@ -197,7 +204,7 @@ class Plan:
         sets = [frozenset(u.src[1:]) for u in self.order if u.op == "END"]
         sets += [ranges(u) & frozenset(self.outputs) for u in self.reduces]
         for i, r in enumerate(loops):
-            if r in self.sequential and not frozenset(loops[: i + 1]) >= frozenset(loops):
+            if r in self.sequential and any(q not in self.sequential for q in loops[i:]):
                 return False
             around = {q for q in loops[:i] if any(q in s and r in s for s in sets)}
             if any(r in s and not around <= s for s in sets):

@@ -148,5 +148,7 @@ def _cast(u: UOp, native: frozenset[DType]) -> UOp | None:
     if d in NARROW and d not in native:
         if x.dtype is F32:
             return narrow(x, d)
+        if x.dtype is dtypes.bool:
+            return build("WHERE", x, const(1, d), const(0, d))
         return cast(cast(to_odd(x) if x.dtype is F64 and d is dtypes.float16 else x, F32), d)
     return None

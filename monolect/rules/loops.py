@@ -1,6 +1,7 @@
 """Loops that need not be loops: a reduction that only counts, that picks one element, or that grows with another loop.
 
 Each rule looks at one REDUCE over one range j and the condition in its body:
+- `reduce_repeats`: the sum over j of what does not depend on j is n times that, the maximum just that.
 - `reduce_counts`:  the sum over j of [j < a] is a clamped into [0, n]: arange as a prefix sum costs nothing.
 - `reduce_picks`:   the sum over j of [j == e] * f(j) is f(e) if 0 <= e < n, else 0: gather by one-hot is a direct load.
 - `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to what it was for i - 1:
@@ -44,6 +45,8 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
 def _simplify(u: UOp, outputs: frozenset[UOp], slots: count) -> UOp:
     op = u.arg[0]
     for j in u.src[1:]:
+        if (out := _repeats(u, j)) is not None:
+            return out
         body, conds, alt = _conditional(u.src[0])
         if alt is None or not _is_neutral(alt, op):
             return u
@@ -140,6 +143,16 @@ def _below(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
                 return None
             rest = rest + t * n
     return (rest * -1, True) if m == 1 else (rest + 1, False)
+
+
+def _repeats(u: UOp, j: UOp) -> UOp | None:
+    """The same value in every iteration: n times it, or just it. Floats would round differently."""
+    body, op = u.src[0], u.arg[0]
+    if j in ranges(body) or j.src[0].op != "CONST" or j.src[0].value < 1:
+        return None
+    if op == "MAX":
+        return _rest_of(u, j, body)
+    return _rest_of(u, j, build("MUL", body, const(j.src[0].value, body.dtype))) if op == "ADD" and body.dtype.is_int else None
 
 
 def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:

@@ -54,5 +54,5 @@ def meaning(sink: UOp, seed: int = 0) -> dict[int, np.ndarray]:
 def assert_same_meaning(a: UOp, b: UOp) -> None:
     for seed in range(3):
         x, y = meaning(a, seed), meaning(b, seed)
-        for slot in y:
+        for slot in x.keys() & y.keys():  # a pass may make a buffer needless
             np.testing.assert_array_equal(x[slot], y[slot], err_msg=f"buffer {slot}, seed {seed}")

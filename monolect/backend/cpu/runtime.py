@@ -51,6 +51,7 @@ class CpuDevice:
         self.images: dict[str, Image] = {}
         self.cache = DiskCache("cpu")
         self._pool: ThreadPool | None = None
+        self.compile_seconds = 0.0  # spent in LLVM so far
 
     alloc = staticmethod(memory.alloc)
     from_array = staticmethod(memory.from_array)
@@ -66,9 +67,15 @@ class CpuDevice:
         key = f"text/{self.compiler.key}/{blake2b(ir.encode()).hexdigest()}"
         obj = self.cache.get(key) if settings.COMPILE_CACHE else None
         if obj is None:
-            obj = self.compiler.compile(ir)
+            obj = self._emit(ir)
             if settings.COMPILE_CACHE:
                 self.cache.put(key, obj)
+        return obj
+
+    def _emit(self, ir: str) -> bytes:
+        start = time.perf_counter()
+        obj = self.compiler.compile(ir)
+        self.compile_seconds += time.perf_counter() - start
         return obj
 
     def lookup(self, key: str) -> Program | None:
@@ -100,7 +107,7 @@ class CpuDevice:
         """Programs for (name, key, LINEAR), compiled together; see `Device`."""
         named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
         ir = render_module(named)
-        obj = self.compiler.compile(ir)
+        obj = self._emit(ir)
         object_name = blake2b(obj, digest_size=16).hexdigest()
         image = self._image(object_name, obj)
         if settings.COMPILE_CACHE:
