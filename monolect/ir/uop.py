@@ -19,7 +19,9 @@ from monolect.base.dtype import DType, as_python, dtypes
 from monolect.base.errors import IRError
 from monolect.ir.ops import INVALID, ROWS, BufferArg
 
-_serial = count()
+_next_serial = count().__next__
+_new = object.__new__
+MANY = 1 << 62
 _slots = count(1 << 32)  # far above the numbers the runtime gives to its own storage
 
 
@@ -131,29 +133,35 @@ def _drop(ref: _Ref, table: dict = _table) -> None:
         del table[ref.key]
 
 
+# The constructor is the compiler's inner loop: what it needs of a row, as a plain tuple.
+_rules = {r.name: (r.lo, MANY if r.hi is None else r.hi, r.dtype, r.shape) for r in ROWS.values()}
+
+
 def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
     """The UOp with exactly these fields. Raises IRError when the op's row refuses them."""
     key = (op, src, arg, tag)
     ref = _table.get(key)
     if ref is not None and (u := ref()) is not None:
         return u
-    row = ROWS.get(op)
-    if row is None:
-        raise IRError("unknown op", expected="an op of the table (monolect ops)", found=repr(op))
-    if len(src) < row.lo or (row.hi is not None and len(src) > row.hi):
-        raise IRError(f"{op}: wrong number of sources", expected=f"{row.lo}..{row.hi}", found=str(len(src)))
-    u = object.__new__(UOp)
-    u.op, u.src, u.arg, u.tag = op, src, arg, tag
     try:
-        u.dtype = row.dtype(src, arg)
-        u.shape = row.shape(src, arg)
+        lo, hi, dtype, shape = _rules[op]
+        if not lo <= len(src) <= hi:
+            raise IRError("wrong number of sources", expected=f"{lo}..{'' if hi is MANY else hi}", found=len(src))
+        u = _new(UOp)
+        u.dtype = dtype(src, arg)
+        u.shape = shape(src, arg)
+    except KeyError:
+        raise IRError("unknown op", expected="an op of the table (monolect ops)", found=repr(op), op=str(op)) from None
     except IRError as e:
-        raise IRError(f"{op}: {e.message}", expected=e.expected, found=e.found) from None
+        raise IRError(f"{op}: {e.message}", expected=e.expected, found=e.found, op=op) from None
+    u.op = op
+    u.src = src
+    u.arg = arg
+    u.tag = tag
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
-    u.serial = next(_serial)
-    ref = _Ref(u, _drop)
+    u.serial = _next_serial()
+    _table[key] = ref = _Ref(u, _drop)
     ref.key = key
-    _table[key] = ref
     return u
 
 
@@ -225,12 +233,12 @@ def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
 
 def new_buffer_like(template: UOp) -> UOp:
     """`new_buffer` with the shape, dtype and device of a BUFFER; replay makes them at each call, so no checks."""
-    u = object.__new__(UOp)
+    u = _new(UOp)
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
     old = template.arg
     u.arg = BufferArg(next(_slots), old[1], old[2], old[3])
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
-    u.serial = next(_serial)
+    u.serial = _next_serial()
     ref = _Ref(u, _drop)
     ref.key = key = ("BUFFER", u.src, u.arg, None)
     _table[key] = ref

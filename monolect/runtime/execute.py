@@ -9,8 +9,11 @@ Invariant: nothing is visible before everything ran; a failed batch leaves every
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch, Program
@@ -121,6 +124,20 @@ def _input_address(b: UOp) -> int:
     return b.storage.address
 
 
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No cyclic garbage collection inside: compiling makes many nodes and no cycles, and tracing them again and again
+    costs as much as making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@collection_paused()
 def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     """Schedule, compile and bind `roots`, whose inputs are PARAM 0..n_inputs-1."""
     start = time.perf_counter_ns()

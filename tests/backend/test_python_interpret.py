@@ -178,11 +178,13 @@ def test_shaped_gates() -> None:
     np.testing.assert_array_equal(some, [0, 1, 2, 3])
 
 
-def test_gate_larger_than_its_load_is_refused() -> None:
+def test_gate_larger_than_its_index_repeats_the_load() -> None:
     gate = build("CMPLT", numbers(0, 1), idx(1))
-    lin = linear(store(at(param(0, 2), 0), load(at(param(1, 2), 0), const(0.0, F32), gate)))
-    with pytest.raises(InternalError, match="gate of a LOAD is larger"):
-        Kernel(lin, "test")
+    value = load(at(param(1, 2), 0), const(-1.0, F32), gate)
+    assert value.shape == (2,)
+    out = zeros(2)
+    run(linear(store(at(param(0, 2), numbers(0, 1)), value)), out, np.array([5, 7], np.float32))
+    np.testing.assert_array_equal(out, [5, -1])
 
 
 def test_invalid_is_not_stored() -> None:
