@@ -1,7 +1,8 @@
-"""The `monolect` command: prints the tables the compiler is made of, and runs passes on the text form of a kernel.
+"""The `monolect` command: prints the tables the compiler is made of, runs passes on text IR, and explains programs.
 
 What it is for: `monolect ops|passes|rules|devices|settings` show the one table that states each fact; `monolect run`
-takes a kernel through some of the passes. What it is not: it holds no facts and no compiler logic.
+takes a kernel through some of the passes; `monolect explain` runs a program and shows its kernels. What it is not: it
+holds no facts and no compiler logic.
 Invariant: nobody imports it, and what `run` prints after a pass is text that `run` reads.
 """
 
@@ -17,6 +18,7 @@ import monolect.rules
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, FileFormatError, MonolectError
 from monolect.base.settings import TABLE, settings
+from monolect.cli.explain import explain
 from monolect.ir.ops import ROWS, Row
 from monolect.ir.pattern import RuleSet
 from monolect.ir.text import parse, show
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    text = "Print the tables the compiler is made of, or run passes on the text form of a kernel."
+    text = "Print the tables the compiler is made of, run passes on text IR, or show the kernels of a program."
     parser = argparse.ArgumentParser(prog="monolect", description=text)
     commands = parser.add_subparsers(required=True, metavar="command")
 
@@ -69,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--from", dest="first", metavar="PASS", default=KERNEL_PASSES[0].name, help=f"one of {names}")
     run.add_argument("--to", dest="last", metavar="PASS", default=KERNEL_PASSES[-1].name, help="the last pass to run")
     run.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
+
+    explained = add("explain", _explain, "run a program and show its kernels: line, IR, loops, actions, code")
+    explained.add_argument("place", metavar="FILE.py[:LINE]", help="the program, and the line whose kernels to show")
+    explained.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
     return parser
 
 
@@ -161,6 +167,10 @@ def _run(options: argparse.Namespace) -> None:
     for row in rows:
         before, ir = ir, run_pass(row, ir, target)
         print(f"# after {row.name}: {'unchanged' if ir is before else row.why}\n{show(ir)}\n")
+
+
+def _explain(options: argparse.Namespace) -> None:
+    explain(options.place, options.arguments)
 
 
 def _between(first: str, last: str) -> Sequence[Pass]:

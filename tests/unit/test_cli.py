@@ -1,5 +1,7 @@
 """The `monolect` command: every table prints whole, and mistakes end with status 1 and a message, not a traceback."""
 
+import itertools
+
 import pytest
 
 from monolect.backend.registry import TARGETS
@@ -8,6 +10,7 @@ from monolect.cli import main
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
 from monolect.pipeline import KERNEL_PASSES, PIPELINE
+from tests.passes.conftest import assert_same_graph
 
 KERNEL = """\
 %0 = CONST idx[] (8, idx)
@@ -130,7 +133,10 @@ def test_run_resumes_where_it_stopped(capsys, kernel, tmp_path):
     half.write_text(first["expand"])
     assert main(["run", str(half), "--from", "lower_reduce"]) == 0
     second = texts_after(capsys.readouterr().out)
-    assert {**first, **second} == whole
+    resumed = {**first, **second}
+    assert list(resumed) == list(whole)
+    for name, text in whole.items():
+        assert_same_graph(parse(resumed[name]), parse(text))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,7 @@ def test_run_resumes_where_it_stopped(capsys, kernel, tmp_path):
     [
         (["--from", "callify"], "not a kernel pass\n  expected: one of "),
         (["--from", "linearize", "--to", "expand"], "--from stands after --to"),
-        (["--device", "cpuu"], "did you mean 'cpu'"),
+        (["--device", "cpuu"], "did you mean"),
     ],
 )
 def test_run_refuses_what_makes_no_sense(capsys, kernel, arguments, message):
@@ -160,4 +166,53 @@ def test_run_refuses_bad_files(capsys, tmp_path, text, message):
     if text is not None:
         file.write_bytes(text)
     assert main(["run", str(file)]) == 1
+    assert message in capsys.readouterr().err
+
+
+PROGRAM = """\
+import sys
+from monolect import Tensor
+x = Tensor([1.0] * SIZE)
+double = (x * 2).realize()
+total = (double + 1).sum().item()
+print("total", total, sys.argv[1:])
+if __name__ == "__main__":
+    sys.exit(0)
+"""
+
+
+SIZES = itertools.count()
+
+
+@pytest.fixture
+def program(tmp_path):
+    file = tmp_path / "program.py"
+    # Equal kernels of one process are one kernel, from the line that was first: each test has a size of its own.
+    file.write_text(PROGRAM.replace("SIZE", str(20 + next(SIZES))))
+    return str(file)
+
+
+def test_explain_shows_each_kernel_from_line_to_code(capsys, program):
+    assert main(["explain", program, "--fast"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("total ") and "['--fast']" in out.splitlines()[0]
+    parts = out.split("kernel ")[1:]
+    whole = "kernel ".join(parts)
+    assert "program.py:4" in whole and "program.py:5" in whole
+    for heading in ("ranges", "kernel IR", "generated code", "actions"):
+        assert whole.count(f"\n{heading}\n") == 2, heading
+    assert "define void" in whole and "(loaded from the cache)" not in whole
+
+
+def test_explain_of_a_line_shows_its_kernels_only(capsys, program):
+    assert main(["explain", f"{program}:4"]) == 0
+    out = capsys.readouterr().out
+    assert "program.py:4" in out and "program.py:5" not in out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [(":3", "no kernel came from there"), ("x", "no such program\n  expected: FILE.py")]
+)
+def test_explain_refuses_what_is_not_there(capsys, program, line, message):
+    assert main(["explain", program + line]) == 1
     assert message in capsys.readouterr().err
