@@ -2,7 +2,8 @@
 
 Each row says what the pass reads and leaves, which ops are gone after it, what must have run before, and why it stands
 where it does. The rows are checked at import; with VERIFY=1 the IR is verified after every pass, with VERIFY=2 it is also
-interpreted before and after. TRACE=passes times each pass, TRACE=ir prints what it changed.
+interpreted before and after. CHECK_BOUNDS=1 proves every index once loops are what they will be. TRACE=passes times each
+pass, TRACE=ir prints what it changed.
 
 Passes know no device: what a target can do reaches them as data (`base.target`).
 """
@@ -15,13 +16,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from monolect.base.errors import InternalError
+from monolect.base.errors import InternalError, VerifyError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.ops import Stage
+from monolect.ir.prove import check_bounds
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
+from monolect.ir.validate import validate
 from monolect.ir.verify import verify
+from monolect.lower.control import control
+from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
 from monolect.lower.linearize import linearize
 from monolect.lower.reduce import lower_reduce
@@ -60,12 +65,14 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("simplify_loops", K, K, simplify_loops, (), ("partition",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
     Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
     Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
-    Pass("expand",         K, K, lambda s, t: expand(s), (), ("optimize",), "vector ranges become shape while reductions are still one node"),
+    Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
+    Pass("expand",         K, K, lambda s, t: expand(s), (), ("device_axes",), "vector ranges become shape while reductions are still one node"),
     Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("expand",), "accumulators need the lanes that expand made"),
     Pass("select",         K, K, select, (), ("lower_reduce",), "multiply-add is seen once accumulators are explicit"),
     Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("select",), "graph to list, after the last rewrite"),
+    Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
     # the program: run by the device
-    Pass("render",         P, P, None, (), ("linearize",), "text or machine code, by the target"),
+    Pass("render",         P, P, None, (), ("control",), "text or machine code, by the target"),
     Pass("launch",         P, C, None, (), ("render",), "a schedule's programs as one command buffer"),
 )
 # fmt: on
@@ -103,19 +110,49 @@ def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> 
     return sink
 
 
+# Runs a LINEAR on arguments by slot: arrays, and the values of Variables. The runtime, which knows devices, sets it.
+interpret_program: Callable[[UOp, dict[int, Any]], None] | None = None
+
+
 def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
     """One pass, traced and verified as the settings ask."""
     assert row.run is not None
     tracing = settings.tracing
-    if not tracing and not settings.VERIFY and not settings.DUMP:
+    if not tracing and not settings.VERIFY and not settings.DUMP and not settings.CHECK_BOUNDS:
         return row.run(ir, target)
     start = time.perf_counter_ns()
     out = row.run(ir, target)
     elapsed = time.perf_counter_ns() - start
     if settings.VERIFY:
         verify(out, row.leaves, row.removes)
+    if settings.CHECK_BOUNDS and (row.name == "optimize" or (row.name == "device_axes" and out is not ir)):
+        _check_bounds(row, ir, out)
     _report(row, ir, out, elapsed)
+    if settings.VERIFY > 1:
+        runner = _run_linearized if interpret_program is not None else None
+        skipped = validate(row.name, ir, out, runner)
+        if skipped and "passes" in tracing:
+            print(f"       {row.name:15} not interpreted: {skipped}", file=sys.stderr)
     return out
+
+
+def _check_bounds(row: Pass, before: UOp, after: UOp) -> None:
+    """Prove the indices that a pass leaves; an error says whether the pass made them."""
+    try:
+        check_bounds(after)
+    except VerifyError as error:
+        try:
+            check_bounds(before)
+        except VerifyError:
+            error.message += f"\n  before and after pass {row.name}"
+        else:
+            error.message += f"\n  after pass {row.name}, not before"
+        raise
+
+
+def _run_linearized(ir: UOp, args: dict[int, Any]) -> None:
+    assert interpret_program is not None
+    interpret_program(ir if ir.op == "LINEAR" else linearize(ir), args)
 
 
 def _report(row: Pass, before: UOp, after: UOp, elapsed_ns: int) -> None:

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any
 
-from monolect.base.errors import DeviceError
+from monolect.base.errors import DeviceError, nearest
 from monolect.base.settings import settings
 
 # target -> the module of its device and the class; imported when the device is opened
@@ -39,9 +38,8 @@ class Registry:
         target, sep, rest = name.partition(":")
         target = target.lower()
         if target not in TARGETS:
-            near = difflib.get_close_matches(target, TARGETS, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise DeviceError(f"unknown device{hint}", expected="one of " + ", ".join(TARGETS), found=repr(name))
+            expected = nearest(target, TARGETS) or "one of " + ", ".join(TARGETS)
+            raise DeviceError("unknown device", expected=expected, found=repr(name))
         if target == "disk" and not rest:
             raise DeviceError("a disk device needs a path", expected="'disk:/path/to/file'", found=repr(name))
         if target == "disk":

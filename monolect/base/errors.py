@@ -28,6 +28,7 @@ every message can say what was expected, what was found, and which line of the u
 """
 
 import linecache
+from collections.abc import Iterable
 
 from monolect.base.origin import provenance
 
@@ -36,6 +37,14 @@ def user_line() -> tuple[str, int]:
     """File and line of the user's program that is running now; ("", 0) when only monolect is running."""
     file, number, _ = provenance()
     return file, number
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that `name` looks like, with a question; "" when there is none."""
+    from difflib import get_close_matches  # costs 2 ms to import, and only errors need it
+
+    found = get_close_matches(name, list(known), n=1)
+    return f"{found[0]} (did you mean that?)" if found else ""
 
 
 class MonolectError(Exception):

@@ -15,13 +15,11 @@ DEBUG levels are presets of TRACE, each adding to the one below; `settings.traci
     DEBUG=3  actions  the optimizer actions that were chosen   DEBUG=6  rules       every rule that fired
 """
 
-import difflib
 import os
 from contextlib import ContextDecorator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monolect.base.errors import SettingError
+from monolect.base.errors import SettingError, nearest
 
 DEBUG_PRESETS: tuple[tuple[str, ...], ...] = (
     (), ("totals",), ("cmds",), ("actions",), ("src",), ("passes", "ir"), ("rules",),
@@ -29,8 +27,7 @@ DEBUG_PRESETS: tuple[tuple[str, ...], ...] = (
 TRACE_WORDS: tuple[str, ...] = tuple(word for words in DEBUG_PRESETS for word in words)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One row: `kind` is int, str, `flag` (any non-empty text means 1) or `words` (comma list out of `choices`)."""
 
     name: str
@@ -113,8 +110,7 @@ def find_setting(name: str) -> Setting:
     row = BY_NAME.get(name)
     if row is not None:
         return row
-    near = difflib.get_close_matches(name.upper(), BY_NAME, n=1)
-    hint = f"{near[0]} (did you mean that?)" if near else "one of " + ", ".join(BY_NAME)
+    hint = nearest(name.upper(), BY_NAME) or "one of " + ", ".join(BY_NAME)
     raise SettingError(f"unknown setting {name}", expected=hint, found=name)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from monolect.base.dtype import DType, dtypes
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Capabilities of one target. `native` names the ops rendered directly; everything else is decomposed."""
 
     name: str
@@ -26,8 +25,8 @@ class Target:
     workgroups: bool = False  # has GLOBAL and LOCAL axes
     local_bytes: int = 0  # local memory of a workgroup
     max_local: int = 0  # threads of a workgroup
+    branches: bool = False  # has no masked stores: a gated STORE of a scalar becomes IF, STORE, ENDIF
     key: str = ""  # everything compiled code depends on: compiler version, features
-    extra: dict = field(default_factory=dict, hash=False, compare=False)
 
     def lanes(self, itemsize: int) -> int:
         """Elements of `itemsize` bytes in one vector register; 1 on a scalar target."""

@@ -77,7 +77,9 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Outcome
     ops = {u.op for u in order}
     if foreign := ops & _FOREIGN:
         return f"{', '.join(sorted(foreign))} has no meaning here", {}
-    in_steps = ir.op == "LINEAR" or any(u.op == "AFTER" or u.op == "BUFFER" for u in order)
+    written = {u.src[0].src[0] for u in order if u.op in ("STORE", "ATOMICADD") and u.src[0].src}
+    read = {u.src[0].src[0] for u in order if u.op == "LOAD" and u.src[0].src}
+    in_steps = bool({"LINEAR", "AFTER", "BUFFER"} & ops or written & read)
     work = _visits(order, in_steps)
     if work > MOST_VISITS:
         return f"{work} elements are too many", {}

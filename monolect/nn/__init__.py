@@ -3,7 +3,10 @@
 Source: names follow torch.nn and torch.optim.
 """
 
-from monolect.nn import datasets, optim, state
+from importlib import import_module
+from typing import Any
+
+from monolect.nn import optim, state
 from monolect.nn.activation import (
     GELU,
     AdaptiveAvgPool2d,
@@ -41,3 +44,10 @@ __all__ = [
     "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid",
     "Softmax", "Tanh", "datasets", "optim", "state",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """`nn.datasets`, imported when it is first used: readers of files are no part of starting up."""
+    if name == "datasets":
+        return import_module("monolect.nn.datasets")
+    raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")

@@ -14,7 +14,6 @@ Source: the OptOps table of the specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from monolect.base.errors import ActionError
@@ -39,16 +38,15 @@ SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
 MOST_ELEMENTS = 2048  # in one shaped value
 
 
-@dataclass
 class Part:
     """One loop of a split axis: `size` iterations, each worth `stride` elements of the axis."""
 
-    root: UOp
-    size: int
-    stride: int
-    type: str
-    clipped: bool = False  # the last outer iteration has fewer: the bound depends on the outer part
-    made: int = 0  # by which action: the first UPCAST is the vector lane, the last axis
+    __slots__ = ("clipped", "made", "root", "size", "stride", "type")
+
+    def __init__(self, root: UOp, size: int, stride: int, type: str, clipped: bool = False, made: int = 0):
+        self.root, self.size, self.stride, self.type = root, size, stride, type
+        self.clipped = clipped  # the last outer iteration has fewer: the bound depends on the outer part
+        self.made = made  # by which action: the first UPCAST is the vector lane, the last axis
 
 
 class Plan:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from monolect import pipeline
 from monolect.backend.base import Launch, Program
 from monolect.backend.registry import Device
 from monolect.base.errors import InternalError
@@ -112,7 +113,7 @@ def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
 
 def launch(commands: Any, launches: tuple[Launch, ...], kernels: tuple[UOp, ...]) -> None:
     """Run a bound command buffer, each launch timed when somebody wants to see it."""
-    if settings.DEBUG >= 1 or profile.recording:
+    if settings.tracing or profile.recording:
         profile.record(launches, kernels, commands.launch_timed())
     else:
         commands.launch()
@@ -192,5 +193,17 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
                 profile.show_source(p)
     return out
 
+
+def _interpret(linear: UOp, args: dict[int, Any]) -> None:
+    """Run a program on the Python device, in place on the arrays of `args`: how VERIFY=2 sees what a program means."""
+    device = Device["python"]
+    (program,) = device.compile([("verify", "verify", linear)])
+    commands = device.commands([Launch(program, tuple(range(1 + max(args, default=-1))))])
+    for slot, a in args.items():
+        commands.bind(slot, a if isinstance(a, int) else a.ctypes.data)
+    commands.launch()
+
+
+pipeline.interpret_program = _interpret
 
 __all__ = ["Plan", "Run", "compile_kernels", "from_numpy", "listeners", "make_plan", "realize", "run_plan", "to_numpy"]

@@ -33,6 +33,12 @@ def note_assign(tensor: Any, before: UOp) -> None:
         c.setdefault(id(tensor), (tensor, before))
 
 
+def refuse_while_capturing(what: str) -> None:
+    """Raise JitError when a capture is under way: what a replay could not repeat must not be recorded."""
+    if changed:
+        raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
+
+
 class State(NamedTuple):
     """A tensor the step updates: its buffer's number going in and coming out (equal: in place)."""
 
@@ -136,7 +142,7 @@ class Capture:
             commands.bind(n, memory.address)
             fresh = new[b] = new_buffer_like(b)
             fresh.storage = memory
-        if settings.DEBUG or profile.recording:
+        if settings.tracing or profile.recording:
             launch(commands, self.launches, self.kernels)
         else:
             commands.launch()
@@ -224,4 +230,4 @@ def _same_elements(sink: UOp, source: int, out: int) -> bool:
     return len(at[out]) == 1 and at[source] <= at[out]
 
 
-__all__ = ["Capture", "State", "changed", "external", "note_assign"]
+__all__ = ["Capture", "State", "changed", "external", "note_assign", "refuse_while_capturing"]

@@ -6,6 +6,7 @@ every buffer it touches, each once.
 
 from __future__ import annotations
 
+import atexit
 import sys
 from typing import NamedTuple
 
@@ -58,7 +59,9 @@ def _iterations(rs: frozenset[UOp]) -> int:
 
 
 def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int]) -> None:
-    """Note a batch that ran launch by launch; print its lines at DEBUG=2."""
+    """Note a batch that ran launch by launch; print its lines at DEBUG=2, the totals at exit."""
+    if not totals["kernels"]:
+        atexit.register(show_totals)
     for launch, call, ns in zip(launches, calls, times, strict=True):
         n_ops, n_bytes = estimate(call)
         run = KernelRun(launch.program.name, call, launch.program, ns, n_ops, n_bytes)
@@ -68,8 +71,16 @@ def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int
         totals["n_bytes"] += n_bytes
         if recording:
             runs.append(run)
-        if settings.DEBUG >= 2:
+        if "cmds" in settings.tracing:
             print(line(totals["kernels"], run), file=sys.stderr)
+
+
+def show_totals() -> None:
+    """What all timed kernels took together, for DEBUG=1."""
+    if "totals" in settings.tracing:
+        ns = max(1, totals["time_ns"])
+        text = f"{totals['kernels']} kernels in {ns / 1e6:.1f} ms, {totals['n_ops'] / ns:.2f} GFLOP/s"
+        print(f"{text}, {totals['n_bytes'] / ns:.2f} GB/s, {counts['schedules']} plans", file=sys.stderr)
 
 
 def line(number: int, k: KernelRun) -> str:
@@ -87,7 +98,7 @@ def compiled(schedule_ns: int, compile_ns: int, n_kernels: int, n_programs: int)
     counts["kernels"] += n_kernels
     counts["schedule_ns"] += schedule_ns
     counts["compile_ns"] += compile_ns
-    if settings.DEBUG >= 2:
+    if "cmds" in settings.tracing:
         text = f"      plan: {n_kernels} kernels ({n_programs} distinct), schedule {schedule_ns / 1e6:.1f} ms"
         print(f"{text}, lower and compile {compile_ns / 1e6:.1f} ms", file=sys.stderr)
 

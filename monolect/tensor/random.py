@@ -15,7 +15,7 @@ Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; B
 
 from __future__ import annotations
 
-import secrets
+import os
 from math import pi, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ def _is_counter() -> UOp:
     return g.e("CMPLT", g.iota(2, dtypes.int32), 1)
 
 
-_seed: int = secrets.randbits(63)
+_seed: int = int.from_bytes(os.urandom(8), "little") >> 1
 _states: dict[Any, _State] = {}
 
 

@@ -21,7 +21,7 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import to_numpy
 from monolect.runtime.execute import realize
-from monolect.runtime.jit import note_assign
+from monolect.runtime.jit import note_assign, refuse_while_capturing
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
@@ -180,6 +180,7 @@ class Tensor(
         >>> Tensor([[1, 2], [3, 4]]).numpy().sum(axis=0).tolist()
         [4, 6]
         """
+        refuse_while_capturing("reading the values of a tensor")
         return to_numpy(self.realize()._uop)
 
     def tolist(self) -> Any:

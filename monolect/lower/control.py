@@ -1,0 +1,46 @@
+"""Gated stores of scalars as branches, for targets that cannot mask a store.
+
+What it is for: `Target.branches`. Neighbouring stores under one gate share one branch. What it is not: for loads, whose
+gate picks between two values, nor for stores of vectors, which have a mask a lane.
+
+Before: LINEAR(..., STORE(place, value, gate), ...)
+After:  LINEAR(..., IF(gate), STORE(place, value), ENDIF, ...)
+Invariant: operands are computed before the branch; blocks nest.
+"""
+
+from __future__ import annotations
+
+from monolect.base.target import Target
+from monolect.ir.uop import UOp, node, rebuild
+
+
+def control(linear: UOp, target: Target) -> UOp:
+    """See the module docstring."""
+    if not target.branches or not any(_is_gated(u) for u in linear.src):
+        return linear
+    out: list[UOp] = []
+    new: dict[UOp, UOp] = {}
+    block: UOp | None = None
+    for u in linear.src:
+        src = tuple(new.get(s, s) for s in u.src)
+        gate = src[2] if _is_gated(u) else None
+        if block is not None and block.src[0] is not gate:
+            out.append(node("ENDIF", (block,)))
+            block = None
+        if gate is None:
+            new[u] = node("END", (out[-1], *src[1:])) if u.op == "END" else rebuild(u, src)
+        else:
+            if block is None:
+                # a tag makes each branch a node of its own: one gate may be asked in several places
+                block = node("IF", (gate,), None, len(out))
+                out.append(block)
+            new[u] = node(u.op, src[:2], u.arg, u.tag)
+        out.append(new[u])
+    if block is not None:
+        out.append(node("ENDIF", (block,)))
+    return node("LINEAR", tuple(out), linear.arg)
+
+
+def _is_gated(u: UOp) -> bool:
+    """A write of one element under a condition."""
+    return u.op in ("STORE", "ATOMICADD") and len(u.src) == 3 and u.src[2].shape == () and u.src[0].shape == ()

@@ -1,0 +1,167 @@
+"""`@jit` replays what the function would do: fresh results, living state, no stale value."""
+
+import numpy as np
+import pytest
+
+from monolect import Context, JitError, Tensor, jit, nn
+from monolect.runtime import profile
+
+
+def values(*ts: Tensor) -> list:
+    return [t.tolist() for t in ts]
+
+
+def test_replay_runs_no_scheduler() -> None:
+    f = jit(lambda x: (x * 2 + 1).softmax(0))
+    x = Tensor([1.0, 2.0, 3.0])
+    f(x)
+    before = dict(profile.counts)
+    got = f(Tensor([3.0, 2.0, 1.0])).numpy()
+    assert profile.counts == before
+    e = np.exp(np.array([7.0, 5.0, 3.0]) - 7)
+    np.testing.assert_allclose(got, e / e.sum(), rtol=1e-6)
+
+
+def test_outputs_are_fresh() -> None:
+    f = jit(lambda x: x + 1)
+    outs = [f(Tensor([float(i)])) for i in range(5)]
+    assert values(*outs) == [[1.0], [2.0], [3.0], [4.0], [5.0]]
+
+
+def test_shapes_dtypes_and_python_values_are_the_signature() -> None:
+    f = jit(lambda x, k: x * k)
+    assert f(Tensor([1.0, 2.0]), 2).tolist() == [2.0, 4.0]
+    assert f(Tensor([1.0, 2.0]), 3).tolist() == [3.0, 6.0]
+    assert f(Tensor([1.0, 2.0, 3.0]), 3).tolist() == [3.0, 6.0, 9.0]
+    assert f(Tensor([1, 2]), 3).tolist() == [3, 6]
+    assert len(f.captures) == 4
+
+
+def test_the_same_tensor_twice_is_another_signature() -> None:
+    f = jit(lambda a, b: a - b)
+    x, y = Tensor([3.0]), Tensor([1.0])
+    assert [f(x, y).item(), f(x, x).item(), f(y, x).item(), f(y, y).item()] == [2.0, 0.0, -2.0, 0.0]
+
+
+def test_nested_arguments_and_results() -> None:
+    f = jit(lambda d, *, w: {"sum": d["a"] + d["b"][0], "pair": (d["a"] * w, 7)})
+    for i in range(3):
+        out = f({"a": Tensor([float(i)]), "b": [Tensor([1.0])]}, w=Tensor([10.0]))
+        assert (out["sum"].item(), out["pair"][0].item(), out["pair"][1]) == (i + 1.0, 10.0 * i, 7)
+
+
+def test_state_is_read_and_updated() -> None:
+    c = Tensor([0.0]).realize()
+
+    @jit
+    def step(k: Tensor) -> Tensor:
+        c.assign(c + k)
+        return c * 1
+
+    kept = []
+    for i in range(1, 6):
+        assert step(Tensor([1.0])).item() == i
+        assert c.item() == i
+        kept.append(c.detach())
+    assert [k.item() for k in kept] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_read_only_tensor_assigned_outside_is_seen() -> None:
+    w = Tensor([2.0, 2.0]).realize()
+    f = jit(lambda x: x * w)
+    x = Tensor([1.0, 3.0])
+    assert values(f(x), f(x)) == [[2.0, 6.0], [2.0, 6.0]]
+    w.assign(Tensor([5.0, 5.0]))
+    assert f(x).tolist() == [5.0, 15.0]
+    w[0] = 9.0
+    assert values(f(x), f(x)) == [[9.0, 15.0], [9.0, 15.0]]
+
+
+def test_views_as_arguments() -> None:
+    f = jit(lambda x: x + 1)
+    base = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    for _ in range(3):
+        assert f(base.T[1]).tolist() == [2.0, 5.0]
+
+
+def test_training_step_equals_the_plain_one() -> None:
+    def run(wrap: bool) -> list[float]:
+        rng = np.random.default_rng(0)
+        w = Tensor(rng.standard_normal((4, 3)).astype(np.float32), requires_grad=True)
+        optimizer = nn.optim.Adam([w], lr=0.1)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = (x @ w).cross_entropy(y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        f = jit(step) if wrap else step
+        x, y = rng.standard_normal((8, 4)).astype(np.float32), rng.integers(0, 3, 8)
+        losses = []
+        for i in range(8):
+            if i == 5:
+                optimizer.lr = 0.5
+            losses.append(f(Tensor(x + i), Tensor(y)).item())
+        return losses
+
+    np.testing.assert_allclose(run(True), run(False), rtol=1e-5)
+
+
+def test_random_numbers_go_on() -> None:
+    f = jit(lambda x: x + Tensor.rand(4))
+    zero = Tensor([0.0] * 4)
+    drawn = [tuple(f(zero).tolist()) for _ in range(6)]
+    assert len(set(drawn)) == 6
+
+
+def test_methods_keep_captures_apart() -> None:
+    class Scale:
+        def __init__(self, k: float):
+            self.k = Tensor([k]).realize()
+
+        @jit
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.k
+
+    a, b = Scale(2.0), Scale(3.0)
+    x = Tensor([1.0])
+    assert [s(x).item() for s in (a, b, a, b)] == [2.0, 3.0, 2.0, 3.0]
+
+
+def test_a_failing_function_leaves_nothing_captured() -> None:
+    calls = []
+
+    @jit
+    def f(x: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("first")
+        return x + 1
+
+    with pytest.raises(ValueError, match="first"):
+        f(Tensor([1.0]))
+    assert f(Tensor([1.0])).item() == 2.0
+    assert f(Tensor([4.0])).item() == 5.0
+
+
+def test_reading_values_inside_is_refused() -> None:
+    f = jit(lambda x: x * x.sum().item())
+    with pytest.raises(JitError, match="inside a jitted function"):
+        f(Tensor([1.0, 2.0]))
+    assert Tensor([1.0]).item() == 1.0
+
+
+def test_what_is_not_a_function_is_refused() -> None:
+    with pytest.raises(JitError, match="jit takes a function"):
+        jit(3)  # type: ignore[arg-type]
+
+
+def test_under_debug_the_result_is_the_same(capsys: pytest.CaptureFixture) -> None:
+    f = jit(lambda x: (x @ x).sum())
+    x = Tensor(np.ones((8, 8), np.float32))
+    want = f(x).item()
+    with Context(DEBUG=2):
+        assert f(x).item() == want
+    assert "GFLOP/s" in capsys.readouterr().err
