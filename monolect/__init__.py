@@ -5,7 +5,9 @@
 [3.0, 5.0]
 """
 
-from monolect import nn
+from importlib import import_module
+from typing import Any
+
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import (
@@ -44,3 +46,10 @@ __all__ = [
     "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError", "JitError", "MissingExtraError",
     "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError", "VerifyError",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """`monolect.nn`, imported when it is first used: a program without layers starts sooner."""
+    if name == "nn":
+        return import_module("monolect.nn")
+    raise AttributeError(f"module 'monolect' has no attribute {name!r}")

@@ -1,9 +1,9 @@
 """Proves that every LOAD, STORE and ATOMICADD of a kernel stays inside its buffer.
 
-What it is for: CHECK_BOUNDS=1. Three ways are tried in turn, each dearer than the last: intervals, after the ranges that
-an access' own gate bounds are narrowed; linear reasoning on the normal form, which uses any gate `terms < k`, loop
-bounds that depend on other loops or on symbolic sizes, and what `x // c` and `x % c` have to do with x; Z3, if installed.
-What it is not: a check at run time. Conditions around an access are not looked at, only its own gate is.
+What it is for: CHECK_BOUNDS=1. Three ways are tried in turn, each dearer than the last: intervals, after the ranges
+that an access' own gate bounds are narrowed; linear reasoning on the normal form, which uses any gate `terms < k`, loop
+bounds that depend on other loops or on symbolic sizes, and what `x // c` and `x % c` have to do with x; Z3, if
+installed. What it is not: a check at run time. Conditions around an access are not looked at, only its own gate is.
 
 Invariant: an access that is called inside is inside in every iteration in which its gate holds. The reverse is not
 promised: an access that cannot be proven is reported as an error.
@@ -42,7 +42,7 @@ class Access(NamedTuple):
 
     node: UOp
     memory: UOp
-    index: UOp
+    index: UOp  # type: ignore[assignment]  # hides the method of tuple
     size: UOp
     gate: UOp | None
 
@@ -289,7 +289,9 @@ def _solved(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
     return bool(solver.check() == z3.unsat)
 
 
-_ARITHMETIC = frozenset(("ADD", "MUL", "MAX", "IDIV", "MOD", "WHERE", "CMPLT", "CMPNE", "AND", "OR", "RANGE", "SPECIAL"))
+_ARITHMETIC = frozenset(
+    ("ADD", "MUL", "MAX", "IDIV", "MOD", "WHERE", "CMPLT", "CMPNE", "AND", "OR", "RANGE", "SPECIAL")
+)
 
 
 def _is_arithmetic(u: UOp) -> bool:
@@ -309,7 +311,7 @@ def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
             solver.add(x < s[0])
         return x
     boolean = u.src[0].dtype is dtypes.bool
-    rules = {
+    rules: dict[str, Callable[..., Any]] = {
         "ADD": lambda a, b: z3.Or(a, b) if boolean else a + b,
         "MUL": lambda a, b: z3.And(a, b) if boolean else a * b,
         "MAX": lambda a, b: z3.Or(a, b) if boolean else z3.If(a < b, b, a),
@@ -354,7 +356,7 @@ def _error(a: Access, sink: UOp) -> VerifyError:
     lo, hi = min_max(a.index)
     loops = ", ".join(f"r{r.arg[0]} < {infix(r.src[0])}" for r in sorted(ranges(a.index), key=lambda r: r.arg[0]))
     memory = a.memory
-    while not isinstance(memory.arg, tuple):
+    while not hasattr(memory.arg, "slot"):
         memory = memory.src[0]
     gate = "no gate" if a.gate is None else f"gate {infix(a.gate)}"
     origin = _origin(a.node, sink)

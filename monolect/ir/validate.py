@@ -42,7 +42,7 @@ def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = No
     Raises VerifyError, naming the pass and the elements that differ.
     """
     if before is after:
-        return "unchanged"
+        return ""
     params = _params(before, after)
     skipped, wanted = _outcome(before, params, run_program)
     if skipped:

@@ -41,8 +41,6 @@ MOST_ELEMENTS = 2048  # in one shaped value
 class Part:
     """One loop of a split axis: `size` iterations, each worth `stride` elements of the axis."""
 
-    __slots__ = ("clipped", "made", "root", "size", "stride", "type")
-
     def __init__(self, root: UOp, size: int, stride: int, type: str, clipped: bool = False, made: int = 0):
         self.root, self.size, self.stride, self.type = root, size, stride, type
         self.clipped = clipped  # the last outer iteration has fewer: the bound depends on the outer part

@@ -97,7 +97,7 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
 
 
 def _place(plan: Plan, p: Part) -> tuple:
-    """Threads, then a blocked reduction, then the output loops, then what becomes shape (the lane last), then reductions."""
+    """Threads, a blocked reduction, the output loops, what becomes shape (the lane last), then reductions."""
     block = is_block(plan, p)
     shaped = p.type == "UPCAST"
     return (p.root in plan.reduced and not block, p.type != "THREAD", not block, shaped, -p.made if shaped else 0)
@@ -128,7 +128,8 @@ def _rebuild(
     plan: Plan, parts: dict[UOp, list[UOp]], exprs: dict[UOp, UOp], guards: dict[UOp, UOp], info: KernelInfo
 ) -> UOp:
     new: dict[UOp, UOp] = dict(exprs)
-    block = next((r for rs in parts.values() for r in rs if r.arg[1] == "LOOP" and rs is parts.get(_root_of(plan))), None)
+    root = _root_of(plan)
+    block = next((r for r in (parts.get(root, ()) if root is not None else ()) if r.arg[1] == "LOOP"), None)
     for u in plan.order:
         if u in new:
             continue

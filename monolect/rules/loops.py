@@ -152,7 +152,11 @@ def _repeats(u: UOp, j: UOp) -> UOp | None:
         return None
     if op == "MAX":
         return _rest_of(u, j, body)
-    return _rest_of(u, j, build("MUL", body, const(j.src[0].value, body.dtype))) if op == "ADD" and body.dtype.is_int else None
+    return (
+        _rest_of(u, j, build("MUL", body, const(j.src[0].value, body.dtype)))
+        if op == "ADD" and body.dtype.is_int
+        else None
+    )
 
 
 def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:

@@ -1,9 +1,9 @@
 """`@jit`: a step that runs as one native command buffer after its first calls.
 
-The first call with a new signature runs the function and records what it ran; later calls with that signature replay it.
-The signature holds the shapes, dtypes and devices of every Tensor argument, in any nesting of lists, tuples and dicts, and
-every other argument by value. Tensors the function assigns (parameters, optimizer state, random state) are state: they are
-read and updated at each call. Results are fresh tensors.
+The first call with a new signature runs the function and records what it ran; later calls with that signature replay
+it. The signature holds the shapes, dtypes and devices of every Tensor argument, in any nesting of lists, tuples and
+dicts, and every other argument by value. Tensors the function assigns (parameters, optimizer state, random state) are
+state: they are read and updated at each call. Results are fresh tensors.
 
 What cannot be captured: reading values inside (`item`, `numpy`), which raises JitError at the user's line.
 """

@@ -1,8 +1,8 @@
 """`@function`: a Python function of Tensors as one FUNCTION node, traced without running anything.
 
-The Tensors among the arguments are found and deduplicated by identity, the function is run lazily, its inputs are replaced
-by PARAMs, and the results come back as GETTUPLEs of FUNCTION(TUPLE(body), inputs...). The body holds no buffers, so it is
-the same node for every call of one signature.
+The Tensors among the arguments are found and deduplicated by identity, the function is run lazily, its inputs are
+replaced by PARAMs, and the results come back as GETTUPLEs of FUNCTION(TUPLE(body), inputs...). The body holds no
+buffers, so it is the same node for every call of one signature.
 
 Source: the `@function` decorator of the specification.
 """
@@ -22,7 +22,7 @@ from monolect.tensor.tensor import Tensor
 
 
 def function(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `f` a graph fragment: calling it adds one FUNCTION node. Results may be a Tensor, or nested lists and tuples.
+    """Make `f` a graph fragment: calling it adds one FUNCTION node. It may return nested lists and tuples of Tensors.
 
     >>> from monolect import Tensor, function
     >>> add = function(lambda a, b: a + b)
@@ -49,7 +49,7 @@ def function(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def trace(outputs: list[UOp], inputs: list[UOp]) -> UOp:
     """TUPLE of `outputs` with input k replaced by PARAM k."""
-    params = {
-        u: node("PARAM", (shape_source(u.shape),), ParamArg(k, u.dtype, device(u), "GLOBAL")) for k, u in enumerate(inputs)
-    }
+    params: dict[UOp, UOp] = {}
+    for k, u in enumerate(inputs):
+        params[u] = node("PARAM", (shape_source(u.shape),), ParamArg(k, u.dtype, device(u), "GLOBAL"))
     return node("TUPLE", substitute_all(tuple(outputs), params))

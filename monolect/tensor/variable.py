@@ -14,7 +14,7 @@ from monolect.ir.uop import UOp, node
 
 
 class Variable:
-    """`Variable(name, min, max)`: a symbolic integer, bounds inclusive. `uop` is the scalar PARAM that stands for it."""
+    """`Variable(name, min, max)`: a symbolic integer, bounds inclusive. `uop` is the scalar PARAM behind it."""
 
     __slots__ = ("max", "min", "name", "uop")
 

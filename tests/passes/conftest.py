@@ -1,10 +1,11 @@
-"""How pass tests compare: graphs up to the order of commutative operands, and by what a kernel leaves in its buffers."""
+"""How pass tests compare: graphs up to the order of commutative operands, and what a kernel leaves in its buffers."""
 
 from typing import Any
 
 import numpy as np
 
-from monolect.ir.interp import _Loops, run_kernel, storage
+from monolect.ir.arrays import storage
+from monolect.ir.interp import _Loops, run_kernel
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, toposort

@@ -1158,7 +1158,6 @@ CASES["linearize", "an accumulator"] = (
 )
 
 
-
 @pytest.mark.parametrize("case", CASES, ids=": ".join)
 def test_before_and_after(case):
     run, before, after = CASES[case]

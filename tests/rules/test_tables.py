@@ -133,8 +133,8 @@ def test_the_graphs_are_of_known_ops():
 
 # ---- legalisation ----------------------------------------------------------------------------------------------------
 FLOAT_OPS = sorted(
-    op for op in ELEMENTWISE - {"CAST", "WHERE", "BITCAST", "NOT", "MOD", "IDIV", "XOR", "OR", "AND", "SHL", "SHR", "THREEFRY"}
-)  # fmt: skip
+    ELEMENTWISE - {"CAST", "WHERE", "BITCAST", "NOT", "MOD", "IDIV", "XOR", "OR", "AND", "SHL", "SHR", "THREEFRY"}
+)
 
 
 @pytest.mark.parametrize("d", NARROW, ids=lambda d: d.name)
@@ -189,14 +189,21 @@ def reduction(op: str, cond: UOp, value: UOp, i: UOp, j: UOp, d: DType = I32) ->
     return node("SINK", (node("END", (node("STORE", (node("INDEX", (buffer(0, N, d), i)), r)), i)),), KernelInfo())
 
 
-I, J = node("RANGE", (idx(N),), (0, "LOOP")), node("RANGE", (idx(N),), (1000, "REDUCE"))
+I, J = node("RANGE", (idx(N),), (0, "LOOP")), node("RANGE", (idx(N),), (1000, "REDUCE"))  # noqa: E741
 
 
 def loops(sink: UOp) -> int:
     return sum(u.op == "REDUCE" for u in toposort(sink))
 
 
-@given(st.sampled_from(["ADD", "MUL", "MAX"]), st.integers(-8, 8), st.integers(-2, 2), st.booleans(), st.booleans(), st.booleans())
+@given(
+    st.sampled_from(["ADD", "MUL", "MAX"]),
+    st.integers(-8, 8),
+    st.integers(-2, 2),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
 def test_reductions_under_a_bound(op, k, m, below, negated, reads_j):
     """[j < a] or [j >= a] for any linear a, a body that does or does not read j: counting and scanning."""
     a = I * m + k
@@ -212,7 +219,9 @@ def test_reductions_under_a_bound(op, k, m, below, negated, reads_j):
         assert loops(after) == 0, "a scan carries its accumulator"
 
 
-@given(st.integers(-8, 8), st.integers(-2, 2), st.sampled_from([1, 2]), st.integers(-3, 3), st.booleans(), st.booleans())
+@given(
+    st.integers(-8, 8), st.integers(-2, 2), st.sampled_from([1, 2]), st.integers(-3, 3), st.booleans(), st.booleans()
+)
 def test_reductions_that_pick(k, m, step, shift, cast, more):
     """[j * step + shift == e], e from memory or linear: a direct load where the step is 1."""
     e: UOp = build("CAST", load(2, I), arg=dtypes.index) + k if more else I * m + k
