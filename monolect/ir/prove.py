@@ -12,7 +12,7 @@ Source: Fourier-Motzkin elimination, here as a bounded search for one combinatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import gcd
 from typing import Any, NamedTuple
 from weakref import WeakSet
