@@ -4,11 +4,18 @@ from typing import Any
 
 import numpy as np
 
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.base.target import Target
 from monolect.ir.arrays import storage
 from monolect.ir.interp import _Loops, run_kernel
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, toposort
+
+
+def target(**changes: Any) -> Target:
+    fields = {"name": "test", "native": LLVM_NATIVE, "vector_bytes": 64, "n_registers": 32, "n_threads": 2}
+    return Target(**(fields | changes))
 
 
 def canonical(root: UOp) -> UOp:

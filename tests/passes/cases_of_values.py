@@ -1,0 +1,592 @@
+"""Cases of the passes that turn an arranged kernel into a program: expand, lower_reduce, select, linearize.
+
+The texts are graphs (`ir.text`), so numbers and comments in them do not matter. `after` None: the pass changes nothing.
+"""
+
+from typing import Any
+
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.base.dtype import dtypes
+from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
+from monolect.lower.expand import expand
+from monolect.lower.linearize import linearize
+from monolect.lower.reduce import lower_reduce
+from monolect.lower.select import select
+from tests.passes.conftest import target
+
+TARGET = target()
+
+
+# (pass, case): (what to run, before, after)
+CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}
+
+CASES["expand", "an output range"] = (
+    expand,
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (2, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "UPCAST")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%11 = INDEX f32[] %10 %8
+%12 = LOAD f32[] %11
+%13 = CONST f32[] (1.0, f32)
+%14 = ADD f32[] %12 %13
+%15 = STORE void[] %9 %14
+%16 = END void[] %15 %4 %7
+%17 = SINK void[] %16 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (2, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = CONST idx[] (0, idx)
+%8 = CONST idx[] (1, idx)
+%9 = CONST idx[] (3, idx)
+%10 = STACK idx[4] %7 %8 %3 %9
+%11 = ADD idx[4] %6 %10
+%12 = INDEX f32[4] %2 %11
+%13 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%14 = INDEX f32[4] %13 %11
+%15 = LOAD f32[4] %14
+%16 = CONST f32[] (1.0, f32)
+%17 = ADD f32[4] %15 %16
+%18 = STORE void[] %12 %17
+%19 = END void[] %18 %4
+%20 = SINK void[] %19 KernelInfo()
+""",
+)
+
+CASES["expand", "lanes of a reduction"] = (
+    expand,
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (8, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[8] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = CONST idx[] (2, idx)
+%9 = RANGE idx[] %8 (0, "REDUCE")
+%10 = CONST idx[] (4, idx)
+%11 = MUL idx[] %9 %10
+%12 = RANGE idx[] %10 (1, "GROUP_REDUCE")
+%13 = ADD idx[] %11 %12
+%14 = INDEX f32[] %7 %13
+%15 = LOAD f32[] %14
+%16 = REDUCE f32[] %15 %9 %12 ("ADD", ())
+%17 = STORE void[] %4 %16
+%18 = SINK void[] %17 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (8, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[8] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = CONST idx[] (2, idx)
+%9 = RANGE idx[] %8 (0, "REDUCE")
+%10 = CONST idx[] (4, idx)
+%11 = MUL idx[] %9 %10
+%12 = CONST idx[] (3, idx)
+%13 = STACK idx[4] %3 %0 %8 %12
+%14 = ADD idx[4] %11 %13
+%15 = INDEX f32[4] %7 %14
+%16 = LOAD f32[4] %15
+%17 = REDUCE f32[4] %16 %9 ("ADD", ())
+%18 = REDUCE f32[1] %17 ("ADD", (0,))
+%19 = STACK idx[0]
+%20 = RESHAPE f32[] %18 %19
+%21 = STORE void[] %4 %20
+%22 = SINK void[] %21 KernelInfo()
+""",
+)
+
+CASES["lower_reduce", "a sum"] = (
+    lower_reduce,
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (16, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[16] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = MUL idx[] %3 %0
+%9 = RANGE idx[] %0 (1000, "REDUCE")
+%10 = ADD idx[] %8 %9
+%11 = INDEX f32[] %7 %10
+%12 = LOAD f32[] %11
+%13 = REDUCE f32[] %12 %9 ("ADD", ())
+%14 = STORE void[] %4 %13
+%15 = END void[] %14 %3
+%16 = SINK void[] %15 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = STACK idx[0]
+%6 = BUFFER f32[] %5 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%7 = CONST idx[] (16, idx)
+%8 = STACK idx[1] %7
+%9 = PARAM f32[16] %8 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%10 = MUL idx[] %3 %0
+%11 = RANGE idx[] %0 (1001, "REDUCE")
+%12 = ADD idx[] %10 %11
+%13 = INDEX f32[] %9 %12
+%14 = LOAD f32[] %13
+%15 = AFTER f32[] %6 %3
+%16 = CONST f32[] (0.0, f32)
+%17 = STORE void[] %15 %16
+%18 = AFTER f32[] %6 %17 %11
+%19 = LOAD f32[] %18
+%20 = ADD f32[] %14 %19
+%21 = STORE void[] %6 %20
+%22 = END void[] %21 %11
+%23 = AFTER f32[] %6 %22
+%24 = LOAD f32[] %23
+%25 = STORE void[] %4 %24
+%26 = END void[] %25 %3
+%27 = SINK void[] %26 KernelInfo()
+""",
+)
+
+CASES["lower_reduce", "two that share a loop"] = (
+    lower_reduce,
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (4, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[4] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = RANGE idx[] %5 (1000, "REDUCE")
+%9 = INDEX f32[] %7 %8
+%10 = LOAD f32[] %9
+%11 = REDUCE f32[] %10 %8 ("ADD", ())
+%12 = STORE void[] %4 %11
+%13 = PARAM f32[1] %1 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%14 = INDEX f32[] %13 %3
+%15 = REDUCE f32[] %10 %8 ("MAX", ())
+%16 = STORE void[] %14 %15
+%17 = SINK void[] %12 %16 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = STACK idx[0]
+%6 = BUFFER f32[] %5 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%7 = CONST idx[] (4, idx)
+%8 = STACK idx[1] %7
+%9 = PARAM f32[4] %8 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%10 = RANGE idx[] %7 (1001, "REDUCE")
+%11 = INDEX f32[] %9 %10
+%12 = LOAD f32[] %11
+%13 = CONST f32[] (0.0, f32)
+%14 = STORE void[] %6 %13
+%15 = AFTER f32[] %6 %14 %10
+%16 = LOAD f32[] %15
+%17 = ADD f32[] %12 %16
+%18 = STORE void[] %6 %17
+%19 = END void[] %18 %10
+%20 = AFTER f32[] %6 %19
+%21 = LOAD f32[] %20
+%22 = STORE void[] %4 %21
+%23 = PARAM f32[1] %1 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%24 = INDEX f32[] %23 %3
+%25 = BUFFER f32[] %5 BufferArg(slot=1, dtype=f32, device=None, addrspace="REG")
+%26 = CONST f32[] (-inf, f32)
+%27 = STORE void[] %25 %26
+%28 = AFTER f32[] %25 %27 %10
+%29 = LOAD f32[] %28
+%30 = MAX f32[] %12 %29
+%31 = STORE void[] %25 %30
+%32 = END void[] %31 %10
+%33 = AFTER f32[] %25 %32
+%34 = LOAD f32[] %33
+%35 = STORE void[] %24 %34
+%36 = SINK void[] %22 %35 KernelInfo()
+""",
+)
+
+CASES["lower_reduce", "one that needs the other"] = (
+    lower_reduce,
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (4, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[4] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = RANGE idx[] %5 (1000, "REDUCE")
+%9 = INDEX f32[] %7 %8
+%10 = LOAD f32[] %9
+%11 = REDUCE f32[] %10 %8 ("MAX", ())
+%12 = ADD f32[] %10 %11
+%13 = REDUCE f32[] %12 %8 ("ADD", ())
+%14 = STORE void[] %4 %13
+%15 = SINK void[] %14 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = STACK idx[0]
+%6 = BUFFER f32[] %5 BufferArg(slot=1, dtype=f32, device=None, addrspace="REG")
+%7 = BUFFER f32[] %5 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%8 = CONST idx[] (4, idx)
+%9 = STACK idx[1] %8
+%10 = PARAM f32[4] %9 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%11 = RANGE idx[] %8 (1001, "REDUCE")
+%12 = INDEX f32[] %10 %11
+%13 = LOAD f32[] %12
+%14 = CONST f32[] (-inf, f32)
+%15 = STORE void[] %7 %14
+%16 = AFTER f32[] %7 %15 %11
+%17 = LOAD f32[] %16
+%18 = MAX f32[] %13 %17
+%19 = STORE void[] %7 %18
+%20 = END void[] %19 %11
+%21 = AFTER f32[] %7 %20
+%22 = LOAD f32[] %21
+%23 = RANGE idx[] %8 (1002, "REDUCE")
+%24 = INDEX f32[] %10 %23
+%25 = LOAD f32[] %24
+%26 = ADD f32[] %22 %25
+%27 = CONST f32[] (0.0, f32)
+%28 = STORE void[] %6 %27
+%29 = AFTER f32[] %6 %28 %23
+%30 = LOAD f32[] %29
+%31 = ADD f32[] %26 %30
+%32 = STORE void[] %6 %31
+%33 = END void[] %32 %23
+%34 = AFTER f32[] %6 %33
+%35 = LOAD f32[] %34
+%36 = STORE void[] %4 %35
+%37 = SINK void[] %36 KernelInfo()
+""",
+)
+
+CASES["lower_reduce", "an unrolled step"] = (
+    lower_reduce,
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (4, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[4] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = CONST idx[] (2, idx)
+%9 = RANGE idx[] %8 (0, "REDUCE")
+%10 = MUL idx[] %9 %8
+%11 = RANGE idx[] %8 (1, "UNROLL")
+%12 = ADD idx[] %10 %11
+%13 = INDEX f32[] %7 %12
+%14 = LOAD f32[] %13
+%15 = REDUCE f32[] %14 %9 %11 ("ADD", ())
+%16 = STORE void[] %4 %15
+%17 = SINK void[] %16 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = STACK idx[0]
+%6 = BUFFER f32[] %5 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%7 = CONST idx[] (4, idx)
+%8 = STACK idx[1] %7
+%9 = PARAM f32[4] %8 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%10 = CONST idx[] (2, idx)
+%11 = RANGE idx[] %10 (2, "REDUCE")
+%12 = MUL idx[] %11 %10
+%13 = ADD idx[] %12 %0
+%14 = INDEX f32[] %9 %13
+%15 = LOAD f32[] %14
+%16 = INDEX f32[] %9 %12
+%17 = LOAD f32[] %16
+%18 = CONST f32[] (0.0, f32)
+%19 = STORE void[] %6 %18
+%20 = AFTER f32[] %6 %19 %11
+%21 = LOAD f32[] %20
+%22 = ADD f32[] %17 %21
+%23 = ADD f32[] %15 %22
+%24 = STORE void[] %6 %23
+%25 = END void[] %24 %11
+%26 = AFTER f32[] %6 %25
+%27 = LOAD f32[] %26
+%28 = STORE void[] %4 %27
+%29 = SINK void[] %28 KernelInfo()
+""",
+)
+
+CASES["select", "multiply-add"] = (
+    lambda s: select(s, TARGET),
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[4] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = CONST f32[] (2.0, f32)
+%9 = MUL f32[] %7 %8
+%10 = CONST f32[] (1.0, f32)
+%11 = ADD f32[] %9 %10
+%12 = STORE void[] %4 %11
+%13 = END void[] %12 %3
+%14 = SINK void[] %13 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[4] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = CONST f32[] (2.0, f32)
+%9 = CONST f32[] (1.0, f32)
+%10 = MULACC f32[] %7 %8 %9
+%11 = STORE void[] %4 %10
+%12 = END void[] %11 %3
+%13 = SINK void[] %12 KernelInfo()
+""",
+)
+
+CASES["select", "a product with two uses"] = (
+    lambda s: select(s, TARGET),
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[4] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = CONST f32[] (2.0, f32)
+%9 = MUL f32[] %7 %8
+%10 = CONST f32[] (1.0, f32)
+%11 = ADD f32[] %9 %10
+%12 = STORE void[] %4 %11
+%13 = END void[] %12 %3
+%14 = PARAM f32[4] %1 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%15 = INDEX f32[] %14 %3
+%16 = STORE void[] %15 %9
+%17 = END void[] %16 %3
+%18 = SINK void[] %13 %17 KernelInfo()
+""",
+    None,
+)
+
+CASES["select", "an op the target lacks"] = (
+    lambda s: select(s, target(native=LLVM_NATIVE - {"CMPGT"})),
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM b1[4] %1 ParamArg(slot=0, dtype=b1, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX b1[] %2 %3
+%5 = PARAM f32[4] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = CONST f32[] (2.0, f32)
+%9 = CMPGT b1[] %7 %8
+%10 = STORE void[] %4 %9
+%11 = END void[] %10 %3
+%12 = SINK void[] %11 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM b1[4] %1 ParamArg(slot=0, dtype=b1, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX b1[] %2 %3
+%5 = CONST f32[] (2.0, f32)
+%6 = PARAM f32[4] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%7 = INDEX f32[] %6 %3
+%8 = LOAD f32[] %7
+%9 = CMPLT b1[] %5 %8
+%10 = STORE void[] %4 %9
+%11 = END void[] %10 %3
+%12 = SINK void[] %11 KernelInfo()
+""",
+)
+
+CASES["select", "arithmetic on halves"] = (
+    lambda s: select(s, target(cast_dtypes=frozenset((dtypes.float16,)))),
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f16[4] %1 ParamArg(slot=0, dtype=f16, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f16[] %2 %3
+%5 = PARAM f16[4] %1 ParamArg(slot=1, dtype=f16, addrspace="GLOBAL")
+%6 = INDEX f16[] %5 %3
+%7 = LOAD f16[] %6
+%8 = CONST f16[] (1.0, f16)
+%9 = ADD f16[] %7 %8
+%10 = STORE void[] %4 %9
+%11 = END void[] %10 %3
+%12 = SINK void[] %11 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f16[4] %1 ParamArg(slot=0, dtype=f16, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f16[] %2 %3
+%5 = PARAM f16[4] %1 ParamArg(slot=1, dtype=f16, addrspace="GLOBAL")
+%6 = INDEX f16[] %5 %3
+%7 = LOAD f16[] %6
+%8 = CAST f32[] %7 f32
+%9 = CONST f32[] (1.0, f32)
+%10 = ADD f32[] %8 %9
+%11 = CAST f16[] %10 f16
+%12 = STORE void[] %4 %11
+%13 = END void[] %12 %3
+%14 = SINK void[] %13 KernelInfo()
+""",
+)
+
+CASES["linearize", "a nest"] = (
+    linearize,
+    """
+%0 = CONST idx[] (12, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (3, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = STACK idx[1] %3
+%11 = PARAM f32[4] %10 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%12 = INDEX f32[] %11 %4
+%13 = LOAD f32[] %12
+%14 = STORE void[] %9 %13
+%15 = END void[] %14 %4 %7
+%16 = SINK void[] %15 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (12, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = CONST idx[] (3, idx)
+%5 = STACK idx[1] %3
+%6 = PARAM f32[4] %5 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%7 = RANGE idx[] %3 (0, "LOOP")
+%8 = MUL idx[] %7 %4
+%9 = INDEX f32[] %6 %7
+%10 = LOAD f32[] %9
+%11 = RANGE idx[] %4 (1, "LOOP")
+%12 = ADD idx[] %8 %11
+%13 = INDEX f32[] %2 %12
+%14 = STORE void[] %13 %10
+%15 = END void[] %14 %11
+%16 = END void[] %15 %7
+%17 = LINEAR void[] %0 %1 %2 %3 %4 %5 %6 %7 %8 %9 %10 %11 %12 %13 %14 %15 %16 KernelInfo()
+""",
+)
+
+CASES["linearize", "an accumulator"] = (
+    linearize,
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = STACK idx[0]
+%6 = BUFFER f32[] %5 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%7 = CONST idx[] (16, idx)
+%8 = STACK idx[1] %7
+%9 = PARAM f32[16] %8 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%10 = MUL idx[] %3 %0
+%11 = RANGE idx[] %0 (1001, "REDUCE")
+%12 = ADD idx[] %10 %11
+%13 = INDEX f32[] %9 %12
+%14 = LOAD f32[] %13
+%15 = AFTER f32[] %6 %3
+%16 = CONST f32[] (0.0, f32)
+%17 = STORE void[] %15 %16
+%18 = AFTER f32[] %6 %17 %11
+%19 = LOAD f32[] %18
+%20 = ADD f32[] %14 %19
+%21 = STORE void[] %6 %20
+%22 = END void[] %21 %11
+%23 = AFTER f32[] %6 %22
+%24 = LOAD f32[] %23
+%25 = STORE void[] %4 %24
+%26 = END void[] %25 %3
+%27 = SINK void[] %26 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST f32[] (0.0, f32)
+%4 = CONST idx[] (16, idx)
+%5 = STACK idx[1] %4
+%6 = PARAM f32[16] %5 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%7 = STACK idx[0]
+%8 = BUFFER f32[] %7 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%9 = RANGE idx[] %0 (0, "LOOP")
+%10 = INDEX f32[] %2 %9
+%11 = MUL idx[] %9 %0
+%12 = AFTER f32[] %8 %9
+%13 = STORE void[] %12 %3
+%14 = RANGE idx[] %0 (1001, "REDUCE")
+%15 = ADD idx[] %11 %14
+%16 = INDEX f32[] %6 %15
+%17 = LOAD f32[] %16
+%18 = AFTER f32[] %8 %13 %14
+%19 = LOAD f32[] %18
+%20 = ADD f32[] %17 %19
+%21 = STORE void[] %8 %20
+%22 = END void[] %21 %14
+%23 = AFTER f32[] %8 %22
+%24 = LOAD f32[] %23
+%25 = STORE void[] %10 %24
+%26 = END void[] %25 %9
+%27 = LINEAR void[] %0 %1 %2 %3 %4 %5 %6 %7 %8 %9 %10 %11 %12 %13 %14 %15 %16 %17 %18 %19 %20 %21 %22 %23 %24 %25 %26 KernelInfo()
+""",
+)
