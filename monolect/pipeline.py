@@ -151,8 +151,11 @@ def _check_bounds(row: Pass, before: UOp, after: UOp) -> None:
 
 
 def _run_linearized(ir: UOp, args: dict[int, Any]) -> None:
+    """Run a kernel of any stage that needs its order: what is still a graph is first made a list."""
     assert interpret_program is not None
-    interpret_program(ir if ir.op == "LINEAR" else linearize(ir), args)
+    if ir.op != "LINEAR":
+        ir = linearize(lower_reduce(expand(ir)))
+    interpret_program(ir, args)
 
 
 def _report(row: Pass, before: UOp, after: UOp, elapsed_ns: int) -> None:

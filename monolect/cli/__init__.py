@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import monolect.base.settings
 import monolect.rules
-from monolect.backend.registry import Device
+from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import ArgumentError, FileFormatError, MonolectError
 from monolect.base.settings import TABLE, settings
 from monolect.cli.explain import explain
@@ -140,6 +141,11 @@ def _rules(options: argparse.Namespace) -> None:
 
 
 def _devices(options: argparse.Namespace) -> None:
+    if options.markdown:  # what is present here is no part of the reference
+        modules = [(name, importlib.import_module(module)) for name, (module, _) in TARGETS.items()]
+        cells = [(name, module.__name__, (module.__doc__ or "").partition("\n\n")[0]) for name, module in modules]
+        _print_table(options, ("device", "module", "meaning"), [[str(c).replace("\n", " ") for c in row] for row in cells])
+        return
     cells = [
         (name, "no" if missing else "yes", "yes" if name == Device.default else "-", missing or "-")
         for name, missing in Device.present().items()
@@ -156,6 +162,9 @@ def _settings(options: argparse.Namespace) -> None:
         shown = ["-" if value == "" else value for value in values]
         cells.append([row.name, *shown, row.expected(), row.layer, row.meaning])
     _print_table(options, ["setting", *now, "default", "allowed", "layer", "meaning"], cells)
+    if options.markdown:
+        words = (monolect.base.settings.__doc__ or "").rpartition("\n\n")
+        print("\n## Words of TRACE\n\n" + words[0].rpartition("\n\n")[2] + f"\n\n{words[2].rstrip()}")
 
 
 # ---- passes ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """`monolect explain FILE.py[:LINE]`: runs a program, and shows each kernel from the user's line to the generated code.
 
-What it is for: the way of one value, on one page: the line, the kernel's IR, the loops and actions that were chosen, the
-code. What it is not: a profiler of a whole run; each kernel is shown once, however often it ran.
+What it is for: the way of one value on one page: the line, the kernel's IR, its loops, the actions that were chosen,
+the code. What it is not: a profiler of a whole run; each kernel is shown once, however often it ran.
 Invariant: the program runs as `python FILE.py` would run it, apart from the disk cache, which holds no source text.
 """
 
@@ -21,7 +21,7 @@ from monolect.runtime import profile
 
 
 def explain(place: str, arguments: Sequence[str]) -> None:
-    """Run the program at `place` and print its kernels, or those of one line. Raises ArgumentError when none is there."""
+    """Run the program at `place` and print its kernels, or those of one line. Raises ArgumentError without any."""
     file, line = split_place(place)
     kernels = [k for k in recorded(file, arguments) if line is None or line in lines_of(k.call, file)]
     if not kernels:

@@ -107,7 +107,9 @@ def _visits(order: list[UOp], in_steps: bool) -> int:
     for u in order:
         if u.op != "SINK" and u.op != "LINEAR":
             n = prod(_size(r.src[0]) for r in ranges(u))
-            most = max(most, n if in_steps else n * prod(_size(idx(s)) for s in u.shape if u.op not in ("PARAM", "INDEX")))
+            if not in_steps and u.op not in ("PARAM", "INDEX"):
+                n *= prod(_size(idx(s)) for s in u.shape)
+            most = max(most, n)
     return most * threads
 
 

@@ -11,7 +11,10 @@ Invariant: operands are computed before the branch; blocks nest.
 from __future__ import annotations
 
 from monolect.base.target import Target
+from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, node, rebuild
+
+_PURE = ELEMENTWISE | {"CONST", "STACK", "INDEX", "PARAM", "BITCAST", "RESHAPE", "EXPAND"}
 
 
 def control(linear: UOp, target: Target) -> UOp:
@@ -21,20 +24,26 @@ def control(linear: UOp, target: Target) -> UOp:
     out: list[UOp] = []
     new: dict[UOp, UOp] = {}
     block: UOp | None = None
+    start = 0  # where in `out` the open branch begins
     for u in linear.src:
         src = tuple(new.get(s, s) for s in u.src)
         gate = src[2] if _is_gated(u) else None
+        if block is not None and gate is None and u.op in _PURE:
+            new[u] = rebuild(u, src)
+            out.insert(start, new[u])  # an operand of a store to come: it needs nothing of this branch
+            start += 1
+            continue
         if block is not None and block.src[0] is not gate:
             out.append(node("ENDIF", (block,)))
             block = None
-        if gate is None:
-            new[u] = node("END", (out[-1], *src[1:])) if u.op == "END" else rebuild(u, src)
-        else:
+        if gate is not None:
             if block is None:
                 # a tag makes each branch a node of its own: one gate may be asked in several places
-                block = node("IF", (gate,), None, len(out))
+                start, block = len(out), node("IF", (gate,), None, len(out))
                 out.append(block)
             new[u] = node(u.op, src[:2], u.arg, u.tag)
+        else:
+            new[u] = node("END", (out[-1], *src[1:])) if u.op == "END" else rebuild(u, src)
         out.append(new[u])
     if block is not None:
         out.append(node("ENDIF", (block,)))

@@ -1,16 +1,16 @@
 """Axes of a workgroup device: GLOBAL and LOCAL ranges become indices of the launch, lanes share sums in local memory.
 
-What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.., LOCAL and WARP ranges lidx0.., the innermost
-loop the one of number 0, whose lanes run side by side. Axes beyond the third of a kind are merged into the last. A REDUCE
+What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.., LOCAL and WARP ranges lidx0.., number 0
+being the innermost loop, whose lanes run side by side. Axes beyond the third of a kind are merged into the last. A REDUCE
 over GROUP_REDUCE ranges is split: each lane reduces its part into a slot of LOCAL memory, and after a BARRIER all lanes
 read and reduce the slots.
-What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where GROUP_REDUCE lanes
-are shape (`expand`).
+What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where the lanes of
+GROUP_REDUCE are shape (`expand`).
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0), REDUCE(x(r0, r1, r2), r1:8 REDUCE, r2:4 GROUP_REDUCE)), r0:16 GLOBAL))
 After:  SINK(STORE(INDEX(PARAM0, gidx0), REDUCE(LOAD(INDEX(AFTER(LOCAL[4], BARRIER(STORE(INDEX(LOCAL[4], lidx0),
         REDUCE(x(gidx0, r1, lidx0), r1:8 REDUCE)))), r3)), r3:4 REDUCE), CMPLT(lidx0, 1)))
-Invariant: all lanes of a workgroup meet the same BARRIERs; a store is made by one lane of each axis that is not its own.
+Invariant: all lanes of a workgroup meet the same BARRIERs; a store that is in no loop of an axis is made by its lane 0.
 Source: the axis types of the specification.
 """
 
@@ -96,7 +96,7 @@ class _Workgroups:
         return new[self.sink]
 
     def _gates(self) -> dict[UOp, UOp]:
-        """For each store to global memory, the condition that one lane of every axis it is not in the loop of makes it."""
+        """For each store to global memory, the condition that lane 0 of each axis whose loop it is not in makes it."""
         own: dict[UOp, set[UOp]] = {u: set() for u in self.order if u.op in ("STORE", "ATOMICADD") and _is_global(u)}
         for u in self.order:
             if u.op == "END":

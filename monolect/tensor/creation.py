@@ -7,6 +7,7 @@ kernel: it is computed where it is used.
 
 from __future__ import annotations
 
+import os
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from monolect.base.dtype import DType, as_dtype, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.buffer import from_numpy
+from monolect.runtime.buffer import from_numpy, open_disk
 from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes
 
 if TYPE_CHECKING:
@@ -241,6 +242,22 @@ class CreationMixin(TensorBase):
     def from_numpy(cls, array: Any) -> Tensor:
         """A tensor over a NumPy array; it shares the memory where layout and alignment allow."""
         return cls(np.asarray(array))  # type: ignore[call-arg,return-value]
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Tensor:
+        """The bytes of a file as a uint8 tensor (n,) on the device `disk:path`, mapped, not read.
+
+        A slice that is moved to another device, and bitcast there, reads only its own pages. Raises FileFormatError
+        when the file is missing or empty.
+
+        >>> import tempfile, os
+        >>> with tempfile.NamedTemporaryFile(delete=False) as f:
+        ...     _ = f.write(bytes(range(16)))
+        >>> Tensor.from_file(f.name)[4:8].to("cpu").tolist()
+        [4, 5, 6, 7]
+        >>> os.unlink(f.name)
+        """
+        return cls._wrap(open_disk(f"disk:{os.fspath(path)}"))
 
 
 def _no_symbolic(numbers: tuple) -> Any:

@@ -153,7 +153,9 @@ def test_too_many_lanes_are_refused() -> None:
 
 
 def test_too_much_local_memory_is_refused() -> None:
-    grouped = apply_actions(kernel(lambda x: x.sum(1), rows(4, 64)), (("SPLIT", 1, (16, "GROUP_REDUCE", False)),), target())
+    grouped = apply_actions(
+        kernel(lambda x: x.sum(1), rows(4, 64)), (("SPLIT", 1, (16, "GROUP_REDUCE", False)),), target()
+    )
     with pytest.raises(ActionError, match="too much local memory"):
         device_axes(grouped, target(local_bytes=63))
     device_axes(grouped, target(local_bytes=64))
@@ -206,7 +208,10 @@ def test_reductions_that_follow_each_other() -> None:
     x = rows(6, 64)
     sink = kernel(lambda x: x.softmax(-1), x)
     reduced = 2  # rows, columns, and the axis that is reduced twice
-    for actions in ((("SPLIT", reduced, (8, "GROUP_REDUCE", False)),), (("SPLIT", reduced, (16, "GROUP_REDUCE", True)), ("SPLIT", 0, (3, "GLOBAL", False)))):
+    for actions in (
+        (("SPLIT", reduced, (8, "GROUP_REDUCE", False)),),
+        (("SPLIT", reduced, (16, "GROUP_REDUCE", True)), ("SPLIT", 0, (3, "GLOBAL", False))),
+    ):
         _, lin = lowered(sink, actions)
         e = np.exp(x - x.max(1, keepdims=True))
         np.testing.assert_allclose(run(lin, f32(6, 64), x), e / e.sum(1, keepdims=True), rtol=1e-5)
@@ -217,7 +222,11 @@ def test_a_reduction_inside_another() -> None:
     sink = kernel(lambda x: (x.amax(2) * 2).sum(1), x)
     for inner, outer in ((2, 1), (1, 2)):
         _, lin = lowered(
-            sink, (("SPLIT", inner, (2, "GROUP_REDUCE", False)), ("SPLIT", outer + (outer > inner), (2, "GROUP_REDUCE", False)))
+            sink,
+            (
+                ("SPLIT", inner, (2, "GROUP_REDUCE", False)),
+                ("SPLIT", outer + (outer > inner), (2, "GROUP_REDUCE", False)),
+            ),
         )
         np.testing.assert_allclose(run(lin, f32(4), x), (x.max(2) * 2).sum(1), rtol=1e-5)
 
@@ -266,7 +275,7 @@ def test_neighbouring_stores_share_a_branch() -> None:
     p, q = (node("PARAM", (shape_source((8,)),), ParamArg(s, dtypes.float32, "python")) for s in (0, 1))
     value = build("CAST", r, arg=dtypes.float32)
     stores = [node("STORE", (node("INDEX", (m, r)), value, gate)) for m in (p, q)]
-    sink = node("SINK", (node("END", (node("GROUP", tuple(stores)), r)),), KernelInfo("two"))
+    sink = node("SINK", tuple(node("END", (s, r)) for s in stores), KernelInfo("two"))
     lin = lower_kernel(sink, target(branches=True), first="expand")
     verify(lin, Stage.PROGRAM)
     ops = Counter(u.op for u in lin.src)

@@ -1,0 +1,80 @@
+"""What the documentation says is true: pages and docstrings are executed, the reference is what `make docs` writes."""
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import monolect
+from monolect.cli import main
+from tests.docs.pages import BLOCK, FLAGS, blocks, run_page
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXECUTED = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+MODULES = sorted(m.name for m in pkgutil.walk_packages(monolect.__path__, "monolect.") if not m.name.endswith("__main__"))
+REFERENCE = ("ops", "passes", "rules", "settings", "devices")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", EXECUTED, ids=name_of)
+def test_page_runs(page, tmp_path):
+    """In a process of its own, as a reader would run it; nothing is left of what ran before."""
+    environment = {**os.environ, "PYTHONWARNINGS": "error::RuntimeWarning"}
+    command = [sys.executable, str(ROOT / "tests/docs/pages.py"), str(page)]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_pages_that_must_be_executed_are():
+    names = {name_of(page) for page in EXECUTED}
+    assert {"README.md", "docs/semantics.md"} <= names
+    tour = [name_of(page) for page in PAGES if page.parent.name == "tour" and page.name[0].isdigit()]
+    assert len(tour) >= 5 and set(tour) <= names
+    assert [int(Path(name).name.partition("-")[0]) for name in tour] == list(range(1, len(tour) + 1))
+
+
+def test_lessons_are_short():
+    for page in (ROOT / "docs/tour").glob("[0-9]*.md"):
+        assert len(page.read_text(encoding="utf-8").splitlines()) <= 100, name_of(page)
+
+
+@pytest.mark.parametrize("module", ["monolect", *MODULES])
+def test_docstring_examples(module):
+    found = doctest.testmod(importlib.import_module(module), optionflags=FLAGS)
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("table", REFERENCE)
+def test_reference_is_current(table, capsys):
+    assert main([table, "--markdown"]) == 0
+    written = (ROOT / f"docs/reference/{table}.md").read_text(encoding="utf-8")
+    assert written == capsys.readouterr().out, "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_a_wrong_page_is_found(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("One.\n```python\nx = 1\n```\nTwo.\n```python\n>>> x + 1\n3\n```\n")
+    assert [line for line, _ in blocks(page.read_text())] == [3, 7]
+    assert run_page(page) == 1
+    assert "page.md" in capsys.readouterr().out
+    page.write_text("```python\nassert False\n```\n")
+    with pytest.raises(AssertionError):
+        run_page(page)
