@@ -1,9 +1,9 @@
 """Axes of a workgroup device: GLOBAL and LOCAL ranges become indices of the launch, lanes share sums in local memory.
 
 What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.., LOCAL and WARP ranges lidx0.., number 0
-being the innermost loop, whose lanes run side by side. Axes beyond the third of a kind are merged into the last. A REDUCE
-over GROUP_REDUCE ranges is split: each lane reduces its part into a slot of LOCAL memory, and after a BARRIER all lanes
-read and reduce the slots.
+being the innermost loop, whose lanes run side by side. Axes beyond the third of a kind are merged into the last. A
+REDUCE over GROUP_REDUCE ranges is split: each lane reduces its part into a slot of LOCAL memory, and after a BARRIER
+all lanes read and reduce the slots.
 What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where the lanes of
 GROUP_REDUCE are shape (`expand`).
 
@@ -97,7 +97,8 @@ class _Workgroups:
 
     def _gates(self) -> dict[UOp, UOp]:
         """For each store to global memory, the condition that lane 0 of each axis whose loop it is not in makes it."""
-        own: dict[UOp, set[UOp]] = {u: set() for u in self.order if u.op in ("STORE", "ATOMICADD") and _is_global(u)}
+        stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
+        own: dict[UOp, set[UOp]] = {u: set() for u in stores if _is_global(u)}
         for u in self.order:
             if u.op == "END":
                 stack = [u.src[0]]

@@ -181,7 +181,8 @@ class Plan:
             raise ActionError("SWAP", expected="two output axes or two reduction axes", found=(pa.type, pb.type))
         order = list(self.axes)
         order[a], order[b] = order[b], order[a]
-        if any(p.clipped and any(q.root is p.root and q.stride > p.stride for q in order[i:]) for i, p in enumerate(order)):
+        clipped = [(i, p) for i, p in enumerate(order) if p.clipped]
+        if any(q.root is p.root and q.stride > p.stride for i, p in clipped for q in order[i:]):
             raise ActionError("SWAP", expected="a clipped part inside its outer part", found="the reverse")
         if any(p is not q for p, q in self._sequence(order)):
             raise ActionError("SWAP", expected="an axis whose iterations are independent", found="a scan")

@@ -128,7 +128,8 @@ def _input_address(b: UOp) -> int:
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """No cyclic garbage collection inside: compiling makes many nodes and no cycles, and tracing them again and again
-    costs as much as making them."""
+    costs as much as making them.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

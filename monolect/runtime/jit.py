@@ -146,10 +146,10 @@ class Capture:
             launch(commands, self.launches, self.kernels)
         else:
             commands.launch()
-        for s, b in zip(self.states, updates, strict=True):
-            if b is not None:
-                s.tensor._uop = b
-                new[s.template] = b
+        for s, u in zip(self.states, updates, strict=True):
+            if u is not None:
+                s.tensor._uop = u
+                new[s.template] = u
         return [new[o] if o in new else o if o.op == "BUFFER" else substitute(o, new) for o in self.outputs]
 
     def _rebind(self, i: int, t: Any, old: UOp) -> None:
@@ -158,8 +158,8 @@ class Capture:
         if new.op != "BUFFER":
             raise JitError("a captured tensor became a view", expected="a buffer of its own", found=new.op)
         if new.shape != old.shape or new.dtype is not old.dtype:
-            expected = f"{old.dtype.name} {old.shape}"
-            raise JitError("a captured tensor changed its kind", expected=expected, found=f"{new.dtype.name} {new.shape}")
+            expected, found = (f"{b.dtype.name} {b.shape}" for b in (old, new))
+            raise JitError("a captured tensor changed its kind", expected=expected, found=found)
         assert self.commands is not None
         t._uop = new
         self.number[new] = self.number[old]
