@@ -210,6 +210,7 @@ class _Search:
                 for f in _known_about(m):
                     todo.append(f)
                     fresh.extend(f)
+        todo += [f for m in met if len(m) == 1 and m[0].op == "IDIV" for f in _rounded(m[0], todo)]
         for f in map(_reduced, todo):
             if _least(f) < 0:  # what intervals show already cannot help
                 for m, c in f.items():
@@ -245,12 +246,33 @@ def _reduced(p: Poly) -> Poly:
     return p if g < 2 else {m: c // g for m, c in p.items() if m or c // g}
 
 
+def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
+    """Bounds of x // c, rounded to whole numbers, from facts that bound x by constants."""
+    if not _is_positive(q.src[1]):
+        return []
+    c, x = q.src[1].value, polynomial(q.src[0])
+    k = x.pop((), 0)
+    out: list[Poly] = []
+    for sign in (1, -1):
+        for f in facts:
+            if len(f) - (() in f) == len(x) and all(f.get(m) == n * sign for m, n in x.items()):
+                bound = k - f.get((), 0) * sign  # x >= bound, or x <= bound
+                out.append({(q,): sign, (): -(bound // c) * sign})
+    return out
+
+
 def _known_about(m: Monomial) -> list[Poly]:
     """What is >= 0 about a monomial, from the meaning of its atoms."""
     if len(m) == 1:
         return _known_about_atom(m[0])
-    rests = [(x, m[:i] + m[i + 1 :]) for i, x in enumerate(m)]
-    return [_times(f, {r: 1}) for x, r in rests if _interval(r)[0] >= 0 for f in _known_about_atom(x)]
+    out = []
+    for i, x in enumerate(m):
+        rest = m[:i] + m[i + 1 :]
+        if _interval(rest)[0] >= 0:
+            lo, hi = min_max(x)
+            limits: list[Poly] = [{(x,): 1, (): -lo}, {(x,): -1, (): hi}]
+            out += [_times(f, {rest: 1}) for f in (*limits, *_known_about_atom(x))]
+    return out
 
 
 def _known_about_atom(x: UOp) -> list[Poly]:

@@ -114,7 +114,9 @@ class Plan:
             raise ActionError(f"SPLIT to {target}", expected="a target with workgroups", found=self.target.name)
         if not p.size or not isinstance(k, int) or k < 1 or k > p.size:
             raise ActionError("SPLIT factor", expected=f"1..{p.size} on an axis of constant size", found=k)
-        if p.clipped or (p.size % k and not (top and target in ("THREAD", "LOOP"))):
+        if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
+            raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
+        if p.size % k and not (top and target in ("THREAD", "LOOP")):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and p.root in self.sequential:
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found="a scan")

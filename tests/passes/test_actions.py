@@ -185,7 +185,10 @@ REFUSED = {
     "a factor of 0": ("map", [("SPLIT", 0, (0, "UPCAST", False))], "SPLIT factor"),
     "a factor beyond the axis": ("map", [("SPLIT", 0, (1000, "UPCAST", False))], "SPLIT factor"),
     "a factor that is no divisor": ("map", [("SPLIT", 0, (5, "UPCAST", False))], "PADTO first"),
-    "a clipped part": ("map", [("SPLIT", 0, (4, "LOOP", True)), ("SPLIT", 1, (2, "UPCAST", False))], "SPLIT factor"),
+    "a clipped part": ("map", [("SPLIT", 0, (4, "LOOP", True)), ("SPLIT", 1, (2, "UPCAST", False))], "clipped"),
+    "the outer part of a clipped axis": (
+        "map", [("SPLIT", 0, (4, "LOOP", True)), ("SPLIT", 0, (2, "LOOP", False))], "clipped"),
+    "swapping the parts of a scan": ("scan", [("SPLIT", 1, (2, "LOOP", False)), ("SWAP", 1, 2)], "independent"),
     "a scan as UPCAST": ("scan", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
     "a scan as THREAD": ("scan", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
     "two THREADs": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SPLIT", 1, (2, "THREAD", True))], "THREAD"),

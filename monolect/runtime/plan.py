@@ -1,0 +1,123 @@
+"""Making plans: a batch of values scheduled, compiled and bound to a command buffer, once for each structure.
+
+This is where the runtime meets the compiler. `execute` imports it when the first batch needs a plan, so that importing
+monolect does not import the compiler.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from monolect import pipeline
+from monolect.backend.base import Launch, Program
+from monolect.backend.registry import Device
+from monolect.base.errors import InternalError
+from monolect.base.settings import settings
+from monolect.base.version import compiler_version
+from monolect.ir.digest import digest
+from monolect.ir.uop import UOp
+from monolect.pipeline import lower_kernel
+from monolect.runtime import profile
+from monolect.schedule.memory import plan_memory
+from monolect.schedule.order import schedule
+
+
+class Plan(NamedTuple):
+    """A batch ready to run. Buffer numbers: inputs, then outputs, then intermediates in one arena."""
+
+    device: str
+    commands: Any
+    kernels: tuple[UOp, ...]  # the CALLs
+    n_inputs: int
+    outputs: tuple[int, ...]  # for each root, the number of its buffer
+    fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
+    offsets: tuple[int, ...]  # of the intermediates in the arena
+    arena_bytes: int
+    launches: tuple[Launch, ...]
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No cyclic garbage collection inside: compiling makes many nodes and no cycles, and tracing them again and again
+    costs as much as making them.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@collection_paused()
+def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
+    """Schedule, compile and bind `roots`, whose inputs are PARAM 0..n_inputs-1."""
+    start = time.perf_counter_ns()
+    sched = schedule(roots, dev)
+    calls = sched.linear.src
+    outs = {b for b in sched.outputs if b.op == "BUFFER"}
+    fresh = [b for b in dict.fromkeys(sched.outputs) if b.op == "BUFFER"]
+    memory = plan_memory(sched.linear, outs)
+    number: dict[UOp, int] = {b: n_inputs + i for i, b in enumerate(fresh)}
+    for b in memory.offsets:
+        number[b] = len(number) + n_inputs
+    scheduled = time.perf_counter_ns()
+    programs = compile_kernels([c.src[0] for c in calls], dev)
+    args = [tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in c.src[1:]) for c in calls]
+    launches = tuple(Launch(programs[c.src[0]], a) for c, a in zip(calls, args, strict=True))
+    profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), len(programs))
+    return Plan(
+        dev,
+        Device[dev].commands(launches),
+        calls,
+        n_inputs,
+        tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in sched.outputs),
+        tuple(fresh),
+        tuple(memory.offsets.values()),
+        memory.arena_bytes,
+        launches,
+    )
+
+
+def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
+    """A Program for each distinct kernel; what is in no cache is compiled together."""
+    device = Device[dev]
+    out: dict[UOp, Program] = {}
+    missing: list[tuple[UOp, str]] = []
+    for s in dict.fromkeys(sinks):
+        key = f"{digest(s)}/{settings.NOOPT}/{settings.BEAM}/{compiler_version()}"
+        found = device.lookup(key)
+        if found is None:
+            missing.append((s, key))
+        else:
+            out[s] = found
+    if missing:
+        lowered = [(key, lower_kernel(s, device.target)) for s, key in missing]
+        programs = device.compile([(lin.arg.name, key, lin) for key, lin in lowered])
+        if len(programs) != len(missing):
+            raise InternalError(
+                "a device compiled another number of kernels", expected=len(missing), found=len(programs)
+            )
+        for (s, _), p in zip(missing, programs, strict=True):
+            out[s] = p
+            if "src" in settings.tracing:
+                profile.show_source(p)
+    return out
+
+
+def _interpret(linear: UOp, args: dict[int, Any]) -> None:
+    """Run a program on the Python device, in place on the arrays of `args`: how VERIFY=2 sees what a program means."""
+    device = Device["python"]
+    (program,) = device.compile([("verify", "verify", linear)])
+    commands = device.commands([Launch(program, tuple(range(1 + max(args, default=-1))))])
+    for slot, a in args.items():
+        commands.bind(slot, a if isinstance(a, int) else a.ctypes.data)
+    commands.launch()
+
+
+pipeline.interpret_program = _interpret

@@ -1,0 +1,317 @@
+"""Proofs of indices: what intervals, linear reasoning and Z3 show, what they must not, and every kernel of a zoo."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect import Context, Tensor
+from monolect.base.dtype import dtypes
+from monolect.base.errors import VerifyError
+from monolect.ir import prove
+from monolect.ir.interp import evaluate
+from monolect.ir.normal import TRUE, less, within
+from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
+from monolect.ir.prove import accesses, check_bounds, infix, is_inside
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
+from monolect.runtime.callify import callify
+from monolect.runtime.plan import compile_kernels
+from monolect.schedule.order import schedule
+
+
+def loop(n: Any, number: int = 0) -> UOp:
+    return node("RANGE", (idx(n),), (number, "LOOP"))
+
+
+def variable(name: str, lo: int, hi: int) -> UOp:
+    return node("PARAM", (), ParamArg(9, dtypes.index, None, None, name, lo, hi))
+
+
+def param(n: Any, slot: int = 0) -> UOp:
+    return node("PARAM", (shape_source((n,)),), ParamArg(slot, dtypes.float32, "cpu"))
+
+
+def loaded(n: int = 8) -> UOp:
+    """A number read from memory, about which nothing is known."""
+    view = node("INDEX", (node("PARAM", (shape_source((n,)),), ParamArg(5, dtypes.int32, "cpu")), loop(n, 7)))
+    return build("CAST", node("LOAD", (view,)), arg=dtypes.index)
+
+
+def proves(index: Any, size: Any, *gates: UOp) -> bool:
+    gate = TRUE
+    for g in gates:
+        gate = build("AND", gate, g)
+    return is_inside(idx(index), idx(size), None if gate is TRUE else gate)
+
+
+@pytest.fixture
+def no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is proven in these tests is proven without Z3."""
+    monkeypatch.setattr(prove, "_SOLVER", False)
+
+
+# ---- what is proven --------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("no_solver")
+class TestWithoutZ3:
+    def test_intervals(self) -> None:
+        r, s = loop(8), loop(5, 1)
+        assert proves(r * 5 + s, 40) and not proves(r * 5 + s, 39)
+        assert proves(r * -1 + 7, 8) and not proves(r * -1 + 6, 8)
+
+    def test_a_gate_narrows_one_range(self) -> None:
+        r = loop(8)
+        assert proves(r * 3 + -6, 12, within(r, 2, 6))
+        assert not proves(r * 3 + -6, 12, within(r, 1, 6))
+        assert not proves(r * 3 + -6, 12, within(r, 2, 7))
+
+    def test_a_gate_that_never_holds(self) -> None:
+        assert proves(loop(8) + 100, 4, less(loop(8), 3), less(idx(5), loop(8)))
+
+    def test_a_gate_on_a_sum(self) -> None:
+        r, s = loop(6), loop(3, 1)
+        assert proves(r + s + -1, 6, within(r + s + -1, 0, 6))
+        assert proves((r + s + -1) * 10 + loop(10, 2), 60, within(r + s + -1, 0, 6))
+        assert not proves(r + s + -1, 5, within(r + s + -1, 0, 6))
+
+    def test_a_convolution_with_padding_stride_and_dilation(self) -> None:
+        y, x, i, j, c = (loop(n, k) for k, n in enumerate((14, 14, 5, 5, 3)))
+        row, col = y * 2 + i * 3 + -2, x * 2 + j + -2
+        assert proves(c * 784 + row * 28 + col, 3 * 784, within(row, 0, 28), within(col, 0, 28))
+        assert not proves(c * 784 + row * 28 + col, 3 * 784, within(row, 0, 28))
+
+    def test_divisions_and_remainders(self) -> None:
+        r = loop(100)
+        assert proves(r // 7 * 7 + r % 7, 100)
+        assert proves((r // 10 + -2) * 10 + r % 10, 30, within(r // 10, 2, 5))
+        assert proves(r + -20, 30, within(r // 10, 2, 5))
+        assert not proves(r + -20, 29, within(r // 10, 2, 5))
+
+    def test_loops_whose_bound_depends_on_another(self) -> None:
+        t = node("SPECIAL", (idx(4),), "thread0")
+        most = build("MAX", idx(-3), t * 3 + -10) * -1  # min(3, 10 - 3 t): ten elements for four threads
+        assert proves(t * 3 + loop(most, 1), 10)
+        assert not proves(t * 3 + loop(most, 1), 9)
+
+    def test_symbolic_sizes(self) -> None:
+        n, m = variable("n", 1, 64), variable("m", 1, 8)
+        r, s, t = loop(n), loop(m, 1), loop(5, 2)
+        assert proves(r, n) and not proves(r + 1, n)
+        assert proves(r * m + s, n * m) and proves((r * m + s) * 5 + t, n * m * 5)
+        assert not proves(r * m + s + 1, n * m)
+        assert proves(n * -1 + r + n, n)
+
+    def test_clamped_indices(self) -> None:
+        i, n = loaded(), variable("n", 1, 64)
+        low = build("MAX", i, idx(0))
+        assert not proves(low, 10) and not proves(i, 10)
+        assert proves(build("MAX", low * -1, idx(-9)) * -1, 10)
+        assert proves(build("MAX", low * -1, n * -1 + 1) * -1, n)
+        assert proves(build("MAX", low * -1, n * -1 + 1) * -1 + loop(3) * n, n * 3)
+
+    def test_choices(self) -> None:
+        r = loop(10)
+        assert proves(build("WHERE", less(r, 4), r + 6, r + -4), 10)
+        assert not proves(build("WHERE", less(r, 4), r + 6, r + -5), 9)
+
+    def test_loaded_indices_behind_a_gate(self) -> None:
+        i = loaded()
+        assert proves(i * 4 + loop(4), 40, within(i, 0, 10))
+        assert not proves(i * 4 + loop(4), 40, less(i, 10))
+
+    def test_equality(self) -> None:
+        i, r = loaded(), loop(10)
+        equal = build("CMPNE", build("CMPNE", i, r), TRUE)
+        assert proves(i, 10, equal) and not proves(i, 9, equal)
+
+
+def test_z3_sees_what_is_not_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("z3")
+    r, s = loop(10), loop(10, 1)
+    either = build("OR", less(r + s, 5), less(r + s, 7))
+    assert proves(r + s, 7, either) and not proves(r + s, 6, either)
+    square = r * r
+    assert proves(square, 26, less(r, 6))
+    monkeypatch.setattr(prove, "_SOLVER", False)
+    assert not proves(r + s, 7, either)
+
+
+# ---- what is claimed is true -----------------------------------------------------------------------------------------
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[UOp, int, list[UOp], list[UOp]]:
+    """A random index, size and gates over two or three short loops."""
+    loops = [loop(draw(st.integers(1, 5)), k) for k in range(draw(st.integers(2, 3)))]
+    number = st.integers(-4, 4)
+
+    def expression(depth: int) -> UOp:
+        kind = draw(st.sampled_from(("sum", "sum", "div", "mod", "max")))
+        out = idx(draw(number))
+        for r in loops:
+            out = out + r * draw(number)
+        if depth and kind != "sum":
+            inner = expression(depth - 1)
+            n = draw(st.integers(2, 5))
+            extra = {"div": inner // n, "mod": inner % n, "max": build("MAX", inner, idx(draw(number)))}[kind]
+            out = out + extra * draw(number)
+        return out
+
+    gates = [less(expression(1), draw(st.integers(-3, 8))) for _ in range(draw(st.integers(0, 3)))]
+    return expression(2), draw(st.integers(1, 30)), gates, loops
+
+
+@given(cases(), st.booleans())
+def test_a_proven_index_is_inside(case: tuple[UOp, int, list[UOp], list[UOp]], solver: bool) -> None:
+    index, size, gates, loops = case
+    before, prove._SOLVER = prove._SOLVER, solver
+    try:
+        proven = proves(index, size, *gates)
+    finally:
+        prove._SOLVER = before
+    if not proven and not solver:
+        return
+    inside = True
+    for values in product(*(range(r.src[0].value) for r in loops)):
+        env = dict(zip(loops, values, strict=True))
+        at, *on = evaluate((index, *gates), env)
+        inside &= not all(on) or 0 <= at < size
+    assert inside or not proven
+    if solver:
+        assert proven == inside, "Z3 decides everything that small"
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+def kernel(index: UOp, size: Any, *gate: UOp, op: str = "LOAD") -> UOp:
+    r = next(u for u in toposort(index) if u.op == "RANGE")
+    place = node("INDEX", (param(size, 1), index))
+    if op == "LOAD":
+        value = node("LOAD", (place, const(0.0, dtypes.float32), *gate)) if gate else node("LOAD", (place,))
+        effect = node("STORE", (node("INDEX", (param(r.src[0].value), r)), value))
+    else:
+        effect = node(op, (place, const(1.0, dtypes.float32), *gate))
+    return node("SINK", (node("END", (effect, r)),), KernelInfo("planted"))
+
+
+@pytest.mark.parametrize("op", ["LOAD", "STORE", "ATOMICADD"])
+def test_a_planted_index_is_found(op: str) -> None:
+    check_bounds(kernel(loop(8) + 1, 9, op=op))
+    with pytest.raises(VerifyError) as e:
+        check_bounds(kernel(loop(8) + 1, 8, op=op))
+    text = str(e.value)
+    for part in ("kernel planted", op, "PARAM 1", "r0 + 1", "r0 < 8", "no gate", "0 <= index < 8", "[1, 8]"):
+        assert part in text
+
+
+def test_the_error_shows_gate_and_line() -> None:
+    r = loop(8)
+    sink = kernel(r + 1, 8, less(0, r))
+    load = next(u for u in toposort(sink) if u.op == "LOAD")
+    load.origin = (__file__, 12, "shifted")
+    with pytest.raises(VerifyError) as e:
+        check_bounds(sink)
+    assert "gate r0*-1 < 0" in e.value.message and "shifted" in e.value.message
+    assert e.value.line == (__file__, 12)
+
+
+def test_local_memory_and_several_axes() -> None:
+    memory = node("BUFFER", (shape_source((4, 6)),), BufferArg(3, dtypes.float32, None, "LOCAL"))
+    i, j = loop(4), loop(6, 1)
+    good = node("LOAD", (node("INDEX", (memory, i, j)),))
+    assert [(a.index, a.size.value) for a in accesses(good)] == [(i, 4), (j, 6)]
+    bad = node("LOAD", (node("INDEX", (memory, i, j + 1)),))
+    end = node("END", (node("STORE", (node("INDEX", (param(24), i * 6 + j)), bad)), i, j))
+    with pytest.raises(VerifyError, match="BUFFER 3"):
+        check_bounds(node("SINK", (end,), KernelInfo("local")))
+
+
+def test_infix() -> None:
+    r, s = loop(8), loop(3, 1)
+    assert infix((r * 4 + s) // 3 % 5) == "((r0*4 + r1)//3)%5"
+    assert infix(build("AND", less(r, 3), less(s, variable("n", 1, 5)))).count(" and ") == 1
+
+
+rng = np.random.default_rng(0)
+
+
+def t(*shape: int) -> Tensor:
+    return Tensor(rng.standard_normal(shape).astype(np.float32))
+
+
+def embedded() -> Tensor:
+    w = Tensor(rng.standard_normal((20, 8)).astype(np.float32), requires_grad=True)
+    (w[Tensor(np.array([1, 2, 3, 1]))] ** 2).sum().backward()
+    return w.grad
+
+
+def convolved() -> Tensor:
+    x = Tensor(rng.standard_normal((2, 3, 12, 12)).astype(np.float32), requires_grad=True)
+    y = x.conv2d(t(4, 3, 3, 3), padding=1).relu().max_pool2d(2)
+    (y * y).mean().backward()
+    return x.grad
+
+
+INDICES = np.array([0, 3, -1, 5], np.int32)
+ZOO: dict[str, Callable[[], Tensor]] = {
+    "pad": lambda: t(7, 5).pad((3, 0, 1, 2)) + 1,
+    "conv": lambda: t(2, 3, 9, 9).conv2d(t(4, 3, 3, 3), padding=1),
+    "conv strided": lambda: t(2, 3, 28, 28).conv2d(t(4, 3, 5, 5), padding=2, stride=2),
+    "conv dilated in groups": lambda: t(2, 4, 13, 13).conv2d(t(8, 2, 3, 3), padding=2, dilation=2, groups=2),
+    "conv transposed": lambda: t(2, 4, 7, 7).conv_transpose2d(t(4, 3, 3, 3), stride=2, padding=1, output_padding=1),
+    "conv backward": convolved,
+    "max pool": lambda: t(2, 3, 13, 13).max_pool2d(3, 2, padding=1),
+    "average pool": lambda: t(2, 3, 13, 13).avg_pool2d(3, 2, padding=1),
+    "cat": lambda: Tensor.cat([t(3, 4), t(5, 4), t(1, 4)], dim=0) * 2,
+    "stack": lambda: Tensor.stack([t(3, 4), t(3, 4)], dim=1) + 1,
+    "flip": lambda: t(6, 7).flip(0, 1) * 2,
+    "roll": lambda: t(6, 7).roll(2, 1) + 1,
+    "slices": lambda: t(20, 9)[3:17:2, ::-1] + t(7, 9),
+    "tril": lambda: t(9, 9).tril(),
+    "diagonal": lambda: t(7, 7).diagonal() * 2,
+    "unfold": lambda: t(3, 20).unfold(1, 5, 3).sum(2),
+    "gather": lambda: t(6, 7)[Tensor(INDICES)],
+    "gather along": lambda: t(6, 7).gather(0, Tensor(np.array([[0, 5], [2, 3]]))),
+    "scatter": lambda: t(6, 7).scatter(0, Tensor(np.array([[0, 5], [2, 3]])), t(2, 2)),
+    "scatter add": embedded,
+    "cumsum": lambda: t(10, 33).cumsum(1),
+    "long cumsum": lambda: t(10007).cumsum(0),
+    "cumprod": lambda: t(4, 9).cumprod(0),
+    "matmul with tails": lambda: t(33, 65) @ t(65, 17),
+    "blocked matmul": lambda: t(256, 700) @ t(700, 512),
+    "batched matmul": lambda: t(3, 20, 30) @ t(3, 30, 10),
+    "threads with a clipped bound": lambda: t(100003) * 2 + 1,
+    "rows": lambda: (t(1001, 333) * 2).sum(1),
+    "columns": lambda: t(1000, 37).sum(0),
+    "all": lambda: t(100001).sum(),
+    "softmax": lambda: t(64, 100).softmax(-1),
+    "argmax": lambda: t(5, 60).argmax(1),
+    "var": lambda: t(50, 77).var(-1),
+    "attention": lambda: t(2, 2, 10, 8).scaled_dot_product_attention(t(2, 2, 10, 8), t(2, 2, 10, 8), is_causal=True),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "null", "python"])
+@pytest.mark.parametrize("name", ZOO)
+def test_every_kernel_is_proven(name: str, device: str, no_solver: None) -> None:
+    """What the schedule and the optimizer make, without Z3; the null device has other vectors and threads."""
+    sink, _, _ = callify([ZOO[name]().uop])
+    kernels = [c.src[0] for c in schedule(list(sink.src), device).linear.src]
+    for k in kernels:
+        check_bounds(k)
+    with Context(CHECK_BOUNDS=1, NOOPT=0):
+        compile_kernels(kernels, device)
+
+
+# ---- integer tensors as indices --------------------------------------------------------------------------------------
+def test_reads_out_of_range_are_clamped_and_writes_dropped() -> None:
+    x = np.arange(5, dtype=np.float32)
+    far = Tensor(np.array([-100, 0, 4, 100], np.int64))
+    src = Tensor(np.full(4, 7, np.float32))
+    with Context(CHECK_BOUNDS=0):  # which refuses these indices where the user gives them
+        read = Tensor(x)[far]
+        written = Tensor(x).scatter(0, far, src)
+        added = Tensor(x).scatter_add(0, far, src)
+    np.testing.assert_array_equal(read.numpy(), [0, 0, 4, 4])
+    np.testing.assert_array_equal(written.numpy(), [7, 1, 2, 3, 7])
+    np.testing.assert_array_equal(added.numpy(), [7, 1, 2, 3, 11])
