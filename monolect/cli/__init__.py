@@ -143,8 +143,9 @@ def _rules(options: argparse.Namespace) -> None:
 def _devices(options: argparse.Namespace) -> None:
     if options.markdown:  # what is present here is no part of the reference
         modules = [(name, importlib.import_module(module)) for name, (module, _) in TARGETS.items()]
-        cells = [(name, module.__name__, (module.__doc__ or "").partition("\n\n")[0]) for name, module in modules]
-        _print_table(options, ("device", "module", "meaning"), [[str(c).replace("\n", " ") for c in row] for row in cells])
+        meanings = [(module.__doc__ or "").partition("\n\n")[0].replace("\n", " ") for _, module in modules]
+        page = [(name, module.__name__, text) for (name, module), text in zip(modules, meanings, strict=True)]
+        _print_table(options, ("device", "module", "meaning"), page)
         return
     cells = [
         (name, "no" if missing else "yes", "yes" if name == Device.default else "-", missing or "-")

@@ -1,7 +1,7 @@
 """Run the Python of a documentation page: `python tests/docs/pages.py PAGE.md`.
 
-All ```python blocks of a page share one namespace, in order. A block with `>>>` is a doctest: what it prints is compared.
-Any other block is run, and its asserts are what it shows. A failure names the page and the line.
+All ```python blocks of a page share one namespace, in order. A block with `>>>` is a doctest: what it prints is
+compared. Any other block is run, and its asserts are what it shows. A failure names the page and the line.
 """
 
 import doctest

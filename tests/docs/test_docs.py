@@ -18,7 +18,8 @@ from tests.docs.pages import BLOCK, FLAGS, blocks, run_page
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXECUTED = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
-MODULES = sorted(m.name for m in pkgutil.walk_packages(monolect.__path__, "monolect.") if not m.name.endswith("__main__"))
+FOUND = pkgutil.walk_packages(monolect.__path__, "monolect.")
+MODULES = sorted(m.name for m in FOUND if not m.name.endswith("__main__"))
 REFERENCE = ("ops", "passes", "rules", "settings", "devices")
 
 
