@@ -92,10 +92,10 @@ def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
     return outs
 
 
-def launch(commands: Any, launches: tuple[Launch, ...], kernels: tuple[UOp, ...]) -> None:
+def launch(commands: Any, launches: tuple[Launch, ...], kernels: tuple[UOp, ...], replayed: bool = False) -> None:
     """Run a bound command buffer, each launch timed when somebody wants to see it."""
     if settings.tracing or profile.recording:
-        profile.record(launches, kernels, commands.launch_timed())
+        profile.record(launches, kernels, commands.launch_timed(), replayed)
     else:
         commands.launch()
 

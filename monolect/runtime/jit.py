@@ -143,7 +143,7 @@ class Capture:
             fresh = new[b] = new_buffer_like(b)
             fresh.storage = memory
         if settings.tracing or profile.recording:
-            launch(commands, self.launches, self.kernels)
+            launch(commands, self.launches, self.kernels, replayed=True)
         else:
             commands.launch()
         for s, u in zip(self.states, updates, strict=True):

@@ -58,7 +58,7 @@ def _iterations(rs: frozenset[UOp]) -> int:
     return n
 
 
-def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int]) -> None:
+def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> None:
     """Note a batch that ran launch by launch; print its lines at DEBUG=2, the totals at exit."""
     if not totals["kernels"]:
         atexit.register(show_totals)
@@ -72,7 +72,7 @@ def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int
         if recording:
             runs.append(run)
         if "cmds" in settings.tracing:
-            print(line(totals["kernels"], run), file=sys.stderr)
+            print(line(totals["kernels"], run, replayed), file=sys.stderr)
 
 
 def show_totals() -> None:
@@ -83,13 +83,15 @@ def show_totals() -> None:
         print(f"{text}, {totals['n_bytes'] / ns:.2f} GB/s, {counts['schedules']} plans", file=sys.stderr)
 
 
-def line(number: int, k: KernelRun) -> str:
-    """One kernel, one line: number, device, name, buffers, time, GFLOP/s, GB/s."""
+def line(number: int, k: KernelRun, replayed: bool = False) -> str:
+    """One kernel, one line: number, device, name, buffers, time, GFLOP/s, GB/s; a replayed one is marked and green."""
     ns = max(1, k.time_ns)
     dev = next((str(b.arg.device) for b in k.call.src[1:]), "")
-    text = f"{number:5} {dev:7} {k.name:36} {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
+    text = (
+        f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
+    )
     text += f" {k.n_ops / ns:8.2f} GFLOP/s {k.n_bytes / ns:8.2f} GB/s"
-    return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[36m{text}\033[0m"
+    return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[{32 if replayed else 36}m{text}\033[0m"
 
 
 def compiled(schedule_ns: int, compile_ns: int, n_kernels: int, n_programs: int) -> None:

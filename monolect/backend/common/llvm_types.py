@@ -58,11 +58,13 @@ def overload(t: str, lanes: int = 1) -> str:
 def literal(value: Any, d: DType) -> str:
     """A scalar constant."""
     if value is INVALID:
-        return "zeroinitializer" if not d.is_float else "0.0"
+        return "0.0" if d.name in _FLOATS else "zeroinitializer"
     if d is dtypes.bool:
         return "true" if value else "false"
     if not d.is_float:
         return str(int(value))
+    if d.name not in _FLOATS:  # a float that LLVM has no type for is its bits
+        return str(np.array(value, d.numpy).view(np.uint8))
     if d is dtypes.float16:
         return "0xH" + struct.pack(">e", value).hex().upper()
     if d is dtypes.bfloat16:
