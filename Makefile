@@ -50,4 +50,5 @@ clean: ## delete the virtual environment, caches and builds
 # One stamp for each set of extras of pyproject.toml.
 .venv/.stamp-%: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	$(BIN)/python -m compileall -q monolect
 	@touch $@

@@ -64,7 +64,7 @@ def _rewrite(sink: UOp, target: Target) -> UOp:
 
 
 def _replacement(u: UOp, target: Target) -> UOp | None:
-    if u.op not in ELEMENTWISE:
+    if u.op not in ELEMENTWISE and u.op != "REDUCE":
         return None
     return legalize(u, target.native_dtypes, target.cast_dtypes) or decompose(u, target.native)
 

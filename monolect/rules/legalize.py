@@ -108,7 +108,9 @@ def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozens
     widened value back to its own type vanishes. One step: the result may hold nodes to be legalised in turn.
     """
     if u.op == "CAST":
-        return _cast(u, native | casts)
+        return _cast(u, native, casts)
+    if u.op == "REDUCE" and u.dtype in NARROW and u.dtype not in native:
+        return cast(build("REDUCE", cast(u.src[0], F32), *u.src[1:], arg=u.arg), u.dtype)
     if u.op not in ELEMENTWISE or u.op in _MOVED:
         return None
     if not any(s.dtype in NARROW and s.dtype not in native for s in u.src):
@@ -139,15 +141,17 @@ def _pair_in_single(u: UOp) -> UOp | None:
     return None
 
 
-def _cast(u: UOp, native: frozenset[DType]) -> UOp | None:
+def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | None:
     x, d = u.src[0], u.dtype
     if d in NARROW and x.op == "CAST" and x.dtype is F32 and x.src[0].dtype is d:
         return x.src[0]
     if x.dtype in NARROW and x.dtype not in native:
-        return widen(x) if d is F32 else cast(cast(x, F32), d)
+        if d is not F32:
+            return cast(cast(x, F32), d)
+        return None if x.dtype in casts else widen(x)
     if d in NARROW and d not in native:
         if x.dtype is F32:
-            return narrow(x, d)
+            return None if d in casts else narrow(x, d)
         if x.dtype is dtypes.bool:
             return build("WHERE", x, const(1, d), const(0, d))
         return cast(cast(to_odd(x) if x.dtype is F64 and d is dtypes.float16 else x, F32), d)

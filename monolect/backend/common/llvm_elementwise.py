@@ -122,8 +122,7 @@ class ElementwiseRenderer(ValueRenderer):
     def op_mulacc(self, u: UOp, lanes: int, a: str, b: str, c: str) -> str:
         if u.dtype.is_float:
             return self.call("fma", u.dtype, lanes, a, b, c)
-        t = type_name(u.dtype, lanes)
-        return self.emit(f"add {t} {self.emit(f'mul {t} {a}, {b}')}, {c}")
+        return self.op_add(u, lanes, self.op_mul(u, lanes, a, b), c)
 
     def op_max(self, u: UOp, lanes: int, a: str, b: str) -> str:
         return self.maximum(u.dtype, lanes, a, b, u.src[1].op == "CONST")
