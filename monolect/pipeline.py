@@ -14,12 +14,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from monolect.base.errors import InternalError, VerifyError
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.ir.ops import Stage
+from monolect.ir.ops import KernelInfo, Stage
 from monolect.ir.prove import check_bounds
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
@@ -31,7 +32,7 @@ from monolect.lower.expand import expand
 from monolect.lower.linearize import linearize
 from monolect.lower.reduce import lower_reduce
 from monolect.lower.select import select
-from monolect.optimize.apply import optimize
+from monolect.optimize.apply import apply_actions, optimize
 from monolect.optimize.merge import merge_ranges
 from monolect.rules.loops import simplify_loops
 
@@ -129,7 +130,7 @@ def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
         _check_bounds(row, ir, out)
     _report(row, ir, out, elapsed)
     if settings.VERIFY > 1:
-        runner = _run_linearized if interpret_program is not None else None
+        runner = partial(_run_in_order, target) if interpret_program is not None else None
         skipped = validate(row.name, ir, out, runner)
         if skipped and "passes" in tracing:
             print(f"       {row.name:15} not interpreted: {skipped}", file=sys.stderr)
@@ -150,11 +151,13 @@ def _check_bounds(row: Pass, before: UOp, after: UOp) -> None:
         raise
 
 
-def _run_linearized(ir: UOp, args: dict[int, Any]) -> None:
-    """Run a kernel of any stage that needs its order: what is still a graph is first made a list."""
+def _run_in_order(target: Target, ir: UOp, args: dict[int, Any]) -> None:
+    """Run a kernel of any stage step by step: what is still a graph is first made a list, by the passes as they stand."""
     assert interpret_program is not None
     if ir.op != "LINEAR":
-        ir = linearize(lower_reduce(expand(ir)))
+        seen = isinstance(ir.arg, KernelInfo) and ir.arg.actions is not None
+        nest = ir if seen else apply_actions(ir, (), target)  # the optimizer decides the order of loops, always
+        ir = linearize(lower_reduce(expand(nest)))
     interpret_program(ir, args)
 
 

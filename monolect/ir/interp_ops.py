@@ -111,9 +111,9 @@ def _load(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
     if len(u.src) < 3:
         return v, mask
     rank = len(u.shape)
-    alt, gate = m.aligned(m.values[u.src[1]], rank), m.aligned(m.values[u.src[2]], rank)
-    alt_mask = m.masks[u.src[1]]
-    return np.where(gate, v, alt), select_valid(gate, mask, None if alt_mask is None else m.aligned(alt_mask, rank))
+    v, alt, gate = (m.aligned(x, rank) for x in (v, m.values[u.src[1]], m.values[u.src[2]]))
+    mask, alt_mask = (None if k is None else m.aligned(k, rank) for k in (mask, m.masks[u.src[1]]))
+    return np.where(gate, v, alt), select_valid(gate, mask, alt_mask)
 
 
 def _gettuple(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
