@@ -74,7 +74,7 @@ class dtypes:
     int32 = DType("int32", "i32", "i", 32, 5)
     uint64 = DType("uint64", "u64", "u", 64, 8)
     int64 = DType("int64", "i64", "i", 64, 7)
-    fp8e4m3 = DType("fp8e4m3", "f8e4m3", "f", 8, 9, -_INF, _INF)
+    fp8e4m3 = DType("fp8e4m3", "f8e4m3", "f", 8, 9, -448.0, 448.0)  # has no infinity
     fp8e5m2 = DType("fp8e5m2", "f8e5m2", "f", 8, 10, -_INF, _INF)
     float16 = DType("float16", "f16", "f", 16, 11, -_INF, _INF)
     bfloat16 = DType("bfloat16", "bf16", "f", 16, 12, -_INF, _INF)

@@ -29,7 +29,7 @@ def select(sink: UOp, target: Target) -> UOp:
 
 def _is_native(u: UOp, target: Target) -> bool:
     if u.op not in ELEMENTWISE:
-        return True
+        return u.op != "REDUCE" or u.dtype in target.native_dtypes
     types = target.native_dtypes
     return u.op in target.native and u.dtype in types and all(s.dtype in types for s in u.src)
 

@@ -20,7 +20,7 @@ DTYPES = [d for d in ALL if d.kind not in "vx"]
 NARROW = [d for d in DTYPES if d.is_float and d.bits < 32]
 OPS = sorted(ELEMENTWISE - {"CAST", "THREEFRY", "CUSTOM"})
 # ULP of the device's float32 or float64 against NumPy's; everything else is exact. Narrow floats are computed in float32.
-ULPS = {"EXP2": 3, "LOG2": 3, "SIN": 3, "POW": 4, "DIV": 2, "RECIP": 2, "SQRT": 2, "MULACC": 2}
+ULPS = {"EXP2": 3, "LOG2": 3, "SIN": 3, "POW": 4, "DIV": 2, "RECIP": 2, "SQRT": 2}
 
 
 def operands(d: DType, count: int, seed: int = 1) -> list[np.ndarray]:
@@ -85,6 +85,14 @@ def _check_ulps(got: np.ndarray, want: np.ndarray, wide: type, d: DType, ulps: f
     assert error[k] <= ulps, f"{error[k]} ULP at {[x[k] for x in args]}: {got[k]} instead of {want[k]}"
 
 
+def assert_fused(got: np.ndarray, want: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    with np.errstate(all="ignore"):
+        bits = 52 if a.dtype == np.float64 else 23 if a.dtype == np.float32 else 1
+        x, y, product = (v.astype(np.float64) for v in (got, want, a.astype(np.float64) * b.astype(np.float64)))
+        near = np.abs(x - y) <= (np.abs(product) + np.abs(y)) * 2.0**-bits
+        assert np.all(near | (x == y) | (np.isnan(x) & np.isnan(y)))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("op", OPS)
 def test_elementwise(op, device):
@@ -110,6 +118,9 @@ def test_elementwise(op, device):
             continue
         want = evaluate(u, {t.uop: a for t, a in zip(tensors, arrays, strict=True)})
         assert got.dtype == want.dtype
+        if op == "MULACC" and d.is_float:  # rounded once or twice: the product may be off by half a unit of its own
+            assert_fused(got, want, *arrays)
+            continue
         try:
             assert_close(got, want, u.dtype, ULPS.get(op, 0), *arrays)
         except AssertionError as e:
