@@ -26,6 +26,7 @@ from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
 from monolect.tensor.creation import CreationMixin, from_data
+from monolect.tensor.deferred import defer
 from monolect.tensor.elementwise import CastMixin, ElementwiseMixin
 from monolect.tensor.functions import FunctionsMixin
 from monolect.tensor.index import IndexMixin
@@ -313,6 +314,8 @@ class Tensor(
             if d is not None:
                 d = d if create_graph else build("DETACH", d)
                 t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
+        if self._uop.op != "BUFFER":
+            defer(self)  # a loss is nearly free beside its gradients, and dear once they are gone
         return self
 
     def _root_gradient(self, gradient: Tensor | None) -> UOp:

@@ -1,0 +1,129 @@
+"""What a user can see of a run: DEBUG lines, the kernel table, estimates, origins, dumps; and what runs share."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from monolect import Context, Tensor
+from monolect.ir.uop import node
+from monolect.runtime import profile
+from monolect.runtime.callify import callify
+from monolect.schedule.memory import buffer_bytes, plan_memory
+from monolect.schedule.order import schedule
+
+
+def array(*shape: int) -> Tensor:
+    return Tensor(np.ones(shape, np.float32))
+
+
+def calls(*tensors: Tensor) -> tuple:
+    sink, _, _ = callify([t.uop for t in tensors])
+    return schedule(list(sink.src), "cpu").linear.src
+
+
+@pytest.mark.parametrize(
+    ("tensor", "n_ops", "n_bytes"),
+    [
+        (lambda: array(64, 32) + 1, 64 * 32, 2 * 64 * 32 * 4),
+        (lambda: array(16, 24) @ array(24, 8), 2 * 16 * 24 * 8, 4 * (16 * 24 + 24 * 8 + 16 * 8)),
+        (lambda: array(1, 3, 8, 8).conv2d(array(5, 3, 3, 3)), 2 * 5 * 36 * 27, 4 * (3 * 64 + 5 * 27 + 5 * 36)),
+        (lambda: array(50).sum(), 50, 4 * 51),
+    ],
+    ids=["elementwise", "matmul", "conv", "sum"],
+)
+def test_estimates(tensor, n_ops, n_bytes):
+    (call,) = calls(tensor())
+    assert profile.estimate(call) == (n_ops, n_bytes)
+
+
+def test_one_line_a_kernel(capsys):
+    x = array(7, 13)
+    with Context(DEBUG=2, NO_COLOR=1):
+        (x * 3).sum(1).realize()
+    out = capsys.readouterr().err
+    (line,) = [line for line in out.splitlines() if "GFLOP/s" in line]
+    assert all(part in line for part in ("cpu", "sum_7_r13", "2 buffers", " us", "GB/s")), line
+    assert "plan: 1 kernels" in out
+
+
+def test_nothing_is_printed_unless_asked_for(capsys):
+    (array(7, 14) * 3).sum(1).realize()
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_levels_add_up(capsys):
+    seen = {}
+    for level in range(6):
+        with Context(DEBUG=level, COMPILE_CACHE=0):
+            (array(5, 20 + level) * 3).sum(1).realize()
+        seen[level] = capsys.readouterr().err
+    assert seen[0] == "" and "define void" not in seen[3]
+    assert "SPLIT" in seen[3] and "define void" in seen[4]
+    assert "pass expand" in seen[5] and "--- after linearize" in seen[5]
+
+
+def test_dump_writes_each_pass_and_what_it_writes_is_text_ir(tmp_path):
+    with Context(DUMP=str(tmp_path), COMPILE_CACHE=0):
+        (array(5, 31) * 3).sum(1).realize()
+    files = sorted(p.name for p in tmp_path.iterdir())
+    assert files[0].endswith("simplify_loops.ir") and any(f.endswith("-linearize.ir") for f in files)
+
+
+def test_a_recorder_knows_the_line_and_the_methods():
+    x = array(3, 17)
+    with profile.Recorder() as kernels:
+        x.exp().sum(0).realize()
+    (kernel,) = kernels
+    origin = profile.origin_of(kernel.call)
+    assert "test_seeing.py:" in origin and "exp" in origin
+    table = profile.kernel_table(kernels)
+    assert kernel.name in table and "1 kernels" in table
+    text = profile.explain_kernel(kernel)
+    assert all(part in text for part in ("ranges", "kernel IR", "generated code", origin))
+
+
+def test_intermediates_with_disjoint_lifetimes_share_storage():
+    x, weights = array(32, 32), [array(32, 32) + k for k in range(6)]
+    for w in weights:
+        w.realize()
+        x = (x @ w).relu()
+    linear = calls(x)
+    assert len(linear) == 6
+    outputs = {linear[-1].src[1]}
+    plan = plan_memory(node("LINEAR", linear), outputs)
+    sizes = [buffer_bytes(b) for b in plan.offsets]
+    assert len(sizes) == 5 and plan.arena_bytes == 2 * max(sizes)
+
+
+ONCE = """
+import sys
+from monolect import Tensor
+t = (Tensor([1.0, 2.0, 5.0]) * 3).sum()
+assert t.item() == 24.0
+print("llvmlite" in sys.modules)
+"""
+
+
+def test_a_kernel_is_compiled_once_a_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("MONOLECT_CACHE", str(tmp_path))
+    monkeypatch.setenv("VERIFY", "0")
+    runs = [subprocess.run([sys.executable, "-c", ONCE], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert [run.stdout.strip() for run in runs] == ["True", "False"]
+
+
+def test_a_kernel_is_compiled_once_a_process():
+    a, b, c = (array(9, 21).realize() for _ in range(3))
+    with profile.Recorder() as kernels:
+        (a * 5).contiguous().realize((b.T * 5).contiguous())
+        (c * 5).contiguous().realize()
+    programs = [k.program for k in kernels if k.call.src[0] is kernels[-1].call.src[0]]
+    assert len(programs) >= 2 and all(p is programs[0] for p in programs)
+
+
+def test_noopt_applies_no_action():
+    with Context(NOOPT=1), profile.Recorder() as kernels:
+        a = (array(6, 40) * 3).sum(1).tolist()
+    assert a == [120.0] * 6 and "vector" not in kernels[0].program.source
