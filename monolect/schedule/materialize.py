@@ -84,11 +84,17 @@ def own_targets(roots: list[UOp]) -> list[UOp]:
     new: dict[UOp, UOp] = {}
     for u in order:
         src = tuple(new.get(s, s) for s in u.src)
-        if u.op == "AFTER" and not overwrites(u):
-            new[u] = _own(u, new, readers)
+        if u.op == "AFTER":
+            new[u] = _stored_anew(u, new) if overwrites(u) else _own(u, new, readers)
         elif src != u.src:
             new[u] = rebuild(u, src)
     return [new.get(r, r) for r in roots]
+
+
+def _stored_anew(u: UOp, new: dict[UOp, UOp]) -> UOp:
+    """AFTER(X, STORE(X, v)) with the v of now; X, whose content nobody reads, only says what kind of buffer it is."""
+    x, value = u.src[1].src
+    return u if value not in new else rebuild(u, (x, node("STORE", (x, new[value]))))
 
 
 def _own(u: UOp, new: dict[UOp, UOp], readers: Counter[UOp]) -> UOp:
