@@ -210,7 +210,7 @@ def test_symbolic_sizes() -> None:
 def test_tolerance(name: str, a: Any, b: Any, same: bool) -> None:
     d = getattr(dtypes, name)
     x, y = (np.array([v, 0], d.numpy) for v in (a, b))
-    assert (validation._differences(x, y, d).size == 0) is same
+    assert (validation._differences(x, y, d, d.bits).size == 0) is same
 
 
 # ---- CHECK_BOUNDS=1 --------------------------------------------------------------------------------------------------
@@ -218,9 +218,9 @@ def test_tolerance(name: str, a: Any, b: Any, same: bool) -> None:
 def test_an_index_planted_by_the_optimizer_is_caught(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = kernel(t(6, 8) + t(8))
     plant(monkeypatch, "optimize", one_further(op))
-    with Context(CHECK_BOUNDS=0):
+    with Context(VERIFY=1, CHECK_BOUNDS=0):
         lower_kernel(sink, TARGET)
-    with Context(CHECK_BOUNDS=1), pytest.raises(VerifyError) as e:
+    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError) as e:
         lower_kernel(sink, TARGET)
     text = str(e.value)
     assert f"kernel map_6x8: {op} of PARAM" in text and "after pass optimize, not before" in text
@@ -229,7 +229,7 @@ def test_an_index_planted_by_the_optimizer_is_caught(op: str, monkeypatch: pytes
 def test_an_index_planted_earlier_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = kernel(t(6, 8) + t(8))
     plant(monkeypatch, "simplify_loops", one_further("LOAD"))
-    with Context(CHECK_BOUNDS=1), pytest.raises(VerifyError, match="before and after pass optimize"):
+    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="before and after pass optimize"):
         lower_kernel(sink, TARGET)
 
 
@@ -239,10 +239,10 @@ def test_a_gate_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def ungated(u: UOp) -> UOp | None:
         return node("LOAD", u.src[:1], u.arg) if u.op == "LOAD" and len(u.src) == 3 else None
 
-    with Context(CHECK_BOUNDS=1):
+    with Context(VERIFY=1, CHECK_BOUNDS=1):
         lower_kernel(sink, TARGET)
     plant(monkeypatch, "optimize", ungated)
-    with Context(CHECK_BOUNDS=1), pytest.raises(VerifyError, match="no gate"):
+    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="no gate"):
         lower_kernel(sink, TARGET)
 
 
@@ -251,7 +251,7 @@ def test_a_device_axis_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Target(name="t", native=TARGET.native, workgroups=True, max_local=64, local_bytes=4096)
     sink = kernel(t(6, 64).sum(1))
     sink = node("SINK", sink.src, KernelInfo("sum", (("SPLIT", 1, (8, "GROUP_REDUCE", False)),)))
-    with Context(CHECK_BOUNDS=1):
+    with Context(VERIFY=1, CHECK_BOUNDS=1):
         lower_kernel(sink, device)
 
     def past(u: UOp) -> UOp | None:
@@ -260,7 +260,7 @@ def test_a_device_axis_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     plant(monkeypatch, "device_axes", past)
-    with Context(CHECK_BOUNDS=1), pytest.raises(VerifyError, match="after pass device_axes, not before"):
+    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="after pass device_axes, not before"):
         lower_kernel(sink, device)
 
 
