@@ -34,6 +34,7 @@ from monolect.lower.reduce import lower_reduce
 from monolect.lower.select import select
 from monolect.optimize.apply import apply_actions, optimize
 from monolect.optimize.merge import merge_ranges
+from monolect.rules.algebra import simplify
 from monolect.rules.loops import simplify_loops
 
 T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
@@ -63,7 +64,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("order",          K, K, None, (), ("partition",), "needs the kernels' dependencies"),
     Pass("plan_memory",    K, K, None, (), ("order",), "lifetimes are known once the order is"),
     # each kernel, when it is in no cache
-    Pass("simplify_loops", K, K, simplify_loops, (), ("partition",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
+    Pass("simplify",       K, K, simplify, (), ("partition",), "named rules, on the smallest form of the kernel"),
+    Pass("simplify_loops", K, K, simplify_loops, (), ("simplify",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
     Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
     Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
     Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),

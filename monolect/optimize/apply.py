@@ -30,7 +30,7 @@ def optimize(sink: UOp, target: Target) -> UOp:
             plan.act(a)
     elif not settings.NOOPT:
         reasons = choose(plan)
-        if settings.DEBUG >= 3:
+        if "actions" in settings.tracing:
             for action, why in zip(plan.actions, reasons, strict=False):
                 print(f"  {kernel_name(plan)}: {action}  # {why}", file=sys.stderr)
     return apply_plan(plan)

@@ -1,0 +1,79 @@
+"""Algebra on values that needs no choice but sees more than one node: the named rules of the pass `simplify`.
+
+What holds for a single node at its construction is in `ir.normal`; what depends on a target in `decompose`. Every rule
+here is exact for all operands, nan, infinities and -0.0 included (the sign of a nan aside).
+
+Before: WHERE(CMPNE(c, True), a, b)
+After:  WHERE(c, b, a)
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.ir.pattern import Const, Pat, Rule, RuleSet, Var
+from monolect.ir.rewrite import rewrite
+from monolect.ir.uop import UOp, build, const
+
+x, y, z = Var("x"), Var("y"), Var("z")
+flag = Var("flag", dtype="bool")
+
+
+def scaled(x: UOp, c: UOp) -> UOp | None:
+    """x / 2**k as x * 2**-k, where the factor is a normal number of the dtype."""
+    value = c.value
+    if not math.isfinite(value) or value == 0 or abs(math.frexp(value)[0]) != 0.5:
+        return None
+    limit = {16: 14, 32: 126, 64: 1022}.get(c.dtype.bits, 0)
+    return x * const(1 / value, c.dtype) if abs(math.frexp(value)[1] - 1) <= limit else None
+
+
+def widened(root: UOp, x: UOp) -> UOp | None:
+    """x cast to a dtype that holds all of its values, and back."""
+    d, wide = x.dtype, root.src[0].dtype
+    if root.dtype is not d or d.kind in "xv" or wide.kind in "xv":
+        return None
+    if d.kind == "b":
+        return x
+    same_kind = d.kind == wide.kind and d.bits < wide.bits or d.kind == "u" and wide.kind == "i" and d.bits < wide.bits
+    mantissa = {16: 11, 32: 24, 64: 53}.get(wide.bits, 0)
+    fits = d.is_int and wide.is_float and wide.name != "bfloat16" and d.bits <= mantissa
+    narrow = d.is_float and wide.is_float and d.bits < 16
+    return x if same_kind and not narrow or fits else None
+
+
+def larger(x: UOp, a: UOp, b: UOp) -> UOp | None:
+    """One bound of two."""
+    if a.value != a.value or b.value != b.value or a.dtype is not b.dtype:
+        return None
+    return build("MAX", x, a if a.value >= b.value else b)
+
+
+ALGEBRA = RuleSet(
+    "algebra",
+    Rule("where_swap", Pat("WHERE", flag.differs(True), y, z), lambda flag, y, z: build("WHERE", flag, z, y)),
+    Rule("neg_neg", Pat("NEG", Pat("NEG", x)), x),
+    Rule("sub_neg", Pat("SUB", x, Pat("NEG", y)), lambda x, y: build("ADD", x, y)),
+    Rule("add_neg", x + Pat("NEG", y), lambda x, y: build("SUB", x, y)),
+    Rule("mul_neg_neg", Pat("NEG", x) * Pat("NEG", y), lambda x, y: x * y),
+    Rule("mul_minus_one", Var("x", dtype="float") * Const(-1), lambda x: build("NEG", x)),
+    Rule("div_power_of_two", Pat("DIV", Var("x", dtype="float"), Const("c")), scaled),
+    Rule("cast_back", Pat("CAST", Pat("CAST", x)), widened),
+    Rule("cast_of_bool", Pat("CAST", Pat("CAST", flag)), lambda root, flag: build("CAST", flag, arg=root.arg)),
+    Rule("bool_of_number", Pat("CAST", flag).differs(0), lambda flag: flag),
+    Rule("max_max", Pat("MAX", Pat("MAX", x, Const("a")), Const("b")), larger),
+    Rule("shift_by_zero", Pat(("SHL", "SHR"), x, Const(0)), x),
+)
+
+
+def simplify(sink: UOp, target: Target) -> UOp:
+    """The rules applied to a fixed point; TRACE=rules prints each firing."""
+    trace = _print if "rules" in settings.tracing else None
+    return rewrite(sink, ALGEBRA, trace=trace)
+
+
+def _print(name: str, before: UOp, after: UOp) -> None:
+    print(f"       rule {name}: {before!r} => {after!r}", file=sys.stderr)
