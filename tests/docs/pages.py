@@ -8,14 +8,15 @@ import doctest
 import re
 import sys
 from pathlib import Path
+from textwrap import dedent
 
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
     """(line of the first statement, source) of each block."""
-    return [(text.count("\n", 0, m.start(1)) + 1, m[1]) for m in BLOCK.finditer(text)]
+    return [(text.count("\n", 0, m.start(2)) + 1, dedent(m[2])) for m in BLOCK.finditer(text)]
 
 
 def run_page(path: Path) -> int:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import monolect
@@ -51,8 +52,10 @@ def test_lessons_are_short():
 
 @pytest.mark.parametrize("module", ["monolect", *MODULES])
 def test_docstring_examples(module):
-    found = doctest.testmod(importlib.import_module(module), optionflags=FLAGS)
-    assert found.failed == 0
+    """With the public names at hand, as a reader has them."""
+    code = importlib.import_module(module)
+    names = {name: getattr(monolect, name) for name in monolect.__all__} | {"np": np} | vars(code)
+    assert doctest.testmod(code, globs=names, optionflags=FLAGS).failed == 0
 
 
 @pytest.mark.parametrize("table", REFERENCE)
