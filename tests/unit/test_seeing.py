@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor
+from monolect.ir.text import parse
 from monolect.ir.uop import node
+from monolect.pipeline import KERNEL_PASSES
 from monolect.runtime import profile
 from monolect.runtime.callify import callify
 from monolect.schedule.memory import buffer_bytes, plan_memory
@@ -68,8 +70,16 @@ def test_levels_add_up(capsys):
 def test_dump_writes_each_pass_and_what_it_writes_is_text_ir(tmp_path):
     with Context(DUMP=str(tmp_path), COMPILE_CACHE=0):
         (array(5, 31) * 3).sum(1).realize()
-    files = sorted(p.name for p in tmp_path.iterdir())
-    assert files[0].endswith("simplify_loops.ir") and any(f.endswith("-linearize.ir") for f in files)
+    files = sorted(tmp_path.iterdir())
+    assert [f.stem.partition("-")[2] for f in files] == [row.name for row in KERNEL_PASSES]
+    assert [parse(f.read_text()).op for f in files[:1] + files[-1:]] == ["SINK", "LINEAR"]
+
+
+def test_rules_that_fired_are_named(capsys):
+    x = array(3, 19)
+    with Context(DEBUG=6, COMPILE_CACHE=0):
+        (x != 1).logical_not().where(x, x * 2).realize()
+    assert "rule where_swap: " in capsys.readouterr().err
 
 
 def test_a_recorder_knows_the_line_and_the_methods():
