@@ -57,7 +57,8 @@ class Plan:
         ends = [u for u in self.order if u.op == "END"]
         outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
         self.sequential = sequential_ranges(self.order)
-        self.outputs = sorted(outs, key=lambda r: (r in self.sequential, r.arg[0]))
+        nest = {r: min(len(u.src) for u in ends if r in u.src) for r in outs}  # of the shortest store inside r
+        self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.sequential, r.arg[0]))
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
         self.padded: dict[UOp, int] = {}
         self.actions: list[Action] = []
@@ -118,6 +119,8 @@ class Plan:
             raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
         if p.size % k and not (top and target in ("THREAD", "LOOP")):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
+        if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
+            raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}: this part is not the outermost", found=k)
         if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and p.root in self.sequential:
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found="a scan")
         if target == "THREAD":

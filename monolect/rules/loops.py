@@ -19,10 +19,11 @@ from itertools import count
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges, replace_ranges
-from monolect.ir.normal import conjuncts, linear, within
+from monolect.ir.normal import conjuncts, linear, negate, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 
+Nests = dict[UOp, frozenset[UOp]]  # for each output loop, those of the smallest nest it is in
 NEUTRAL = {"ADD": 0, "MUL": 1}
 
 
@@ -32,17 +33,20 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
     if not any(u.op == "REDUCE" for u in order):
         return sink
     slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
-    closed = frozenset(r for u in order if u.op == "END" for r in u.src[1:])
+    nests: Nests = {}
+    for u in order:
+        if u.op == "END":
+            nests.update({r: nests.get(r, frozenset(u.src[1:])) & frozenset(u.src[1:]) for r in u.src[1:]})
     new: dict[UOp, UOp] = {}
     for u in order:
         v = rebuild(u, tuple(new[s] for s in u.src))
         if v.op == "REDUCE" and len(v.src) > 1:
-            v = _simplify(v, closed, slots)
+            v = _simplify(v, nests, slots)
         new[u] = v
     return new[sink]
 
 
-def _simplify(u: UOp, outputs: frozenset[UOp], slots: count) -> UOp:
+def _simplify(u: UOp, nests: Nests, slots: count) -> UOp:
     op = u.arg[0]
     for j in u.src[1:]:
         if (out := _repeats(u, j)) is not None:
@@ -55,7 +59,7 @@ def _simplify(u: UOp, outputs: frozenset[UOp], slots: count) -> UOp:
                 continue
             rest = [d for d in conds if d is not c]
             out = _picks(u, j, c, body, rest, alt) or _counts(u, j, c, body, rest) if op == "ADD" else None
-            out = out or _scans(u, j, c, body, rest, alt, outputs, slots)
+            out = out or _scans(u, j, c, body, rest, alt, nests, slots)
             if out is not None:
                 return out
     return u
@@ -63,6 +67,9 @@ def _simplify(u: UOp, outputs: frozenset[UOp], slots: count) -> UOp:
 
 def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
     """A body as (value, conditions, else): WHERE, or a product with a condition cast to a number."""
+    if body.op == "WHERE" and body.src[1].op == "CONST" and body.src[2].op != "CONST":
+        c, alt, value = body.src  # `simplify` turned a negated condition round
+        return value, [negate(c)], alt
     if body.op == "WHERE":
         return body.src[1], conjuncts(body.src[0]), body.src[2]
     if body.op == "CAST" and body.src[0].dtype is dtypes.bool:
@@ -174,7 +181,7 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
 
 
 def _scans(
-    u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, outputs: frozenset[UOp], slots: count
+    u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count
 ) -> UOp | None:
     """J <= i, i an output loop of the same length that the body does not depend on."""
     if len(u.src) != 2 or any(j in ranges(d) for d in rest):
@@ -186,9 +193,10 @@ def _scans(
     if k != 1 or len(terms) != 1 or terms[0][1] != 1:
         return None
     i = terms[0][0]
-    if i not in outputs or i.src != j.src or i in ranges(body) or any(i in ranges(d) for d in rest):
+    if i not in nests or i.src != j.src or i in ranges(body) or any(i in ranges(d) for d in rest):
         return None
-    outer = sorted(ranges(u) - {i}, key=lambda r: r.arg[0])
+    # it starts anew in every iteration of the other loops of its smallest nest, used or not: they are outside of it
+    outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
     acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), u.dtype, None, "REG"))
     start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, alt))
     before = node("LOAD", (node("AFTER", (acc, start, i)),))

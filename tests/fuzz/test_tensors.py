@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from monolect import Tensor, dtypes
 from monolect.base.dtype import DType, to_numpy
 from monolect.ir.interp import evaluate
+from monolect.ir.text import show
 from monolect.ir.uop import toposort
 from monolect.runtime.buffer import to_numpy as values_of
 
@@ -89,8 +90,7 @@ def binary(draw: Draw, x: Tensor, xs: list) -> Tensor:
         if x.dtype.kind == "b":
             y = bool(y)
     ops = [lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a < b, lambda a, b: a == b, lambda a, b: (a > b).where(a, b)]
-    kind = "b" if x.dtype.kind == "b" and (isinstance(y, bool) or y.dtype.kind == "b") else "n"
-    if kind == "n":
+    if x.dtype.kind != "b":
         ops += [lambda a, b: a - b, lambda a, b: a.maximum(b)]
     return draw(st.sampled_from(ops))(small(x), small(y) if isinstance(y, Tensor) else y)
 
@@ -187,14 +187,15 @@ def interpreted(outs: list[Tensor]) -> list[np.ndarray]:
 
 
 def assert_right(outs: list[Tensor]) -> None:
-    wanted = interpreted(outs)
+    wanted, graphs = interpreted(outs), [show(t.uop) for t in outs]
     outs[0].realize(*outs[1:])
-    for t, w in zip(outs, wanted, strict=True):
+    for t, w, graph in zip(outs, wanted, graphs, strict=True):
         got = t.numpy()
         assert got.shape == w.shape and got.dtype == w.dtype
         a, b = (v.astype(np.float64) if t.dtype.is_float else v for v in (got, w))
         rtol = 1e-2 if t.dtype.bits == 16 else 1e-5
-        np.testing.assert_allclose(a, b, rtol=rtol if t.dtype.is_float else 0, atol=rtol if t.dtype.is_float else 0)
+        rtol = rtol if t.dtype.is_float else 0
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, err_msg=graph)
 
 
 @settings(max_examples=2 * settings().max_examples)

@@ -226,3 +226,18 @@ def test_assign_of_all_elements_is_one_kernel(check, data):
     x.assign(x * 2 + 1)
     (k,) = check(x, a * 2 + 1)
     assert k.reads == 1
+
+
+def test_a_scan_starts_anew_in_loops_it_does_not_depend_on(check, data):
+    a = data(3, 4)
+    check(Tensor(a).cumsum(1) + Tensor(np.ones((5, 3, 4), np.float32)), a.cumsum(1) + 1)
+    check(Tensor(a[0]).cumsum(0).reshape(1, 4)[Tensor(np.array([0, 0]))], np.stack([a[0].cumsum()] * 2))
+
+
+def test_a_scan_beside_a_longer_nest(check, data):
+    a = data(3, 4)
+    c = Tensor(a).cumsum(1)
+    w = a.cumsum(1)
+    check((c.reshape(3, 4, 1) + Tensor(np.ones((3, 4, 5), np.float32)), c), (np.repeat(w[..., None], 5, 2) + 1, w))
+    c = Tensor(a).cumsum(0)
+    check((c + Tensor(np.ones((5, 3, 4), np.float32)), c), (np.stack([a.cumsum(0)] * 5) + 1, a.cumsum(0)))
