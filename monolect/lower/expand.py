@@ -50,9 +50,11 @@ def _places(order: list[UOp]) -> dict[UOp, int]:
     for u in order:
         if u.op == "REDUCE":
             groups = sorted((r for r in u.src[1:] if r.arg[1] in SHAPED), key=lambda r: -r.arg[0])
-            place.update({r: k + 1 for k, r in enumerate(groups)})
+            inner = max((depth.get(r, 0) for r in groups), default=0)  # a reduction inside has the last axes
+            place.update({r: max(place.get(r, 0), inner + k + 1) for k, r in enumerate(groups)})
+            last = max((place[r] for r in groups), default=0)
             for r in ranges(u):
-                depth[r] = max(depth.get(r, 0), len(groups))
+                depth[r] = max(depth.get(r, 0), last)
     nxt = 1
     for r in sorted((r for r in shaped if r.arg[1] == "UPCAST"), key=lambda r: -r.arg[0]):
         nxt = max(nxt, depth.get(r, 0) + 1)

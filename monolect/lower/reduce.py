@@ -35,7 +35,7 @@ class ReduceLowering:
         self.order = order
         self.slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
         self.ids = count(1 + max((u.arg[0] for u in order if u.op == "RANGE"), default=0))
-        self.clones: dict[Group, dict[UOp, UOp]] = {}
+        self.clones: dict[tuple, dict[UOp, UOp]] = {}  # by group, and by iteration of what is unrolled
         self.level: dict[UOp, int] = {}
 
     def run(self) -> UOp:
@@ -68,9 +68,10 @@ class ReduceLowering:
         mapping = self._own_ranges(group, body, closed)
         body = replace_ranges(body, mapping)
         closed = [mapping[r] for r in closed]
-        steps = [body]
+        copies: list[tuple[tuple, UOp]] = [(group, body)]
         for r in unrolled:
-            steps = [replace_ranges(b, {r: idx(i)}) for i in range(r.src[0].value) for b in steps]
+            copies = [((key, r, i), self._copy(key, b, r, i)) for i in range(r.src[0].value) for key, b in copies]
+        steps = [b for _, b in copies]
         shape = body.shape
         if not closed:
             return self._combine(op, steps[0], steps[1:])
@@ -82,6 +83,19 @@ class ReduceLowering:
         out = node("LOAD", (node("AFTER", (acc, end)),))
         out.origin = u.origin
         return out
+
+    def _copy(self, key: tuple, body: UOp, r: UOp, i: int) -> UOp:
+        """`body` in iteration i of the unrolled r. Copies share no memory: a loop inside of r has its own in each."""
+        mapping = {r: idx(i)}
+        for v in toposort(body) if i else ():
+            if v.op == "END" and r in ranges(v):
+                mapping.update({x: self._fresh((key, r, i), x) for x in v.src[1:]})
+            elif v.op == "STORE" and r in ranges(v):
+                place = v.src[0]
+                while place.op in ("AFTER", "INDEX"):
+                    place = place.src[0]
+                mapping[place] = self._fresh((key, r, i), place)
+        return replace_ranges(body, mapping)
 
     def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
         for s in steps:
@@ -102,13 +116,14 @@ class ReduceLowering:
                         mapping.setdefault(w, self._fresh(group, w))
         return mapping
 
-    def _fresh(self, group: Group, u: UOp) -> UOp:
-        if u not in self.clones[group]:
+    def _fresh(self, key: tuple, u: UOp) -> UOp:
+        mine = self.clones.setdefault(key, {})
+        if u not in mine:
             if u.op == "RANGE":
-                self.clones[group][u] = node("RANGE", u.src, (next(self.ids), u.arg[1]))
+                mine[u] = node("RANGE", u.src, (next(self.ids), u.arg[1]))
             else:
-                self.clones[group][u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
-        return self.clones[group][u]
+                mine[u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
+        return mine[u]
 
 
 def lower_reduce(sink: UOp) -> UOp:

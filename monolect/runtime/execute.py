@@ -78,7 +78,7 @@ def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
     device = Device[plan.device]
     fresh = [device.alloc(buffer_bytes(b)) for b in plan.fresh]
     arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
-    addresses = [_input_address(b) for b in buffers]
+    addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
     addresses += [m.address for m in fresh]
     if arena is not None:
         addresses += [arena.address + o for o in plan.offsets]
@@ -100,9 +100,11 @@ def launch(commands: Any, launches: tuple[Launch, ...], kernels: tuple[UOp, ...]
         commands.launch()
 
 
-def _input_address(b: UOp) -> int:
+def _input_address(b: UOp, is_read: bool) -> int:
     if b.storage is None:
-        return 0  # overwritten before it is read, or declared and never written: the plan does not read it
+        if not is_read:
+            return 0  # overwritten before it is read
+        b.storage = Device[b.arg.device].alloc(buffer_bytes(b))  # declared and never written: whatever is there
     return b.storage.address
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from monolect import pipeline
 from monolect.backend.base import Launch, Program
 from monolect.backend.registry import Device
-from monolect.base.errors import InternalError
+from monolect.base.errors import InternalError, SettingError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
@@ -37,6 +37,7 @@ class Plan(NamedTuple):
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
     offsets: tuple[int, ...]  # of the intermediates in the arena
     arena_bytes: int
+    reads: frozenset[int]  # the inputs that some launch takes
     launches: tuple[Launch, ...]
 
 
@@ -80,6 +81,7 @@ def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
         tuple(fresh),
         tuple(memory.offsets.values()),
         memory.arena_bytes,
+        frozenset(n for a in args for n in a if n < n_inputs),
         launches,
     )
 
@@ -98,6 +100,10 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
             out[s] = found
     if missing:
         lowered = [(key, lower_kernel(s, device.target)) for s, key in missing]
+        unfinished = next((lin for _, lin in lowered if lin.op != "LINEAR"), None)
+        if unfinished is not None:
+            expected = "'' to run a program, or `monolect run` to look at one"
+            raise SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
         programs = device.compile([(lin.arg.name, key, lin) for key, lin in lowered])
         if len(programs) != len(missing):
             raise InternalError(

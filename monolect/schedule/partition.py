@@ -21,7 +21,7 @@ from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
-from monolect.schedule.materialize import Cost, costs, is_forced, reuses, values
+from monolect.schedule.materialize import Cost, below, costs, is_forced, reuses, values
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources
 
 RangeSet = frozenset[UOp]
@@ -173,6 +173,9 @@ class Partition:
     # ---- the walk ----------------------------------------------------------------------------------------------------
     def run(self) -> Partition:
         for u in reversed(self.order):
+            if u.origin is not None:
+                for s in below(u):  # what a Tensor method made inside belongs to the same call
+                    s.origin = s.origin or u.origin
             self.visit(u)
         return self
 

@@ -118,8 +118,11 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def empty(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """A tensor of `size` to be assigned to; until then it holds zeros."""
-        return cls.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+        """A tensor of `size` to be assigned to; until then it holds whatever its memory held."""
+        shape, d = check_sizes(as_sizes(size)), dtypes.float32 if dtype is None else as_dtype(dtype)
+        out = cls._wrap(new_buffer(shape, d, as_device(device)))
+        out.requires_grad = requires_grad
+        return out
 
     def full_like(self, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         """`fill_value` in the shape, dtype and device of this tensor."""
@@ -136,7 +139,8 @@ class CreationMixin(TensorBase):
 
     def empty_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
         """A tensor to be assigned to, like this one."""
-        return self.full_like(0, dtype=dtype, device=device)
+        d = self.dtype if dtype is None else as_dtype(dtype)
+        return self._wrap(new_buffer(self.shape, d, as_device(device or self.device)))
 
     @classmethod
     def buffer(cls, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:

@@ -19,7 +19,7 @@ from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import DTypeError, GradientError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.buffer import to_numpy
+from monolect.runtime.buffer import is_realized, to_numpy
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import note_assign, refuse_while_capturing
 from monolect.tensor import random as random_state
@@ -165,9 +165,9 @@ class Tensor(
     # ---- computing ---------------------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Tensor:
         """Compute this tensor and `others`, together with the pending random state, and return this one."""
-        if any(t._uop.op != "BUFFER" for t in (self, *others)):
+        if any(not is_realized(t._uop) for t in (self, *others)):
             wanted = {id(t): t for t in (self, *others, *random_state.pending())}
-            batch = [t for t in wanted.values() if t._uop.op != "BUFFER"]
+            batch = [t for t in wanted.values() if t._uop.op != "BUFFER" or t._uop.storage is None]
             leaves = leaf_nodes()
             for t, uop in zip(batch, realize([t._uop for t in batch]), strict=True):
                 if leaves and not t._requires_grad and t.dtype.is_float:

@@ -1,4 +1,4 @@
-"""Cases of the passes that arrange loops: simplify_loops, merge_ranges, optimize.
+"""Cases of the passes that arrange loops: simplify, simplify_loops, merge_ranges, optimize.
 
 The texts are graphs (`ir.text`), so numbers and comments in them do not matter. `after` None: the pass changes nothing.
 """
@@ -8,6 +8,7 @@ from typing import Any
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.merge import merge_ranges
+from monolect.rules.algebra import simplify
 from monolect.rules.loops import simplify_loops
 from tests.passes.conftest import target
 
@@ -566,4 +567,73 @@ CASES["optimize", "PADTO of a reduction"] = (
 %17 = STORE void[] %4 %16
 %18 = SINK void[] %17 KernelInfo(name="max_r8", actions=(("PADTO", 0, 3),))
 """,
+)
+
+CASES["simplify", "a negated condition, a negated term, a power of two"] = (
+    lambda s: simplify(s, TARGET),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = PARAM f32[8] %1 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%9 = INDEX f32[] %8 %3
+%10 = LOAD f32[] %9
+%11 = CMPLT b1[] %7 %10
+%12 = CONST b1[] (True, b1)
+%13 = CMPNE b1[] %11 %12
+%14 = NEG f32[] %10
+%15 = SUB f32[] %7 %14
+%16 = CONST f32[] (4.0, f32)
+%17 = DIV f32[] %7 %16
+%18 = WHERE f32[] %13 %15 %17
+%19 = STORE void[] %4 %18
+%20 = END void[] %19 %3
+%21 = SINK void[] %20 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = PARAM f32[8] %1 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%9 = INDEX f32[] %8 %3
+%10 = LOAD f32[] %9
+%11 = CMPLT b1[] %7 %10
+%12 = CONST f32[] (0.25, f32)
+%13 = MUL f32[] %7 %12
+%14 = ADD f32[] %7 %10
+%15 = WHERE f32[] %11 %13 %14
+%16 = STORE void[] %4 %15
+%17 = END void[] %16 %3
+%18 = SINK void[] %17 KernelInfo()
+""",
+)
+
+CASES["simplify", "a divisor that is no power of two"] = (
+    lambda s: simplify(s, TARGET),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = CONST f32[] (3.0, f32)
+%9 = DIV f32[] %7 %8
+%10 = STORE void[] %4 %9
+%11 = END void[] %10 %3
+%12 = SINK void[] %11 KernelInfo()
+""",
+    None,
 )
