@@ -58,7 +58,7 @@ MOVEMENTS = ("PERMUTE", "FLIP", "EXPAND", "PAD", "SHRINK", "IOTA")
 PIPELINE: tuple[Pass, ...] = (
     # the graph: run by runtime.callify and schedule.order
     Pass("callify",        T, T, None, ("BUFFER",), (), "inputs become PARAMs, so equal steps are equal keys of the schedule cache"),
-    Pass("shard",          T, T, None, (), ("callify",), "per-device graphs must look like single-device ones to all that follows"),
+    Pass("shard",          T, T, None, (), ("callify",), "per-device graphs must look like single-device ones to all that follows; several devices are refused"),
     Pass("own_targets",    T, T, None, (), ("shard",), "a partial assign needs a buffer of its own before buffers are decided"),
     Pass("partition",      T, K, None, (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("own_targets",), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
     Pass("order",          K, K, None, (), ("partition",), "needs the kernels' dependencies"),

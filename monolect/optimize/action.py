@@ -120,9 +120,10 @@ class Plan:
         if p.size % k and not (top and target in ("THREAD", "LOOP")):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
-            raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}: this part is not the outermost", found=k)
-        if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and p.root in self.sequential:
-            raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found="a scan")
+            raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}, this being an inner part", found=k)
+        if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and (p.root in self.sequential or p.root in self.reduced):
+            found = "a scan" if p.root in self.sequential else "blocks of a reduction"
+            raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found=found)
         if target == "THREAD":
             self._check_thread(p, k)
         if target == "LOOP" and p.type == "REDUCE":

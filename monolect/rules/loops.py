@@ -180,9 +180,7 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
     return _rest_of(u, j, _when(rest, build("MUL", body, many), const(0, body.dtype)))
 
 
-def _scans(
-    u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count
-) -> UOp | None:
+def _scans(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
     """J <= i, i an output loop of the same length that the body does not depend on."""
     if len(u.src) != 2 or any(j in ranges(d) for d in rest):
         return None

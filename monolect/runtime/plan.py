@@ -24,6 +24,7 @@ from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
 from monolect.schedule.memory import plan_memory
 from monolect.schedule.order import schedule
+from monolect.schedule.shard import shard
 
 
 class Plan(NamedTuple):
@@ -55,9 +56,13 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-@collection_paused()
 def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     """Schedule, compile and bind `roots`, whose inputs are PARAM 0..n_inputs-1."""
+    with collection_paused():
+        return _make_plan(shard(roots), n_inputs, dev)
+
+
+def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     start = time.perf_counter_ns()
     sched = schedule(roots, dev)
     calls = sched.linear.src

@@ -134,11 +134,11 @@ def as_sizes(args: tuple, what: str = "size") -> tuple:
 
 
 def as_device(device: Any) -> Any:
-    """`device` (None: the default) as its name, or a tuple of names. Raises DeviceError for one nobody knows."""
+    """`device` (None: the default) as its name. Raises DeviceError for one nobody knows, and for several."""
     if device is None:
         return Device.default
     if isinstance(device, tuple | list):
-        return tuple(as_device(d) for d in device)
+        raise DeviceError("a tensor on several devices is not supported yet", expected="one device name", found=device)
     return Device.canonical(device if isinstance(device, str) else getattr(device, "name", device))
 
 

@@ -111,8 +111,6 @@ def pending() -> list[Any]:
 def _bits(cls: Any, count: int, device: Any) -> UOp:
     """`count` uint64 numbers of 64 random bits, 1-d."""
     device = as_device(device)
-    if isinstance(device, tuple):
-        raise ArgumentError("random tensors on several devices", expected="one device; shard the result", found=device)
     state = _states.get(device)
     if state is None:
         state = _states[device] = _State(cls, device, _seed)

@@ -9,7 +9,7 @@ import pytest
 from monolect import Context, Tensor, pipeline
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
-from monolect.base.errors import VerifyError
+from monolect.base.errors import ActionError, VerifyError
 from monolect.base.target import Target
 from monolect.ir import validate as validation
 from monolect.ir.ops import KernelInfo, ParamArg
@@ -285,3 +285,32 @@ def test_a_lost_multiple_is_caught() -> None:
 
     with pytest.raises(VerifyError, match="differ"):
         validate("test", numbered(r * 4 + s), numbered(s * 4 + r))
+
+
+# ---- what these checks have found ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "actions",
+    [
+        (("SPLIT", 1, (2, "UNROLL", False)),),
+        (("SPLIT", 1, (3, "UNROLL", False)), ("SPLIT", 1, (2, "UNROLL", False))),
+        (("SPLIT", 1, (2, "GROUP_REDUCE", False)), ("SPLIT", 3, (4, "GROUP_REDUCE", False))),
+    ],
+)
+def test_a_reduction_inside_another_has_memory_of_its_own(actions: tuple) -> None:
+    """Unrolled copies of the outer loop, and lanes of both, must not share the inner accumulator."""
+    sink = kernel((t(4, 6, 8).amax(2) * 2).sum(1))
+    with Context(VERIFY=2, CHECK_BOUNDS=1):
+        lower_kernel(node("SINK", sink.src, KernelInfo("nest", actions)), TARGET)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        (("SPLIT", 0, (4, "LOOP", False)), ("SPLIT", 1, (3, "THREAD", True))),  # a clipped part inside another
+        (("SPLIT", 1, (6, "LOOP", True)), ("SPLIT", 1, (2, "UPCAST", False))),  # partial sums side by side
+    ],
+)
+def test_actions_that_would_leave_a_buffer_are_refused(actions: tuple) -> None:
+    sink = kernel(t(8, 24).sum(1))
+    with pytest.raises(ActionError):
+        lower_kernel(node("SINK", sink.src, KernelInfo("refused", actions)), TARGET)
