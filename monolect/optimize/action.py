@@ -117,7 +117,7 @@ class Plan:
             raise ActionError("SPLIT factor", expected=f"1..{p.size} on an axis of constant size", found=k)
         if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
             raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
-        if p.size % k and not (top and target in ("THREAD", "LOOP")):
+        if p.size % k and not (top and target in ("THREAD", "LOOP") and p.type in ("LOOP", "REDUCE")):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}, this being an inner part", found=k)

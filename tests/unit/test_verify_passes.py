@@ -15,6 +15,7 @@ from monolect.ir import validate as validation
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.ir.validate import validate
+from monolect.optimize.apply import apply_actions
 from monolect.pipeline import KERNEL_PASSES, lower_kernel
 from monolect.runtime import plan  # noqa: F401  (tells the pipeline how to run programs)
 from monolect.runtime.callify import callify
@@ -307,10 +308,13 @@ def test_a_reduction_inside_another_has_memory_of_its_own(actions: tuple) -> Non
     "actions",
     [
         (("SPLIT", 0, (4, "LOOP", False)), ("SPLIT", 1, (3, "THREAD", True))),  # a clipped part inside another
-        (("SPLIT", 1, (6, "LOOP", True)), ("SPLIT", 1, (2, "UPCAST", False))),  # partial sums side by side
+        (("SPLIT", 1, (6, "LOOP", True)), ("SPLIT", 1, (2, "GLOBAL", True))),  # partial sums side by side
+        (("SPLIT", 0, (8, "GLOBAL", True)), ("SPLIT", 0, (3, "THREAD", True))),  # a launch of another size a thread
     ],
 )
 def test_actions_that_would_leave_a_buffer_are_refused(actions: tuple) -> None:
     sink = kernel(t(8, 24).sum(1))
+    device = Target(name="t", native=TARGET.native, workgroups=True, n_threads=2, max_local=64, local_bytes=4096)
+    apply_actions(sink, actions[:1], device)
     with pytest.raises(ActionError):
-        lower_kernel(node("SINK", sink.src, KernelInfo("refused", actions)), TARGET)
+        apply_actions(sink, actions, device)
