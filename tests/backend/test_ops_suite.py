@@ -1,4 +1,4 @@
-"""One suite for every device: each op on each dtype it accepts, against NumPy, edge values and documented corners included.
+"""One suite for every device: each op on each dtype it accepts, against NumPy, with edge values and documented corners.
 
 `cpu` and `python` run it; `null` compiles it. What the ops mean is said in the op table (`monolect ops`).
 """
@@ -19,7 +19,7 @@ DEVICES = (*RUNS, "null")
 DTYPES = [d for d in ALL if d.kind not in "vx"]
 NARROW = [d for d in DTYPES if d.is_float and d.bits < 32]
 OPS = sorted(ELEMENTWISE - {"CAST", "THREEFRY", "CUSTOM"})
-# ULP of the device's float32 or float64 against NumPy's; everything else is exact. Narrow floats are computed in float32.
+# ULP of the device's float32 or float64 against NumPy's; all else is exact. Narrow floats are computed in float32.
 ULPS = {"EXP2": 3, "LOG2": 3, "SIN": 3, "POW": 4, "DIV": 2, "RECIP": 2, "SQRT": 2}
 
 
@@ -173,7 +173,9 @@ def test_casts_between_all_dtypes(source, device):
     values = np.array(operands(source, 1)[0])
     if source.is_float:
         extra = [0.4, 0.5, 1.5, 2.5, -0.5, 127.6, 255.5, 2.0**31, -(2.0**31) - 1, 2.0**40, 2.0**63, 1e19, -1e19]
-        values = np.concatenate([values, np.array([e for e in extra if abs(e) < 6e4 or source.bits >= 32], storage(source))])
+        values = np.concatenate(
+            [values, np.array([e for e in extra if abs(e) < 6e4 or source.bits >= 32], storage(source))]
+        )
     x = on(device, values, source)
     for d in DTYPES:
         got = run(device, build("CAST", x.uop, arg=d))
@@ -233,7 +235,7 @@ def test_a_maximum_of_nan_is_nan_and_of_nothing_special_is_right(device):
 # ---- whole programs, small on every device ---------------------------------------------------------------------------
 A = np.arange(60, dtype=np.float32).reshape(3, 4, 5) % 7 - 2
 B = np.arange(20, dtype=np.float32).reshape(5, 4) % 5 - 1
-I = np.array([2, 0, 1, 2])
+ROWS_OF_B = np.array([2, 0, 1, 2])
 PROGRAMS = {
     "permute": (lambda a, b: a.permute(2, 0, 1) + 1, lambda a, b: a.transpose(2, 0, 1) + 1),
     "flip and slice": (lambda a, b: a.flip(1)[:, 1:, ::2] * 2, lambda a, b: a[:, ::-1][:, 1:, ::2] * 2),
@@ -245,10 +247,10 @@ PROGRAMS = {
     "softmax": (lambda a, b: a.softmax(-1), lambda a, b: (e := np.exp(a)) / e.sum(-1, keepdims=True)),
     "mean and variance": (lambda a, b: a.var((1, 2)) + a.mean(), lambda a, b: a.var((1, 2), ddof=1) + a.mean()),
     "cumsum": (lambda a, b: a.cumsum(1), lambda a, b: a.cumsum(1)),
-    "gather": (lambda a, b: b[Tensor(I, device=b.device)] + 1, lambda a, b: b[I] + 1),
+    "gather": (lambda a, b: b[Tensor(ROWS_OF_B, device=b.device)] + 1, lambda a, b: b[ROWS_OF_B] + 1),
     "scatter": (
-        lambda a, b: b.index_add(0, Tensor(I, device=b.device), b[:4]),
-        lambda a, b: (c := b.copy(), np.add.at(c, I, b[:4]))[0],
+        lambda a, b: b.index_add(0, Tensor(ROWS_OF_B, device=b.device), b[:4]),
+        lambda a, b: (c := b.copy(), np.add.at(c, ROWS_OF_B, b[:4]))[0],
     ),
     "where": (lambda a, b: (a > 1).where(a, -a), lambda a, b: np.where(a > 1, a, -a)),
     "arange": (lambda a, b: b * Tensor.arange(4, device=b.device), lambda a, b: b * np.arange(4)),

@@ -1,4 +1,4 @@
-"""Random steps, jitted, against the same steps run plainly: changing arguments, state by assign, results that are kept."""
+"""Random steps, jitted, against the same steps run plainly: changing arguments, assigned state, kept results."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ SHAPE = (4, 6)
 EXPRESSIONS = [
     lambda a, b, s: a + b, lambda a, b, s: a * s[0], lambda a, b, s: s[0] - s[1], lambda a, b, s: (a + s[1]).relu(),
     lambda a, b, s: a.sum(0, keepdim=True) + s[0], lambda a, b, s: b.flip(0) * 2 + s[1].amax(1, keepdim=True),
-    lambda a, b, s: s[0], lambda a, b, s: a @ (b.transpose(0, 1) @ s[0]) * 0.01, lambda a, b, s: s[1].cumsum(1) * 0.1 + a,
+    lambda a, b, s: s[0], lambda a, b, s: a @ (b.transpose(0, 1) @ s[0]) * 0.01,
+    lambda a, b, s: s[1].cumsum(1) * 0.1 + a,
 ]  # fmt: skip
 expressions = st.integers(0, len(EXPRESSIONS) - 1)
 
@@ -44,7 +45,12 @@ plans = st.lists(st.tuples(st.sampled_from(["assign", "assign", "slice"]), st.in
 
 
 @settings(max_examples=FEW)
-@given(plans, st.lists(expressions, min_size=1, max_size=3), st.integers(0, 99), st.lists(st.booleans(), min_size=5, max_size=5))
+@given(
+    plans,
+    st.lists(expressions, min_size=1, max_size=3),
+    st.integers(0, 99),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+)
 def test_replays_do_what_plain_calls_do(plan, returned, seed, keeps):
     rng = np.random.default_rng(seed)
     plain, replayed = Step(plan, returned), Step(plan, returned)
