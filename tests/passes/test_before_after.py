@@ -15,6 +15,7 @@ from monolect.lower.select import select
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import KERNEL_PASSES
+from monolect.rules.algebra import simplify
 from monolect.rules.loops import simplify_loops
 from tests.passes import cases_of_devices, cases_of_loops, cases_of_values
 from tests.passes.conftest import assert_same_graph, assert_same_meaning
@@ -46,7 +47,7 @@ def test_the_meaning_stays(case):
 @pytest.mark.parametrize("name", [p.name for p in KERNEL_PASSES])
 def test_every_kernel_pass_has_cases_and_says_what_it_does(name):
     assert sum(p == name for p, _ in CASES) >= 2
-    functions = {"simplify_loops": simplify_loops, "merge_ranges": merge_ranges, "optimize": apply_actions,
+    functions = {"simplify": simplify, "simplify_loops": simplify_loops, "merge_ranges": merge_ranges, "optimize": apply_actions,
                  "device_axes": device_axes, "control": control,
                  "expand": expand, "lower_reduce": lower_reduce, "select": select, "linearize": linearize}  # fmt: skip
     prose = inspect.getmodule(functions[name]).__doc__
