@@ -126,7 +126,8 @@ def _interpret(linear: UOp, args: dict[int, Any]) -> None:
     device = Device["python"]
     (program,) = device.compile([("verify", "verify", linear)])
     commands = device.commands([Launch(program, tuple(range(1 + max(args, default=-1))))])
-    for slot, a in args.items():
+    for slot in range(1 + max(args, default=-1)):
+        a = args.get(slot, 0)  # a pass may have made an argument needless
         commands.bind(slot, a if isinstance(a, int) else a.ctypes.data)
     commands.launch()
 
