@@ -181,22 +181,40 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
 
 
 def _scans(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
-    """J <= i, i an output loop of the same length that the body does not depend on."""
-    if len(u.src) != 2 or any(j in ranges(d) for d in rest):
-        return None
+    """A sum that grows by one term with each iteration of an output loop i as long as j."""
     found = _below(c, j)
-    if found is None or not found[1]:
+    if found is None or len(u.src) != 2:
         return None
-    k, terms = linear(found[0])
-    if k != 1 or len(terms) != 1 or terms[0][1] != 1:
-        return None
-    i = terms[0][0]
-    if i not in nests or i.src != j.src or i in ranges(body) or any(i in ranges(d) for d in rest):
+    value = _when(rest, body, alt)
+    i, term = (_grows(found[0], j, value) if found[1] else _slides(found[0], j, value)) or (None, value)
+    if i is None or i not in nests or i.src != j.src:
         return None
     # it starts anew in every iteration of the other loops of its smallest nest, used or not: they are outside of it
     outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
     acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), u.dtype, None, "REG"))
     start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, alt))
     before = node("LOAD", (node("AFTER", (acc, start, i)),))
-    step = build(u.arg[0], before, replace_ranges(_when(rest, body, alt), {j: i}))
+    step = build(u.arg[0], before, term)
     return node("LOAD", (node("AFTER", (acc, node("STORE", (acc, step)))),))
+
+
+def _grows(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
+    """j < i + 1, the value free of i: iteration i adds the value at j = i."""
+    k, terms = linear(a)
+    if k != 1 or len(terms) != 1 or terms[0][1] != 1 or terms[0][0] in ranges(value):
+        return None
+    i = terms[0][0]
+    return (i, replace_ranges(value, {j: i})) if i.op == "RANGE" else None
+
+
+def _slides(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
+    """j >= n - 1 - i over a value of i + j alone, a window that slides over a padded row: iteration i adds the value at
+    j = n - 1.
+    """
+    k, terms = linear(a)
+    if len(terms) != 1 or terms[0][1] != -1 or j.src[0].op != "CONST" or k != j.src[0].value - 1:
+        return None
+    i = terms[0][0]
+    if i.op != "RANGE" or replace_ranges(value, {i: i + 1, j: j + -1}) is not value:
+        return None
+    return i, replace_ranges(value, {j: idx(k)})
