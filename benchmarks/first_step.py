@@ -1,5 +1,5 @@
-"""Seconds from the first Tensor call to the first loss of an MLP training step (784-512-512-10, Adam, batch 128), in fresh
-processes: with cold caches, with warm ones, and in JAX and PyTorch where installed.
+"""Seconds from the first Tensor call to the first loss of an MLP training step (784-512-512-10, Adam, batch 128), in
+fresh processes: with cold caches, with warm ones, and in JAX where it is installed.
 
     python benchmarks/first_step.py [rounds]
 """

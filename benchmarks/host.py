@@ -1,6 +1,6 @@
 """What monolect costs on the host: importing, making nodes, replaying a step, building a step again.
 
-    python benchmarks/host.py
+python benchmarks/host.py
 """
 
 from __future__ import annotations
