@@ -36,27 +36,18 @@ class ReduceLowering:
         self.slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
         self.ids = count(1 + max((u.arg[0] for u in order if u.op == "RANGE"), default=0))
         self.clones: dict[tuple, dict[UOp, UOp]] = {}  # by group, and by iteration of what is unrolled
-        self.level: dict[UOp, int] = {}
 
     def run(self) -> UOp:
         if not any(u.op == "REDUCE" and len(u.src) > 1 for u in self.order):
             return self.sink
         new: dict[UOp, UOp] = {}
-        groups: dict[Group, list[UOp]] = {}
+        level: dict[UOp, int] = {}  # how many reductions a value waits for
         for u in self.order:
-            below = max((self.level[s] for s in u.src), default=0)
-            is_loop = u.op == "REDUCE" and len(u.src) > 1
-            self.level[u] = below + 1 if is_loop else below
-            if is_loop:
-                groups.setdefault((ranges(u), u.src[1:], self.level[u]), []).append(u)
-        self.groups = groups
-        done: set[Group] = set()
-        for u in self.order:
+            level[u] = max((level[s] for s in u.src), default=0)
             src = tuple(new[s] for s in u.src)
             if u.op == "REDUCE" and len(u.src) > 1:
-                group = (ranges(u), u.src[1:], self.level[u])
-                done.add(group)
-                new[u] = self._loop(u, src[0], group)
+                level[u] += 1
+                new[u] = self._loop(u, src[0], (ranges(u), u.src[1:], level[u]))
             else:
                 new[u] = rebuild(u, src)
         return new[self.sink]

@@ -190,10 +190,9 @@ class Chooser:
 
     def block_dots(self, j: UOp, outs: list[UOp]) -> None:
         """The inner output axis in blocks whose operand rows stay in the second cache, outermost."""
-        axis = self.plan.axis_of(outs[-1], "LOOP") if len(outs) > 1 else -1
-        inner = max((self.plan.axis_of(r, "LOOP") for r in outs[:2]), default=-1) if len(outs) > 1 else axis
-        if inner < 0:
+        if len(outs) < 2:
             return
+        inner = max(self.plan.axis_of(r, "LOOP") for r in outs[:2])
         p = self.plan.axes[inner]
         row_bytes = self.plan.size(j) * self.profile.itemsize * p.stride
         most = self.plan.target.l2_bytes // 2 // row_bytes

@@ -14,11 +14,10 @@ from collections import Counter
 from typing import NamedTuple
 
 from monolect.base.dtype import dtypes
-from monolect.base.errors import InternalError
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.uop import UOp, build, node, rebuild
+from monolect.ir.uop import UOp, node, rebuild
 from monolect.schedule.ranges import overwrites, value_sources
 
 FORCED = frozenset(("CONTIGUOUS", "LOAD"))
@@ -164,11 +163,4 @@ def reuses(u: UOp, cost: dict[UOp, Cost]) -> bool:
     return leaf > 0 and size_max(count(u.src[0].shape)) >= 4 * leaf
 
 
-def check_supported(order: list[UOp]) -> None:
-    """Raise InternalError for an op the scheduler has no rule for."""
-    for u in order:
-        if u.op in ("FUNCTION", "GETTUPLE", "TUPLE", "CALL"):
-            raise InternalError(f"{u.op} must be resolved before scheduling", expected="tensor ops", found=u.op)
-
-
-__all__ = ["Cost", "below", "build", "check_supported", "costs", "is_forced", "own_targets", "reuses", "values"]
+__all__ = ["Cost", "below", "costs", "is_forced", "own_targets", "reuses", "values"]
