@@ -83,6 +83,8 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
     out: list[tuple[Part, UOp]] = []
     made: dict[int, UOp] = {}
     for n, p in enumerate(order):
+        if _is_single(plan, p):
+            continue
         bound = plan_bound(p)
         if p.clipped:
             outer = next(q for q in order if q.root is p.root and q.stride > p.stride and q.stride == p.size * p.stride)
@@ -94,6 +96,12 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
         made[id(p)] = r
         out.append((p, r))
     return out
+
+
+def _is_single(plan: Plan, p: Part) -> bool:
+    """True for what a split left with one iteration: no loop is made of it."""
+    rest = [q for q in plan.axes if q.root is p.root and q is not p]
+    return p.size == 1 and p.type in ("LOOP", "REDUCE") and bool(rest) and not any(q.clipped for q in (p, *rest))
 
 
 def _place(plan: Plan, p: Part) -> tuple:

@@ -78,7 +78,7 @@ def test_gather(check, data):
 def test_index_with_several_integer_tensors(check, data):
     a, i, j = data(9, 8), positions(9, 6), positions(8, 6, seed=4)
     (k,) = check(Tensor(a)[Tensor(i), Tensor(j)], a[i, j])
-    assert k.reads == 3 and k.loops == 1
+    assert k.reads == 3 and k.loops == 0
 
 
 def test_one_hot_gather_collapses_to_a_direct_load(check, data):
@@ -133,11 +133,13 @@ def test_gradient_of_embedding_has_no_loop_over_the_table(data):
 
 
 # ---- scans -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("shape", "axis"), [((500,), 0), ((6, 50), 1), ((50, 6), 0), ((3, 20, 4), 1)])
-def test_cumsum_is_one_scan(check, data, shape, axis):
+@pytest.mark.parametrize(
+    ("shape", "axis", "loops"), [((500,), 0, 1), ((6, 50), 1, 2), ((50, 6), 0, 1), ((3, 20, 4), 1, 2)]
+)
+def test_cumsum_is_one_scan(check, data, shape, axis, loops):
     a = data(*shape)
     (k,) = check(Tensor(a).cumsum(axis), a.cumsum(axis), 1e-4)
-    assert k.reads == 1 and k.loops == min(2, len(shape)) + (len(shape) == 3)
+    assert k.reads == 1 and k.loops == loops
 
 
 def test_cumsum_work_is_linear(structure, data):
