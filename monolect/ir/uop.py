@@ -160,8 +160,12 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     u.tag = tag
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
     u.serial = _next_serial()
-    _table[key] = ref = _Ref(u, _drop)
+    ref = _Ref(u, _drop)
     ref.key = key
+    if (first := _table.setdefault(key, ref)) is not ref:
+        if (other := first()) is not None:  # another thread made the same node since
+            return other
+        _table[key] = ref
     return u
 
 

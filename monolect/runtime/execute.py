@@ -4,11 +4,14 @@
 command buffer), binds memory and runs it. A plan is stateless: it can be run again on other buffers, which is what
 replay does.
 
-Invariant: nothing is visible before everything ran; a failed batch leaves every tensor as it was.
+Invariant: nothing is visible before everything ran; a failed batch leaves every tensor as it was. Plans, command
+buffers and arenas are shared by all threads: whoever compiles, binds or launches holds `running`.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import OrderedDict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,12 +40,44 @@ class Run(NamedTuple):
 
 
 plans: OrderedDict[tuple, Plan] = OrderedDict()
-listeners: list[list[Run]] = []  # captures under way append the runs here
+
+
+class _Listeners(threading.local):
+    """Captures under way in this thread: the runs are appended to each. A capture records its own thread alone."""
+
+    def __init__(self) -> None:
+        self.captures: list[list[Run]] = []
+
+
+listening = _Listeners()
+
+
+class Running:
+    """The lock around compiling, binding and launching: one thread at a time, re-entrant, new in a forked child."""
+
+    def __init__(self) -> None:
+        self.renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        """A lock that nobody holds: in a forked child, the thread that held the old one does not exist."""
+        self.lock = threading.RLock()
+
+
+running = Running()
 
 
 def realize(roots: list[UOp]) -> list[UOp]:
     """For each root a BUFFER with storage, or a view of one, holding its value."""
     todo = list(dict.fromkeys(r for r in roots if not is_realized(r)))
+    if not todo:
+        return list(roots)
+    with running.lock:
+        return _realize(roots, todo)
+
+
+def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in todo:
@@ -87,7 +122,7 @@ def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
     launch(plan.commands, plan.launches, plan.kernels)
     new = [with_storage(b.shape, b.dtype, b.arg.device, m) for b, m in zip(plan.fresh, fresh, strict=True)]
     outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
-    for capture in listeners:
+    for capture in listening.captures:
         capture.append(Run(plan, tuple(buffers), tuple(new)))
     return outs
 
@@ -108,4 +143,4 @@ def _input_address(b: UOp, is_read: bool) -> int:
     return b.storage.address
 
 
-__all__ = ["Run", "from_numpy", "launch", "listeners", "plans", "realize", "run_plan", "to_numpy"]
+__all__ = ["Run", "from_numpy", "launch", "listening", "plans", "realize", "run_plan", "running", "to_numpy"]

@@ -11,6 +11,7 @@ what may change is an argument or state, and the caller keys captures on everyth
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,21 +22,29 @@ from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.buffer import base_of, with_storage
-from monolect.runtime.execute import Run, launch, realize
+from monolect.runtime.execute import Run, launch, realize, running
 from monolect.schedule.memory import buffer_bytes
 
-changed: list[dict[int, tuple[Any, UOp]]] = []  # captures under way: tensors assigned, with their nodes before
+
+class _Changes(threading.local):
+    """Captures under way in this thread: the tensors each saw assigned, with their nodes before."""
+
+    def __init__(self) -> None:
+        self.captures: list[dict[int, tuple[Any, UOp]]] = []
+
+
+changes = _Changes()
 
 
 def note_assign(tensor: Any, before: UOp) -> None:
     """Called by an assign while a capture is under way."""
-    for c in changed:
+    for c in changes.captures:
         c.setdefault(id(tensor), (tensor, before))
 
 
 def refuse_while_capturing(what: str) -> None:
     """Raise JitError when a capture is under way: what a replay could not repeat must not be recorded."""
-    if changed:
+    if changes.captures:
         raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
 
 
@@ -127,9 +136,12 @@ class Capture:
     # ---- replay ------------------------------------------------------------------------------------------------------
     def replay(self, args: Sequence[UOp]) -> list[UOp]:
         """Run on these argument BUFFERs; the results, in memory of their own."""
-        commands = self.commands
-        if commands is None or self.device is None:
+        if self.commands is None or self.device is None:
             return self.outputs
+        with running.lock:
+            return self._replay(args, self.commands, self.device)
+
+    def _replay(self, args: Sequence[UOp], commands: Any, device: Any) -> list[UOp]:
         for n, b in enumerate(args):
             commands.bind(n, b.storage.address)
         for i, (t, b) in enumerate(self.reads):
@@ -138,7 +150,7 @@ class Capture:
         updates = [self._bind_state(s) for s in self.states]
         new: dict[UOp, UOp] = {}
         for n, b, n_bytes in self.fresh:
-            memory = self.device.alloc(n_bytes)
+            memory = device.alloc(n_bytes)
             commands.bind(n, memory.address)
             fresh = new[b] = new_buffer_like(b)
             fresh.storage = memory
@@ -174,7 +186,8 @@ class Capture:
             if u.op != "BUFFER":
                 raise JitError("a captured tensor became a view", expected="a buffer of its own", found=u.op)
             s.tensor._uop = u
-        if s.before == s.after and sys.getrefcount(u) > 3:  # somebody still holds the old values: leave them alone
+        held = sys.getrefcount(u) > 3 or sys.getrefcount(u.storage) > 2  # by a graph, or by a NumPy view
+        if s.before == s.after and held:
             copy = self.device.alloc(buffer_bytes(u))  # type: ignore[union-attr]
             copy.view("u1")[: buffer_bytes(u)] = u.storage.view("u1")[: buffer_bytes(u)]
             u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, copy)
@@ -230,4 +243,4 @@ def _same_elements(sink: UOp, source: int, out: int) -> bool:
     return len(at[out]) == 1 and at[source] <= at[out]
 
 
-__all__ = ["Capture", "State", "changed", "external", "note_assign", "refuse_while_capturing"]
+__all__ = ["Capture", "State", "changes", "external", "note_assign", "refuse_while_capturing"]

@@ -19,7 +19,7 @@ from typing import Any
 from monolect.base.errors import JitError
 from monolect.ir.uop import UOp
 from monolect.runtime import execute
-from monolect.runtime.jit import Capture, changed, external
+from monolect.runtime.jit import Capture, changes, external
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor
 
@@ -136,19 +136,19 @@ class Jit:
 
     def _capture(self, key: Any, args: Any, kwargs: Any, inputs: list[UOp]) -> Any:
         runs: list[execute.Run] = []
-        execute.listeners.append(runs)
-        changed.append({})
+        execute.listening.captures.append(runs)
+        changes.captures.append({})
         try:
             result = self.function(*args, **kwargs)
             outputs: list[Tensor] = []
             flatten(result, outputs)
-            assigned = [t for t, _ in changed[-1].values()]
+            assigned = [t for t, _ in changes.captures[-1].values()]
             batch = [*outputs, *assigned, *random_state.pending()]
             if batch:
                 batch[0].realize(*batch[1:])
         finally:
-            execute.listeners.remove(runs)
-            befores = changed.pop()
+            execute.listening.captures.pop()
+            befores = changes.captures.pop()
         states = [(t, before, t._uop) for t, before in befores.values()]
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
             return result  # state that only now got its buffer: captured at the next call

@@ -20,6 +20,7 @@ from monolect.ir.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import from_numpy, open_disk
 from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes
+from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -76,6 +77,7 @@ def on_device(u: UOp, device: Any) -> UOp:
     return u if device is None or device == as_device(None) else build("LOAD", u, arg=(device, "GLOBAL"))
 
 
+@guard_methods
 class CreationMixin(TensorBase):
     """Class methods that make tensors."""
 

@@ -20,6 +20,7 @@ from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.ir.normal import TRUE
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, refused, same_device
+from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -119,6 +120,7 @@ _eq = _compare("eq", ("CMPEQ", False), ("CMPNE", False, True))
 _ne = _compare("ne", ("CMPNE", False), ("CMPNE", False, False))
 
 
+@guard_methods
 class ElementwiseMixin(TensorBase):
     """Arithmetic, comparisons, bits, functions and activations."""
 
@@ -433,6 +435,7 @@ class ElementwiseMixin(TensorBase):
         return self.bool() ^ self._scalar(other).bool()
 
 
+@guard_methods
 class CastMixin(TensorBase):
     """Changes of dtype. A class of its own, because its names shadow the builtins in annotations."""
 

@@ -17,6 +17,7 @@ from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, refused, same_device
 from monolect.tensor.elementwise import floating, floor, operand, pair
+from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -42,6 +43,7 @@ def _narrow(function: Any) -> Any:
     return wide
 
 
+@guard_methods
 class FunctionsMixin(TensorBase):
     """Functions of one element."""
 

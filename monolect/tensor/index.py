@@ -25,6 +25,7 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx, new_buffer
 from monolect.runtime.buffer import to_numpy
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.movement import every
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class _Part(NamedTuple):
     drop: bool = False
 
 
+@guard_methods
 class IndexMixin(TensorBase):
     """Reading and writing parts."""
 

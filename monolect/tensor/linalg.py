@@ -15,12 +15,14 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.tensor import attention
 from monolect.tensor.base import TensorBase
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.product import check_rank, contract, einsum, matmul, node_of, paired_axes, tensordot
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 
+@guard_methods
 class LinalgMixin(TensorBase):
     """Products. Every method returns a lazy tensor; nothing runs before `realize`, `numpy`, `tolist` or `item`."""
 

@@ -16,11 +16,13 @@ from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx
 from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, same_device
+from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 
+@guard_methods
 class MovementMixin(TensorBase):
     """Views, joins and paddings."""
 

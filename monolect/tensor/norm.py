@@ -17,6 +17,7 @@ from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.settings import settings
 from monolect.tensor.base import TensorBase
 from monolect.tensor.deferred import defer
+from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -36,6 +37,7 @@ def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[Any, ...], name: str) -
     return x if bias is None else x + bias.reshape(shape)
 
 
+@guard_methods
 class NormMixin(TensorBase):
     """Normalisation and dropout. Every method returns a lazy tensor."""
 

@@ -17,6 +17,7 @@ from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.windows import Ints, as_ints, check_windows, framed, windows
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _divisor(counts: list[list[int]], dtype: DType) -> UOp | float:
     return build("RECIP", acc)
 
 
+@guard_methods
 class PoolMixin(TensorBase):
     """Pools. Every method returns a lazy tensor; overlapping windows cost no copy."""
 

@@ -28,6 +28,7 @@ from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import new_buffer
 from monolect.tensor.base import TensorBase, as_device, as_sizes
 from monolect.tensor.deferred import deferred
+from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -174,6 +175,7 @@ def _fans(shape: tuple[int, ...], name: str) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+@guard_methods
 class RandomMixin(TensorBase):
     """Random tensors. Lazy, as all others: each draw has its own numbers, whenever it is realized."""
 

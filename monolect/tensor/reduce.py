@@ -18,6 +18,7 @@ from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase
+from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -30,6 +31,7 @@ class ValuesIndices(NamedTuple):
     indices: Any
 
 
+@guard_methods
 class ReduceMixin(TensorBase):
     """Sums, extremes, statistics, softmax, running sums."""
 

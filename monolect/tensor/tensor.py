@@ -29,6 +29,7 @@ from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer
 from monolect.tensor.elementwise import CastMixin, ElementwiseMixin
 from monolect.tensor.functions import FunctionsMixin
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.index import IndexMixin
 from monolect.tensor.linalg import LinalgMixin
 from monolect.tensor.loss import LossMixin
@@ -50,6 +51,7 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     return {u: leaf for u, ref in list(_leaves.items()) if (leaf := ref()) is not None and leaf._requires_grad}
 
 
+@guard_methods
 class Tensor(
     CreationMixin,
     ElementwiseMixin,

@@ -66,6 +66,23 @@ def test_state_is_read_and_updated() -> None:
     assert [k.item() for k in kept] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def test_a_numpy_view_of_state_keeps_its_values() -> None:
+    c = Tensor([0.0]).realize()
+
+    @jit
+    def step(k: Tensor) -> Tensor:
+        c.assign(c + k)
+        return k * 2
+
+    one = Tensor([1.0])
+    for _ in range(4):
+        step(one)
+    held = c.numpy()
+    step(one)
+    step(one)
+    assert (held[0], c.item()) == (4.0, 6.0)
+
+
 def test_a_read_only_tensor_assigned_outside_is_seen() -> None:
     w = Tensor([2.0, 2.0]).realize()
     f = jit(lambda x: x * w)
