@@ -182,3 +182,15 @@ def test_under_debug_the_result_is_the_same(capsys: pytest.CaptureFixture) -> No
     with Context(DEBUG=2):
         assert f(x).item() == want
     assert "GFLOP/s" in capsys.readouterr().err
+
+
+def test_replayed_kernels_are_marked(capsys: pytest.CaptureFixture) -> None:
+    f = jit(lambda x: x * 3)
+    x = Tensor([1.0]).realize()
+    with Context(DEBUG=2, NO_COLOR=1):
+        f(x)
+        first = capsys.readouterr().err
+        f(x)
+        second = capsys.readouterr().err
+    kernels = [line.split()[0] for text in (first, second) for line in text.splitlines() if "GFLOP/s" in line]
+    assert not kernels[0].endswith("r") and kernels[-1].endswith("r")

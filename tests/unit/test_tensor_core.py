@@ -254,3 +254,11 @@ def test_numbers_do_not_expand() -> None:
     y = Tensor([[1.0, 2.0]]) * 2 + 1
     assert "EXPAND" not in {u.op for u in toposort(y.uop)}
     assert y.dtype is dtypes.float32
+
+
+def test_empty_is_a_bare_buffer() -> None:
+    t = Tensor.empty(3, 2)
+    assert t.uop.op == "BUFFER" and t.uop.storage is None
+    assert (t + 1).numpy().shape == (3, 2) == Tensor.empty_like(t).numpy().shape
+    t.assign(Tensor.ones(3, 2))
+    assert t.tolist() == [[1.0, 1.0]] * 3
