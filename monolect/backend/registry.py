@@ -47,7 +47,7 @@ class Registry:
         return target if not sep or rest == "0" else f"{target}:{rest}"
 
     def __getitem__(self, name: str) -> Any:
-        dev = self._open.get(name)
+        dev = self._open.get(name) if isinstance(name, str) else None
         if dev is None:
             canonical = self.canonical(name)
             dev = self._open.get(canonical)

@@ -117,7 +117,9 @@ def as_dtype(x: Any) -> DType:
         return dtypes.default_float
     try:
         return from_numpy(np.dtype(x))
-    except TypeError:
+    except DTypeError:
+        raise
+    except (TypeError, ValueError):
         raise DTypeError("not a dtype", expected="a monolect dtype, its name or a NumPy dtype", found=repr(x)) from None
 
 

@@ -87,7 +87,6 @@ TABLE: tuple[Setting, ...] = (
     Setting("DEBUG",          "int",   0,      (),          0,    6,    "all",      "how much to print; presets of TRACE"),
     Setting("TRACE",          "words", "",     TRACE_WORDS, None, None, "all",      "what to print"),
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
-    Setting("BEAM",           "int",   0,      (),          0,    None, "optimize", "width of the timed search; 0: heuristic only"),
     Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index in bounds, check what cannot be proven"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),

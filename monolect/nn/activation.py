@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.nn.module import Module
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
 
+@guard_methods
 class Identity(Module):
     """The input itself.
 
@@ -25,6 +27,7 @@ class Identity(Module):
         return x
 
 
+@guard_methods
 class Flatten(Module):
     """The axes from `start_dim` to `end_dim` as one.
 
@@ -40,6 +43,7 @@ class Flatten(Module):
         return x.flatten(self.start_dim, self.end_dim)
 
 
+@guard_methods
 class ReLU(Module):
     """max(x, 0).
 
@@ -52,6 +56,7 @@ class ReLU(Module):
         return x.relu()
 
 
+@guard_methods
 class LeakyReLU(Module):
     """`x` above 0, `negative_slope * x` below."""
 
@@ -63,6 +68,7 @@ class LeakyReLU(Module):
         return x.leaky_relu(self.negative_slope)
 
 
+@guard_methods
 class GELU(Module):
     """The input times the normal distribution function of it; `approximate` is "none" or "tanh"."""
 
@@ -74,6 +80,7 @@ class GELU(Module):
         return x.gelu(self.approximate)
 
 
+@guard_methods
 class SiLU(Module):
     """x * sigmoid(x)."""
 
@@ -82,6 +89,7 @@ class SiLU(Module):
         return x.silu()
 
 
+@guard_methods
 class Tanh(Module):
     """The hyperbolic tangent."""
 
@@ -90,6 +98,7 @@ class Tanh(Module):
         return x.tanh()
 
 
+@guard_methods
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
@@ -98,6 +107,7 @@ class Sigmoid(Module):
         return x.sigmoid()
 
 
+@guard_methods
 class Softmax(Module):
     """exp(x) over its sum along an axis."""
 
@@ -109,6 +119,7 @@ class Softmax(Module):
         return x.softmax(self.dim)
 
 
+@guard_methods
 class MaxPool2d(Module):
     """The largest element of each window. See `Tensor.max_pool2d`.
 
@@ -131,6 +142,7 @@ class MaxPool2d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
+@guard_methods
 class AvgPool2d(Module):
     """The mean of each window. See `Tensor.avg_pool2d`.
 
@@ -158,6 +170,7 @@ class AvgPool2d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
+@guard_methods
 class AdaptiveAvgPool2d(Module):
     """The means of equal parts. See `Tensor.adaptive_avg_pool2d`."""
 

@@ -14,9 +14,11 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
 from monolect.nn.layers import Linear
 from monolect.nn.module import Module
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
 
+@guard_methods
 class MultiheadAttention(Module):
     """Attention of `num_heads` heads: (L, N, E), or (N, L, E) with `batch_first`; also without the batch axis.
 

@@ -16,6 +16,7 @@ import numpy as np
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.nn.module import Module
 from monolect.tensor.deferred import defer
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.windows import as_ints
 
@@ -29,6 +30,7 @@ def _filled(shape: tuple[int, ...], value: float) -> Tensor:
     return Tensor(np.full(shape, value, np.float32), requires_grad=True)
 
 
+@guard_methods
 class Linear(Module):
     """`x @ weight.T + bias`: (..., in_features) -> (..., out_features).
 
@@ -51,6 +53,7 @@ class Linear(Module):
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
 
 
+@guard_methods
 class _Conv(Module):
     axes = 0
 
@@ -85,6 +88,7 @@ class _Conv(Module):
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
+@guard_methods
 class Conv1d(_Conv):
     """Convolution over one axis: (N, Cin, L) -> (N, Cout, L'). See `Tensor.conv2d`.
 
@@ -95,6 +99,7 @@ class Conv1d(_Conv):
     axes = 1
 
 
+@guard_methods
 class Conv2d(_Conv):
     """Convolution over two axes: (N, Cin, H, W) -> (N, Cout, H', W'). See `Tensor.conv2d`.
 
@@ -105,6 +110,7 @@ class Conv2d(_Conv):
     axes = 2
 
 
+@guard_methods
 class Conv3d(_Conv):
     """Convolution over three axes: (N, Cin, D, H, W) -> (N, Cout, D', H', W'). See `Tensor.conv2d`.
 
@@ -115,6 +121,7 @@ class Conv3d(_Conv):
     axes = 3
 
 
+@guard_methods
 class _BatchNorm(Module):
     ranks: tuple[int, ...] = ()
 
@@ -151,6 +158,7 @@ class _BatchNorm(Module):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
+@guard_methods
 class BatchNorm1d(_BatchNorm):
     """Mean 0 and variance 1 of each feature of (N, C) or (N, C, L). See `Tensor.batch_norm`.
 
@@ -161,6 +169,7 @@ class BatchNorm1d(_BatchNorm):
     ranks = (2, 3)
 
 
+@guard_methods
 class BatchNorm2d(_BatchNorm):
     """Mean 0 and variance 1 of each channel of (N, C, H, W). See `Tensor.batch_norm`.
 
@@ -171,12 +180,14 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
+@guard_methods
 class BatchNorm3d(_BatchNorm):
     """Mean 0 and variance 1 of each channel of (N, C, D, H, W). See `Tensor.batch_norm`."""
 
     ranks = (5,)
 
 
+@guard_methods
 class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axes. See `Tensor.layer_norm`.
 
@@ -199,6 +210,7 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
+@guard_methods
 class RMSNorm(Module):
     """Divided by the root of the mean square over the last axes. See `Tensor.rms_norm`.
 
@@ -220,6 +232,7 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
+@guard_methods
 class GroupNorm(Module):
     """Mean 0 and variance 1 of each group of channels. See `Tensor.group_norm`.
 
@@ -243,6 +256,7 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
+@guard_methods
 class Embedding(Module):
     """One row of a table for each index: integers (...) -> (..., embedding_dim).
 
@@ -275,6 +289,7 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
 
+@guard_methods
 class Dropout(Module):
     """Zeros with probability `p` while training. See `Tensor.dropout`.
 

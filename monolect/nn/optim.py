@@ -22,6 +22,7 @@ import numpy as np
 from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.nn.state import load_state_dict
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
 
@@ -37,6 +38,7 @@ def _check(name: str, value: float, low: float, high: float | None = None) -> fl
     return float(value)
 
 
+@guard_methods
 class Optimizer:
     """What all optimizers share. A subclass defines `_change` and names its state tensors in `slots`.
 
@@ -133,6 +135,7 @@ class Optimizer:
         self._lr = float(next(iter(self._numbers.values())).numpy()[0])
 
 
+@guard_methods
 class SGD(Optimizer):
     """Gradient descent, with momentum, dampening, Nesterov's look-ahead and weight decay.
 
@@ -176,6 +179,7 @@ class SGD(Optimizer):
         return grad * lr
 
 
+@guard_methods
 class Adam(Optimizer):
     """Steps by the mean of the gradients over the root of the mean of their squares; weight decay joins the gradient.
 
@@ -219,6 +223,7 @@ class Adam(Optimizer):
         return change + p * (lr * self.weight_decay) if self.weight_decay and self.decoupled else change
 
 
+@guard_methods
 class AdamW(Adam):
     """Adam whose weight decay shrinks the parameters directly.
 
@@ -239,6 +244,7 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay)
 
 
+@guard_methods
 class RMSprop(Optimizer):
     """Steps by the gradient over the root of the mean of its squares.
 

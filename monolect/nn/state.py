@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
 _SHOWN = 5  # names listed in a message
@@ -59,6 +60,7 @@ def get_parameters(obj: Any) -> list[Tensor]:
     return list(found.values())
 
 
+@guarded
 def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> None:
     """Put the tensors of `state` into those of the same names in `obj`, in one batch.
 

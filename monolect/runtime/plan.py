@@ -97,7 +97,7 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
     out: dict[UOp, Program] = {}
     missing: list[tuple[UOp, str]] = []
     for s in dict.fromkeys(sinks):
-        key = f"{digest(s)}/{settings.NOOPT}/{settings.BEAM}/{compiler_version()}"
+        key = f"{digest(s)}/{settings.NOOPT}/{compiler_version()}"
         found = device.lookup(key)
         if found is None:
             missing.append((s, key))

@@ -16,6 +16,7 @@ from monolect.autograd import graph as g
 from monolect.autograd.gradient import closed_form
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.uop import UOp
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
 from monolect.tensor.product import contract, node_of
 from monolect.tensor.windows import Ints, as_ints, check_windows, framed, windows
@@ -128,6 +129,7 @@ def _turned(w: UOp, groups: int) -> UOp:
     return g.flip(g.reshape(w, (groups * out, inner, *kernel)), range(2, 2 + n))
 
 
+@guard_methods
 class ConvMixin(PoolMixin):
     """Convolution and, inherited, pooling. Every method returns a lazy tensor; windows cost no copy."""
 

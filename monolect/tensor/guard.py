@@ -1,7 +1,7 @@
 """What Tensor methods raise for arguments of a wrong kind: an error of monolect's tree, at the user's line.
 
 What it is for: a method checks what can be wrong with values it understands; an argument that is nothing of the kind
-(None for a tensor, a text for a number) fails somewhere inside. `guarded` names the method, its signature and the cause.
+(None for a tensor, a text for a number) fails somewhere inside. `guarded` names the method, its signature, the cause.
 What it is not: it checks nothing, and costs one Python call; the hottest operators check their operand themselves.
 Invariant: what a guarded method raises for its arguments is a MonolectError; the original is kept as its cause.
 """
@@ -18,7 +18,7 @@ from monolect.base.origin import provenance
 
 FAILURES = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError, RecursionError)
 UNGUARDED = frozenset(  # cheap operators that check their operand, and the methods that compute
-    "__init__ __new__ __init_subclass__ __class_getitem__ __getattr__ __hash__ __repr__ __len__ __bool__ __int__"
+    "__new__ __init_subclass__ __class_getitem__ __getattr__ __hash__ __repr__ __len__ __bool__ __int__"
     " __float__ __index__ __array__ __add__ __radd__ __mul__ __rmul__ __sub__ __rsub__ __truediv__ __rtruediv__"
     " __neg__ __lt__ __gt__ __le__ __ge__ __eq__ __ne__ realize numpy tolist item numel dim size element_size".split()
 )
@@ -26,7 +26,8 @@ UNGUARDED = frozenset(  # cheap operators that check their operand, and the meth
 
 def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
     """`f`, which raises an error of monolect's tree when its arguments make it fail."""
-    name = name or f.__name__
+    owner = f.__qualname__.partition(".")[0]
+    name = name or (owner if f.__name__ in ("__init__", "forward") else f.__name__)
 
     @wraps(f)
     def method(*args: Any, **kwargs: Any) -> Any:

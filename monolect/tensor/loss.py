@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.guard import guard_methods
 from monolect.tensor.norm import NormMixin
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def _class_weight(x: Any, weight: Any, axis: int, name: str) -> Any:
     return weight.reshape(-1, *(1,) * (x.ndim - 1 - axis))
 
 
+@guard_methods
 class LossMixin(NormMixin):
     """Losses; normalisation comes with them. `self` is the prediction."""
 

@@ -26,6 +26,7 @@ from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import new_buffer
+from monolect.runtime.execute import running
 from monolect.tensor.base import TensorBase, as_device, as_sizes
 from monolect.tensor.deferred import deferred
 from monolect.tensor.guard import guard_methods
@@ -115,7 +116,8 @@ def _bits(cls: Any, count: int, device: Any) -> UOp:
     state = _states.get(device)
     if state is None:
         state = _states[device] = _State(cls, device, _seed)
-    base, offset = state.draw(count)
+    with running.lock:  # not while a batch takes the pending draws along
+        base, offset = state.draw(count)
     counter = g.e("ADD", g.shrink(base._uop, (0,), (1,)), offset) if offset else g.shrink(base._uop, (0,), (1,))
     key = g.shrink(base._uop, (1,), (1,))
     return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)

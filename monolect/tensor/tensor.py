@@ -16,11 +16,11 @@ import numpy as np
 from monolect.autograd.gradient import gradients, reach, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.base.dtype import DType, as_dtype
-from monolect.base.errors import DTypeError, GradientError, ShapeError
+from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import is_realized, to_numpy
-from monolect.runtime.execute import realize
+from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import note_assign, refuse_while_capturing
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
@@ -49,6 +49,11 @@ def leaf_nodes() -> dict[UOp, Tensor]:
         if t._uop not in _leaves:  # replaced from outside, as replaying does
             _leaves[t._uop] = weakref.ref(t)
     return {u: leaf for u, ref in list(_leaves.items()) if (leaf := ref()) is not None and leaf._requires_grad}
+
+
+def _check_tensor(what: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
 
 
 @guard_methods
@@ -109,6 +114,8 @@ class Tensor(
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            _check_tensor("grad", value)
         if value is not None and value.shape != self.shape:
             raise ShapeError("a gradient has the shape of its tensor", expected=self.shape, found=value.shape)
         self._grad = value
@@ -167,15 +174,22 @@ class Tensor(
     # ---- computing ---------------------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Tensor:
         """Compute this tensor and `others`, together with the pending random state, and return this one."""
+        for t in others:
+            _check_tensor("realize", t)
         if any(not is_realized(t._uop) for t in (self, *others)):
-            wanted = {id(t): t for t in (self, *others, *random_state.pending())}
-            batch = [t for t in wanted.values() if t._uop.op != "BUFFER" or t._uop.storage is None]
-            leaves = leaf_nodes()
-            for t, uop in zip(batch, realize([t._uop for t in batch]), strict=True):
-                if leaves and not t._requires_grad and t.dtype.is_float:
-                    remember(uop, t._uop, leaves)
-                t.uop = uop
+            with running.lock:  # what is pending belongs to this batch, and to no other thread's
+                self._realize_with(others)
         return self
+
+    def _realize_with(self, others: tuple[Tensor, ...]) -> None:
+        wanted = {id(t): t for t in (self, *others, *random_state.pending())}
+        batch = [(t, t._uop) for t in wanted.values() if t._uop.op != "BUFFER" or t._uop.storage is None]
+        leaves = leaf_nodes()
+        for (t, old), uop in zip(batch, realize([u for _, u in batch]), strict=True):
+            if leaves and not t._requires_grad and t.dtype.is_float:
+                remember(uop, old, leaves)
+            if t._uop is old:  # otherwise another thread has assigned to it since
+                t.uop = uop
 
     def numpy(self) -> np.ndarray:
         """The values as a NumPy array.
@@ -327,6 +341,7 @@ class Tensor(
             if self.numel() != 1:
                 raise GradientError("backward without a gradient", expected="a scalar", found=f"shape {self.shape}")
             return broadcast_to(const(1, self.dtype), self.shape)
+        _check_tensor("backward: gradient", gradient)
         if gradient.shape != self.shape or gradient.dtype is not self.dtype:
             raise GradientError(
                 "the gradient does not match its tensor",

@@ -46,7 +46,11 @@ def value_and_grad(
     >>> value.item(), g.item()
     (9.0, 6.0)
     """
-    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not callable(f):
+        raise ArgumentError("grad takes a function", expected="a callable", found=repr(f)[:80])
+    wanted = argnums if isinstance(argnums, tuple | list) else (argnums,)
+    if not wanted or not all(isinstance(k, int) for k in wanted):
+        raise ArgumentError("grad: argnums", expected="an int, or a tuple of ints", found=repr(argnums)[:80])
 
     @wraps(f)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -57,6 +61,10 @@ def value_and_grad(
                 raise ArgumentError("argnums names no argument", expected=f"below {len(args)}", found=k)
             inner[k] = _map(lambda t: _stand_in(t, stand_ins), args[k])
         out = f(*inner, **kwargs)
+        if has_aux and (not isinstance(out, tuple | list) or len(out) != 2):
+            raise ArgumentError(
+                "grad with has_aux", expected="a function that returns (value, aux)", found=repr(out)[:80]
+            )
         value = _scalar(out[0] if has_aux else out)
         found = gradients(value.uop, const(1, value.dtype), list(stand_ins))
         grads = [_map(lambda t: _gradient(t, found, stand_ins), inner[k]) for k in wanted]

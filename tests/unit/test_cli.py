@@ -43,11 +43,11 @@ def test_one_op_prints_its_row(capsys, name):
 
 
 def test_settings_prints_every_row_and_the_value_now(capsys):
-    with Context(BEAM=17):
+    with Context(THREADS=17):
         assert main(["settings"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == ["setting", *(row.name for row in TABLE)]
-    assert next(line for line in lines if line[0] == "BEAM")[1:3] == ["17", "0"]
+    assert next(line for line in lines if line[0] == "THREADS")[1:3] == ["17", "0"]
 
 
 @pytest.mark.parametrize("table", ["ops", "passes", "rules", "devices", "settings"])
@@ -61,7 +61,7 @@ def test_markdown_is_one_table_with_equal_columns(capsys, table):
 def test_markdown_of_settings_does_not_depend_on_the_process(capsys):
     main(["settings", "--markdown"])
     first = capsys.readouterr().out
-    with Context(BEAM=17):
+    with Context(THREADS=17):
         main(["settings", "--markdown"])
     assert capsys.readouterr().out == first
 

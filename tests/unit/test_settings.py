@@ -23,8 +23,8 @@ def test_defaults_without_environment():
 
 
 def test_environment_is_read():
-    fresh = Settings({"DEBUG": "3", "DEVICE": "python", "TRACE": "src, rules", "NO_COLOR": "yes", "BEAM": ""})
-    assert (fresh.DEBUG, fresh.DEVICE, fresh.TRACE, fresh.NO_COLOR, fresh.BEAM) == (3, "python", "src,rules", 1, 0)
+    fresh = Settings({"DEBUG": "3", "DEVICE": "python", "TRACE": "src, rules", "NO_COLOR": "yes", "THREADS": ""})
+    assert (fresh.DEBUG, fresh.DEVICE, fresh.TRACE, fresh.NO_COLOR, fresh.THREADS) == (3, "python", "src,rules", 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -78,36 +78,36 @@ def test_unknown_names_are_refused_with_the_nearest():
 
 
 def test_context_sets_and_restores_even_after_an_error():
-    before = (settings.DEBUG, settings.BEAM)
-    with pytest.raises(RuntimeError, match="inside"), Context(DEBUG=2, BEAM=4):
-        assert (settings.DEBUG, settings.BEAM) == (2, 4)
+    before = (settings.DEBUG, settings.THREADS)
+    with pytest.raises(RuntimeError, match="inside"), Context(DEBUG=2, THREADS=4):
+        assert (settings.DEBUG, settings.THREADS) == (2, 4)
         raise RuntimeError("inside")
-    assert (settings.DEBUG, settings.BEAM) == before
+    assert (settings.DEBUG, settings.THREADS) == before
 
 
 def test_context_checks_all_before_it_sets_any():
-    before = settings.BEAM
+    before = settings.THREADS
     with pytest.raises(SettingError):
-        Context(BEAM=4, DEBUG=99)
-    assert settings.BEAM == before
+        Context(THREADS=4, DEBUG=99)
+    assert settings.THREADS == before
 
 
 def test_contexts_nest_and_one_may_be_entered_twice():
-    before = settings.BEAM
-    context = Context(BEAM=1)
-    with context, Context(BEAM=2), context:
-        assert settings.BEAM == 1
-    assert settings.BEAM == before
+    before = settings.THREADS
+    context = Context(THREADS=1)
+    with context, Context(THREADS=2), context:
+        assert settings.THREADS == 1
+    assert settings.THREADS == before
 
 
 def test_context_decorates_also_a_recursive_function():
-    @Context(BEAM=3)
+    @Context(THREADS=3)
     def count(n: int) -> list[int]:
-        return [settings.BEAM] + (count(n - 1) if n else [])
+        return [settings.THREADS] + (count(n - 1) if n else [])
 
-    before = settings.BEAM
+    before = settings.THREADS
     assert count(2) == [3, 3, 3]
-    assert settings.BEAM == before
+    assert settings.THREADS == before
 
 
 def test_debug_levels_are_presets_of_trace():
