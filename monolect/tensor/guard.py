@@ -8,9 +8,9 @@ Invariant: what a guarded method raises for its arguments is a MonolectError; th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 from monolect.base.errors import ArgumentError, IRError, MonolectError, ShapeError
@@ -40,7 +40,9 @@ def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
                 raise ShapeError(f"{provenance()[2]}: {e.message}", expected=e.expected, found=e.found) from e
             if e.__traceback__ is None or e.__traceback__.tb_next is None:
                 raise  # the call itself does not fit the signature: Python's own message says it best
-            expected = f"{name}{inspect.signature(f)}"
+            from inspect import signature  # costs 10 ms to import, and only errors need it
+
+            expected = f"{name}{signature(f)}"
             raise ArgumentError(f"{name}: an argument of a wrong kind", expected=expected, found=str(e)) from e
 
     # the name that provenance reports
@@ -53,7 +55,7 @@ def guard_methods(cls: type) -> type:
     for name, value in list(vars(cls).items()):
         if name in UNGUARDED or (name.startswith("_") and not name.startswith("__")):
             continue
-        if inspect.isfunction(value):
+        if isinstance(value, FunctionType):
             setattr(cls, name, guarded(value))
         elif isinstance(value, classmethod):
             setattr(cls, name, classmethod(guarded(value.__func__)))
