@@ -17,6 +17,7 @@ import numpy as np
 
 from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, FileFormatError, MissingExtraError
+from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
 # The names the format gives its element types.
@@ -37,6 +38,7 @@ def _library() -> Any:
     return safetensors
 
 
+@guarded
 def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
     """Write named tensors (or NumPy arrays) to `path`. They are computed first, in one batch.
 
@@ -86,6 +88,7 @@ def _replace(path: str | os.PathLike[str], data: bytes) -> None:
         raise
 
 
+@guarded
 def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Tensor]:
     """The tensors of the file `path`, by name.
 

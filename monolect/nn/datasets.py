@@ -16,7 +16,8 @@ import zlib
 
 import numpy as np
 
-from monolect.base.errors import FileFormatError, MissingExtraError
+from monolect.base.errors import ArgumentError, FileFormatError, MissingExtraError
+from monolect.tensor.guard import guarded
 
 Arrays = tuple[np.ndarray, np.ndarray]
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -46,12 +47,15 @@ def load_digits() -> Arrays:
     return (table[:, :64] / 16.0).reshape(-1, 1, 8, 8), table[:, 64].astype(np.int64)
 
 
+@guarded
 def mnist_from_folder(path: str | os.PathLike[str], part: str = "train") -> Arrays:
     """The MNIST images (N, 1, 28, 28) in [0, 1] and labels (N,) of a folder of idx files, gzip or not.
 
     `part` is "train" or "test". Files are named as MNIST's own: `train-images-idx3-ubyte`, `t10k-labels-idx1-ubyte.gz`
     and so on, also with a dot before `idx`. Raises FileNotFoundError, and FileFormatError for a damaged file.
     """
+    if part not in _MNIST:
+        raise ArgumentError("mnist_from_folder: part", expected="'train' or 'test'", found=repr(part))
     images = read_idx(_find(path, f"{_MNIST[part]}-images", "idx3-ubyte"))
     labels = read_idx(_find(path, f"{_MNIST[part]}-labels", "idx1-ubyte"))
     if images.ndim != 3 or labels.shape != images.shape[:1]:
@@ -60,6 +64,7 @@ def mnist_from_folder(path: str | os.PathLike[str], part: str = "train") -> Arra
     return (images.astype(np.float32) / 255.0)[:, None], labels.astype(np.int64)
 
 
+@guarded
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an idx file, gzip or not. Raises FileFormatError when the file is not whole."""
     name, data = os.fspath(path), _bytes(path)

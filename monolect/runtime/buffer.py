@@ -13,13 +13,14 @@ import numpy as np
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
-from monolect.base.errors import DeviceError, InternalError
+from monolect.base.errors import AllocationError, DeviceError, InternalError
 from monolect.ir.normal import count
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, new_buffer
+from monolect.runtime.binding import concrete
 
 ALIGN_BYTES = 16
-VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "DETACH"))
+VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "DETACH", "CONTIGUOUS_BACKWARD"))
 
 
 def with_storage(shape: tuple, dtype: DType, device_name: Any, storage: Any) -> UOp:
@@ -69,23 +70,28 @@ def to_numpy(u: UOp) -> np.ndarray:
     if u.op != "BUFFER" or u.storage is None:
         raise InternalError("to_numpy of a value that is not realised", expected="a BUFFER with storage", found=u.op)
     n = count(u.shape)
-    a = u.storage.view(np.uint8)[: n * u.dtype.itemsize].view(u.dtype.numpy).reshape(u.shape)
+    flat = u.storage.view(np.uint8)[: n * u.dtype.itemsize].view(u.dtype.numpy)
+    try:
+        a = flat.reshape(u.shape)
+    except ValueError:  # nothing in it, but an axis beyond what NumPy can count
+        raise AllocationError("NumPy has no array of this shape", expected="sizes of 64 bits", found=u.shape) from None
     for v in reversed(chain):
         a = _view(a, v)
     return a
 
 
 def _view(a: np.ndarray, v: UOp) -> np.ndarray:
+    shape = concrete(v.shape)
     if v.op == "RESHAPE":
-        return a.reshape(v.shape)
+        return a.reshape(shape)
     if v.op == "PERMUTE":
         return a.transpose(v.arg)
     if v.op == "FLIP":
         return a[tuple(slice(None, None, -1) if f else slice(None) for f in v.arg)]
     if v.op == "EXPAND":
-        return np.broadcast_to(a, v.shape)
+        return np.broadcast_to(a, shape)
     if v.op == "SHRINK":
-        return a[tuple(slice(o, o + n) for o, n in zip(v.src[1].sizes, v.shape, strict=True))]
+        return a[tuple(slice(o, o + n) for o, n in zip(concrete(v.src[1].sizes), shape, strict=True))]
     return a
 
 

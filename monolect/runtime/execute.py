@@ -21,6 +21,7 @@ from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp
 from monolect.runtime import profile
+from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.callify import callify
 from monolect.schedule.memory import buffer_bytes
@@ -111,16 +112,18 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
 def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
     """Run on `buffers`, the inputs in order; one BUFFER for each root."""
     device = Device[plan.device]
+    sizes = [value_of(v) for v in plan.variables]
     fresh = [device.alloc(buffer_bytes(b)) for b in plan.fresh]
     arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
     addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
     addresses += [m.address for m in fresh]
     if arena is not None:
         addresses += [arena.address + o for o in plan.offsets]
+    addresses += sizes
     for number, address in enumerate(addresses):
         plan.commands.bind(number, address)
     launch(plan.commands, plan.launches, plan.kernels)
-    new = [with_storage(b.shape, b.dtype, b.arg.device, m) for b, m in zip(plan.fresh, fresh, strict=True)]
+    new = [with_storage(concrete(b.shape), b.dtype, b.arg.device, m) for b, m in zip(plan.fresh, fresh, strict=True)]
     outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
     for capture in listening.captures:
         capture.append(Run(plan, tuple(buffers), tuple(new)))

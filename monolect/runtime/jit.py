@@ -68,6 +68,9 @@ class Capture:
         states: list[tuple[Any, UOp, UOp]],
         reads: list[tuple[Any, UOp]],
     ) -> None:
+        if any(r.plan.variables for r in runs):
+            found = sorted({v.arg.name for r in runs for v in r.plan.variables})
+            raise JitError("a captured step with symbolic sizes", expected="constant sizes", found=found)
         self.number: dict[UOp, int] = {}
         self.keep: list[Any] = []
         self.kernels = tuple(c for r in runs for c in r.plan.kernels)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from monolect import pipeline
 from monolect.backend.base import Launch, Program
 from monolect.backend.registry import Device
-from monolect.base.errors import InternalError, SettingError
+from monolect.base.errors import ArgumentError, InternalError, SettingError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, toposort
 from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
 from monolect.schedule.memory import plan_memory
@@ -38,6 +38,7 @@ class Plan(NamedTuple):
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
     offsets: tuple[int, ...]  # of the intermediates in the arena
     arena_bytes: int
+    variables: tuple[UOp, ...]  # symbolic sizes, numbered after everything else
     reads: frozenset[int]  # the inputs that some launch takes
     launches: tuple[Launch, ...]
 
@@ -62,19 +63,32 @@ def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
         return _make_plan(shard(roots), n_inputs, dev)
 
 
+def _check_bound(roots: list[UOp], dev: str) -> None:
+    """Raises ArgumentError for a Variable: a kernel would read its value from nowhere. The null device runs nothing."""
+    if dev.partition(":")[0] == "null":
+        return
+    for u in toposort(*roots):
+        if u.op == "PARAM" and u.arg.name:
+            found = f"Variable({u.arg.name!r}, {u.arg.min}, {u.arg.max})"
+            raise ArgumentError("a symbolic size has no value to compute with", expected="whole sizes", found=found)
+
+
 def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     start = time.perf_counter_ns()
+    pipeline.check_stop_after()
+    _check_bound(roots, dev)
     sched = schedule(roots, dev)
     calls = sched.linear.src
     outs = {b for b in sched.outputs if b.op == "BUFFER"}
     fresh = [b for b in dict.fromkeys(sched.outputs) if b.op == "BUFFER"]
     memory = plan_memory(sched.linear, outs)
-    number: dict[UOp, int] = {b: n_inputs + i for i, b in enumerate(fresh)}
+    number: dict[Any, int] = {b: n_inputs + i for i, b in enumerate(fresh)}
     for b in memory.offsets:
         number[b] = len(number) + n_inputs
     scheduled = time.perf_counter_ns()
     programs = compile_kernels([c.src[0] for c in calls], dev)
-    args = [tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in c.src[1:]) for c in calls]
+    variables = _variables(calls, number, n_inputs)
+    args = [tuple(_number(b, number) for b in c.src[1:]) for c in calls]
     launches = tuple(Launch(programs[c.src[0]], a) for c, a in zip(calls, args, strict=True))
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), len(programs))
     return Plan(
@@ -86,9 +100,24 @@ def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
         tuple(fresh),
         tuple(memory.offsets.values()),
         memory.arena_bytes,
+        variables,
         frozenset(n for a in args for n in a if n < n_inputs),
         launches,
     )
+
+
+def _variables(calls: tuple[UOp, ...], number: dict[Any, int], n_inputs: int) -> tuple[UOp, ...]:
+    """The Variables the kernels take, each numbered by its name: kernels hold it in different slots."""
+    found = {b.arg.name: b for c in calls for b in c.src[1:] if b.op == "PARAM" and b.arg.name is not None}
+    for name in found:
+        number[name] = len(number) + n_inputs
+    return tuple(found.values())
+
+
+def _number(b: UOp, number: dict[Any, int]) -> int:
+    if b.op != "PARAM":
+        return number[b]
+    return b.arg.slot if b.arg.name is None else number[b.arg.name]
 
 
 def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:

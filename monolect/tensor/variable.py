@@ -1,16 +1,25 @@
 """Symbolic sizes: a Variable is a whole number with bounds whose value is bound when a program runs.
 
->>> n = Variable("n", 1, 64)
->>> n.min, n.max
-(1, 64)
+>>> from monolect import Tensor
+>>> n = Variable("n", 1, 4)
+>>> x = Tensor([1.0, 2.0, 3.0, 4.0])
+>>> for value in (2, 3):
+...     with n.bind(value):
+...         x[:n].sum().item()
+3.0
+6.0
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node
+from monolect.runtime.binding import values
 
 
 class Variable:
@@ -28,6 +37,21 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, {self.min}, {self.max})"
+
+    @contextmanager
+    def bind(self, value: int) -> Iterator[Variable]:
+        """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. Nothing is compiled
+        again for another value. Raises ArgumentError for a value outside the bounds.
+        """
+        before = values.get(self.name)
+        values[self.name] = self.check(value)
+        try:
+            yield self
+        finally:
+            if before is None:
+                del values[self.name]
+            else:
+                values[self.name] = before
 
     def check(self, value: int) -> int:
         """`value` if it is an integer within the bounds. Raises ArgumentError otherwise."""

@@ -1,0 +1,37 @@
+"""The values symbolic Variables have while a program runs.
+
+A kernel takes a Variable as one more argument, so one compiled kernel serves every value. Results of symbolic shape get
+the shape they have at this value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monolect.base.errors import ArgumentError
+from monolect.ir.normal import count
+from monolect.ir.uop import UOp, idx, substitute, toposort
+
+values: dict[str, int] = {}  # name -> value, set by `Variable.bind`
+
+
+def value_of(p: UOp) -> int:
+    """The value bound to the Variable that the PARAM `p` stands for. Raises ArgumentError when there is none."""
+    value = values.get(p.arg.name)
+    if value is None or not p.arg.min <= value <= p.arg.max:
+        expected = f"a value in {p.arg.min}..{p.arg.max}, as in `with {p.arg.name}.bind(value):`"
+        raise ArgumentError(f"Variable {p.arg.name} is not bound", expected=expected, found=value)
+    return value
+
+
+def concrete(shape: tuple) -> tuple[Any, ...]:
+    """`shape` with every symbolic size replaced by its value."""
+    if all(n.__class__ is int for n in shape):
+        return shape
+    out = []
+    for n in shape:
+        if n.__class__ is UOp:
+            named = [p for p in toposort(n) if p.op == "PARAM" and p.arg.name is not None]
+            n = count((substitute(n, {p: idx(value_of(p)) for p in named}),))
+        out.append(n)
+    return tuple(out)
