@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from monolect.base.errors import InternalError, VerifyError
+from monolect.base.errors import InternalError, SettingError, VerifyError, nearest
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.ops import KernelInfo, Stage
@@ -99,6 +99,13 @@ def check_order(rows: Sequence[Pass]) -> None:
 
 check_order(PIPELINE)
 KERNEL_PASSES: tuple[Pass, ...] = tuple(p for p in PIPELINE if p.run is not None)
+
+
+def check_stop_after() -> None:
+    """Raises SettingError when STOP_AFTER names no pass."""
+    if settings.STOP_AFTER and settings.STOP_AFTER not in (names := [p.name for p in PIPELINE]):
+        expected = nearest(settings.STOP_AFTER, names) or "one of " + ", ".join(names)
+        raise SettingError("STOP_AFTER names no pass", expected=expected, found=settings.STOP_AFTER)
 
 
 def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> UOp:

@@ -15,6 +15,8 @@ import numpy as np
 
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.nn.module import Module
+from monolect.tensor.base import as_int, as_sizes
+from monolect.tensor.creation import check_sizes
 from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
@@ -133,6 +135,7 @@ class _BatchNorm(Module):
         affine: bool = True,
         track_running_stats: bool = True,
     ):
+        (num_features,) = check_sizes((as_int(num_features, "num_features"),))
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.weight = _filled((num_features,), 1.0) if affine else None
         self.bias = _filled((num_features,), 0.0) if affine else None
@@ -196,7 +199,7 @@ class LayerNorm(Module):
     """
 
     def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True):
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = check_sizes(as_sizes((normalized_shape,), "normalized_shape"))
         self.normalized_shape, self.eps = shape, eps
         self.weight = _filled(shape, 1.0) if elementwise_affine else None
         self.bias = _filled(shape, 0.0) if elementwise_affine and bias else None
@@ -219,7 +222,7 @@ class RMSNorm(Module):
     """
 
     def __init__(self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True):
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = check_sizes(as_sizes((normalized_shape,), "normalized_shape"))
         self.normalized_shape, self.eps = shape, eps
         self.weight = _filled(shape, 1.0) if elementwise_affine else None
 

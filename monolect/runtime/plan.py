@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from monolect import pipeline
 from monolect.backend.base import Launch, Program
 from monolect.backend.registry import Device
-from monolect.base.errors import ArgumentError, InternalError, SettingError
+from monolect.base.errors import InternalError, SettingError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp
 from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
 from monolect.schedule.memory import plan_memory
@@ -63,20 +63,9 @@ def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
         return _make_plan(shard(roots), n_inputs, dev)
 
 
-def _check_bound(roots: list[UOp], dev: str) -> None:
-    """Raises ArgumentError for a Variable: a kernel would read its value from nowhere. The null device runs nothing."""
-    if dev.partition(":")[0] == "null":
-        return
-    for u in toposort(*roots):
-        if u.op == "PARAM" and u.arg.name:
-            found = f"Variable({u.arg.name!r}, {u.arg.min}, {u.arg.max})"
-            raise ArgumentError("a symbolic size has no value to compute with", expected="whole sizes", found=found)
-
-
 def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     start = time.perf_counter_ns()
     pipeline.check_stop_after()
-    _check_bound(roots, dev)
     sched = schedule(roots, dev)
     calls = sched.linear.src
     outs = {b for b in sched.outputs if b.op == "BUFFER"}

@@ -331,11 +331,11 @@ class ElementwiseMixin(TensorBase):
 
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """`self + value * tensor1 * tensor2`."""
-        return self + tensor1 * tensor2 * value
+        return self + self._scalar(tensor1) * tensor2 * value
 
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """`self + value * tensor1 / tensor2`."""
-        return self + tensor1 / tensor2 * value
+        return self + self._scalar(tensor1) / tensor2 * value
 
     # ---- comparisons -------------------------------------------------------------------------------------------------
     lt = less = __lt__ = _lt
