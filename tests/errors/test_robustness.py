@@ -202,12 +202,12 @@ def test_sizes_no_machine_has(device):
 def test_deep_graphs_with_gradients():
     x = Tensor([1.0] * 4, requires_grad=True)
     y = x
-    for _ in range(10_000):
-        y = (y * 1.0001).relu()
+    for _ in range(7_000):  # three operations each
+        y = y * 0.5 + y * 0.50001
     with Context(VERIFY=0):  # verifying after each pass is not what is asked here
         y.sum().backward()
         x.grad.realize()
-    np.testing.assert_allclose(x.grad.numpy(), 1.0001**10_000, rtol=1e-3)
+    np.testing.assert_allclose(x.grad.numpy(), 1.00001**7_000, rtol=1e-2)
 
 
 # ---- integers --------------------------------------------------------------------------------------------------------
