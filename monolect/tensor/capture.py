@@ -27,15 +27,25 @@ MOST_CAPTURES = 64
 
 
 def flatten(tree: Any, tensors: list[Tensor]) -> None:
-    """Append the Tensors of `tree` to `tensors`, in order."""
+    """Append the Tensors of `tree` to `tensors`, in order. Raises JitError for a list or dict that holds itself."""
+    try:
+        _flatten(tree, tensors)
+    except RecursionError:
+        expected = "lists, tuples and dicts that end"
+        raise JitError(
+            "a value of a jitted function holds itself", expected=expected, found=type(tree).__name__
+        ) from None
+
+
+def _flatten(tree: Any, tensors: list[Tensor]) -> None:
     if isinstance(tree, Tensor):
         tensors.append(tree)
     elif isinstance(tree, list | tuple):
         for x in tree:
-            flatten(x, tensors)
+            _flatten(x, tensors)
     elif isinstance(tree, dict):
         for x in tree.values():
-            flatten(x, tensors)
+            _flatten(x, tensors)
 
 
 def signature(tree: Any) -> Any:

@@ -20,6 +20,7 @@ from monolect.base.errors import (
     GradientError,
     InternalError,
     IRError,
+    JitError,
     MonolectError,
     SettingError,
     ShapeError,
@@ -160,6 +161,17 @@ def test_errors_of_the_users_own_functions_are_left_alone():
         grad(loss)(Tensor(1.0))
     with pytest.raises(KeyError):
         jit(loss)(Tensor(1.0))
+
+
+def test_a_list_that_holds_itself():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(JitError):
+        jit(lambda x: x)(endless)
+    with pytest.raises(JitError):
+        jit(lambda x: endless)(Tensor(1.0))
+    with pytest.raises(MonolectError):
+        Tensor(endless)
 
 
 def test_empty_arrays_beyond_numpy():
