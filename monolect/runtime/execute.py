@@ -59,11 +59,20 @@ class Running:
     def __init__(self) -> None:
         self.renew()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.renew)
+            # a fork waits until nobody compiles: the compiler's own locks would stay locked in the child
+            os.register_at_fork(before=self.acquire, after_in_parent=self.release, after_in_child=self.renew)
 
     def renew(self) -> None:
         """A lock that nobody holds: in a forked child, the thread that held the old one does not exist."""
         self.lock = threading.RLock()
+
+    def acquire(self) -> None:
+        """Before a fork, in the parent."""
+        self.lock.acquire()
+
+    def release(self) -> None:
+        """After a fork, in the parent."""
+        self.lock.release()
 
 
 running = Running()

@@ -146,7 +146,7 @@ def work():
     while busy:
         i += 1
         (x * float(i)).sum().item()
-t = threading.Thread(target=work)
+t = threading.Thread(target=work, daemon=True)
 t.start()
 for _ in range(5):
     child = os.fork()  # also while another thread runs kernels
