@@ -146,6 +146,7 @@ def work():
     while busy:
         i += 1
         (x * float(i)).sum().item()
+        time.sleep(0.001)  # the lock is not fair: a thread that never pauses would keep the fork waiting
 t = threading.Thread(target=work, daemon=True)
 t.start()
 for _ in range(5):
