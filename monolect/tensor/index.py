@@ -6,7 +6,7 @@ Invariants: ints and slices are views; integer tensors become one INDEX into an 
 gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
 
 An integer tensor that is out of range reads the nearest element. Lists and NumPy arrays are always checked at the call;
-tensors are under CHECK_BOUNDS=1 when their values are known (constants and realised buffers).
+tensors are under CHECK_BOUNDS=1, which computes the index at the call (not while a step is being captured).
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRE
 from monolect.base.settings import settings
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
+from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer
 from monolect.runtime.buffer import to_numpy
+from monolect.runtime.execute import realize
+from monolect.runtime.jit import changes
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.movement import every
@@ -308,12 +311,19 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
         raise DTypeError(f"{name} needs integers", expected="an integer dtype", found=u.dtype.name)
     if u.op == "CONST":
         _in_range(np.asarray(u.arg[0]), n, name)
-    elif settings.CHECK_BOUNDS and u.op == "BUFFER" and u.storage is not None:
-        _in_range(to_numpy(u), n, name)
+    elif settings.CHECK_BOUNDS and _may_leave(u, n) and not changes.captures:
+        _in_range(to_numpy(realize([u])[0]), n, name)
     i = cast(u, dtypes.index)
     if not wrap or min_max(i)[0] >= 0:
         return i
     return where(build("CMPLT", i, idx(0)), i + n, i)
+
+
+def _may_leave(u: UOp, n: Any) -> bool:
+    """True when the values of `u` are not known to lie within an axis of constant size n, and can be computed."""
+    lo, hi = min_max(u)
+    constant = n.__class__ is int and all(k.__class__ is int for k in u.shape)
+    return constant and (lo < -n or hi >= n) and device(u) != "null"
 
 
 def _in_range(values: np.ndarray, n: Any, name: str) -> None:
