@@ -9,6 +9,7 @@ import torch
 
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from monolect.tensor.tensor import Tensor
+from tests.unit.oracle import agree
 
 rng = np.random.default_rng(0)
 
@@ -19,16 +20,7 @@ def array(*shape: int) -> np.ndarray:
 
 def check(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: np.ndarray, tolerance: float = 2e-5) -> None:
     """Value and gradients of both functions agree on `arrays`."""
-    mine = [Tensor(a, requires_grad=True) for a in arrays]
-    other = [torch.tensor(a, requires_grad=True) for a in arrays]
-    y, t = ours(*mine), theirs(*other)
-    assert y.shape == tuple(t.shape)
-    c = rng.standard_normal(y.shape).astype(np.float32)
-    (y * Tensor(c)).sum().backward()
-    (t * torch.tensor(c)).sum().backward()
-    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=tolerance, atol=tolerance)
-    for m, o in zip(mine, other, strict=True):
-        np.testing.assert_allclose(m.grad.numpy(), o.grad.numpy(), rtol=tolerance, atol=tolerance)
+    agree(rng, ours, theirs, arrays, tolerance, tolerance, tolerance)
 
 
 SHAPES = [

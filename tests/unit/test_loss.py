@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.settings import Context
 from monolect.tensor.tensor import Tensor
+from tests.unit.oracle import agree
 
 rng = np.random.default_rng(0)
 
@@ -21,16 +22,7 @@ def array(*shape: int) -> np.ndarray:
 
 def check(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: np.ndarray, tolerance: float = 3e-5) -> None:
     """Value and gradients of both functions agree on `arrays`."""
-    mine = [Tensor(a, requires_grad=True) for a in arrays]
-    other = [torch.tensor(a, requires_grad=True) for a in arrays]
-    y, t = ours(*mine), theirs(*other)
-    assert y.shape == tuple(t.shape)
-    c = rng.standard_normal(y.shape).astype(np.float32)
-    (y * Tensor(c)).sum().backward()
-    (t * torch.tensor(c)).sum().backward()
-    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=tolerance, atol=tolerance)
-    for m, o in zip(mine, other, strict=True):
-        np.testing.assert_allclose(m.grad.numpy(), o.grad.numpy(), rtol=tolerance * 5, atol=tolerance * 5)
+    agree(rng, ours, theirs, arrays, tolerance, tolerance * 5, tolerance * 5)
 
 
 # ---- classes ---------------------------------------------------------------------------------------------------------
