@@ -79,7 +79,6 @@ class KernelInfo(NamedTuple):
 
 
 AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL")
-ADDRSPACES = ("GLOBAL", "LOCAL", "REG")
 
 
 class Row(NamedTuple):
@@ -100,10 +99,6 @@ class Row(NamedTuple):
 # ---- dtype rules: (src, arg) -> DType --------------------------------------------------------------------------------
 def _fail(what: str, expected: Any, found: Any) -> IRError:
     return IRError(what, expected=str(expected), found=str(found))
-
-
-def _arg(src: tuple, arg: Any) -> DType:
-    return arg
 
 
 def _field(src: tuple, arg: Any) -> DType:
@@ -240,10 +235,6 @@ def _broadcast(src: tuple, arg: Any) -> tuple:
 
 def _from_source(src: tuple, arg: Any) -> tuple:
     return src[0].sizes if src else ()
-
-
-def _target_shape(src: tuple, arg: Any) -> tuple:
-    return src[-1].sizes
 
 
 def _permute(src: tuple, arg: Any) -> tuple:
@@ -529,5 +520,4 @@ def with_trait(trait: str) -> frozenset[str]:
 ELEMENTWISE = with_trait("elementwise")
 COMMUTATIVE = with_trait("commutative")
 MOVEMENT = with_trait("movement")
-EFFECTS = with_trait("effect")
 DECOMPOSED = with_trait("decomposed")

@@ -22,7 +22,6 @@ class Schedule(NamedTuple):
 
     linear: UOp
     outputs: tuple[UOp, ...]
-    n_buffers: int
 
 
 def schedule(roots: list[UOp], default_device: str) -> Schedule:
@@ -37,7 +36,7 @@ def schedule(roots: list[UOp], default_device: str) -> Schedule:
         sink, args = KernelBuilder(part, k, buffers).build()
         calls.append(node("CALL", (sink, *args)))
     outputs = tuple(buffers.get(r, r) for r in roots)
-    return Schedule(node("LINEAR", tuple(calls)), outputs, len({b for b in buffers.values() if b.op == "BUFFER"}))
+    return Schedule(node("LINEAR", tuple(calls)), outputs)
 
 
 def _same_value(root: UOp) -> UOp:

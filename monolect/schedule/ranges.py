@@ -16,7 +16,7 @@ from typing import Any
 
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.normal import TRUE, count, less, linear, within
+from monolect.ir.normal import TRUE, count, within
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, idx, node
 
@@ -289,9 +289,3 @@ def covers(index: Index, shape: tuple) -> frozenset[UOp] | None:
 
 def _bound(r: UOp) -> Any:
     return r.src[0].value if r.src[0].op == "CONST" else r.src[0]
-
-
-__all__ = [
-    "Demand", "FIRST_REDUCE_RANGE", "Index", "clamp", "covers", "effect_target", "flatten", "full_index", "less",
-    "linear", "overwrites", "placeholder", "sources", "stored_value", "value_sources",
-]  # fmt: skip
