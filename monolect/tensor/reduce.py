@@ -19,6 +19,7 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.order import arg_extreme
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -199,7 +200,9 @@ class ReduceMixin(TensorBase):
         else:
             a = self._axis(dim) if shape else 0
             u = u if shape else graph.reshape(u, (1,))
-        out = _arg_extreme(u, a)
+        if u.shape[a].__class__ is int and u.shape[a] == 0:
+            raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+        out = arg_extreme(u, a)
         if dim is None:
             return self._wrap(graph.reshape(out, (1,) * len(shape) if keepdim else ()))
         drop = out.shape if keepdim and shape else tuple(n for i, n in enumerate(out.shape) if i != a)
@@ -344,20 +347,6 @@ def _reverse(d: DType) -> Any:
 
 def _equal(a: UOp, b: UOp) -> UOp:
     return e("CMPNE", build("CMPNE", a, b), True)
-
-
-def _arg_extreme(u: UOp, axis: int) -> UOp:
-    """The first position of the maximum along `axis`, which stays with size 1; int64."""
-    n = u.shape[axis]
-    if n.__class__ is int and n == 0:
-        raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
-    d = dtypes.int32 if n.__class__ is int and n < 2**31 else dtypes.int64
-    top = graph.reduce(u, "MAX", (axis,))
-    is_top = build("OR", build("CMPEQ", u, top), build("CMPNE", u, u)) if u.dtype.is_float else _equal(u, top)
-    last = const(n - 1, d) if n.__class__ is int else cast(n + -1, d)
-    back = build("SUB", last, iota(n, d, axis, len(u.shape)))
-    found = graph.reduce(build("WHERE", is_top, back, const(-1, d)), "MAX", (axis,))
-    return cast(build("SUB", last, found), dtypes.int64)
 
 
 def scan(u: UOp, op: str) -> UOp:

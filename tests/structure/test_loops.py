@@ -243,3 +243,18 @@ def test_a_scan_beside_a_longer_nest(check, data):
     check((c.reshape(3, 4, 1) + Tensor(np.ones((3, 4, 5), np.float32)), c), (np.repeat(w[..., None], 5, 2) + 1, w))
     c = Tensor(a).cumsum(0)
     check((c + Tensor(np.ones((5, 3, 4), np.float32)), c), (np.stack([a.cumsum(0)] * 5) + 1, a.cumsum(0)))
+
+
+# ---- extremes --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("method", ["argmax", "argmin"])
+def test_position_of_an_extreme_is_one_reduction(check, data, method, axis):
+    a = data(40, 60)
+    (k,) = check(getattr(Tensor(a), method)(axis), getattr(a, method)(axis))
+    assert k.reads == 1 and k.ir["REDUCE"] == 1 and k.loops == (1 if axis is None else 2)
+
+
+def test_an_extreme_and_its_position_share_a_pass(check, data):
+    a = data(40, 60)
+    (k,) = check(tuple(Tensor(a).max(1)), (a.max(1), a.argmax(1)))
+    assert k.reads == 1 and k.loops == 2

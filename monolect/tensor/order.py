@@ -1,0 +1,53 @@
+"""Numbers as integers in the order in which PyTorch sorts them, alone or packed with their position.
+
+What it is for: the position of an extreme in one reduction, and sorting, which know integers alone.
+What it is not: methods of Tensor. Invariants: `key(a) < key(b)` exactly where a sorts before b, and the keys are equal
+where neither does: 0.0 and -0.0 are equal, and every nan equals every other and comes after infinity.
+Source: IEEE 754 numbers as sign and magnitude; Herf, "Radix Tricks", 2001.
+"""
+
+from __future__ import annotations
+
+from monolect.autograd import graph
+from monolect.autograd.graph import cast, e, iota, where
+from monolect.base.dtype import DType, dtypes
+from monolect.ir.bounds import size_max
+from monolect.ir.normal import negate
+from monolect.ir.uop import UOp, build, const
+
+_SIGNED: dict[int, DType] = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+
+
+def key(u: UOp) -> UOp:
+    """`u` as a signed integer of as many bits (int8 for bool) in the order of its values."""
+    d = u.dtype
+    if d is dtypes.bool:
+        return cast(u, dtypes.int8)
+    i = _SIGNED[d.bits]
+    raw = build("BITCAST", u, arg=i)
+    if d.is_unsigned:
+        return e("XOR", raw, i.min)
+    if not d.is_float:
+        return raw
+    k = build("XOR", raw, e("AND", e("SHR", raw, d.bits - 1), i.max))  # negative numbers in reverse
+    k = where(e("CMPNE", k, -1), k, 0)  # -0.0
+    return where(build("CMPNE", u, u), i.max, k)
+
+
+def arg_extreme(u: UOp, axis: int) -> UOp:
+    """The first position of the maximum along `axis`, which stays with size 1; int64. nan is the largest.
+
+    One reduction, over (key, position from the end) in one integer; two for keys that leave no room for the position.
+    """
+    n = u.shape[axis]
+    last = n + -1 if n.__class__ is UOp else const(n - 1, dtypes.index)
+    k, bits = key(u), max(1, (size_max(n) - 1).bit_length())
+    wide = next((d for d in (dtypes.int32, dtypes.int64) if k.dtype.bits + bits <= d.bits), None)
+    back = build("SUB", last, iota(n, dtypes.index, axis, len(u.shape)))
+    if wide is not None:
+        both = build("OR", e("SHL", cast(k, wide), bits), cast(back, wide))
+        found = e("AND", graph.reduce(both, "MAX", (axis,)), (1 << bits) - 1)
+    else:
+        is_top = negate(build("CMPNE", k, graph.reduce(k, "MAX", (axis,))))
+        found = graph.reduce(where(is_top, cast(back, dtypes.int64), -1), "MAX", (axis,))
+    return build("SUB", cast(last, dtypes.int64), cast(found, dtypes.int64))
