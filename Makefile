@@ -5,11 +5,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench golden docs clean
+.PHONY: help demo test test-all check bench bench-quick golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.stamp-demo ## train on handwritten digits, save, load, show the kernels
 	$(BIN)/python examples/digits.py
@@ -26,8 +26,12 @@ check: .venv/.stamp-dev ## format, lint, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.stamp-test ## run the benchmarks; each compares within one interleaved run
+bench: .venv/.stamp-bench ## the table beside other libraries, some twenty minutes; then what the host does
+	$(BIN)/python -m benchmarks.cpu
 	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+bench-quick: .venv/.stamp-bench ## a representative part of the table, under three minutes
+	$(BIN)/python -m benchmarks.cpu --quick
 
 golden: .venv/.stamp-test ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden

@@ -1,0 +1,165 @@
+"""The pieces of the benchmark table, on tiny inputs and without a clock: does it say what was measured?"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from benchmarks.cpu import arrays, table
+from benchmarks.cpu.case import Case, Target, listed, normal, same
+from benchmarks.cpu.families import FAMILIES, attention, cases, conv, matmul, rows
+from benchmarks.cpu.machine import Limits, measured
+from benchmarks.cpu.measure import Bench, Failed, Row
+from benchmarks.cpu.peers import PEERS, installed, speaks
+from benchmarks.cpu.worker import Mismatch, Session, check
+
+TINY = [
+    *[matmul.matmul(5, 7, 3, layout) for layout in ("A·B", "A·Bᵀ", "Aᵀ·B")],
+    matmul.matmul(3, 4, 5, batch=(2, 3)),
+    *[matmul.skinny(2, layout, 1.0, k=5, n=7, weights=3) for layout in ("W", "Wᵀ")],
+    rows.gelu(3, 5),
+    rows.softmax(2, 3, 7),
+    rows.layer_norm(4, 9),
+    rows.rms_norm(4, 9),
+    *[rows.reduction(method, 5, 7, dim=dim) for method in ("sum", "mean", "max", "argmax") for dim in (None, 0)],
+    conv.conv(2, 3, 9, 4, 3),
+    conv.conv(1, 4, 9, 6, 3, 2, 2),
+    conv.conv(2, 4, 5, 3, 1),
+    conv.max_pool(1, 2, 8),
+    conv.batch_norm(2, 3, 4),
+    attention.causal(1, 2, 6, 4),
+]
+LIBRARIES = [name for name in PEERS if name not in ("torch.compile", "tinygrad")]
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = Limits({"f32": 1e9}, read=1e9, copy=1e9)
+
+
+def compute_every_row(library):
+    """Check each tiny row that the library has words for; how many those are."""
+    peer = PEERS[library](library)
+    spoken = [case for case in TINY if speaks(library, case)]
+    for case in spoken:
+        inputs = case.inputs(np.random.default_rng(3))
+        call = peer.prepare(case, inputs)
+        check([peer.array(r) for r in listed(call())], case.reference(inputs), max(case.tolerance, 1e-5))
+    return len(spoken)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_each_library_computes_every_row(library):
+    """In a process of its own, as in a run: some libraries start threads and watch forks once they are imported."""
+    if not installed(library):
+        pytest.skip(f"{library} is not installed")
+    command = [sys.executable, __file__, library]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) >= 10
+
+
+def test_weights_take_turns():
+    case = matmul.skinny(2, "W", 1.0, k=5, n=7, weights=3)
+    x, *weights = inputs = case.inputs(np.random.default_rng(0))
+    call = PEERS["numpy"]("numpy").prepare(case, inputs)
+    for i in range(7):
+        np.testing.assert_array_equal(call(), x @ weights[i % 3])
+    assert case.bytes_moved(inputs, [x @ weights[0]]) == (x.nbytes + weights[0].nbytes, 4 * 2 * 7)
+
+
+def test_a_wrong_result_is_refused_with_what_was_expected():
+    want = [np.array([1.0, 4.0])]
+    assert check([np.array([1.0, 4.00002])], want, 1e-4) == pytest.approx(5e-6)
+    for got in (np.array([1.0, 4.1]), np.array([np.nan, 4.0])):
+        with pytest.raises(Mismatch, match="expected .* found"):
+            check([got], want, 1e-4)
+    with pytest.raises(Mismatch, match="expected shapes"):
+        check([np.ones((2, 1))], want, 1e-4)
+
+
+def test_rows_have_names_of_their_own_and_references_of_the_right_kind():
+    fixed = [case for module in FAMILIES.values() for case in module.CASES]
+    assert len({case.name for case in fixed}) == len(fixed) >= 30
+    assert all(case.family in FAMILIES and "monolect" in case.programs for case in fixed)
+    assert sum(case.quick for case in fixed) >= 5
+
+
+def test_random_rows_come_from_their_seed():
+    first, again, other = (list(cases(random=5, seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert {case.family for case in cases(5, 1).values()} == set(FAMILIES)
+
+
+def test_arrays_come_back_aligned(tmp_path):
+    made = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((), np.int8), np.ones(5, ml_dtypes.bfloat16)]
+    arrays.save(str(tmp_path), "x", made)
+    for got, want in zip(arrays.load(str(tmp_path), "x"), made, strict=True):
+        assert got.dtype == want.dtype and got.ctypes.data % arrays.ALIGNMENT_BYTES == 0
+        np.testing.assert_array_equal(got, want)
+
+
+def test_limits_are_measured_and_bound_a_program():
+    limits = measured(megabytes=1, turns=1000)
+    assert min(limits.read, limits.copy, *limits.flops.values()) > 0
+    assert LIMITS.bound_s(5e9, "f32", 0, 0) == 5
+    assert LIMITS.bound_s(1e9, "f32", int(3e9), int(2e9)) == 5  # two copied, one read
+    assert LIMITS.bound_s(1e9, "unknown", 0, 0) == 0
+
+
+def test_processes_answer_fail_and_start_again(tmp_path):
+    bench = Bench(["monolect", "numpy"], 2, 60, LIMITS, random=1, seed=5)
+    try:
+        case = next(case for case in cases(1, 5).values() if case.family == "attention")
+        row = bench.measure(case)
+        assert set(row.median) == {"monolect", "numpy"} and not row.failed
+        assert all(len(times) == 2 and min(times) > 0 for times in row.rounds.values())
+        worker = bench.workers["numpy"]
+        with pytest.raises(Failed, match=r"time: expected an answer in 0 s, found none \(stopped\)"):
+            worker.ask(0.0, "time", 5.0, 10**9)
+        assert worker.process is None
+        with pytest.raises(Failed, match="prepare: KeyError"):
+            worker.ask(60, "prepare", "no such row", str(tmp_path))
+        worker.process.kill()
+        with pytest.raises(Failed, match="found that the process ended with -9"):
+            worker.ask(60, "time", 0.1, 1)
+    finally:
+        bench.close()
+
+
+def test_a_program_that_raises_is_a_reason():
+    def broken(np, x):
+        raise ValueError("expected this, found that")
+
+    session = Session("numpy", 0, 0)
+    case = Case("x", "rows", normal((2,)), {"numpy": broken, **same(broken, "monolect")})
+    session.cases = {"x": case}
+    with pytest.raises(ValueError, match="found that"):
+        session.peer.prepare(case, [np.ones(2)])()
+
+
+def test_the_table_says_what_is_short(tmp_path):
+    targets = [[t.ratio, list(t.over)] for t in (Target(1.0), Target(1.5, ("torch",)))]
+    good = Row("good", "rows", targets, median={"monolect": 1.0, "torch": 2.0, "jax": 3.0}, bound_s=0.5)
+    short = Row("short", "rows", targets, median={"monolect": 1.0, "torch": 1.25, "jax": 0.5})
+    stuck = Row("stuck", "conv", targets, median={"torch": 0.002}, failed={"monolect": "expected a, found b"})
+    assert good.short_of() == [] and short.short_of() == ["0.50 of jax (1.0)", "1.25 of torch (1.5)"]
+    assert table.summary([good, short, stuck]) == "3 rows: 1 ok, 1 short, 1 no result"
+    assert "2.00 torch" in table.line(good, ["monolect", "torch"]) and "50 %" in table.line(good, ["monolect"])
+    assert "monolect ✗ expected a, found b" in table.line(stuck, ["monolect", "torch"])
+    assert [table.duration(s) for s in (1.5, 0.0234, 4.5e-7)] == ["1.50 s", "23.4 ms", "0.45 us"]
+    page, data = tmp_path / "page.md", str(tmp_path / "rows.json")
+    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+    table.write_json(data, {}, [good, short])
+    kept = table.write_json(data, {}, [stuck])["rows"]
+    assert [Row(**kept[name]) for name in ("good", "stuck")] == [good, stuck]
+    table.write_markdown(str(page), table.markdown([good, short, stuck], ["monolect", "torch"]))
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert "**0.50 jax**" in text and "- stuck, monolect: expected a, found b" in text
+
+
+if __name__ == "__main__":
+    print(compute_every_row(sys.argv[1]))
