@@ -431,7 +431,7 @@ _ROWS = [
     Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data); also compiled machine code."),
     Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "Element k is k, for k below the bound; becomes a RANGE, never a kernel."),
     # movement ops: pure views
-    Row("PERMUTE",  1, 1, "axis order", _first, _permute, T, _V, None, "Reorder axes."),
+    Row("PERMUTE",  1, 1, "axis order", _first, _permute, T | K | P, _V, None, "Reorder axes."),
     Row("FLIP",     1, 1, "bools",      _first, _flip, T, _V, None, "Reverse the flagged axes."),
     Row("RESHAPE",  2, 2, "-",          _first, _reshape, T | K | P, _V, None, "Reinterpret (T, s') in row-major order."),
     Row("EXPAND",   2, 2, "-",          _first, _expand, T | K | P, _V, None, "Broadcast size-1 axes of T to s'."),

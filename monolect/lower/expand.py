@@ -5,6 +5,9 @@ the innermost is the last axis, the vector lane. A reduction's GROUP_REDUCE rang
 the last axes, and one REDUCE over axes joins them after the loop. (UNROLL ranges are `reduce`'s: they add into one
 accumulator.)
 
+A vector access is one instruction only where the last axis is contiguous in memory. Where another axis is, the access
+goes along that one, and a PERMUTE turns the value: this is how blocks are transposed in registers.
+
 Before: SINK(END(STORE(INDEX(PARAM0, r0*4 + u), LOAD(INDEX(PARAM1, r0*4 + u))), r0, u:UPCAST 4))
 After:  SINK(END(STORE(INDEX(PARAM0, r0*4 + [0,1,2,3]), LOAD(INDEX(PARAM1, r0*4 + [0,1,2,3]))), r0))
 Invariant: no UPCAST range is left; a value is never split into scalars.
@@ -13,7 +16,8 @@ Invariant: no UPCAST range is left; a value is never split into scalars.
 from __future__ import annotations
 
 from monolect.ir.bounds import ranges
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.normal import linear
+from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
 
 SHAPED = ("UPCAST", "GROUP_REDUCE")
 
@@ -37,6 +41,8 @@ def expand(sink: UOp) -> UOp:
             new[u] = node("END", (src[0], *open_)) if open_ else src[0]
         elif u.op == "AFTER":
             new[u] = node("AFTER", (src[0], *(s for o, s in zip(u.src[1:], src[1:], strict=True) if o not in place)))
+        elif u.op in ("LOAD", "STORE") and (turned := _turned(u, place)):
+            new[u] = _along(u, src, place, new, turned)
         else:
             new[u] = rebuild(u, src)
     return new[sink]
@@ -87,6 +93,50 @@ def _constants(r: UOp, place: int) -> UOp:
     n = r.src[0].value
     flat = node("STACK", tuple(idx(i) for i in range(n)))
     return build("RESHAPE", flat, shape_source((n, *(1,) * (place - 1))))
+
+
+def _turned(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp] | None:
+    """(the lane range, the range to access along instead) of an access that is contiguous along another axis only."""
+    if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
+        return None
+    steps: dict[UOp, int] = {}
+    for x, c in linear(u.src[0].src[1])[1]:
+        if x in place:
+            steps[x] = c
+        elif not ranges(x).isdisjoint(place):
+            return None
+    lane = next((r for r in steps if place[r] == 1), None)
+    side = next((r for r, c in steps.items() if c == 1), None)
+    if lane is None or side is None or steps[lane] in (1, -1):
+        return None
+    conditions = toposort(*(u.src[1:] if u.op == "LOAD" else u.src[2:]))
+    return None if any(x.op == "LOAD" for x in conditions) else (lane, side)
+
+
+def _along(u: UOp, src: tuple[UOp, ...], place: dict[UOp, int], new: dict[UOp, UOp], turned: tuple[UOp, UOp]) -> UOp:
+    """The access with the lane range and the other one in each other's place, and a PERMUTE that undoes it."""
+    lane, side = turned
+    swapped = {**place, lane: place[side], side: place[lane]}
+    mapping = {r: _constants(r, p) for r, p in swapped.items()}
+    mapping |= {x: new[x] for x, _ in linear(u.src[0].src[1])[1] if x not in place}
+    mapping |= {u.src[0].src[0]: src[0].src[0]}
+    if u.op == "LOAD":
+        out = node("LOAD", substitute_all(u.src, mapping), u.arg)
+        return build("PERMUTE", out, arg=_exchange(len(out.shape), swapped[lane]))
+    target, *gate = substitute_all((u.src[0], *u.src[2:]), mapping)
+    value = src[1]
+    if value.shape:
+        rank = max(len(value.shape), place[side])
+        value = build("RESHAPE", value, shape_source((1,) * (rank - len(value.shape)) + value.shape))
+        value = build("PERMUTE", value, arg=_exchange(rank, place[side]))
+    return node("STORE", (target, value, *gate), u.arg)
+
+
+def _exchange(rank: int, place: int) -> tuple[int, ...]:
+    """The order of axes that exchanges the last with the one at `place`, counted from the last."""
+    order = list(range(rank))
+    order[-1], order[-place] = order[-place], order[-1]
+    return tuple(order)
 
 
 def _reduce(u: UOp, body: UOp, place: dict[UOp, int]) -> UOp:

@@ -58,11 +58,35 @@ class Chooser:
             if not mine or not all(a.step(r) == 1 for a in mine) or r in self.plan.sequential:
                 continue
             loads = [a for a in p.loads if r in a.steps]
-            rough = sum(a.step(r) not in (0, 1, -1) for a in loads)
-            if rough * 2 > len(loads):
+            rough = [a for a in loads if a.step(r) not in (0, 1, -1)]
+            if rough and self.transpose(r, rough):
+                return
+            if len(rough) * 2 > len(loads):
                 continue
             if self.plan.size(r) >= SHORTEST_VECTOR and self.split_vector(r, "UPCAST", "contiguous in the output"):
                 return
+
+    def transpose(self, r: UOp, rough: list) -> bool:
+        """What is stored along r is read along another output axis: a square of both, turned in registers."""
+        plan = self.plan
+        for c in plan.outputs:
+            if c is r or c in plan.sequential or any(a.step(c) != 1 for a in rough) or plan.reduced:
+                continue
+            n = min(plan.size(r), plan.size(c))
+            if n < SHORTEST_VECTOR or not self.split_block(r, "contiguous in the output"):
+                continue
+            self.split_block(c, "contiguous in what is read")
+            return True
+        return False
+
+    def split_block(self, r: UOp, why: str) -> bool:
+        """Split r into (rest, one side of a square)."""
+        n = self.plan.size(r)
+        k = n if n < self.lanes else self.fitting_lanes(n)
+        axis = self.plan.axis_of(r)
+        if n % k and not self.act("PADTO", axis, k, "a masked vector holds the tail"):
+            return False
+        return self.act("SPLIT", axis, (k, "UPCAST", False), f"a side of {k}: {why}")
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
         """Split r into (rest, vectors, lanes)."""

@@ -117,6 +117,152 @@ CASES["expand", "lanes of a reduction"] = (
 """,
 )
 
+CASES["expand", "a load along the axis that is contiguous"] = (
+    expand,
+    """
+%0 = CONST idx[] (24, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[24] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (3, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (8, idx)
+%6 = MUL idx[] %4 %5
+%7 = CONST idx[] (2, idx)
+%8 = RANGE idx[] %7 (1, "UPCAST")
+%9 = CONST idx[] (4, idx)
+%10 = MUL idx[] %8 %9
+%11 = ADD idx[] %6 %10
+%12 = RANGE idx[] %9 (2, "UPCAST")
+%13 = ADD idx[] %11 %12
+%14 = INDEX f32[] %2 %13
+%15 = PARAM f32[24] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%16 = MUL idx[] %4 %7
+%17 = ADD idx[] %16 %8
+%18 = CONST idx[] (6, idx)
+%19 = MUL idx[] %12 %18
+%20 = ADD idx[] %17 %19
+%21 = INDEX f32[] %15 %20
+%22 = LOAD f32[] %21
+%23 = STORE void[] %14 %22
+%24 = END void[] %23 %4 %8 %12
+%25 = SINK void[] %24 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (24, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[24] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (3, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (8, idx)
+%6 = MUL idx[] %4 %5
+%7 = CONST idx[] (0, idx)
+%8 = CONST idx[] (1, idx)
+%9 = CONST idx[] (2, idx)
+%10 = STACK idx[4] %7 %8 %9 %3
+%11 = ADD idx[4] %6 %10
+%12 = STACK idx[2] %7 %8
+%13 = STACK idx[2] %9 %8
+%14 = RESHAPE idx[2,1] %12 %13
+%15 = CONST idx[] (4, idx)
+%16 = MUL idx[2,1] %14 %15
+%17 = ADD idx[2,4] %11 %16
+%18 = INDEX f32[2,4] %2 %17
+%19 = PARAM f32[24] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%20 = MUL idx[] %4 %9
+%21 = ADD idx[2] %20 %12
+%22 = STACK idx[2] %15 %8
+%23 = RESHAPE idx[4,1] %10 %22
+%24 = CONST idx[] (6, idx)
+%25 = MUL idx[4,1] %23 %24
+%26 = ADD idx[4,2] %21 %25
+%27 = INDEX f32[4,2] %19 %26
+%28 = LOAD f32[4,2] %27
+%29 = PERMUTE f32[2,4] %28 (1, 0)
+%30 = STORE void[] %18 %29
+%31 = END void[] %30 %4
+%32 = SINK void[] %31 KernelInfo()
+""",
+)
+
+CASES["expand", "a gated store along the axis that is contiguous"] = (
+    expand,
+    """
+%0 = CONST idx[] (24, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[24] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (3, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (2, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "UPCAST")
+%8 = ADD idx[] %6 %7
+%9 = CONST idx[] (4, idx)
+%10 = RANGE idx[] %9 (2, "UPCAST")
+%11 = CONST idx[] (6, idx)
+%12 = MUL idx[] %10 %11
+%13 = ADD idx[] %8 %12
+%14 = INDEX f32[] %2 %13
+%15 = PARAM f32[24] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%16 = CONST idx[] (8, idx)
+%17 = MUL idx[] %4 %16
+%18 = MUL idx[] %7 %9
+%19 = ADD idx[] %17 %18
+%20 = ADD idx[] %19 %10
+%21 = INDEX f32[] %15 %20
+%22 = CONST f32[] (0.0, f32)
+%23 = CONST idx[] (5, idx)
+%24 = CMPLT b1[] %8 %23
+%25 = LOAD f32[] %21 %22 %24
+%26 = CONST f32[] (1.0, f32)
+%27 = ADD f32[] %25 %26
+%28 = STORE void[] %14 %27 %24
+%29 = END void[] %28 %4 %7 %10
+%30 = SINK void[] %29 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (24, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[24] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (3, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (2, idx)
+%6 = MUL idx[] %4 %5
+%7 = CONST idx[] (0, idx)
+%8 = CONST idx[] (1, idx)
+%9 = STACK idx[2] %7 %8
+%10 = ADD idx[2] %6 %9
+%11 = STACK idx[4] %7 %8 %5 %3
+%12 = CONST idx[] (4, idx)
+%13 = STACK idx[2] %12 %8
+%14 = RESHAPE idx[4,1] %11 %13
+%15 = CONST idx[] (6, idx)
+%16 = MUL idx[4,1] %14 %15
+%17 = ADD idx[4,2] %10 %16
+%18 = INDEX f32[4,2] %2 %17
+%19 = PARAM f32[24] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%20 = CONST idx[] (8, idx)
+%21 = MUL idx[] %4 %20
+%22 = ADD idx[4] %21 %11
+%23 = STACK idx[2] %5 %8
+%24 = RESHAPE idx[2,1] %9 %23
+%25 = MUL idx[2,1] %24 %12
+%26 = ADD idx[2,4] %22 %25
+%27 = INDEX f32[2,4] %19 %26
+%28 = CONST f32[] (0.0, f32)
+%29 = ADD idx[2,1] %6 %24
+%30 = CONST idx[] (5, idx)
+%31 = CMPLT b1[2,1] %29 %30
+%32 = LOAD f32[2,4] %27 %28 %31
+%33 = CONST f32[] (1.0, f32)
+%34 = ADD f32[2,4] %32 %33
+%35 = PERMUTE f32[4,2] %34 (1, 0)
+%36 = CMPLT b1[2] %10 %30
+%37 = STORE void[] %18 %35 %36
+%38 = END void[] %37 %4
+%39 = SINK void[] %38 KernelInfo()
+""",
+)
+
 CASES["lower_reduce", "a sum"] = (
     lower_reduce,
     """

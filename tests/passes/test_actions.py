@@ -36,6 +36,7 @@ def rows(x):
 PROGRAMS = {
     "map": lambda: whole(6, 8) * 2 + whole(8),
     "transpose": lambda: whole(12, 10).T + whole(10, 12),
+    "three axes": lambda: whole(4, 6, 8).permute(2, 0, 1).contiguous(),
     "pad": lambda: whole(5, 6).pad((1, 2, 3, 0)) + 1,
     "row sums": lambda: whole(6, 20).sum(1) * 2,
     "column sums": lambda: whole(20, 12).sum(0) + whole(12),

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import Tensor
+from monolect.backend.registry import Device
+from monolect.ir.normal import linear
 from monolect.ir.uop import toposort
 from tests.structure.conftest import kernels_of
 
@@ -168,3 +170,45 @@ def test_repeat_and_roll(check, data):
     a = data(3, 4)
     one_kernel(check(Tensor(a).repeat(2, 3) + 1, np.tile(a, (2, 3)) + 1))
     assert len(check(Tensor(a).roll(1, 0) + 1, np.roll(a, 1, 0) + 1)) == 1
+
+
+# ---- what is stored along one axis and read along another ------------------------------------------------------------
+def vectors(k, op):
+    """The shapes of the values that the kernel loads or stores."""
+    return [(u if op == "LOAD" else u.src[0]).shape for u in k.linear.src if u.op == op]
+
+
+def test_a_transpose_turns_squares_in_registers(check, data):
+    a = data(64, 48)
+    k = one_kernel(check(Tensor(a).T.contiguous(), a.T))
+    lanes = Device["null"].target.lanes(4)
+    assert vectors(k, "LOAD") == vectors(k, "STORE") == [(lanes, lanes)]
+    assert k.code["PERMUTE"] == 1 and k.loops == 2
+
+
+def test_only_what_lies_the_other_way_is_turned(check, data):
+    a, b = data(32, 48), data(48, 32)
+    k = one_kernel(check(Tensor(a).T + Tensor(b), a.T + b), loads=2)
+    assert k.code["PERMUTE"] == 1
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 2, 1, 3), (2, 3, 0, 1)])
+@pytest.mark.parametrize("shape", [(2, 16, 4, 16), (3, 5, 7, 9), (1, 3, 20, 20), (2, 4, 33, 17)])
+def test_permutes_of_any_shape(check, data, shape, order):
+    a = data(*shape)
+    k = one_kernel(check(Tensor(a).permute(*order).contiguous(), a.transpose(order)))
+    rows = [u for u in k.linear.src if u.op == "LOAD" and _is_gathered(u)]
+    assert not rows, "a load that goes element by element"
+
+
+def _is_gathered(load):
+    """Whether the last axis of a shaped load moves by another step than 1."""
+    steps = {c for x, c in linear(load.src[0].src[1])[1] if x.shape and x.shape[-1] > 1}
+    return bool(steps - {1, -1})
+
+
+def test_transposes_of_sizes_that_are_no_multiple_of_a_vector(data):
+    for n, m in [(1, 7), (3, 40), (17, 5), (100, 33), (129, 65)]:
+        for dtype in (np.float32, np.float64, np.int8, np.int16, np.bool_):
+            a = (data(n, m) * 50).astype(dtype)
+            assert np.array_equal((Tensor(a).T.contiguous()).numpy(), a.T), (n, m, dtype)

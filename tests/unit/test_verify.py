@@ -36,9 +36,9 @@ def test_kernel_passes() -> None:
 
 
 def test_op_of_another_stage() -> None:
-    with pytest.raises(VerifyError, match="PERMUTE: an op that may not stand at stage KERNEL") as e:
-        verify(node("SINK", (node("PERMUTE", (OUT,), (0,)),)), Stage.KERNEL)
-    assert e.value.op == "PERMUTE"
+    with pytest.raises(VerifyError, match="FLIP: an op that may not stand at stage KERNEL") as e:
+        verify(node("SINK", (node("FLIP", (OUT,), (True,)),)), Stage.KERNEL)
+    assert e.value.op == "FLIP"
     with pytest.raises(VerifyError, match="stage TENSOR"):
         verify(R, Stage.TENSOR)
 
@@ -67,13 +67,13 @@ def test_forged_nodes(fields: dict, message: str) -> None:
 
 
 def test_message_shows_the_users_line_and_the_text_around() -> None:
-    u = node("PERMUTE", (B,), (0,))
+    u = node("FLIP", (B,), (True,))
     u.origin = ("model.py", 12, "permute")
     with pytest.raises(VerifyError) as e:
         verify(node("SINK", (u,)), Stage.KERNEL)
     text = str(e.value)
     assert "made by model.py:12 permute" in text and "at model.py:12" in text
-    assert "> %3 = PERMUTE f32[4] %2 (0,)" in text and "  %2 = BUFFER" in text
+    assert "> %3 = FLIP f32[4] %2 (True,)" in text and "  %2 = BUFFER" in text
     u.origin = None
 
 

@@ -75,6 +75,8 @@ class Renderer(MemoryRenderer):
                 self.atomic_add(u)
             case "REDUCE":
                 self.vals[u] = self.reduce(u)
+            case "PERMUTE":
+                self.vals[u] = self.permute(u)
             case "RESHAPE":
                 self.reshape(u)  # for what it shares with its readers; each of them renders it again
             case op if op in VALUES:

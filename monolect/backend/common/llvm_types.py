@@ -86,8 +86,8 @@ def vector_literal(row: Any, d: DType) -> str:
 
 
 def lane_list(lanes: Any) -> str:
-    """The mask of a `shufflevector`: which lane of its operand each lane of the result takes."""
-    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {i}" for i in lanes) + ">"
+    """The mask of a `shufflevector`: which lane of its operands each lane of the result takes, -1 for any."""
+    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in lanes) + ">"
 
 
 def const_value(u: UOp, memo: dict[UOp, Any]) -> Any:

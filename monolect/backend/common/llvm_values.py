@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from monolect.backend.common.llvm_shuffle import transpose
 from monolect.backend.common.llvm_types import (
     Value,
     const_value,
@@ -23,7 +24,7 @@ from monolect.backend.common.llvm_types import (
     type_name,
     vector_literal,
 )
-from monolect.base.dtype import DType
+from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp
@@ -121,6 +122,28 @@ class ValueRenderer:
             return Value(u.shape, v.regs)
         return self.join([self.lane(x.dtype, v, i) for i in range(prod(x.shape))], u.shape, u.dtype)
 
+    def permute(self, u: UOp) -> Value:
+        """PERMUTE: registers change places where the last axis stays, blocks of them are transposed otherwise."""
+        x, last = u.src[0], len(u.shape) - 1
+        v, k = self.value(x), u.arg[-1]
+        at = np.arange(n_regs(x.shape)).reshape(x.shape[:-1])
+        if k == last:
+            return Value(u.shape, [v.regs[i] for i in at.transpose(u.arg[:-1]).ravel()])
+        regs, t = v.regs, type_name(x.dtype)
+        if x.dtype is dtypes.bool:
+            t = "i8"
+            regs = [self.emit(f"zext {type_name(x.dtype, v.lanes)} {r} to {_vector(t, v.lanes)}") for r in regs]
+        blocks = np.moveaxis(at, k, -1)  # the axes that stay outside, then the one that becomes the lanes
+        out: Any = np.empty((*blocks.shape[:-1], v.lanes), object)
+        for i in np.ndindex(blocks.shape[:-1]):
+            out[i] = transpose(self.emit, [regs[j] for j in blocks[i]], t, v.lanes, x.dtype.itemsize)
+        axes = [a for a in range(last) if a != k] + [last]
+        regs = out.transpose([axes.index(a) for a in u.arg[:-1]]).ravel().tolist()
+        if x.dtype is dtypes.bool:
+            lanes = u.shape[-1]
+            regs = [self.emit(f"trunc {_vector(t, lanes)} {r} to {type_name(x.dtype, lanes)}") for r in regs]
+        return Value(u.shape, regs)
+
     def _stack(self, u: UOp) -> Value:
         lanes = [self.lane(s.dtype, self.value(s), i) for s in u.src for i in range(prod(s.shape))]
         return self.join(lanes, u.shape, u.dtype)
@@ -182,6 +205,10 @@ class ValueRenderer:
         """A vector of the lanes of `r` that `pick` numbers."""
         t = type_name(d, lanes)
         return self.emit(f"shufflevector {t} {r}, {t} poison, {lane_list(pick)}")
+
+
+def _vector(t: str, lanes: int) -> str:
+    return t if lanes == 1 else f"<{lanes} x {t}>"
 
 
 def _squeeze(shape: tuple) -> tuple:

@@ -41,6 +41,8 @@ def function(u: UOp, kernel: str) -> Function | None:
         return _elementwise(op, tuple(s.dtype for s in u.src), u.dtype)
     if op == "RESHAPE":
         return lambda x: np.reshape(x, shape)
+    if op == "PERMUTE":
+        return lambda x: np.transpose(x, u.arg)
     if op == "EXPAND":
         return lambda x: np.broadcast_to(x, shape)
     if op == "STACK":
