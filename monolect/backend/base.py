@@ -31,6 +31,7 @@ class Program(NamedTuple):
     entry: Any
     n_threads: int
     source: str = ""
+    local_bytes: int = 0  # local memory of each thread, for targets that have none of their own
 
 
 class Launch(NamedTuple):

@@ -2,8 +2,9 @@
 
 What it is for: CHECK_BOUNDS=1. Three ways are tried in turn, each dearer than the last: intervals, after the ranges
 that an access' own gate bounds are narrowed; linear reasoning on the normal form, which uses any gate `terms < k`, loop
-bounds that depend on other loops or on symbolic sizes, and what `x // c` and `x % c` have to do with x; Z3, if
-installed. What it is not: a check at run time. Conditions around an access are not looked at, only its own gate is.
+bounds that depend on other loops or on symbolic sizes, and what `x // c` and `x % c` have to do with x, also in each
+iteration of a short loop; Z3, if installed. What it is not: a check at run time. Conditions around
+an access are not looked at, only its own gate is.
 
 Invariant: an access that is called inside is inside in every iteration in which its gate holds. The reverse is not
 promised: an access that cannot be proven is reported as an error.
@@ -32,6 +33,7 @@ _STEPS = 4000  # of one linear search
 _DEPTH = 6  # facts in one combination
 _FACTS = 200  # in one search
 _CASES = 3  # nested case distinctions
+_ENUMERATED = 4  # iterations of a loop that are looked at one by one
 _Z3_MILLISECONDS = 1000
 _SOLVER = True  # tests switch Z3 off, to know what is proven without it
 _proven: WeakSet[UOp] = WeakSet()  # nodes are interned, so an access is proven once for all kernels that hold it
@@ -84,6 +86,8 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None) -> bool:
     conditions = [] if gate is None else conjuncts(gate)
     if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
         return True
+    if _by_enumeration(index, size, conditions):
+        return True
     return _SOLVER and _solved(index, size, conditions)
 
 
@@ -106,6 +110,20 @@ def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
     short = {r: node("RANGE", (idx(hi - lo + 1),), r.arg) + lo for r, (lo, hi) in limits.items()}
     lo, hi = min_max(substitute(index, short))
     return lo >= 0 and hi < min_max(size)[0]
+
+
+def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether it follows in each iteration of the shortest loop: a loop in blocks may leave a division in parts."""
+    loops = [r for r in ranges(index) if r.op == "RANGE" and min_max(r)[1] < _ENUMERATED]
+    if not loops:
+        return False
+    r = min(loops, key=lambda r: (min_max(r)[1], r.serial))
+    for i in range(min_max(r)[1] + 1):
+        at, n, *rest = substitute_all((index, size, *conditions), {r: idx(i)})
+        rest = [x for c in rest for x in conjuncts(c)]
+        if FALSE not in rest and not _by_intervals(at, n, rest) and not _by_facts(at, n, rest, _CASES):
+            return False
+    return True
 
 
 # ---- linear reasoning ------------------------------------------------------------------------------------------------

@@ -61,12 +61,25 @@ def _places(order: list[UOp]) -> dict[UOp, int]:
             last = max((place[r] for r in groups), default=0)
             for r in ranges(u):
                 depth[r] = max(depth.get(r, 0), last)
-    nxt = 1
-    for r in sorted((r for r in shaped if r.arg[1] == "UPCAST"), key=lambda r: -r.arg[0]):
-        nxt = max(nxt, depth.get(r, 0) + 1)
-        place[r] = nxt
-        nxt += 1
+    for group in _meeting([r for r in shaped if r.arg[1] == "UPCAST"], order):
+        nxt = 1
+        for r in sorted(group, key=lambda r: -r.arg[0]):
+            nxt = max(nxt, depth.get(r, 0) + 1)
+            place[r] = nxt
+            nxt += 1
     return place
+
+
+def _meeting(shaped: list[UOp], order: list[UOp]) -> list[list[UOp]]:
+    """`shaped` in groups that never meet in a value: each group has its last axis to itself."""
+    groups = {r: [r] for r in shaped}
+    for u in order:
+        first: list[UOp] | None = None
+        for r in ranges(u):
+            if r in groups and groups[r] is not first:
+                first = [*first, *groups[r]] if first else groups[r]
+                groups.update(dict.fromkeys(first, first))
+    return list({id(g): g for g in groups.values()}.values())
 
 
 def _widened_accumulators(order: list[UOp], place: dict[UOp, int]) -> dict[UOp, UOp]:

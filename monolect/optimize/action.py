@@ -4,8 +4,11 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`
   ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
+  ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
   ("TC", axis, config)               tensor cores
+A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
+levels: a PACK copies at the innermost block its load depends on, and stays the last word: after it, only PACK follows.
 `Plan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a finished plan into IR.
 
 Invariant: no legal sequence changes what the kernel computes, beyond the order of float additions.
@@ -21,6 +24,7 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, toposort
+from monolect.optimize.pack import Block
 
 Action = tuple[str, Any, Any]
 
@@ -44,7 +48,12 @@ class Part:
     def __init__(self, root: UOp, size: int, stride: int, type: str, clipped: bool = False, made: int = 0):
         self.root, self.size, self.stride, self.type = root, size, stride, type
         self.clipped = clipped  # the last outer iteration has fewer: the bound depends on the outer part
-        self.made = made  # by which action: the first UPCAST is the vector lane, the last axis
+        self.made = made  # by which action: the first UPCAST is the vector lane, the last axis; blocks nest in order
+
+    @property
+    def is_block(self) -> bool:
+        """True for a loop that SPLIT took from the top: it stands around the other loops."""
+        return self.type == "LOOP" and self.made > 0
 
 
 class Plan:
@@ -62,6 +71,7 @@ class Plan:
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
         self.padded: dict[UOp, int] = {}
         self.actions: list[Action] = []
+        self.packs: dict[UOp, None] = {}  # loads whose block is copied first
         self.locals = True
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
@@ -88,8 +98,12 @@ class Plan:
             self.locals = False
         elif op == "TC":
             raise ActionError("TC needs a target with tensor cores", expected="a matrix unit", found=self.target.name)
+        elif op == "PACK":
+            self._pack(axis)
         elif op not in ("SPLIT", "PADTO", "SWAP"):
-            raise ActionError("unknown action", expected="SPLIT, PADTO, SWAP, NOLOCALS or TC", found=op)
+            raise ActionError("unknown action", expected="SPLIT, PADTO, SWAP, PACK, NOLOCALS or TC", found=op)
+        elif self.packs:
+            raise ActionError(f"{op} after PACK", expected="only PACK", found=op)
         elif not isinstance(axis, int) or not 0 <= axis < len(self.axes):
             raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
         elif op == "SPLIT":
@@ -130,15 +144,23 @@ class Plan:
             self._check_blocked(p, k, top)
         if target in ("UPCAST", "UNROLL", "GROUP_REDUCE") and (n := self.shaped_elements() * k) > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
+        made, shaped = len(self.actions) + 1, target != "LOOP"
         if top:
             inner = -(-p.size // k)
-            outer = Part(p.root, k, p.stride * inner, target)
+            outer = Part(p.root, k, p.stride * inner, target, made=made)
             rest = Part(p.root, inner, p.stride, p.type, clipped=bool(p.size % k))
             new = [outer, rest]
         else:
-            made = len(self.actions) + 1
-            new = [Part(p.root, p.size // k, p.stride * k, p.type), Part(p.root, k, p.stride, target, made=made)]
-        self.axes[axis : axis + 1] = new
+            new = [
+                Part(p.root, p.size // k, p.stride * k, p.type),
+                Part(p.root, k, p.stride, target, made=made * shaped),
+            ]
+        order = [*self.axes[:axis], *new, *self.axes[axis + 1 :]]
+        if top and target == "LOOP" and not self._nests(order):
+            raise ActionError(
+                "SPLIT into blocks", expected="every reduction's own loops outermost", found="another order"
+            )
+        self.axes = order
 
     def _check_thread(self, p: Part, k: int) -> None:
         if any(q.type == "THREAD" for q in self.axes):
@@ -156,8 +178,8 @@ class Plan:
     def _check_blocked(self, p: Part, k: int, top: bool) -> None:
         """A reduction cut into blocks adds into the output itself: it must be the kernel's only one, and a sum."""
         what = "SPLIT of a reduction to LOOP"
-        if not top or p.size % k:
-            raise ActionError(what, expected="the outer part, a divisor", found=(k, top))
+        if not top:
+            raise ActionError(what, expected="the outer part", found=(k, top))
         if any(q.type == "LOOP" and q.root in self.reduced for q in self.axes):
             raise ActionError(what, expected="at most one blocked reduction", found="a second")
         stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
@@ -185,6 +207,8 @@ class Plan:
         pa, pb = self.axes[a], self.axes[b]
         if (pa.root in self.reduced) != (pb.root in self.reduced) or "THREAD" in (pa.type, pb.type):
             raise ActionError("SWAP", expected="two output axes or two reduction axes", found=(pa.type, pb.type))
+        if pa.is_block or pb.is_block:
+            raise ActionError("SWAP", expected="loops inside the blocks, which nest in the order made", found="a block")
         order = list(self.axes)
         order[a], order[b] = order[b], order[a]
         clipped = [(i, p) for i, p in enumerate(order) if p.clipped]
@@ -196,6 +220,16 @@ class Plan:
             raise ActionError("SWAP", expected="every reduction's own loops outermost", found="another order")
         self.axes = order
 
+    def _pack(self, load: int) -> None:
+        found = [u for u in self.order if u.op == "LOAD" and len(u.src[0].src) > 1]
+        if not isinstance(load, int) or not 0 <= load < len(found):
+            raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)
+        u = found[load]
+        if u in self.packs:
+            raise ActionError("PACK", expected="a load that is not packed yet", found="packed")
+        Block(self, u)
+        self.packs[u] = None
+
     def _sequence(self, order: list[Part]) -> list[tuple[Part, Part]]:
         """The parts of sequential axes, now and in `order`."""
         now, then = ([p for p in ps if p.root in self.sequential] for ps in (self.axes, order))
@@ -203,7 +237,8 @@ class Plan:
 
     def _nests(self, order: list[Part]) -> bool:
         """Inner reductions and shorter stores need their loops to be a prefix of the nest; scans stay innermost."""
-        loops = [p.root for p in order if p.root in self.outputs and p.type not in ("UPCAST", "THREAD")]
+        inner = [p for p in order if p.root in self.outputs and p.type not in ("UPCAST", "THREAD")]
+        loops = [p.root for p in sorted(inner, key=lambda p: (not p.is_block, p.made if p.is_block else 0))]
         sets = [frozenset(u.src[1:]) for u in self.order if u.op == "END"]
         sets += [ranges(u) & frozenset(self.outputs) for u in self.reduces]
         for i, r in enumerate(loops):

@@ -1,7 +1,9 @@
 """A finished plan as IR, and the pass that makes one: heuristic, search or none.
 
-Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every load, store
-and reduction that depends on the padded axis. Part order becomes the ids of the new RANGEs, so it is the loop order.
+Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every store and
+reduction that depends on the padded axis; loads are guarded along the vector lanes (a masked vector) and in reductions,
+and otherwise read the last element again, what they read being stored nowhere. Part order becomes the ids of the new
+RANGEs, so it is the loop order.
 
 Before: END(STORE(..r0..), r0:64)                        plan: SPLIT(0, 16, UPCAST)
 After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
@@ -10,6 +12,7 @@ After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
 from __future__ import annotations
 
 import sys
+from itertools import count
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
@@ -19,6 +22,7 @@ from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.heuristic import choose
+from monolect.optimize.pack import Block
 
 
 def optimize(sink: UOp, target: Target) -> UOp:
@@ -65,6 +69,7 @@ def apply_plan(plan: Plan) -> UOp:
     exprs: dict[UOp, UOp] = {}
     guards: dict[UOp, UOp] = {}
     made = _make_ranges(plan)
+    packed = _packed(plan, dict(made))
     for root in (*plan.outputs, *plan.reduced):
         mine = [(p, r) for p, r in made if p.root is root]
         parts[root] = [r for _, r in mine]
@@ -74,7 +79,30 @@ def apply_plan(plan: Plan) -> UOp:
         exprs[root] = e
         if root in plan.padded:
             guards[root] = less(e, plan.padded[root])
-    return _rebuild(plan, parts, exprs, guards, info)
+    new = exprs | packed | _clamped(plan, exprs, packed)
+    return _rebuild(plan, parts, new, guards, info)
+
+
+def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
+    """The loads, inside a padded output axis that is not the vector's, that stay inside by reading the last element."""
+    lane = min((p for p in plan.axes if p.type == "UPCAST"), key=lambda p: p.made, default=None)
+    last = {r: idx(n - 1) for r, n in plan.padded.items() if r in plan.outputs and (lane is None or r is not lane.root)}
+    if not last:
+        return {}
+    clamped = exprs | packed | {r: build("MAX", exprs[r] * -1, n * -1) * -1 for r, n in last.items()}
+    out: dict[UOp, UOp] = {}
+    for u in plan.order:
+        if u.op == "LOAD" and u not in packed and not last.keys().isdisjoint(ranges(u)):
+            if ranges(u).isdisjoint(plan.padded.keys() - last.keys()):
+                out[u] = substitute(u, clamped)
+    return out
+
+
+def _packed(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
+    """The loads that read a packed block, in place of those that read memory."""
+    ids = count(len(plan.axes))
+    slots = count(1 + max((u.arg.slot for u in plan.order if u.op == "BUFFER"), default=-1))
+    return {u: Block(plan, u).packed(made, ids, slots) for u in plan.packs}
 
 
 def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
@@ -105,15 +133,11 @@ def _is_single(plan: Plan, p: Part) -> bool:
 
 
 def _place(plan: Plan, p: Part) -> tuple:
-    """Threads, a blocked reduction, the output loops, what becomes shape (the lane last), then reductions."""
-    block = is_block(plan, p)
+    """Threads, blocks, the output loops, what becomes shape (the lane last), then reductions."""
+    block = p.is_block
     shaped = p.type == "UPCAST"
-    return (p.root in plan.reduced and not block, p.type != "THREAD", not block, shaped, -p.made if shaped else 0)
-
-
-def is_block(plan: Plan, p: Part) -> bool:
-    """True for the outer part of a blocked reduction: a loop outside of the output loops."""
-    return p.type == "LOOP" and p.root in plan.reduced
+    order = p.made if block else -p.made if shaped else 0
+    return (p.root in plan.reduced and not block, p.type != "THREAD", not block, shaped, order)
 
 
 def plan_bound(p: Part) -> UOp:
@@ -173,7 +197,7 @@ def _rebuild(
 
 def _root_of(plan: Plan) -> UOp | None:
     """The reduction range that was blocked."""
-    return next((p.root for p in plan.axes if is_block(plan, p)), None)
+    return next((p.root for p in plan.axes if p.is_block and p.root in plan.reduced), None)
 
 
 def _accumulated(plan: Plan, store: UOp, new: dict[UOp, UOp], block: UOp) -> UOp:

@@ -13,15 +13,17 @@ from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
+from monolect.optimize.contraction import Contraction
 from monolect.optimize.cost import Profile
 
-THREAD_WORK = 1 << 16  # elements below which waking threads costs more than it saves
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
 class Chooser:
     """The decisions for one kernel; `reasons` runs beside `plan.actions`."""
+
+    THREAD_WORK = 1 << 16  # elements below which waking threads costs more than it saves
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -46,7 +48,8 @@ class Chooser:
             else:
                 self.vectorize_output()
                 self.vectorize_reductions()
-        self.threads()
+        if not any(p.type == "THREAD" for p in self.plan.axes):
+            self.threads()
         return self.reasons
 
     # ---- vectors -----------------------------------------------------------------------------------------------------
@@ -131,74 +134,16 @@ class Chooser:
 
     # ---- register tiles ----------------------------------------------------------------------------------------------
     def tile(self, heavy: list[UOp]) -> None:
-        """A matrix product or the like: a tile of vectors x rows in registers."""
-        p, plan = self.profile, self.plan
+        """A matrix product or the like: a tile in registers, else dot products, else as any other kernel."""
+        if Contraction(self, heavy).run():
+            return
+        p = self.profile
         scope = frozenset().union(*(p.scope(j) for j in heavy))
         inside = [a for j in heavy for a in p.inside(j)]
-        for c in reversed([r for r in plan.outputs if r in scope]):
-            along = [a for a in (*inside, *p.stores) if c in a.steps]
-            if along and p.unit(c, along) and plan.size(c) >= SHORTEST_VECTOR:
-                return self.tile_vectors(c, scope, inside)
         for j in heavy:
-            if p.unit(j, inside) and plan.size(j) >= SHORTEST_VECTOR:
+            if p.unit(j, inside) and self.plan.size(j) >= SHORTEST_VECTOR:
                 return self.tile_dots(j, scope, inside)
         self.vectorize_output()
-
-    def tile_vectors(self, c: UOp, scope: frozenset[UOp], inside: list) -> None:
-        """Lanes along the output axis c; rows along an axis whose iterations share the vectors read."""
-        vectors = [a for a in inside if a.step(c) == 1]
-        rows = [
-            r
-            for r in self.plan.outputs
-            if r in scope and r is not c and all(r not in a.steps for a in vectors) and self.plan.size(r) > 1
-        ]
-        rows.sort(key=lambda r: -self.plan.size(r))
-        lanes = self.fitting_lanes(self.plan.size(c))
-        per_row = -(-self.plan.size(c) // lanes)
-        more = self.vector_axis(c, scope, vectors, rows[:1]) if per_row == 1 else None
-        n_vec, n_row = self.best_tile(
-            per_row if more is None else self.plan.size(more), self.plan.size(rows[0]) if rows else 1
-        )
-        if not self.split_vector(c, "UPCAST", "contiguous in an operand and the output", () if more else (n_vec,)):
-            return
-        if more is not None and n_vec > 1:
-            self.act("SPLIT", self.plan.axis_of(more), (n_vec, "UPCAST", False), "more vectors in flight")
-        if n_row > 1:
-            self.act("SPLIT", self.plan.axis_of(rows[0]), (n_row, "UPCAST", False), "rows that share the vectors")
-        if len(self.plan.reduced) == 1:
-            self.block(c, self.plan.reduced[0])
-
-    def vector_axis(self, c: UOp, scope: frozenset[UOp], vectors: list, rows: list[UOp]) -> UOp | None:
-        """Another output axis along which further vectors are read, when c itself is one vector long."""
-        axes = [r for r in self.plan.outputs if r in scope and r is not c and r not in rows]
-        axes = [r for r in axes if any(r in a.steps for a in vectors) and self.plan.size(r) > 1]
-        return axes[-1] if axes else None
-
-    def best_tile(self, n_vectors: int, n_rows: int) -> tuple[int, int]:
-        """(vectors, rows) of the tile with the cheapest loads per multiply-add; vectors come from the second cache,
-        rows from the first. Everything stays in registers.
-        """
-        registers = self.plan.target.n_registers
-        tiles = [
-            (v, r)
-            for v in range(1, 8)
-            for r in range(1, 9)
-            if n_vectors % v == 0 and n_rows % r == 0 and v * r + v + 1 < registers
-        ]
-        return min(tiles, key=lambda t: ((2 * t[0] + t[1]) / (t[0] * t[1]), t[0]))
-
-    def block(self, c: UOp, j: UOp) -> None:
-        """Cut the reduction so that the operand read in vectors, one block of it, stays in the second cache."""
-        n = self.plan.size(j)
-        most = self.plan.target.l2_bytes // 2 // max(1, self.plan.size(c) * self.profile.itemsize)
-        if n > max(64, most):
-            k = next((k for k in range(max(64, most), 31, -1) if n % k == 0), 0)
-            if k:
-                why = f"blocks of {k}: {k} x {self.plan.size(c)} elements stay in cache"
-                self.act("SPLIT", self.plan.axis_of(j), (n // k, "LOOP", True), why)
-        axis = self.plan.axis_of(j, "REDUCE")
-        if self.plan.axes[axis].size % 4 == 0:
-            self.act("SPLIT", axis, (4, "UNROLL", False), "fewer loop steps")
 
     def tile_dots(self, j: UOp, scope: frozenset[UOp], inside: list) -> None:
         """Both operands contiguous along the reduction: vectors along it, a small square of dot products."""
@@ -221,15 +166,14 @@ class Chooser:
         row_bytes = self.plan.size(j) * self.profile.itemsize * p.stride
         most = self.plan.target.l2_bytes // 2 // row_bytes
         k = next((k for k in range(min(most, p.size), 3, -1) if p.size % k == 0), 0)
-        if k and k < p.size and self.act("SPLIT", inner, (p.size // k, "LOOP", True), f"{k} tiles stay in cache"):
-            first = min(self.plan.axis_of(r, "LOOP") for r in outs[:2])
-            self.act("SWAP", first, inner, "the cached block outermost")
+        if k and k < p.size:
+            self.act("SPLIT", inner, (p.size // k, "LOOP", True), f"{k} tiles stay in cache")
 
     # ---- threads -----------------------------------------------------------------------------------------------------
     def threads(self) -> None:
         """The first output loop long enough is shared out between the threads."""
         n = self.plan.target.n_threads
-        if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < THREAD_WORK:
+        if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.THREAD_WORK:
             return
         loops = [i for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.size >= n]
         loops.sort(key=lambda i: (self.plan.axes[i].size < 2 * n and bool(self.plan.axes[i].size % n), i))

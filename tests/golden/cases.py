@@ -23,7 +23,15 @@ from monolect.pipeline import KERNEL_PASSES, run_pass
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 
-TARGET = Target(name="golden", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, l2_bytes=1 << 18)
+TARGET = Target(
+    name="golden",
+    native=LLVM_NATIVE,
+    vector_bytes=64,
+    n_registers=32,
+    n_threads=2,
+    l2_bytes=1 << 18,
+    local_bytes=1 << 20,
+)
 I32 = dtypes.int32
 
 
@@ -60,7 +68,7 @@ CASES: dict[str, Callable[[], UOp]] = {
     # and three that use what the compiler is for
     "softmax-rows": lambda: of(array(4, 32).softmax(-1)),
     "padded-vector": lambda: of(array(50) * 2 + 1),
-    "blocked-matmul": lambda: of(array(16, 4096) @ array(4096, 64)),
+    "blocked-matmul": lambda: of(array(64, 1024) @ array(1024, 64)),
 }
 
 

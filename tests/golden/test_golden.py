@@ -51,4 +51,5 @@ def test_what_the_goldens_show(produced):
     assert "i32 399" in text["folded-add"] and "add" not in text["folded-add"].split("LLVM IR")[1].replace("entry", "")
     assert "<16 x float>" in text["softmax-rows"] and text["softmax-rows"].count("br label %loop") == 1
     assert '("PADTO", 0, 16)' in text["padded-vector"]
-    assert '"LOOP", True)' in text["blocked-matmul"] and text["blocked-matmul"].count("@llvm.fma.v16f32(") > 16
+    assert '("PACK", ' in text["blocked-matmul"] and 'addrspace="LOCAL"' in text["blocked-matmul"]
+    assert text["blocked-matmul"].count("@llvm.fma.v16f32(") > 16

@@ -426,13 +426,17 @@ CASES["optimize", "PADTO"] = (
 %4 = RANGE idx[] %3 (0, "LOOP")
 %5 = INDEX f32[] %2 %4
 %6 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%7 = INDEX f32[] %6 %4
-%8 = CONST f32[] (0.0, f32)
-%9 = CMPLT b1[] %4 %0
-%10 = LOAD f32[] %7 %8 %9
-%11 = STORE void[] %5 %10 %9
-%12 = END void[] %11 %4
-%13 = SINK void[] %12 KernelInfo(name="map_8", actions=(("PADTO", 0, 3),))
+%7 = CONST idx[] (-1, idx)
+%8 = MUL idx[] %4 %7
+%9 = CONST idx[] (-7, idx)
+%10 = MAX idx[] %8 %9
+%11 = MUL idx[] %10 %7
+%12 = INDEX f32[] %6 %11
+%13 = LOAD f32[] %12
+%14 = CMPLT b1[] %4 %0
+%15 = STORE void[] %5 %13 %14
+%16 = END void[] %15 %4
+%17 = SINK void[] %16 KernelInfo(name="map_8", actions=(("PADTO", 0, 3),))
 """,
 )
 
@@ -477,6 +481,102 @@ CASES["optimize", "SWAP"] = (
 %15 = STORE void[] %9 %14
 %16 = END void[] %15 %4 %6
 %17 = SINK void[] %16 KernelInfo(name="map_4x3", actions=(("SWAP", 0, 1),))
+""",
+)
+
+CASES["optimize", "PACK of a panel"] = (
+    act(("SPLIT", 1, (4, "UPCAST", False)), ("PACK", 1, None)),
+    """
+%0 = CONST idx[] (32, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[32] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (8, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = CONST idx[] (24, idx)
+%11 = STACK idx[1] %10
+%12 = PARAM f32[24] %11 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%13 = CONST idx[] (6, idx)
+%14 = MUL idx[] %4 %13
+%15 = RANGE idx[] %13 (1000, "REDUCE")
+%16 = ADD idx[] %14 %15
+%17 = INDEX f32[] %12 %16
+%18 = LOAD f32[] %17
+%19 = CONST idx[] (48, idx)
+%20 = STACK idx[1] %19
+%21 = PARAM f32[48] %20 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%22 = MUL idx[] %15 %5
+%23 = ADD idx[] %7 %22
+%24 = INDEX f32[] %21 %23
+%25 = LOAD f32[] %24
+%26 = MUL f32[] %18 %25
+%27 = REDUCE f32[] %26 %15 ("ADD", ())
+%28 = STORE void[] %9 %27
+%29 = END void[] %28 %4 %7
+%30 = SINK void[] %29 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (32, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[32] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (8, idx)
+%6 = MUL idx[] %4 %5
+%7 = CONST idx[] (2, idx)
+%8 = RANGE idx[] %7 (1, "LOOP")
+%9 = MUL idx[] %8 %3
+%10 = ADD idx[] %6 %9
+%11 = RANGE idx[] %3 (2, "UPCAST")
+%12 = ADD idx[] %10 %11
+%13 = INDEX f32[] %2 %12
+%14 = CONST idx[] (64, idx)
+%15 = STACK idx[1] %14
+%16 = BUFFER f32[64] %15 BufferArg(slot=0, dtype=f32, device=None, addrspace="LOCAL")
+%17 = CONST idx[] (6, idx)
+%18 = RANGE idx[] %17 (4, "LOOP")
+%19 = MUL idx[] %18 %3
+%20 = RANGE idx[] %7 (5, "LOOP")
+%21 = CONST idx[] (24, idx)
+%22 = MUL idx[] %20 %21
+%23 = ADD idx[] %19 %22
+%24 = RANGE idx[] %3 (6, "UPCAST")
+%25 = ADD idx[] %23 %24
+%26 = INDEX f32[] %16 %25
+%27 = CONST idx[] (48, idx)
+%28 = STACK idx[1] %27
+%29 = PARAM f32[48] %28 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%30 = MUL idx[] %18 %5
+%31 = MUL idx[] %20 %3
+%32 = ADD idx[] %30 %31
+%33 = ADD idx[] %32 %24
+%34 = INDEX f32[] %29 %33
+%35 = LOAD f32[] %34
+%36 = STORE void[] %26 %35
+%37 = END void[] %36 %18 %20 %24
+%38 = AFTER f32[64] %16 %37
+%39 = MUL idx[] %8 %21
+%40 = ADD idx[] %39 %11
+%41 = RANGE idx[] %17 (3, "REDUCE")
+%42 = MUL idx[] %41 %3
+%43 = ADD idx[] %40 %42
+%44 = INDEX f32[] %38 %43
+%45 = LOAD f32[] %44
+%46 = STACK idx[1] %21
+%47 = PARAM f32[24] %46 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%48 = MUL idx[] %4 %17
+%49 = ADD idx[] %48 %41
+%50 = INDEX f32[] %47 %49
+%51 = LOAD f32[] %50
+%52 = MUL f32[] %45 %51
+%53 = REDUCE f32[] %52 %41 ("ADD", ())
+%54 = STORE void[] %13 %53
+%55 = END void[] %54 %4 %8 %11
+%56 = SINK void[] %55 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("PACK", 1, None)))
 """,
 )
 

@@ -15,6 +15,7 @@ from monolect.ir.uop import UOp, node, toposort
 
 def target(**changes: Any) -> Target:
     fields = {"name": "test", "native": LLVM_NATIVE, "vector_bytes": 64, "n_registers": 32, "n_threads": 2}
+    fields["local_bytes"] = 1 << 20
     return Target(**(fields | changes))
 
 

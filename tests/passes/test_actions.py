@@ -1,5 +1,7 @@
 """Optimizer actions: any legal sequence keeps what a kernel computes; an illegal one is refused with its reason."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from monolect.rules.loops import simplify_loops
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 
-TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2)
+TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20)
 GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
 
 
@@ -47,6 +49,8 @@ PROGRAMS = {
     "matmul": lambda: (whole(8, 20) @ whole(20, 16)).relu() + whole(16),
     "batched dots": lambda: whole(2, 4, 16) @ whole(2, 6, 16).permute(0, 2, 1),
     "convolution": lambda: whole(1, 2, 6, 6).conv2d(whole(4, 2, 3, 3), padding=1),
+    "strided convolution": lambda: whole(2, 2, 9, 7).conv2d(whole(4, 2, 3, 2), padding=(1, 0), stride=(2, 1)),
+    "odd matmul": lambda: whole(7, 13).T @ whole(7, 9) + whole(9),
     "scan": lambda: whole(4, 10).cumsum(1),
     "gather": lambda: whole(9, 8)[Tensor(np.array([3, 1, 8, 0, 0, 5]))] + 1,
     "siblings": lambda: [(x := whole(6, 12)) + 1, x * 2],
@@ -130,6 +134,9 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
             plan.act((op, axis, None if op == "NOLOCALS" else arg))
         except ActionError:
             continue
+    for load in draw(st.sets(st.integers(0, 3), max_size=3)):
+        with contextlib.suppress(ActionError):
+            plan.act(("PACK", load, None))
     return name, tuple(plan.actions)
 
 
@@ -196,7 +203,14 @@ REFUSED = {
     "more threads than there are": ("transpose", [("SPLIT", 0, (10, "THREAD", True))], "at most 8"),
     "a THREAD inside a reduction": ("normalised, with its sums", [("SPLIT", 1, (2, "THREAD", True))], "encloses"),
     "an inner block of a reduction": ("total", [("SPLIT", 0, (2, "LOOP", False))], "reduction to LOOP"),
-    "a block that is no divisor": ("total", [("SPLIT", 0, (5, "LOOP", True))], "reduction to LOOP"),
+    "a block out of other loops": (
+        "normalised, with its sums", [("SPLIT", 1, (2, "LOOP", True))], "outermost"),
+    "swapping a block": ("matmul", [("SPLIT", 0, (2, "LOOP", True)), ("SWAP", 0, 2)], "blocks"),
+    "packing no load": ("matmul", [("PACK", 7, None)], "no such load"),
+    "packing twice": ("matmul", [("PACK", 1, None), ("PACK", 1, None)], "not packed yet"),
+    "a split of what is packed": ("matmul", [("PACK", 1, None), ("SPLIT", 0, (2, "LOOP", True))], "after PACK"),
+    "packing for a scan": ("scan", [("PACK", 0, None)], "a scan"),
+    "packing rows found in memory": ("gather", [("PACK", 1, None)], "linear in the loops"),
     "two blocks": ("total", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "a block of a maximum": ("maximum", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
@@ -209,7 +223,7 @@ REFUSED = {
     "swapping with no axis": ("matmul", [("SWAP", 0, 9)], "SWAP"),
     "swapping an output with a reduction": ("matmul", [("SWAP", 0, 2)], "SWAP"),
     "swapping a thread": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SWAP", 0, 2)], "SWAP"),
-    "a clipped part outside its outer part": ("matmul", [("SPLIT", 0, (3, "LOOP", True)), ("SWAP", 0, 1)], "clipped"),
+    "a clipped part outside its outer part": ("matmul", [("SPLIT", 0, (3, "LOOP", True)), ("SWAP", 0, 1)], "blocks"),
     "an outer loop inside a reduction's": ("normalised, with its sums", [("SWAP", 0, 1)], "outermost"),
 }  # fmt: skip
 PROGRAMS |= {
@@ -227,6 +241,13 @@ def test_what_is_refused(case):
     with pytest.raises(ActionError, match=reason) as e:
         plan.act(actions[-1])
     assert e.value.expected is not None and e.value.found is not None
+
+
+def test_packing_needs_local_memory():
+    plan = Plan(made("matmul")[0], TARGET._replace(local_bytes=0))
+    with pytest.raises(ActionError, match="too large") as e:
+        plan.act(("PACK", 1, None))
+    assert (e.value.expected, e.value.found) == ("<= 0", 1024)
 
 
 def test_values_stay_small():

@@ -6,10 +6,12 @@ where the bound is known to be at least one. REG buffers never touch memory: the
 
 It knows nothing of a kernel's meaning and chooses nothing: what it is given is what it writes.
 Kernel signature: `void name(ptr args, i64 thread)`, args being 8-byte slots: buffer addresses, then scalar Variables.
+The slot before the first holds the address of local memory, `local_bytes` for each thread.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from monolect.backend.common.llvm_elementwise import LLVM_NATIVE
@@ -21,6 +23,9 @@ from monolect.ir.bounds import min_max
 from monolect.ir.uop import UOp
 
 _AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "BUFFER", "GROUP", "EXPAND"))  # rendered where they are read
+
+
+LINE_GAP = 128  # bytes between local buffers, so that they do not share cache sets line by line
 
 
 class Loop(NamedTuple):
@@ -48,11 +53,24 @@ class Renderer(MemoryRenderer):
 
     def render(self) -> str:
         """The text of the function."""
+        self.local_memory()
         for u in self.program:
             self.instruction(u)
         body = "\n".join(self.lines)
         head = f"define void @{self.name}(ptr %args, i64 %thread) #0 {{\nentry:\n"
         return f"{head}  %dummy = alloca [64 x i8], align 64\n{body}\n  ret void\n}}\n"
+
+    def local_memory(self) -> None:
+        """The address of each LOCAL buffer, in this thread's part of local memory."""
+        n_bytes, offsets = local_places(self.program)
+        if not n_bytes:
+            return
+        slot = self.emit("getelementptr inbounds i64, ptr %args, i64 -1")
+        base = self.emit(f"load ptr, ptr {slot}, align 8")
+        mine = self.emit(f"mul i64 %thread, {n_bytes}")
+        base = self.emit(f"getelementptr inbounds i8, ptr {base}, i64 {mine}")
+        for u, at in offsets.items():
+            self.vals[u] = Value((), [self.emit(f"getelementptr inbounds i8, ptr {base}, i64 {at}") if at else base])
 
     def instruction(self, u: UOp) -> None:
         """Render one instruction at its place in the program, if it has one."""
@@ -155,6 +173,16 @@ def _stored_in_loops(program: tuple[UOp, ...]) -> dict[UOp, list[UOp]]:
     return out
 
 
+def local_places(program: tuple[UOp, ...]) -> tuple[int, dict[UOp, int]]:
+    """(bytes of local memory a thread needs, where each LOCAL buffer lies in it)."""
+    n, places = 0, {}
+    for u in program:
+        if u.op == "BUFFER" and u.arg.addrspace == "LOCAL":
+            places[u] = n
+            n += -(-prod(u.shape) * u.dtype.itemsize // 64) * 64 + LINE_GAP
+    return n, places
+
+
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
     """One LLVM module with a function for each (name, LINEAR)."""
     parts, declares = [], set()
@@ -165,4 +193,4 @@ def render_module(kernels: list[tuple[str, UOp]]) -> str:
     return "\n".join([*sorted(declares), *parts, "attributes #0 = { nounwind }", ""])
 
 
-__all__ = ["LLVM_NATIVE", "Renderer", "render_module"]
+__all__ = ["LLVM_NATIVE", "Renderer", "local_places", "render_module"]

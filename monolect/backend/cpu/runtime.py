@@ -19,13 +19,15 @@ from monolect.backend.common.elf import Image, load_object
 from monolect.backend.cpu.compile import Compiler, host_features
 from monolect.backend.cpu.pool import ThreadPool
 from monolect.backend.cpu.pool_ir import COMMAND_BYTES
-from monolect.backend.cpu.render import NATIVE, render_module
+from monolect.backend.cpu.render import NATIVE, local_places, render_module
 from monolect.base.cache import DiskCache
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ObjectFileError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
+
+LOCAL = -1  # in place of the number of a buffer: local memory
 
 
 class CpuDevice:
@@ -45,6 +47,7 @@ class CpuDevice:
             n_threads=self.n_threads,
             l1_bytes=host.l1d_bytes,
             l2_bytes=host.l2_bytes,
+            local_bytes=4 * host.l2_bytes,
             key=f"{self.compiler.key}/{self.n_threads}",
         )
         self.programs: dict[str, Program] = {}
@@ -89,7 +92,7 @@ class CpuDevice:
         try:
             info = json.loads(entry)
             address = self._image(info["object"]).address(info["symbol"])
-            found = Program(info["name"], address, info["threads"])
+            found = Program(info["name"], address, info["threads"], local_bytes=info["local"])
         except (ValueError, KeyError, TypeError, ObjectFileError):
             return None
         self.programs[key] = found
@@ -114,11 +117,12 @@ class CpuDevice:
             self.cache.put(f"object/{self.target.key}/{object_name}", obj)
         out = []
         for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
-            p = Program(name, image.address(symbol), lin.arg.threads, ir if len(kernels) == 1 else _one(ir, symbol))
+            text, n_local = ir if len(kernels) == 1 else _one(ir, symbol), local_places(lin.src)[0]
+            p = Program(name, image.address(symbol), lin.arg.threads, text, n_local)
             self.programs[key] = p
             out.append(p)
             if settings.COMPILE_CACHE:
-                info = {"object": object_name, "symbol": symbol, "threads": p.n_threads, "name": name}
+                info = {"object": object_name, "symbol": symbol, "threads": p.n_threads, "name": name, "local": n_local}
                 self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
         return out
 
@@ -134,20 +138,28 @@ def _one(module: str, symbol: str) -> str:
 
 
 class CpuCommands:
-    """A native table of {function, arguments, threads} and its argument slots, run by one native call."""
+    """A native table of {function, arguments, threads} and its argument slots, run by one native call.
+
+    Before the arguments of each launch stands the address of local memory, which the launches share.
+    """
 
     def __init__(self, device: CpuDevice, launches: Sequence[Launch]):
         self.n = len(launches)
-        flat = [a for launch in launches for a in launch.args]
+        flat = [a for launch in launches for a in (LOCAL, *launch.args)]
+        n_local = max((p.local_bytes * p.n_threads for p, _ in launches), default=0)
+        self.local = device.alloc(n_local) if n_local else None
         self.slots = (ctypes.c_int64 * max(1, len(flat)))()
         self.places: list[list[int]] = [[] for _ in range(max(flat, default=-1) + 1)]
         for place, number in enumerate(flat):
-            self.places[number].append(place)
+            if number != LOCAL:
+                self.places[number].append(place)
+            elif self.local is not None:
+                self.slots[place] = self.local.address
         self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
         at = ctypes.addressof(self.slots)
         for i, launch in enumerate(launches):
-            self.table[3 * i : 3 * i + 3] = [launch.program.entry, at, launch.program.n_threads]
-            at += 8 * len(launch.args)
+            self.table[3 * i : 3 * i + 3] = [launch.program.entry, at + 8, launch.program.n_threads]
+            at += 8 * (1 + len(launch.args))
         self.address = ctypes.addressof(self.table)
         self.pool = device.pool
         self.pool_address = self.pool.address

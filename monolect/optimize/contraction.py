@@ -1,0 +1,273 @@
+"""Sums of products (matrix products, convolutions, their gradients): a register tile, blocks for the caches, packing.
+
+A contraction has an axis c for the vector lanes: the loads that move along c are the panel, vectors reused by every
+row; the loads that do not are scalars, broadcast to the lanes. A row axis moves only scalars. The tile is vectors x
+rows accumulators in registers; what limits it are multiply-adds, loads and what is computed beyond the edges.
+
+Around the tile, from the outside: threads; batches; blocks of columns and of the reduction, so that a panel stays in
+the second cache, packed when it is used often enough; blocks of rows whose scalars are packed when they are gated, or
+lie at strides that share cache sets. Every estimate is in cycles of a vector unit with two multiply-adds a cycle.
+
+Source: the schedules of Goto and van de Geijn (2008) with the roles of the caches as measured on AVX-512 machines.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from monolect.base.errors import ActionError
+from monolect.ir.uop import UOp
+from monolect.optimize.cost import Access
+from monolect.optimize.pack import Block
+
+if TYPE_CHECKING:
+    from monolect.optimize.heuristic import Chooser
+
+LONGEST_UNROLLED = 8  # a reduction is unrolled whole up to this
+REUSE_TO_PACK = 4  # times a panel is read again, from which on copying it pays
+FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around: dot products instead
+ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
+
+
+class Tile(NamedTuple):
+    """A choice: lanes along `c`, `vectors` of them, `rows` along the axis `row` (None: one row). `cost`: cycles."""
+
+    cost: float
+    c: UOp
+    row: UOp | None
+    lanes: int
+    vectors: int
+    rows: int
+
+
+class Contraction:
+    """The decisions for one kernel, made through `chooser.act`."""
+
+    def __init__(self, chooser: Chooser, heavy: list[UOp]):
+        self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
+        self.target = self.plan.target
+        self.heavy = heavy
+        scope = frozenset().union(*(self.profile.scope(j) for j in heavy))
+        self.scope = [r for r in self.plan.outputs if r in scope]
+        inside = {a.uop: a for j in heavy for a in self.profile.inside(j)}
+        self.inside = list(inside.values())
+        self.loads = [u for u in self.plan.order if u.op == "LOAD" and len(u.src[0].src) > 1]
+
+    # ---- the tile ----------------------------------------------------------------------------------------------------
+    def best(self) -> Tile | None:
+        """The cheapest tile there is."""
+        found = [t for c in self.scope for t in self.tiles(c)]
+        return min(found, key=lambda t: t.cost, default=None)
+
+    def tiles(self, c: UOp) -> list[Tile]:
+        """Every tile with lanes along c."""
+        panel = [a for a in self.inside if c in a.steps]
+        n = self.plan.size(c)
+        if n < 3 or not panel or c in self.plan.sequential or any(a.step(c) is None for a in panel):
+            return []
+        turned = [a for a in panel if a.step(c) != 1]
+        if any(not self.packable(a) for a in turned):
+            return []
+        lanes = self.chooser.fitting_lanes(n)
+        rows = [r for r in self.scope if r is not c and all(r not in a.steps for a in panel) and self.plan.size(r) > 1]
+        scalars = [a for a in self.inside if c not in a.steps]
+        out = []
+        for r in rows or [None]:  # type: ignore[list-item]
+            m = self.plan.size(r) if r is not None else 1
+            for v in range(1, min(8, -(-n // lanes)) + 1):
+                for k in range(1, min(m, 14) + 1):
+                    if self.registers(v, k, scalars, r) < self.target.n_registers:
+                        out.append(Tile(self.cost(c, r, lanes, v, k, panel, scalars), c, r, lanes, v, k))
+        return out
+
+    def registers(self, v: int, k: int, scalars: list[Access], r: UOp | None) -> int:
+        """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay."""
+        taps = [j for j in self.heavy if self.plan.size(j) <= LONGEST_UNROLLED and r is not None]
+        again = [self.plan.size(j) - 1 for j in taps for a in scalars if self.is_window(a, r, j)]
+        return v * k + v + (k + max(again) if again else 1)
+
+    @staticmethod
+    def is_window(a: Access, r: UOp | None, j: UOp) -> bool:
+        """True when r and j move the access by the same step: different pairs meet at one place."""
+        return r is not None and r in a.steps and j in a.steps and a.steps[r] is not None and a.steps[r] == a.steps[j]
+
+    def cost(
+        self, c: UOp, r: UOp | None, lanes: int, v: int, k: int, panel: list[Access], scalars: list[Access]
+    ) -> float:
+        """Cycles of the whole kernel with this tile, on one thread."""
+        n, m = self.plan.size(c), self.plan.size(r) if r is not None else 1
+        others = prod(self.plan.size(x) or 64 for x in self.scope if x is not c and x is not r)
+        depth = prod(self.plan.size(j) or 64 for j in self.heavy)
+        gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in scalars)
+        loads = v * len(panel) + k * (len(scalars) + 4 * gated)
+        step = max(v * k / 2, loads / 2, 4) + 0.03 * (2 * v + k)
+        stores = [a for a in self.profile.stores if c in a.steps]
+        store = v * k * (1 if all(a.step(c) == 1 for a in stores) else 6 if r is not None else 16)
+        tiles = -(-n // (lanes * v)) * -(-m // k) * others
+        turned = any(a.step(c) != 1 for a in panel)
+        reuse = max(1, prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
+        copying = tiles * depth * v * (1.0 if turned else 0.4) / reuse if turned or reuse >= REUSE_TO_PACK else 0
+        return tiles * (depth * step + 8 * k + store) + copying
+
+    def packable(self, a: Access) -> bool:
+        """Whether the access could be packed, as far as that does not depend on its size."""
+        try:
+            Block(self.plan, a.uop)
+        except ActionError as e:
+            return "too large" in str(e)
+        return True
+
+    # ---- the actions -------------------------------------------------------------------------------------------------
+    def run(self) -> bool:
+        """Act. False when the kernel is no contraction that a tile fits."""
+        tile = self.best()
+        if tile is None or (self.has_dots() and self.few_rows(tile)):
+            return False
+        self.commit(tile)
+        return True
+
+    def has_dots(self) -> bool:
+        """Whether every operand is contiguous along one reduction."""
+        return any(self.profile.unit(j, self.inside) and self.plan.size(j) >= 3 for j in self.heavy)
+
+    def few_rows(self, tile: Tile) -> bool:
+        panel = [a for a in self.inside if tile.c in a.steps]
+        return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < FEW_ROWS
+
+    def reuse(self, tile: Tile, panel: list[Access]) -> int:
+        """How many tiles read the same part of the panel."""
+        free = [x for x in self.scope if all(x not in a.steps for a in panel)]
+        return prod(-(-self.plan.size(x) // (tile.rows if x is tile.row else 1)) for x in free)
+
+    def commit(self, t: Tile) -> None:
+        """Shape, threads, blocks and packs, in the order that keeps every later action legal."""
+        act, axis, plan = self.chooser.act, self.plan.axis_of, self.plan
+        panel = [a for a in self.inside if t.c in a.steps]
+        scalars = [a for a in self.inside if t.c not in a.steps]
+        reuse = self.reuse(t, panel)
+        turned = any(a.step(t.c) != 1 for a in panel)
+        wide = t.lanes * t.vectors
+        if plan.size(t.c) % wide:
+            act("PADTO", axis(t.c), wide, "a masked vector holds the tail")
+        if t.row is not None and plan.size(t.row) % t.rows:
+            act("PADTO", axis(t.row), t.rows, "rows beyond the end repeat the last")
+        act("SPLIT", axis(t.c), (t.lanes, "UPCAST", False), f"vector of {t.lanes}, about {t.cost / 1e3:.0f} k cycles")
+        if t.vectors > 1:
+            act("SPLIT", axis(t.c, "LOOP"), (t.vectors, "UPCAST", False), f"{t.vectors} vectors in flight")
+        if t.row is not None and t.rows > 1:
+            act("SPLIT", axis(t.row), (t.rows, "UPCAST", False), "rows that share the vectors")
+        self.chooser.vector.add(t.c)
+        depth = prod(plan.size(j) or 64 for j in self.heavy)
+        size = depth * plan.size(t.c) * self.profile.itemsize
+        packs = turned or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
+        self.threads(t, panel, packs)
+        if packs:
+            self.block_panel(t, panel)
+        elif reuse < REUSE_TO_PACK:
+            self.stream(t)
+        self.block_rows(t, scalars)
+        self.unroll()
+        if packs:
+            for a in panel:
+                act("PACK", self.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
+        for a in scalars:
+            if self.wants_pack(a):
+                act("PACK", self.loads.index(a.uop), None, "scalars without gates and strides")
+
+    def threads(self, t: Tile, panel: list[Access], packs: bool) -> None:
+        """Share out the batches, the columns (each thread packs its own) or the rows, whichever balances best."""
+        n = self.target.n_threads
+        if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.chooser.THREAD_WORK:
+            return
+        batches = [x for x in self.scope if all(x in a.steps for a in self.inside)]
+        rows = [x for x in self.scope if x not in batches and all(x not in a.steps for a in panel)]
+        columns = [x for x in self.scope if x not in batches and x not in rows]
+        order = [*batches, *((*columns, *rows) if packs else (*rows, *columns))]
+        loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
+        loops.sort(key=lambda ip: -(-ip[1].size // n) * n / max(1, ip[1].size))
+        for i, p in loops:
+            if p.size >= n and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
+                return
+
+    def loop_of(self, x: UOp) -> int | None:
+        """The axis that is left of x to loop over."""
+        mine = (i for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP" and not p.is_block)
+        return next((i for i in mine if self.plan.axes[i].size > 1), None)
+
+    def cut(self, x: UOp, most: int, why: str) -> None:
+        """Blocks of at most `most` iterations of what is left of the loop x."""
+        i = self.loop_of(x)
+        if i is not None and self.plan.axes[i].size > max(1, most):
+            self.chooser.act("SPLIT", i, (-(-self.plan.axes[i].size // max(1, most)), "LOOP", True), why)
+
+    def block_panel(self, t: Tile, panel: list[Access]) -> None:
+        """Batches one by one; then columns and reduction so that a block of the panel is half the second cache."""
+        for x in self.scope:
+            if x is not t.c and x is not t.row and any(x in a.steps for a in panel):
+                self.cut(x, 1, "one panel at a time")
+        item = self.profile.itemsize
+        room = self.target.l2_bytes // 2
+        wide = t.lanes * t.vectors
+        depth = prod(self.plan.size(j) for j in self.heavy)
+        deepest = max(self.heavy, key=lambda j: self.plan.size(j))
+        rest = depth // self.plan.size(deepest)
+        most = max(256, room // (item * wide * 8)) // rest  # at least 8 tiles, or all
+        n_blocks = -(-self.plan.size(deepest) // max(1, most))
+        i = self.loop_of(t.c)
+        columns = self.plan.axes[i].size * wide if i is not None else wide
+        if n_blocks > 1 and depth * columns * item > room:
+            depth = -(-self.plan.size(deepest) // n_blocks) * rest
+        else:
+            n_blocks = 1
+        self.cut(t.c, room // (item * depth * wide), "a panel of columns stays in cache")
+        if n_blocks > 1:
+            why = f"blocks of {depth}: the panel stays in cache"
+            self.chooser.act("SPLIT", self.plan.axis_of(deepest), (n_blocks, "LOOP", True), why)
+
+    def stream(self, t: Tile) -> None:
+        """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side."""
+        j = self.heavy[0]
+        long = self.plan.size(j) >= 8 * ROWS_AT_ONCE and self.plan.size(t.c) >= 8 * t.lanes
+        if len(self.heavy) == 1 and long:
+            k = -(-self.plan.size(j) // ROWS_AT_ONCE)
+            self.chooser.act("SPLIT", self.plan.axis_of(j), (k, "LOOP", True), f"{ROWS_AT_ONCE} rows stream at once")
+
+    def wants_pack(self, a: Access) -> bool:
+        """A gated scalar, or one whose neighbours in memory are rows and not steps of the reduction."""
+        gated = len(a.uop.src) == 3
+        along = any(a.step(j) == 1 for j in self.heavy)
+        return (gated or not along) and self.packable(a)
+
+    def block_rows(self, t: Tile, scalars: list[Access]) -> None:
+        """Blocks of rows of which the packed scalars are a quarter of the second cache."""
+        mine = [a for a in scalars if self.wants_pack(a)]
+        if not mine:
+            return
+        room = self.target.l2_bytes // 4
+        for x in [x for x in self.scope if x is not t.c and any(x in a.steps for a in mine)]:
+            if max(self.packed_bytes(a) for a in mine) <= room:
+                return
+            i = self.loop_of(x)
+            if i is not None:
+                n = self.plan.axes[i].size
+                each = max(self.packed_bytes(a) for a in mine) / n
+                self.cut(x, max(1, int(room / each)), "packed rows stay in cache")
+
+    def packed_bytes(self, a: Access) -> int:
+        try:
+            return Block(self.plan, a.uop).elements * a.uop.dtype.itemsize
+        except ActionError as e:
+            return e.found if isinstance(e.found, int) else 0
+
+    def unroll(self) -> None:
+        """Short reductions whole, the longest by four."""
+        for j in self.heavy:
+            i = self.plan.axis_of(j, "REDUCE")
+            n = self.plan.axes[i].size
+            if len(self.heavy) > 1 and 1 < n <= LONGEST_UNROLLED and j is self.heavy[-1]:
+                self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
+                return
+        i = self.plan.axis_of(self.heavy[-1], "REDUCE")
+        if self.plan.axes[i].size % 4 == 0:
+            self.chooser.act("SPLIT", i, (4, "UNROLL", False), "fewer loop steps")

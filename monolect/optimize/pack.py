@@ -1,0 +1,267 @@
+"""PACK: the block of memory a load reads inside a loop is copied to local memory first, side by side, in reading order.
+
+A load's index is linear in the loops. The part of each loop inside the level of the copy (the innermost block loop the
+load depends on) makes a dimension of the block. Two loops of which only a weighted sum is ever used, with fewer values
+than pairs (the rows and taps of a convolution), make one dimension: a window. The load's gate is decided while copying,
+so that what is outside of a padded tensor is zeros in the block, and the tile inside reads without a gate.
+
+The layout: a load along the vector lanes is laid out in panels, lanes innermost, then the other shaped parts, then the
+reductions, then the loops, so that the innermost loop walks it in steps of one vector. Any other load keeps the order
+of memory, without the gaps.
+
+Before: REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(B, r2*512 + r0*64 + u1*16 + lane))), r2:64)
+After:  REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(AFTER(LOCAL[32768], END(STORE(INDEX(LOCAL, r3*64 + r4*4096 + ..),
+        LOAD(INDEX(B, r3*512 + r4*64 + ..))), r3:64, r4:8)), r2*64 + r0*4096 + u1*16 + lane))), r2:64)
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from monolect.base.errors import ActionError
+from monolect.ir.bounds import ranges
+from monolect.ir.normal import TRUE, conjuncts, less, linear
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+
+if TYPE_CHECKING:
+    from monolect.optimize.action import Part, Plan
+
+
+class Dim(NamedTuple):
+    """One dimension of a block. Its iteration v is `v * step` elements further in memory and `v * dst` in the block,
+    and adds `v * weights[r]` to the loop r. `parts` are the pieces of loops, with weights, whose sum v is when reading.
+    """
+
+    size: int
+    step: int
+    dst: int
+    weights: dict[UOp, int]
+    parts: tuple[tuple[Part, int], ...]
+
+
+class Window(NamedTuple):
+    """Two loops of which only the sum of `weights` times their iterations counts; `one` has weight 1."""
+
+    size: int
+    step: int
+    weights: dict[UOp, int]
+    one: UOp
+
+
+class Block:
+    """What the load `u` reads inside its level, and where it lies in local memory. Raises ActionError where PACK is
+    not possible.
+    """
+
+    def __init__(self, plan: Plan, u: UOp):
+        self.plan, self.load = plan, u
+        self.index = u.src[0].src[1]
+        self.gate = u.src[2] if len(u.src) == 3 else TRUE
+        self.steps = self._linear()
+        mine = [p for p in plan.axes if p.root in self.steps]
+        self.level = max((p.made for p in mine if p.is_block), default=0)
+        self.outer = [p for p in mine if p.type == "THREAD" or p.is_block]
+        self.inner = [p for p in mine if p not in self.outer]
+        if any(not p.size for p in self.inner):
+            raise ActionError("PACK", expected="loops of constant size", found="a symbolic one")
+        lane = min((p for p in plan.axes if p.type == "UPCAST"), key=lambda p: p.made, default=None)
+        self.lane = lane.root if lane is not None and lane.root in self.steps else None
+        self.is_panel = self.lane is not None
+        self.gated = self.gate is not TRUE or bool(self._bounds())
+        self.windows = self._windows()
+        self.dims = self._laid_out(self._dims())
+        self.elements = max((d.dst * d.size for d in self.dims), default=1)
+        if self.elements * u.dtype.itemsize > plan.target.local_bytes:
+            found = self.elements * u.dtype.itemsize
+            raise ActionError("PACK makes a block too large", expected=f"<= {plan.target.local_bytes}", found=found)
+
+    def _linear(self) -> dict[UOp, int]:
+        """Elements in memory per iteration of each loop."""
+        plan, known = self.plan, {*self.plan.outputs, *self.plan.reduced}
+        steps: dict[UOp, int] = {}
+        for x, c in linear(self.index)[1]:
+            if x not in known:
+                raise ActionError("PACK", expected="an index linear in the loops", found=repr(x))
+            steps[x] = c
+        stored = {_memory_of(u.src[0]) for u in plan.order if u.op in ("STORE", "ATOMICADD")}
+        if _memory_of(self.load.src[0]) in stored or plan.sequential:
+            raise ActionError("PACK", expected="memory this kernel only reads", found="memory it writes, or a scan")
+        around = toposort(self.gate)
+        if any(x.op == "LOAD" for x in around) or not ranges(self.gate) <= steps.keys():
+            raise ActionError("PACK", expected="a gate of the loops of the index", found=repr(self.gate))
+        if not steps or (len(self.load.src) == 3 and self.load.src[1].op != "CONST"):
+            raise ActionError("PACK", expected="a load that moves with the loops", found=repr(self.load))
+        return steps
+
+    def extent(self, r: UOp) -> int:
+        """Iterations of the loop r inside the level."""
+        return prod(p.size for p in self.inner if p.root is r)
+
+    # ---- dimensions --------------------------------------------------------------------------------------------------
+    def _dims(self) -> list[Dim]:
+        """The dimensions in the order of the block, innermost first."""
+        windows = [self._of_window(w) for w in self.windows]
+        in_window = {r for w in self.windows for r in w.weights}
+        out: list[Dim] = []
+        if self.is_panel:
+            shaped = [p for p in self.inner if p.type == "UPCAST" and p.root not in in_window]
+            loops = [p for p in self.inner if p.type == "LOOP" and p.root not in in_window and p.root not in shaped]
+            out += [self._of_part(p) for p in sorted(shaped, key=lambda p: p.made)]
+            whole = [r for r in self.steps if r in self.plan.reduced and r not in in_window]
+            out += sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
+            out += [self._of_part(p) for p in reversed(loops)]
+        else:
+            whole = [r for r in self.steps if r not in in_window]
+            out += sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
+        return [d for d in out if d.size > 1]
+
+    def _of_part(self, p: Part) -> Dim:
+        return Dim(p.size, self.steps[p.root] * p.stride, 0, {p.root: p.stride}, ((p, 1),))
+
+    def _of_root(self, r: UOp) -> Dim:
+        return Dim(self.extent(r), self.steps[r], 0, {r: 1}, tuple((p, p.stride) for p in self.inner if p.root is r))
+
+    def _of_window(self, w: Window) -> Dim:
+        parts = tuple((p, w.weights[p.root] * p.stride) for p in self.inner if p.root in w.weights)
+        return Dim(w.size, w.step, 0, {r: int(r is w.one) for r in w.weights}, parts)
+
+    def _windows(self) -> list[Window]:
+        """Pairs of an output loop and a reduction that only their weighted sum matters of."""
+        out: list[Window] = []
+        free = list(self.steps)
+        for a in [r for r in free if r in self.plan.outputs and r is not self.lane]:
+            for b in [r for r in free if r in self.plan.reduced]:
+                if a in free and b in free and (w := self._window(a, b)) is not None:
+                    out.append(w)
+                    free = [r for r in free if r not in w.weights]
+        return out
+
+    def _window(self, a: UOp, b: UOp) -> Window | None:
+        g = gcd(self.steps[a], self.steps[b])
+        ka, kb = self.steps[a] // g, self.steps[b] // g
+        na, nb = self.extent(a), self.extent(b)
+        if min(ka, kb) < 1 or 1 not in (ka, kb) or (size := ka * (na - 1) + kb * (nb - 1) + 1) >= na * nb:
+            return None
+        one, other, k = (a, b, kb) if ka == 1 else (b, a, ka)
+        for e in conjuncts(self.gate):  # each condition must be one on the sum alone
+            if a in ranges(e) or b in ranges(e):
+                alone = substitute(e, {other: idx(0)})
+                if substitute(alone, {one: one + other * k}) is not e:
+                    return None
+        return Window(size, g, {a: ka, b: kb}, one)
+
+    def _laid_out(self, dims: list[Dim]) -> list[Dim]:
+        """The same with their places in the block; what is vectorised while copying may run over its own end."""
+        lanes, itemsize = self.plan.target.lanes(self.load.dtype.itemsize), self.load.dtype.itemsize
+        out: list[Dim] = []
+        at = 1
+        for i, d in enumerate(dims):
+            out.append(d._replace(dst=at))
+            n = d.size
+            if i == 0 and len(dims) > 1 and not self.is_panel:
+                n = -(-n // lanes) * lanes if d.step == 1 and n > lanes else n
+                n += lanes if n * itemsize % 512 == 0 else 0  # rows at powers of two share cache sets
+            at *= n
+        return out
+
+    # ---- code --------------------------------------------------------------------------------------------------------
+    def packed(self, made: dict[Part, UOp], ids: count, slots: count) -> UOp:
+        """The load from the block, after the copy. `made`: the RANGE of each part."""
+        u = self.load
+        n = self.elements + self.plan.target.lanes(u.dtype.itemsize)  # copying whole vectors may run over
+        memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))
+        outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
+        values = dict(outer)
+        source, target, inside = substitute(self.index, outer), idx(0), TRUE
+        loops: list[UOp] = []
+        for pieces in self._pieces():
+            first, v = pieces[0], idx(0)
+            for n, k, kind in pieces[1]:
+                r = node("RANGE", (idx(n),), (next(ids), kind))
+                loops.append(r)
+                v = v + r * k
+            source, target = source + v * first.step, target + v * first.dst
+            for root, w in first.weights.items():
+                values[root] = values[root] + v * w
+            if prod(n for n, _, _ in pieces[1]) > first.size:
+                inside = less(v, first.size)
+        gate = build("AND", self._gate(values), inside)
+        place = node("INDEX", (u.src[0].src[0], source))
+        alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
+        value = node("LOAD", (place, alt, gate), u.arg) if gate is not TRUE else node("LOAD", (place,), u.arg)
+        value.origin = u.origin
+        store = node("STORE", (node("INDEX", (memory, target)), value))
+        filled = node("AFTER", (memory, node("END", (store, *loops)) if loops else store))
+        reading = _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
+        return node("LOAD", (node("INDEX", (filled, reading)),), u.arg)
+
+    def _gate(self, values: dict[UOp, UOp]) -> UOp:
+        """Where the load is open, and inside of what was padded."""
+        gate = substitute(self.gate, values)
+        for r, n in self._bounds().items():
+            w = next((w for w in self.windows if r in w.weights), None)
+            if w is None and r in values:
+                gate = build("AND", gate, less(values[r], n))
+            elif w is not None:
+                last = sum(k * ((self.plan.padded.get(x) or self.plan.size(x)) - 1) for x, k in w.weights.items())
+                gate = build("AND", gate, less(_sum((values[x], k) for x, k in w.weights.items()), last + 1))
+        return gate
+
+    def _bounds(self) -> dict[UOp, int]:
+        """Sizes of the loops of which parts run over the end: padded, or cut in parts of unequal size."""
+        clipped = {p.root: self.plan.size(p.root) for p in self.inner if p.clipped}
+        return clipped | {r: n for r, n in self.plan.padded.items() if r in self.steps}
+
+    def _pieces(self) -> list[tuple[Dim, list[tuple[int, int, str]]]]:
+        """Each dimension with its loops in the copy, (size, stride, type), in the order of memory, the slowest first;
+        vectors run along what is side by side in the block, and where memory runs another way along that too.
+        """
+        lanes = self.plan.target.lanes(self.load.dtype.itemsize)
+        dims = self._merged()
+        out: list[tuple[Dim, list[tuple[int, int, str]]]] = []
+        for d in sorted(dims, key=lambda d: (-abs(d.step), d.dst)):
+            if d.dst == 1 and d.size <= lanes:
+                cut = [(d.size, 1, "UPCAST")]
+            elif d.dst == 1:
+                k = lanes if not self.is_panel else gcd(d.size, lanes)
+                n = -(-d.size // k)
+                v = next(v for v in (4, 3, 2, 1) if n % v == 0)
+                cut = [(n // v, v * k, "LOOP"), (v, k, "UPCAST"), (k, 1, "UPCAST")]
+            elif d.step == 1 and (k := gcd(d.size, lanes)) > 1:
+                cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]
+            else:
+                cut = [(d.size, 1, "LOOP")]
+            out.append((d, [c for c in cut if c[0] > 1]))
+        return out
+
+    def _merged(self) -> list[Dim]:
+        """Neighbours in memory and in the block as one dimension."""
+        out: list[Dim] = []
+        for d in self.dims:  # innermost first
+            p = out[-1] if out else None
+            if p is None or d.step != p.step * p.size or d.dst != p.dst * p.size or not self._together(d, p):
+                out.append(d)
+            else:
+                out[-1] = p._replace(size=p.size * d.size)
+        return out
+
+    def _together(self, d: Dim, p: Dim) -> bool:
+        """Whether the gate can tell the iterations of the merged dimension."""
+        return not self.gated or d.weights == {r: w * p.size for r, w in p.weights.items()}
+
+
+def _sum(terms: Any) -> UOp:
+    out: UOp = idx(0)
+    for x, k in terms:
+        out = out + x * k
+    return out
+
+
+def _memory_of(view: UOp) -> UOp:
+    """The PARAM or BUFFER below a view."""
+    while view.src and view.op not in ("PARAM", "BUFFER"):
+        view = view.src[0]
+    return view
