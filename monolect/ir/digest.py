@@ -15,6 +15,11 @@ from monolect.ir.uop import UOp, toposort
 
 def digest(u: UOp) -> str:
     """128 bits of hexadecimal."""
+    return digests(u)[u].hex()
+
+
+def digests(u: UOp) -> dict[UOp, bytes]:
+    """The 128 bits of each node under `u`."""
     names: dict[UOp, bytes] = {}
     for n in toposort(u):
         below = [names[s] for s in n.src]
@@ -22,4 +27,4 @@ def digest(u: UOp) -> str:
             below.sort()
         text = f"{n.op} {n.arg!r} {n.tag!r}".encode()
         names[n] = blake2b(b"".join((*below, text)), digest_size=16).digest()
-    return names[u].hex()
+    return names

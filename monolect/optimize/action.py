@@ -17,11 +17,13 @@ Source: the OptOps table of the specification.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges
+from monolect.ir.digest import digests
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.pack import Block
@@ -84,6 +86,15 @@ class Plan:
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
         """The first axis that belongs to `root` (of that type)."""
         return next(i for i, p in enumerate(self.axes) if p.root is root and type_ in (None, p.type))
+
+    @cached_property
+    def loads(self) -> list[UOp]:
+        """The loads at an index, in an order that is the same in every process."""
+        names = digests(self.sink)
+        found = [u for u in self.order if u.op == "LOAD" and u.src[0].op == "INDEX" and len(u.src[0].src) > 1]
+        return sorted(
+            found, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
+        )
 
     def shaped_elements(self) -> int:
         n = 1
@@ -221,7 +232,7 @@ class Plan:
         self.axes = order
 
     def _pack(self, load: int) -> None:
-        found = [u for u in self.order if u.op == "LOAD" and len(u.src[0].src) > 1]
+        found = self.loads
         if not isinstance(load, int) or not 0 <= load < len(found):
             raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)
         u = found[load]

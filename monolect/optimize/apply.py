@@ -1,9 +1,9 @@
 """A finished plan as IR, and the pass that makes one: heuristic, search or none.
 
 Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every store and
-reduction that depends on the padded axis; loads are guarded along the vector lanes (a masked vector) and in reductions,
-and otherwise read the last element again, what they read being stored nowhere. Part order becomes the ids of the new
-RANGEs, so it is the loop order.
+reduction that depends on the padded axis; loads are guarded in reductions and where they may become vectors (then
+masked), and otherwise read the last element again, what they read being stored nowhere. Part order becomes the ids of
+the new RANGEs, so it is the loop order.
 
 Before: END(STORE(..r0..), r0:64)                        plan: SPLIT(0, 16, UPCAST)
 After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
@@ -17,7 +17,7 @@ from itertools import count
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges
-from monolect.ir.normal import TRUE, less
+from monolect.ir.normal import TRUE, less, linear
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
@@ -92,8 +92,10 @@ def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[
     clamped = exprs | packed | {r: build("MAX", exprs[r] * -1, n * -1) * -1 for r, n in last.items()}
     out: dict[UOp, UOp] = {}
     for u in plan.order:
-        if u.op == "LOAD" and u not in packed and not last.keys().isdisjoint(ranges(u)):
-            if ranges(u).isdisjoint(plan.padded.keys() - last.keys()):
+        if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1:
+            mine = ranges(u) & plan.padded.keys()
+            steps = dict(linear(u.src[0].src[1])[1])
+            if mine and mine <= last.keys() and all(steps.get(r) != 1 for r in mine):
                 out[u] = substitute(u, clamped)
     return out
 

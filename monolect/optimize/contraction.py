@@ -52,7 +52,6 @@ class Contraction:
         self.scope = [r for r in self.plan.outputs if r in scope]
         inside = {a.uop: a for j in heavy for a in self.profile.inside(j)}
         self.inside = list(inside.values())
-        self.loads = [u for u in self.plan.order if u.op == "LOAD" and len(u.src[0].src) > 1]
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
     def best(self) -> Tile | None:
@@ -170,10 +169,10 @@ class Contraction:
         self.unroll()
         if packs:
             for a in panel:
-                act("PACK", self.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
+                act("PACK", plan.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
         for a in scalars:
             if self.wants_pack(a):
-                act("PACK", self.loads.index(a.uop), None, "scalars without gates and strides")
+                act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
 
     def threads(self, t: Tile, panel: list[Access], packs: bool) -> None:
         """Share out the batches, the columns (each thread packs its own) or the rows, whichever balances best."""

@@ -426,17 +426,13 @@ CASES["optimize", "PADTO"] = (
 %4 = RANGE idx[] %3 (0, "LOOP")
 %5 = INDEX f32[] %2 %4
 %6 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%7 = CONST idx[] (-1, idx)
-%8 = MUL idx[] %4 %7
-%9 = CONST idx[] (-7, idx)
-%10 = MAX idx[] %8 %9
-%11 = MUL idx[] %10 %7
-%12 = INDEX f32[] %6 %11
-%13 = LOAD f32[] %12
-%14 = CMPLT b1[] %4 %0
-%15 = STORE void[] %5 %13 %14
-%16 = END void[] %15 %4
-%17 = SINK void[] %16 KernelInfo(name="map_8", actions=(("PADTO", 0, 3),))
+%7 = INDEX f32[] %6 %4
+%8 = CONST f32[] (0.0, f32)
+%9 = CMPLT b1[] %4 %0
+%10 = LOAD f32[] %7 %8 %9
+%11 = STORE void[] %5 %10 %9
+%12 = END void[] %11 %4
+%13 = SINK void[] %12 KernelInfo(name="map_8", actions=(("PADTO", 0, 3),))
 """,
 )
 
