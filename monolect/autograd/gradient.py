@@ -32,7 +32,6 @@ from monolect.autograd.graph import (
     sum_to,
     where,
 )
-from monolect.base.dtype import dtypes
 from monolect.base.errors import GradientError
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
@@ -214,26 +213,9 @@ def _pow_exponent(u: UOp, g: UOp) -> UOp:
 
 
 def cosine(x: UOp) -> UOp:
-    """`cos x`, reduced to a sine of at most pi/2 in three exact steps; far from 0 as 1 - 2 sin(x/2)**2."""
-    wide = x.dtype is dtypes.float64
-    limit = 1e9 if wide else 8192.0
-    small = build("AND", e("CMPLT", x, limit), e("CMPLT", const(-limit, x.dtype), x))
-    y = e("MUL", x, 1 / pi)
-    t = build("TRUNC", y)
-    k = where(build("CMPLT", y, t), e("SUB", t, 1.0), t)
-    odd = e("CMPNE", build("TRUNC", e("MUL", k, 0.5)), e("MUL", k, 0.5))
-    q, r = e("ADD", e("ADD", k, k), 1.0), x
-    for part in _HALF_PI_64 if wide else _HALF_PI_32:
-        r = build("SUB", r, e("MUL", q, part))
-    s = build("SIN", where(small, r, e("MUL", x, 0.5)))
-    far = e("SUB", 1.0, e("MUL", build("MUL", s, s), 2.0))
-    near = where(odd, s, build("NEG", s))
-    return closed_form(where(small, near, far), (x,), lambda g, y, x: (build("NEG", build("MUL", g, build("SIN", x))),))
-
-
-# pi/2 in parts with enough trailing zero bits that multiples of them are exact. Source: Cephes, sinf.c and sin.c.
-_HALF_PI_32 = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
-_HALF_PI_64 = (1.57079625129699707031, 7.54978941586159635336e-8, 5.39030285815811905290e-15)
+    """`cos x`, as the sine of pi/2 - x: `rules.trigonometric` takes the two for one function of x."""
+    y = build("SIN", build("SUB", const(pi / 2, x.dtype), x))
+    return closed_form(y, (x,), lambda g, y, x: (build("NEG", build("MUL", g, build("SIN", x))),))
 
 
 # ---- movement --------------------------------------------------------------------------------------------------------

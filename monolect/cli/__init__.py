@@ -1,8 +1,8 @@
 """The `monolect` command: prints the tables the compiler is made of, runs passes on text IR, and explains programs.
 
-What it is for: `monolect ops|passes|rules|devices|settings` show the one table that states each fact; `monolect run`
-takes a kernel through some of the passes; `monolect explain` runs a program and shows its kernels. What it is not: it
-holds no facts and no compiler logic.
+What it is for: `monolect ops|passes|rules|accuracy|devices|settings` show the one table that states each fact; `run`
+takes a kernel through some of the passes; `explain` runs a program and shows its kernels. What it is not: it holds no
+facts and no compiler logic.
 Invariant: nobody imports it, and what `run` prints after a pass is text that `run` reads.
 """
 
@@ -25,6 +25,7 @@ from monolect.ir.pattern import RuleSet
 from monolect.ir.text import parse, show
 from monolect.ir.verify import verify
 from monolect.pipeline import KERNEL_PASSES, PIPELINE, Pass, run_pass
+from monolect.rules.accuracy import MAX_ULP, Bound
 from monolect.rules.decompose import DECOMPOSE
 
 Cells = Sequence[Sequence[object]]
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "ops": add("ops", _ops, "the op table, or all about one op"),
         "passes": add("passes", _passes, "the order of the compiler"),
         "rules": add("rules", _rules, "every named rule"),
+        "accuracy": add("accuracy", _accuracy, "the largest error of each function"),
         "devices": add("devices", _devices, "the devices that are here, and what the others miss"),
         "settings": add("settings", _settings, "every setting, its value now and its meaning"),
     }
@@ -138,6 +140,10 @@ def _rules(options: argparse.Namespace) -> None:
     ]
     cells += [("decompose", op, way.name, way.rewrite.__name__) for op, ways in DECOMPOSE.items() for way in ways]
     _print_table(options, ("table", "op", "rule", "rewrite"), cells)
+
+
+def _accuracy(options: argparse.Namespace) -> None:
+    _print_table(options, ("function", *(f"{d}, ULP" for d in Bound._fields)), [(n, *b) for n, b in MAX_ULP.items()])
 
 
 def _devices(options: argparse.Namespace) -> None:

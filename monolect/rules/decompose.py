@@ -380,6 +380,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
         _NARROW,
         Decomposition("cosine", is_cosine, trigonometric.cosine),
         Decomposition("sine", is_wide, trigonometric.sine),
+        Decomposition("cosine beside a sine", is_cosine, trigonometric.cosine_by_sine, lacks="COS"),
     ),
     "SQRT": (_NARROW, Decomposition("Heron's steps", is_wide, transcendental.sqrt)),
     "POW": (

@@ -6,8 +6,8 @@ the argument is small (converted bounded integers, constants, sums and products 
 else it is Payne and Hanek's in 64-bit integers. There are no branches, so only one of them is ever computed.
 What it is not: sinpi, tan, or a fast version that gives up large arguments.
 
-Invariant: no branches, no loads, no calls; sin(-0.0) is -0.0, infinities and nan give nan, no result is above 1. The errors stated are the
-largest that tests/unit/test_decompose.py measures, in units in the last place, with MULACC unfused.
+Invariant: no branches, no loads, no calls; sin(-0.0) is -0.0, infinities and nan give nan, no result is
+above 1. Errors are at most those of `rules.accuracy`.
 Source: Payne and Hanek, "Radian Reduction for Trigonometric Functions", SIGNUM 18 (1983); Cody and Waite (1980);
 Muller, "Elementary Functions" (3rd ed.), chapter 11. Coefficients: as in `rules.transcendental`, fits below 2**-29 (2**-62).
 """
@@ -129,15 +129,42 @@ _BOUNDED: dict[str, Callable[[list[float]], float]] = {
 
 # ---- sine and cosine -------------------------------------------------------------------------------------------------
 def sine(u: UOp) -> UOp:
-    """sin(x). Error: 1.0 ULP (float32), 1.2 ULP (float64); 0.9 (float32) fused."""
+    """sin(x)."""
     return _turn(u.src[0], False)
 
 
 def cosine(u: UOp) -> UOp:
-    """cos(x), written as SIN(pi/2 - x): one quadrant further, so zeros keep full accuracy. Error: as sine."""
+    """cos(x), written as SIN(pi/2 - x): one quadrant further, so zeros keep full accuracy."""
     x = cosine_argument(u)
     assert x is not None
     return _turn(x, True)
+
+
+def cosine_by_sine(u: UOp) -> UOp:
+    """cos(x) where the target has a sine: the sine of what three exact steps leave of x, 1 - 2*sin(x/2)**2 far from 0.
+
+    Error: below 2e-7 in absolute terms (float32); pi/2 - x would lose what its rounding loses. Source: Cephes, sin.c.
+    """
+    x = cosine_argument(u)
+    assert x is not None
+    f = FORMATS[x.dtype]
+    parts, limit = HALF_TURNS[f.real]
+    small = less(magnitude(x), limit)
+    t = mulacc(x, 1 / math.pi, -0.5)
+    k = sub(t + f.magic, f.magic)  # x is nearest to (k + 1/2) * pi
+    r, q = x, mulacc(k, 2.0, 1.0)
+    for part in parts:
+        r = mulacc(q, -part, r)
+    s = build("SIN", where(small, r, x * 0.5))
+    odd = differ(bits(k + f.magic, f.uint) & 1, 0)
+    return where(small, where(odd, s, build("NEG", s)), sub(const(1.0, x.dtype), s * s * 2.0))
+
+
+# Parts of pi/2 so short that multiples of them are exact up to the limit.
+HALF_TURNS = {
+    dtypes.float32: ((1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8), 8192.0),
+    dtypes.float64: ((1.57079625129699707031, 7.54978941586159635336e-8, 5.39030285815811905290e-15), 1e9),
+}
 
 
 def _turn(x: UOp, quarter: bool) -> UOp:

@@ -58,7 +58,7 @@ class FunctionsMixin(TensorBase):
     log10 = _op("log10", _narrow(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))), "The logarithm to base 10.")
     log1p = _op("log1p", special.log1p, "log(1 + self), accurate near 0.")
     sqrt = _op("sqrt", lambda x: build("SQRT", x), "The square root; nan below 0.")
-    rsqrt = _op("rsqrt", lambda x: build("RECIP", build("SQRT", x)), "1 / sqrt(self).")
+    rsqrt = _op("rsqrt", _narrow(lambda x: build("RECIP", build("SQRT", x))), "1 / sqrt(self).")
     sin = _op("sin", lambda x: build("SIN", x), "The sine, in radians.")
     cos = _op("cos", _narrow(cosine), "The cosine, in radians.")
     tan = _op("tan", _narrow(lambda x: build("DIV", build("SIN", x), cosine(x))), "The tangent, in radians.")

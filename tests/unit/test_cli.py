@@ -50,7 +50,7 @@ def test_settings_prints_every_row_and_the_value_now(capsys):
     assert next(line for line in lines if line[0] == "THREADS")[1:3] == ["17", "0"]
 
 
-@pytest.mark.parametrize("table", ["ops", "passes", "rules", "devices", "settings"])
+@pytest.mark.parametrize("table", ["ops", "passes", "rules", "accuracy", "devices", "settings"])
 def test_markdown_is_one_table_with_equal_columns(capsys, table):
     assert main([table, "--markdown"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]

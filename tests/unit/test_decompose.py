@@ -1,7 +1,7 @@
 """Decompositions against NumPy, with every op switched off that has one: errors in ULP, bit-exactness, graph sizes.
 
-References are computed in long double, whose own error is negligible here. Each bound asserted is the one that the
-docstring of the rule states. `evaluate` does not fuse MULACC; the tests marked fused give it the meaning of an FMA.
+References are computed in long double, whose own error is negligible here. Bounds are those of `rules.accuracy`, or of
+a rule's docstring. `evaluate` does not fuse MULACC; the tests marked fused give it the meaning of an FMA.
 """
 
 import math
@@ -16,14 +16,12 @@ from monolect.ir.interp import evaluate
 from monolect.ir.ops import DECOMPOSED, ROWS, ParamArg
 from monolect.ir.uop import build, const, node, rebuild, shape_source, toposort
 from monolect.rules import trigonometric
+from monolect.rules.accuracy import MAX_ULP
 from monolect.rules.decompose import DECOMPOSE, PRIMITIVES, decompose, fitting
 from monolect.rules.transcendental import LN2, LOG2E
+from tests.unit.ulp import HALF_PI, RNG, assert_close, near_quadrants, needs_long_double, patterns, uniform, wide
 
 F, D, INT, LONG = dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64
-HALF_PI = math.pi / 2
-RNG = np.random.default_rng(20240229)
-wide = np.longdouble
-needs_long_double = pytest.mark.skipif(np.finfo(wide).nmant < 63, reason="long double is float64 here")
 
 
 # ---- driver ----------------------------------------------------------------------------------------------------------
@@ -63,46 +61,7 @@ def size(u):
     return sum(v.op not in ("CONST", "PARAM", "STACK") for v in toposort(u))
 
 
-# ---- samples and errors ----------------------------------------------------------------------------------------------
-def patterns(d, n):
-    """Floats of random bits, and the neighbourhoods of the edges of the format."""
-    bits, mantissa = d.bits, {32: 23, 64: 52}[d.bits]
-    top = ((1 << bits - 1 - mantissa) - 1) << mantissa
-    edges = [0, 1 << mantissa, top, top + (1 << mantissa - 1), top // 2 & -(1 << mantissa), 150 << mantissa]
-    near = np.array([(e + k) % 2**bits for e in edges for k in range(-3, 4)], np.uint64)
-    near = np.concatenate([near, near ^ np.uint64(1 << bits - 1)])
-    random = RNG.integers(0, 2**64, n, dtype=np.uint64) >> np.uint64(64 - bits)
-    return np.concatenate([near, random]).astype(f"uint{bits}").view(to_numpy(d))
-
-
-def uniform(d, low, high, n=200_000):
-    return RNG.uniform(low, high, n).astype(to_numpy(d))
-
-
-def near_quadrants(d, count=40_000):
-    """The floats around the multiples of pi/2, where sine or cosine is smallest."""
-    x = (np.arange(1, count) * HALF_PI).astype(to_numpy(d))
-    return np.concatenate([x, np.nextafter(x, to_numpy(d).type(0)), -x])
-
-
-def ulps(got, exact):
-    """Errors in units in the last place of the exact value; nan for nan and the right infinity count as 0."""
-    info = np.finfo(got.dtype)
-    with np.errstate(all="ignore"):
-        exponent = np.maximum(np.frexp(np.abs(exact))[1] - 1, info.minexp) - info.nmant
-        error = np.abs(got.astype(wide) - exact) / np.ldexp(wide(1), exponent.astype(np.int32))
-        rounded = exact.astype(got.dtype)
-        error = np.where((got == rounded) & ~np.isfinite(rounded) | np.isnan(got) & np.isnan(exact), 0, error)
-    return np.where(np.isnan(error), np.inf, error)
-
-
-def assert_close(got, exact, bound, *args):
-    error = ulps(got, exact)
-    i = int(np.argmax(error))
-    where = [a[i] for a in args]
-    assert error[i] <= bound, f"{float(error[i]):.3f} ULP at {where}: {got[i]!r} instead of {exact[i]!r}"
-
-
+# ---- accuracy --------------------------------------------------------------------------------------------------------
 def exp(x):
     return build("EXP2", x * LOG2E)
 
@@ -115,19 +74,20 @@ def cos(x):
     return build("SIN", build("SUB", const(HALF_PI, x.dtype), x))
 
 
-FUNCTIONS = {  # the graph, the reference, dense ranges, bounds: float32, float64, float32 fused
-    "exp2": (lambda x: build("EXP2", x), np.exp2, [(-1090, 1030), (-152, 130), (-1, 1)], (1.2, 1.2, 0.9)),
-    "exp": (exp, np.exp, [(-750, 712), (-105, 90), (-1, 1)], (1.2, 1.2, 0.9)),
-    "log2": (lambda x: build("LOG2", x), np.log2, [(0.6, 1.6), (0.999, 1.001), (0, 10)], (1.4, 1.4, 1.0)),
-    "log": (log, np.log, [(0.6, 1.6), (0.999, 1.001), (0, 10)], (1.0, 1.0, 0.9)),
-    "sin": (lambda x: build("SIN", x), np.sin, [(-4, 4), (-1e5, 1e5)], (1.0, 1.2, 0.9)),
-    "cos": (cos, np.cos, [(-4, 4), (-1e5, 1e5)], (1.0, 1.2, 0.9)),
-    "sqrt": (lambda x: build("SQRT", x), np.sqrt, [(0, 4)], (1.3, 1.3, 1.3)),
+FUNCTIONS = {  # the graph, the reference, dense ranges
+    "exp2": (lambda x: build("EXP2", x), np.exp2, [(-1090, 1030), (-152, 130), (-1, 1)]),
+    "exp": (exp, np.exp, [(-750, 712), (-105, 90), (-1, 1)]),
+    "log2": (lambda x: build("LOG2", x), np.log2, [(0.6, 1.6), (0.999, 1.001), (0, 10)]),
+    "log": (log, np.log, [(0.6, 1.6), (0.999, 1.001), (0, 10)]),
+    "sin": (lambda x: build("SIN", x), np.sin, [(-4, 4), (-1e5, 1e5)]),
+    "cos": (cos, np.cos, [(-4, 4), (-1e5, 1e5)]),
+    "sqrt": (lambda x: build("SQRT", x), np.sqrt, [(0, 4)]),
 }
 
 
-def check_function(name, d, n, bound):
-    graph, reference, ranges, _ = FUNCTIONS[name]
+def check_function(name, d, n):
+    bound = getattr(MAX_ULP[name], d.name)
+    graph, reference, ranges = FUNCTIONS[name]
     samples = [patterns(d, n)] + [uniform(d, a, b, n) for a, b in ranges]
     samples += [near_quadrants(d)] if name in ("sin", "cos") else []
     for x in samples:
@@ -139,20 +99,20 @@ def check_function(name, d, n, bound):
 @needs_long_double
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32(name):
-    check_function(name, F, 200_000, FUNCTIONS[name][3][0])
+    check_function(name, F, 200_000)
 
 
 @needs_long_double
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64(name):
-    check_function(name, D, 60_000, FUNCTIONS[name][3][1])
+    check_function(name, D, 60_000)
 
 
 @needs_long_double
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_many_patterns(name):
-    check_function(name, F, 8_000_000, FUNCTIONS[name][3][0])
+    check_function(name, F, 8_000_000)
 
 
 @pytest.fixture
@@ -169,11 +129,11 @@ def fused(monkeypatch):
 @needs_long_double
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32_fused(name, fused):
-    graph, reference, ranges, bounds = FUNCTIONS[name]
+    graph, reference, ranges = FUNCTIONS[name]
     for x in [patterns(F, 200_000)] + [uniform(F, a, b) for a, b in ranges]:
         with np.errstate(all="ignore"):
             exact = reference(x.astype(wide))
-        assert_close(run(graph(param(F)), x, native=PRIMITIVES | {"MULACC"}), exact, bounds[2], x)
+        assert_close(run(graph(param(F)), x, native=PRIMITIVES | {"MULACC"}), exact, MAX_ULP[name].float32, x)
 
 
 @pytest.mark.parametrize("d", (F, D))
@@ -190,7 +150,7 @@ def test_exact_values(d):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_special_values(name, d):
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], to_numpy(d))
-    graph, reference, _, _ = FUNCTIONS[name]
+    graph, reference, _ = FUNCTIONS[name]
     got = run(graph(param(d)), x)
     with np.errstate(all="ignore"):
         want = reference(x)
@@ -207,7 +167,7 @@ def test_special_values(name, d):
 def test_short_reduction(name, d, monkeypatch):
     """The cheap reduction, to the end of its range and next to all zeros in it."""
     monkeypatch.setattr(trigonometric, "largest", lambda x: 1.0)
-    graph, reference, _, _ = FUNCTIONS[name]
+    graph, reference, _ = FUNCTIONS[name]
     limit = trigonometric.SMALL_ARGUMENT
     for x in (uniform(d, -limit, limit), near_quadrants(d, int(limit / HALF_PI))):
         assert_close(run(graph(param(d)), x), reference(x.astype(wide)), 1.0, x)
@@ -252,7 +212,7 @@ def test_power(d):
     for a, b in ((x, y), near, (patterns(d, 60_000), patterns(d, 60_000))):
         with np.errstate(all="ignore"):
             exact = np.power(a.astype(wide), b.astype(wide))
-        assert_close(run(p, a, b), exact, 1.2, a, b)
+        assert_close(run(p, a, b), exact, getattr(MAX_ULP["pow"], d.name), a, b)
 
 
 @pytest.mark.parametrize("d", (F, D))

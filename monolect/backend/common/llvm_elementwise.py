@@ -125,6 +125,9 @@ class ElementwiseRenderer(ValueRenderer):
         return self.op_add(u, lanes, self.op_mul(u, lanes, a, b), c)
 
     def op_max(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        for x, y in (u.src, u.src[::-1]):
+            if u.dtype.is_float and y.op == "NEG" and y.src[0] is x:
+                return self.call("fabs", u.dtype, lanes, a)
         return self.maximum(u.dtype, lanes, a, b, u.src[1].op == "CONST")
 
     def maximum(self, d: DType, lanes: int, a: str, b: str, b_is_number: bool = False) -> str:

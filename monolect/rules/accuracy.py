@@ -1,0 +1,51 @@
+"""How far results may be from the exact value: the one place where the errors of functions are stated.
+
+What it is for: the bounds that `docs/reference/accuracy.md` prints and that tests/unit/test_accuracy.py and
+tests/unit/test_decompose.py measure, both where a product and a sum are fused and where they are not.
+What it is not: a bound on sums, products of functions (silu, gelu), or functions that a target computes by itself.
+
+Invariant: the bounds hold for every argument, subnormal, huge or infinite; nan and infinities come out as NumPy's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Bound(NamedTuple):
+    """The largest error in units in the last place of the exact result; 0.5 is correctly rounded."""
+
+    float32: float
+    float64: float
+
+
+# Functions of narrow floats are computed in float32 and rounded once.
+NARROW_ULP = 0.51
+
+MAX_ULP: dict[str, Bound] = {
+    "exp2": Bound(1.2, 1.2),
+    "exp": Bound(1.2, 1.2),
+    "expm1": Bound(2.1, 2.1),
+    "log2": Bound(1.4, 1.4),
+    "log": Bound(1.0, 1.0),
+    "log1p": Bound(3.0, 3.0),
+    "sqrt": Bound(1.3, 1.3),
+    "rsqrt": Bound(1.5, 1.5),
+    "pow": Bound(1.2, 1.2),
+    "sin": Bound(1.0, 1.2),
+    "cos": Bound(1.0, 1.2),
+    "tan": Bound(2.7, 3.0),
+    "asin": Bound(2.5, 2.3),
+    "acos": Bound(1.4, 1.3),
+    "atan": Bound(2.5, 3.1),
+    "sinh": Bound(3.3, 3.2),
+    "cosh": Bound(3.4, 3.5),
+    "tanh": Bound(3.3, 3.0),
+    "asinh": Bound(3.6, 3.6),
+    "acosh": Bound(4.2, 4.2),
+    "atanh": Bound(3.6, 3.6),
+    "sigmoid": Bound(2.5, 2.5),
+    "logsigmoid": Bound(3.7, 3.7),
+    "erf": Bound(2.7, 2.7),
+    "erfc": Bound(6.0, 6.5),
+}

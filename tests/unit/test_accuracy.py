@@ -1,0 +1,116 @@
+"""Every function of `rules.accuracy` on the CPU, over the whole range of each float type: random bits, the edges of the
+format, and ranges where a formula changes. The reference is computed in a wider type, mpmath where there is none.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, dtypes
+from monolect.base.dtype import to_numpy
+from monolect.rules.accuracy import MAX_ULP, NARROW_ULP
+from tests.unit.ulp import RNG, assert_close, near_quadrants, needs_long_double, patterns, uniform, wide
+
+FLOATS = (dtypes.float32, dtypes.float64)
+RANGES = [(-1.1, 1.1), (-30, 30), (-110, 90), (-750, 712)]
+
+
+def by_element(f):
+    """A function of Python floats, which are exact enough for float32."""
+    return lambda x: np.frompyfunc(f, 1, 1)(np.asarray(x, np.float64)).astype(np.float64)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def logsigmoid(x):
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
+REFERENCE = {name: getattr(np, name) for name in MAX_ULP if hasattr(np, name) and name != "pow"} | {
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "sigmoid": sigmoid, "logsigmoid": logsigmoid, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erf": by_element(math.erf), "erfc": by_element(math.erfc),
+}  # fmt: skip
+
+
+def samples(name, d, n):
+    yield patterns(d, n)
+    for low, high in RANGES:
+        yield uniform(d, low, high, n)
+    for near in (0.0, 1.0, -1.0):  # where results are near zero
+        yield (near + RNG.choice([-1, 1], n) * np.exp(RNG.uniform(-25, 0, n))).astype(to_numpy(d))
+    if name in ("sin", "cos", "tan"):
+        yield near_quadrants(d)
+
+
+def check(name, x, exact, bound):
+    got = getattr(Tensor(x), name)().numpy()
+    assert got.dtype == x.dtype
+    assert_close(got, exact, bound, x)
+
+
+def test_every_function_has_a_reference():
+    assert set(REFERENCE) == set(MAX_ULP) - {"pow"}
+
+
+@needs_long_double
+@pytest.mark.parametrize("d", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("name", REFERENCE)
+def test_largest_error(name, d):
+    if name in ("erf", "erfc") and d is dtypes.float64:
+        pytest.skip("no long double function: test_error_function_in_double")
+    for x in samples(name, d, 100_000):
+        with np.errstate(all="ignore"):
+            exact = REFERENCE[name](x.astype(wide))
+        check(name, x, exact, getattr(MAX_ULP[name], d.name))
+
+
+@needs_long_double
+@pytest.mark.parametrize("name", ["erf", "erfc"])
+def test_error_function_in_double(name):
+    mp = pytest.importorskip("mpmath")
+    x = np.concatenate([uniform(dtypes.float64, -7, 28, 1500), np.exp(RNG.uniform(-300, 1, 500))])
+    with mp.workprec(100):
+        exact = np.array([wide(mp.nstr(getattr(mp, name)(mp.mpf(float(v))), 25)) for v in x], wide)
+    check(name, x, exact, MAX_ULP[name].float64)
+
+
+@needs_long_double
+@pytest.mark.parametrize("d", FLOATS, ids=lambda d: d.name)
+def test_power(d):
+    low, high = (-149, 128) if d is dtypes.float32 else (-1074, 1024)
+    x = np.abs(patterns(d, 100_000))
+    x = x[np.isfinite(x) & (x > 0) & (x != 1)]
+    y = (RNG.uniform(low, high, len(x)) / np.log2(x.astype(wide))).astype(to_numpy(d))
+    for a, b in (
+        (x, y),
+        (uniform(d, 0.9, 1.1), uniform(d, low * 6, high * 6)),
+        (patterns(d, 10**5), patterns(d, 10**5)),
+    ):
+        with np.errstate(all="ignore"):
+            exact = np.power(a.astype(wide), b.astype(wide))
+        assert_close((Tensor(a) ** Tensor(b)).numpy(), exact, getattr(MAX_ULP["pow"], d.name), a, b)
+
+
+@pytest.mark.parametrize("d", (dtypes.float16, dtypes.bfloat16), ids=lambda d: d.name)
+@pytest.mark.parametrize("name", REFERENCE)
+def test_every_narrow_float(name, d):
+    """All 65536 patterns."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(to_numpy(d))
+    with np.errstate(all="ignore"):
+        exact = REFERENCE[name](x.astype(np.float64))
+    check(name, x, exact, NARROW_ULP)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFERENCE)
+def test_one_in_61_of_all_single_floats(name):
+    step = 61 << 22
+    for low in range(0, 1 << 32, step):
+        x = np.arange(low, min(1 << 32, low + step), 61, dtype=np.uint64).astype(np.uint32).view(np.float32)
+        with np.errstate(all="ignore"):
+            exact = REFERENCE[name](x.astype(np.float64))
+        check(name, x, exact, MAX_ULP[name].float32)
