@@ -5,7 +5,8 @@
     python -m benchmarks.cpu matmul "softmax 4"   a family, or the rows whose name holds a text
     python -m benchmarks.cpu --random 10 --seed 3 ten random sizes a family
 
-A ratio above 1 means monolect is faster than the fastest peer. `limit` is the share of what the machine can do.
+A ratio above 1 means monolect is faster than the fastest peer. `compile` is its first call, `limit` its share of what
+the machine can do. ✗ is a failure, told below its row; ~ marks times that other processes disturbed.
 """
 
 from __future__ import annotations

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
-OPSET, IR_VERSION = 22, 10
+OPSET, IR_VERSION = 23, 11
 CONTRIBUTED = "com.microsoft"
 
 
+@dataclass(frozen=True)
+class Value:
+    """A value of a graph: its name, and the operators of arithmetic."""
+
+    graph: Graph
+    name: str
+
+    def __add__(self, other: Any) -> Value:
+        return self.graph.Add(self, other)
+
+    def __matmul__(self, other: Any) -> Value:
+        return self.graph.MatMul(self, other)
+
+
 class Graph:
-    """Values are names. Arrays and numbers given as operands become constants, None an operand left out."""
+    """Arrays and numbers given as operands become constants, None an operand left out."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -25,19 +40,19 @@ class Graph:
         self.made += 1
         return f"v{self.made}"
 
-    def input(self, array: np.ndarray) -> str:
+    def input(self, array: np.ndarray) -> Value:
         name = self._name()
         kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         self.inputs.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
-        return name
+        return Value(self, name)
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: Any) -> Value:
         name = self._name()
         self.constants.append(onnx.numpy_helper.from_array(np.asarray(value), name))
-        return name
+        return Value(self, name)
 
     def _operand(self, value: Any) -> str:
-        return "" if value is None else value if isinstance(value, str) else self.constant(value)
+        return "" if value is None else (value if isinstance(value, Value) else self.constant(value)).name
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
         """An operator; `outputs` says how many values it gives, `domain` whose it is."""
@@ -46,12 +61,13 @@ class Graph:
             names = [self._name() for _ in range(outputs)]
             inputs = [self._operand(x) for x in operands]
             self.nodes.append(onnx.helper.make_node(op, inputs, names, domain=domain, **attributes))
-            return names[0] if outputs == 1 else names
+            values = [Value(self, name) for name in names]
+            return values[0] if outputs == 1 else values
 
         return add
 
-    def model(self, outputs: list[str]) -> onnx.ModelProto:
-        results = [onnx.ValueInfoProto(name=name) for name in outputs]
+    def model(self, outputs: list[Value]) -> onnx.ModelProto:
+        results = [onnx.ValueInfoProto(name=value.name) for value in outputs]
         graph = onnx.helper.make_graph(self.nodes, "case", self.inputs, results, self.constants)
         opsets = [onnx.helper.make_opsetid("", OPSET), onnx.helper.make_opsetid(CONTRIBUTED, 1)]
         return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)

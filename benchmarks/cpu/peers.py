@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import monolect
-from benchmarks.cpu.case import Case, Program
+from benchmarks.cpu.case import Case, Program, listed
 from monolect.runtime import profile
 
 Call = Callable[[], Any]
@@ -154,14 +154,15 @@ class OnnxRuntime(Peer):
         arguments = arrays[: case.n_arguments(arrays)]
         n_fed = len(arguments) - case.constants
         g = graph_builder.Graph()
-        fed = [g.input(a) for a in arguments[:n_fed]]
-        result = program(g, *fed, *[g.constant(a) for a in arguments[n_fed:]])
-        names = result if isinstance(result, list | tuple) else [result]
+        inputs = [g.input(a) for a in arguments[:n_fed]]
+        result = program(g, *inputs, *[g.constant(a) for a in arguments[n_fed:]])
+        names = [value.name for value in listed(result)]
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 2, 3
-        model = g.model(list(names)).SerializeToString()
+        model = g.model(listed(result)).SerializeToString()
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         values = [ort.OrtValue.ortvalue_from_numpy(a) for a in arrays]
+        fed = [value.name for value in inputs]
         feeds = [dict(zip(fed, values, strict=False))]
         if case.rotation > 1:
             feeds = [dict(zip(fed, [*values[: n_fed - 1], w], strict=True)) for w in values[n_fed - 1 :]]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu.measure import Row
+from benchmarks.cpu.measure import DISTURBED_CORES, Row
 
 BEGIN, END = "<!-- table: written by benchmarks/cpu -->", "<!-- end of table -->"
 NAME_WIDTH, CELL_WIDTH = 38, 15
@@ -22,8 +22,10 @@ def duration(seconds: float) -> str:
 
 
 def cell(row: Row, library: str) -> str:
-    """A time, ✗ for a failure, nothing where the case is not in the library's words."""
-    return duration(row.median[library]) if library in row.median else "✗" if library in row.failed else ""
+    """A time (with ~ where other processes disturbed it), ✗ for a failure, nothing where there are no words for it."""
+    if library not in row.median:
+        return "✗" if library in row.failed else ""
+    return duration(row.median[library]) + "~" * (row.others.get(library, 0.0) > DISTURBED_CORES)
 
 
 def verdict(row: Row) -> list[str]:

@@ -2,8 +2,9 @@
 
     python -m benchmarks.cpu.worker LIBRARY DESCRIPTOR RANDOM SEED
 
-Messages are tuples: ("prepare", case name, folder) -> (seconds of the first call, largest error), ("time", seconds,
-most calls) -> seconds of each call, ("profile",) -> text. An answer is (True, value) or (False, reason).
+Messages are tuples: ("prepare", case name, folder) -> (seconds of the first call, largest error); ("time", seconds,
+most calls) -> (seconds of each call, cores that other processes kept busy meanwhile); ("profile",) -> text. An answer
+is (True, value) or (False, reason).
 """
 
 from __future__ import annotations
@@ -44,6 +45,16 @@ def check(got: list[np.ndarray], want: list[np.ndarray], tolerance: float) -> fl
     return max(errors)
 
 
+def others_s() -> float:
+    """CPU seconds that were not this process's, since some time; 0 where the system does not say."""
+    if not os.path.exists("/proc/stat"):
+        return 0.0
+    with open("/proc/stat") as f:
+        user, nice, system, _, _, irq, softirq, steal = map(int, f.readline().split()[1:9])
+    own = os.times()
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") - own.user - own.system
+
+
 class Session:
     """One library with the case it holds."""
 
@@ -66,24 +77,24 @@ class Session:
         self.call = call
         return seconds, error
 
-    def time(self, seconds: float, most: int) -> list[float]:
-        """Times of calls, after one that warms up, until `seconds` have passed or there are `most`."""
-        call = self.call
+    def time(self, seconds: float, most: int) -> tuple[list[float], float]:
+        """Times of calls, after one that warms up, until `seconds` have passed or there are `most`.
+
+        A call that takes longer than `seconds` is its own warm-up.
+        """
+        call, clock, times = self.call, time.perf_counter, []
         assert call is not None
-        clock, times = time.perf_counter, []
         gc.collect()
-        start = clock()
+        others, start = others_s(), clock()
         call()
         warm = clock()
         if warm - start > seconds:
-            return [warm - start]
-        while True:
+            times.append(warm - start)
+        while not times or (clock() - warm < seconds and len(times) < most and times[0] < seconds):
             before = clock()
             call()
-            after = clock()
-            times.append(after - before)
-            if after - warm > seconds or len(times) >= most:
-                return times
+            times.append(clock() - before)
+        return times, max(0.0, (others_s() - others) / (clock() - start))
 
     def profile(self) -> str:
         """What ran in one call; only our own library can say."""

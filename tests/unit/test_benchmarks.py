@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.cpu import arrays, table
 from benchmarks.cpu.case import Case, Target, listed, normal, same
-from benchmarks.cpu.families import FAMILIES, attention, cases, conv, matmul, rows
+from benchmarks.cpu.families import FAMILIES, attention, cases, conv, matmul, models, movement, narrow, rows, training
 from benchmarks.cpu.machine import Limits, measured
 from benchmarks.cpu.measure import Bench, Failed, Row
 from benchmarks.cpu.peers import PEERS, installed, speaks
@@ -29,10 +29,24 @@ TINY = [
     conv.conv(2, 3, 9, 4, 3),
     conv.conv(1, 4, 9, 6, 3, 2, 2),
     conv.conv(2, 4, 5, 3, 1),
-    conv.max_pool(1, 2, 8),
+    conv.pooling(1, 2, 8),
     conv.batch_norm(2, 3, 4),
     attention.causal(1, 2, 6, 4),
+    narrow.bfloat(5, 7, 3),
+    narrow.int_eight(17, 16, 8),
+    movement.cumsum(9),
+    movement.transpose(3, 5),
+    movement.gather(7, 3, 4),
+    movement.scatter_add(7, 3, 9),
+    movement.sort(9),
+    models.prefill(5, layers=2, d=8, heads=2, vocabulary=11),
+    models.decode(5, layers=2, d=8, heads=2, vocabulary=11),
+    models.vit(size=8, patch=4, layers=1, d=8, heads=2, classes=5),
+    models.resnet(1, size=32, widths=(4, 6)),
+    training.mlp(4, sizes=(6, 5, 10)),
+    training.cnn(2, size=20, widths=(3, 4)),
 ]
+NOT_YET = {("monolect", "sort 9"): AttributeError}  # its row in the table is a failure
 LIBRARIES = [name for name in PEERS if name not in ("torch.compile", "tinygrad")]
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits({"f32": 1e9}, read=1e9, copy=1e9)
@@ -44,8 +58,14 @@ def compute_every_row(library):
     spoken = [case for case in TINY if speaks(library, case)]
     for case in spoken:
         inputs = case.inputs(np.random.default_rng(3))
+        want = case.reference(inputs)
+        if (library, case.name) in NOT_YET:
+            with pytest.raises(NOT_YET[library, case.name]):
+                peer.prepare(case, inputs)()
+            continue
         call = peer.prepare(case, inputs)
-        check([peer.array(r) for r in listed(call())], case.reference(inputs), max(case.tolerance, 1e-5))
+        results = [call() for _ in range(case.steps or 1)]
+        check([peer.array(r) for result in results for r in listed(result)], want, case.tolerance)
     return len(spoken)
 
 
@@ -90,7 +110,8 @@ def test_rows_have_names_of_their_own_and_references_of_the_right_kind():
 def test_random_rows_come_from_their_seed():
     first, again, other = (list(cases(random=5, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
-    assert {case.family for case in cases(5, 1).values()} == set(FAMILIES)
+    drawn = {name for name, module in FAMILIES.items() if hasattr(module, "random_case")}
+    assert {case.family for case in cases(5, 1).values()} == drawn >= {"matmul", "rows", "conv"}
 
 
 def test_arrays_come_back_aligned(tmp_path):

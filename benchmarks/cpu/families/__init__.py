@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.cpu.case import Case
-from benchmarks.cpu.families import attention, conv, matmul, rows
+from benchmarks.cpu.families import attention, conv, matmul, models, movement, narrow, rows, training
 
-FAMILIES = {m.__name__.rpartition(".")[2]: m for m in (matmul, rows, conv, attention)}
+FAMILIES = {
+    m.__name__.rpartition(".")[2]: m for m in (matmul, narrow, rows, movement, conv, attention, models, training)
+}
 
 
 def cases(random: int = 0, seed: int = 0) -> dict[str, Case]:

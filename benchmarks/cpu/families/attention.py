@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from benchmarks.cpu.case import PYTORCH, Case, Target, normal
-
-
-def by_hand(library: Any, q: Any, k: Any, v: Any) -> Any:
-    """In the words that NumPy and JAX share."""
-    np = library.numpy if library.__name__ == "jax" else library
-    s = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
-    s = np.where(np.tri(q.shape[-2], k.shape[-2], dtype=bool), s, -np.inf)
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return (e / e.sum(-1, keepdims=True)) @ v
-
-
-def in_graph(g: Any, q: Any, k: Any, v: Any, rows: int, width: int) -> Any:
-    s = g.Mul(g.MatMul(q, g.Transpose(k, perm=[0, 1, 3, 2])), np.float32(width**-0.5))
-    s = g.Add(s, np.where(np.tri(rows, dtype=bool), 0, -np.inf).astype(np.float32))
-    return g.MatMul(g.Softmax(s, axis=-1), v)
+from benchmarks.cpu.case import PYTORCH, Case, Target, normal, same
+from benchmarks.cpu.definitions import attention
 
 
 def causal(b: int, h: int, t: int, d: int, *, quick: bool = False) -> Case:
@@ -29,12 +13,11 @@ def causal(b: int, h: int, t: int, d: int, *, quick: bool = False) -> Case:
         f"attention causal ({b},{h},{t},{d})",
         "attention",
         normal(*[(b, h, t, d)] * 3),
-        {
+        same(attention, "jax", "numpy")
+        | {
             "monolect": lambda _, q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),
             "torch": lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
-            "jax": by_hand,
-            "ort": lambda g, q, k, v: in_graph(g, q, k, v, t, d),
-            "numpy": by_hand,
+            "ort": lambda g, q, k, v: g.Attention(q, k, v, is_causal=1),
         },
         targets=(Target(1.3, PYTORCH), Target(1.0)),
         flops=2.0 * b * h * t * (t + 1) * d,

@@ -7,25 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cpu.case import Case, normal
-
-
-def windows(x: np.ndarray, kernel: int, stride: int, padding: int, fill: float = 0.0) -> np.ndarray:
-    """(N, C, H, W) as (N, C, OH, OW, kernel, kernel)."""
-    p = (padding, padding)
-    framed = np.pad(x, ((0, 0), (0, 0), p, p), constant_values=fill)
-    return np.lib.stride_tricks.sliding_window_view(framed, (kernel, kernel), (2, 3))[:, :, ::stride, ::stride]
-
-
-def convolution(np: Any, x: Any, w: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Any:
-    """The definition, one image at a time."""
-    out, _, k, _ = w.shape
-    parts = w.reshape(groups, out // groups, -1)
-    images = []
-    for image in windows(x, k, stride, padding):
-        c, oh, ow = image.shape[:3]
-        columns = image.reshape(groups, c // groups, oh, ow, k, k).transpose(0, 1, 4, 5, 2, 3)
-        images.append((parts @ columns.reshape(groups, -1, oh * ow)).reshape(out, oh, ow))
-    return np.stack(images)
+from benchmarks.cpu.definitions import convolution, max_pool
 
 
 def conv(
@@ -55,14 +37,14 @@ def conv(
             ),
             "ort": lambda g, x, w: g.Conv(x, w, strides=[stride] * 2, pads=[padding] * 4, group=groups),
         },
-        exact=lambda np, x, w: convolution(np, x, w, stride, padding, groups),
+        exact=lambda _, x, w: convolution(x, w, stride, padding, groups),
         flops=2.0 * n * out * made * made * (c // groups) * k * k,
         constants=1,
         quick=quick,
     )
 
 
-def max_pool(n: int, c: int, size: int) -> Case:
+def pooling(n: int, c: int, size: int) -> Case:
     return Case(
         f"maxpool 3x3/2 ({n},{c},{size},{size})",
         "conv",
@@ -76,7 +58,7 @@ def max_pool(n: int, c: int, size: int) -> Case:
             "ort": lambda g, x: g.MaxPool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
             "tinygrad": lambda _, x: x.max_pool2d(3, 2, padding=1),
         },
-        exact=lambda np, x: windows(x, 3, 2, 1, -np.inf).max((-1, -2)),
+        exact=lambda _, x: max_pool(x, 3, 2, 1),
     )
 
 
@@ -115,6 +97,6 @@ CASES = [
     conv(32, 128, 56, 128, 3, groups=128, name="depthwise 3x3"),
     conv(32, 3, 224, 64, 7, 2),
     conv(1, 512, 7, 512, 3),
-    max_pool(32, 64, 112),
+    pooling(32, 64, 112),
     batch_norm(32, 64, 112),
 ]
