@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from benchmarks.cpu.arrays import aligned
+from benchmarks.cpu.quiet import least_disturbed, watched
 from benchmarks.cpu.worker import THREADS
 
 CHAINS, STREAMS, TURNS = 24, 8, 2_000_000
@@ -136,13 +137,17 @@ class Loop:
 
     def best_s(self, operands: list[tuple[np.ndarray, np.ndarray]], n: int, runs: int = 15) -> float:
         """Seconds of the fastest of some runs, each on all operands at once."""
-        best = float("inf")
-        with ThreadPoolExecutor(len(operands)) as pool:
+
+        def best(pool: ThreadPoolExecutor) -> float:
+            times = []
             for _ in range(runs):
                 start = time.perf_counter()
                 list(pool.map(lambda pair: self.call(pair[0].ctypes.data, pair[1].ctypes.data, n), operands))
-                best = min(best, time.perf_counter() - start)
-        return best
+                times.append(time.perf_counter() - start)
+            return min(times)
+
+        with ThreadPoolExecutor(len(operands)) as pool:
+            return least_disturbed(lambda: watched(lambda: best(pool)))[0]
 
 
 def measured(megabytes: int = 256, turns: int = TURNS) -> Limits:

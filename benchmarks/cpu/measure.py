@@ -19,6 +19,7 @@ from benchmarks.cpu import arrays
 from benchmarks.cpu.case import Case
 from benchmarks.cpu.machine import Limits
 from benchmarks.cpu.peers import installed, speaks
+from benchmarks.cpu.quiet import least_disturbed
 from benchmarks.cpu.worker import THREADS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +27,6 @@ THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 START_LIMIT_S = 60.0
 QUIET_S = 0.003  # threads of the library before go to sleep
 VISIT_S, VISIT_CALLS = 0.1, 30
-DISTURBED_CORES, TRIES = 0.3, 5  # a visit is repeated while other processes kept more than this busy,
-PAUSE_S = 0.5  # after a pause that doubles
 
 
 class Failed(Exception):
@@ -144,21 +143,7 @@ class Bench:
     def measure(self, case: Case, profile: bool = False) -> Row:
         """The row of a case; whatever goes wrong stands in it."""
         row = Row(case.name, case.family, [[t.ratio, list(t.over)] for t in case.targets])
-        with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
-            inputs = case.inputs(np.random.default_rng(self.seed))
-            expected = case.reference(inputs)
-            row.bound_s = self.limits.bound_s(case.flops, case.unit, *case.bytes_moved(inputs, expected))
-            arrays.save(folder, "input", inputs)
-            arrays.save(folder, "expected", expected)
-            del inputs, expected
-            ready = []
-            for library, worker in self.workers.items():
-                if speaks(library, case):
-                    try:
-                        row.first[library], row.error[library] = worker.ask(self.limit_s, "prepare", case.name, folder)
-                        ready.append(library)
-                    except Failed as reason:
-                        row.failed[library] = str(reason)
+        ready = self._prepare(case, row)
         others: dict[str, list[float]] = {library: [] for library in ready}
         for _ in range(self.rounds):
             for library in list(ready):
@@ -175,14 +160,38 @@ class Bench:
             row.profile = self.workers["monolect"].ask(self.limit_s, "profile")
         return row
 
+    def _prepare(self, case: Case, row: Row) -> list[str]:
+        """The libraries whose result is right."""
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+            try:
+                inputs = case.inputs(np.random.default_rng(self.seed))
+                expected = case.reference(inputs)
+            except Exception as error:  # a row that cannot be checked is not measured; the others are
+                row.failed["reference"] = f"{type(error).__name__}: {error}"
+                return []
+            row.bound_s = self.limits.bound_s(case.flops, case.unit, *case.bytes_moved(inputs, expected))
+            arrays.save(folder, "input", inputs)
+            arrays.save(folder, "expected", expected)
+            del inputs, expected
+            ready = []
+            for library, worker in self.workers.items():
+                if speaks(library, case):
+                    try:
+                        row.first[library], row.error[library] = worker.ask(self.limit_s, "prepare", case.name, folder)
+                        ready.append(library)
+                    except Failed as reason:
+                        row.failed[library] = str(reason)
+        return ready
+
     def _visit(self, library: str) -> tuple[float, float]:
         """(median of some calls, cores that others kept busy meanwhile) of the least disturbed of some tries."""
-        tries: list[tuple[float, float]] = []
-        while not tries or (tries[-1][1] > DISTURBED_CORES and len(tries) < TRIES):
-            time.sleep(PAUSE_S * 2 ** (len(tries) - 1) if tries else QUIET_S)
-            times, cores = self.workers[library].ask(self.limit_s, "time", VISIT_S, VISIT_CALLS)
-            tries.append((statistics.median(times), cores))
-        return min(tries, key=lambda found: found[1])
+
+        def visit() -> tuple[list[float], float]:
+            time.sleep(QUIET_S)
+            return self.workers[library].ask(self.limit_s, "time", VISIT_S, VISIT_CALLS)
+
+        times, cores = least_disturbed(visit)
+        return statistics.median(times), cores
 
     def close(self) -> None:
         for worker in self.workers.values():

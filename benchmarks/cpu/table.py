@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu.measure import DISTURBED_CORES, Row
+from benchmarks.cpu.measure import Row
+from benchmarks.cpu.quiet import DISTURBED_CORES
 
 BEGIN, END = "<!-- table: written by benchmarks/cpu -->", "<!-- end of table -->"
 NAME_WIDTH, CELL_WIDTH = 38, 15

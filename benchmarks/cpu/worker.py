@@ -22,6 +22,7 @@ from benchmarks.cpu import arrays
 from benchmarks.cpu.case import Case, listed
 from benchmarks.cpu.families import cases
 from benchmarks.cpu.peers import PEERS, Call, Monolect, Peer
+from benchmarks.cpu.quiet import watched
 
 THREADS = 2
 
@@ -43,16 +44,6 @@ def check(got: list[np.ndarray], want: list[np.ndarray], tolerance: float) -> fl
             raise Mismatch(f"expected {w.flat[worst]:.6g} at element {worst} of {w.size}, found {g.flat[worst]:.6g}")
         errors.append(share)
     return max(errors)
-
-
-def others_s() -> float:
-    """CPU seconds that were not this process's, since some time; 0 where the system does not say."""
-    if not os.path.exists("/proc/stat"):
-        return 0.0
-    with open("/proc/stat") as f:
-        user, nice, system, _, _, irq, softirq, steal = map(int, f.readline().split()[1:9])
-    own = os.times()
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") - own.user - own.system
 
 
 class Session:
@@ -82,19 +73,24 @@ class Session:
 
         A call that takes longer than `seconds` is its own warm-up.
         """
-        call, clock, times = self.call, time.perf_counter, []
+        call, clock = self.call, time.perf_counter
         assert call is not None
-        gc.collect()
-        others, start = others_s(), clock()
-        call()
-        warm = clock()
-        if warm - start > seconds:
-            times.append(warm - start)
-        while not times or (clock() - warm < seconds and len(times) < most and times[0] < seconds):
-            before = clock()
+
+        def calls() -> list[float]:
+            start = clock()
             call()
-            times.append(clock() - before)
-        return times, max(0.0, (others_s() - others) / (clock() - start))
+            times = [clock() - start]
+            if times[0] > seconds:
+                return times
+            times.clear()
+            while not times or (clock() - start < seconds and len(times) < most):
+                before = clock()
+                call()
+                times.append(clock() - before)
+            return times
+
+        gc.collect()
+        return watched(calls)
 
     def profile(self) -> str:
         """What ran in one call; only our own library can say."""

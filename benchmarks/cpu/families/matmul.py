@@ -7,6 +7,11 @@ import numpy as np
 from benchmarks.cpu.case import BEST, Case, Target, normal, same
 
 LIBRARIES = ("monolect", "torch", "jax", "numpy")
+IN_TINYGRAD = {
+    "A·B": lambda _, a, b: a @ b,
+    "A·Bᵀ": lambda _, a, b: a @ b.transpose(-1, -2),
+    "Aᵀ·B": lambda _, a, b: a.transpose(-1, -2) @ b,
+}
 
 
 def matmul(m: int, k: int, n: int, layout: str = "A·B", *, batch: tuple[int, ...] = (), quick: bool = False) -> Case:
@@ -25,6 +30,7 @@ def matmul(m: int, k: int, n: int, layout: str = "A·B", *, batch: tuple[int, ..
         "matmul",
         normal(a, b),
         same(plain, *LIBRARIES)
+        | {"tinygrad": IN_TINYGRAD[layout]}
         | {"ort": (lambda g, a, b: g.Gemm(a, b, **flags)) if flags else lambda g, a, b: g.MatMul(a, b)},
         flops=2.0 * m * k * n * int(np.prod(batch)),
         quick=quick,
@@ -39,7 +45,8 @@ def skinny(m: int, layout: str, ratio: float, *, k: int = 4096, n: int = 4096, w
         "matmul",
         normal((m, k), *[shape] * weights),
         same((lambda _, x, w: x @ w) if layout == "W" else (lambda _, x, w: x @ w.swapaxes(0, 1)), *LIBRARIES)
-        | {"ort": lambda g, x, w: g.Gemm(x, w, transB=int(layout == "Wᵀ"))},
+        | {"ort": lambda g, x, w: g.Gemm(x, w, transB=int(layout == "Wᵀ"))}
+        | {"tinygrad": IN_TINYGRAD["A·B" if layout == "W" else "A·Bᵀ"]},
         targets=(Target(ratio),) if ratio != 1.0 else BEST,
         flops=2.0 * m * k * n,
         rotation=weights,

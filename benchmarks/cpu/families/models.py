@@ -36,7 +36,7 @@ def forward(
     targets: tuple[Target, ...] = BEST,
     quick: bool = False,
 ) -> Case:
-    """A model over its inputs; ONNX Runtime gets the parameters as constants. NumPy's images serve as reference only."""
+    """A model over its inputs; ONNX Runtime gets the parameters as constants. NumPy's ResNet is a reference only."""
     programs = in_all(model, list(shapes))
     exact = programs["numpy"]
     if "stem.w" in shapes:
