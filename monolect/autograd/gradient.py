@@ -299,16 +299,15 @@ def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
     for w in reversed(_writes(u)):
         if left is None:
             break
-        if len(w.src) > 2:
-            raise GradientError("a gated store has no derivative", found=repr(w))
+        gate = w.src[2:]
         part = _view(w.src[0], x, left)
-        out.append((w.src[1], part))
-        if w.op == "STORE" and w.src[0] is x:
+        out.append((w.src[1], where(gate[0], part, 0.0) if gate else part))
+        if w.op == "STORE" and w.src[0] is x and not gate:
             left = None
         elif w.op == "STORE":
             rest = build("CONTIGUOUS", left)
             hole = _view(w.src[0], x, rest)
-            left = build("AFTER", rest, build("STORE", hole, full(hole.shape, 0, g.dtype)))
+            left = build("AFTER", rest, build("STORE", hole, full(hole.shape, 0, g.dtype), *gate))
     return out if left is None else [*out, (x, left)]
 
 

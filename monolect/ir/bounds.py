@@ -78,7 +78,7 @@ def _cmpne(u: UOp, a: Interval, b: Interval) -> Interval:
 def _and(u: UOp, a: Interval, b: Interval) -> Interval:
     if u.dtype is dtypes.bool:
         return a[0] and b[0], a[1] and b[1]
-    return (0, min(a[1], b[1])) if a[0] >= 0 and b[0] >= 0 else _dtype_range(u)
+    return (0, min(top)) if (top := [hi for lo, hi in (a, b) if lo >= 0]) else _dtype_range(u)
 
 
 def _or(u: UOp, a: Interval, b: Interval) -> Interval:

@@ -76,22 +76,28 @@ def from_linear(k: int, terms: dict[UOp, int] | Terms) -> UOp:
 
 
 def _recombine(items: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
-    mods = {(x.src[0], x.src[1]): (x, c) for x, c in items if x.op == "MOD" and x.src[1].op == "CONST"}
-    if not mods:
-        return items
     found = dict(items)
-    for x, c in items:
-        if x.op == "IDIV" and (m := mods.get((x.src[0], x.src[1]))) is not None:
-            n = x.src[1].arg[0]
-            if c == m[1] * n and found.get(x) == c and found.get(m[0]) == m[1]:
-                del found[x], found[m[0]]
-                k, terms = linear(x.src[0])
-                if k:  # keep it simple: only constant-free dividends are put back
-                    found[x], found[m[0]] = c, m[1]
-                    continue
-                for y, cy in terms:
-                    found[y] = found.get(y, 0) + cy * m[1]
+    again = True
+    while again and any(x.op == "MOD" for x in found):
+        again = any(_put_back(found, x, c) for x, c in list(found.items()) if x.op == "MOD" and x in found)
     return [(x, c) for x, c in found.items() if c]
+
+
+def _put_back(found: dict[UOp, int], x: UOp, c: int) -> bool:
+    """Terms c * (y % n) and c*n * (y // n) become c * y, where y // n may be written z // (m*n) for y = z // m."""
+    y, n = x.src[0], x.src[1].arg[0] if x.src[1].op == "CONST" else 0
+    if n < 1:
+        return False
+    whole = node("IDIV", (y, x.src[1]))
+    if whole not in found and y.op == "IDIV" and y.src[1].op == "CONST":
+        whole = node("IDIV", (y.src[0], idx(y.src[1].arg[0] * n)))
+    k, terms = linear(y)
+    if found.get(whole) != c * n or k:  # keep it simple: only constant-free dividends are put back
+        return False
+    del found[whole], found[x]
+    for t, ct in terms:
+        found[t] = found.get(t, 0) + ct * c
+    return True
 
 
 def _index_add(a: UOp, b: UOp) -> UOp:
@@ -370,7 +376,21 @@ def _cmplt(src: tuple[UOp, ...], arg: Any) -> UOp:
         return _index_less(a, b)
     if _known(a, b) and a.dtype is b.dtype and (f := fold("CMPLT", src)) is not None:
         return f
+    if a.dtype.is_int and a.shape == b.shape == () and "CAST" in (a.op, b.op):
+        i, j = _as_index(a), _as_index(b)
+        if i is not None and j is not None:
+            return _index_less(i, j)
     return node("CMPLT", src)
+
+
+def _as_index(u: UOp) -> UOp | None:
+    """The index whose value the integer `u` has."""
+    if u.op == "CONST" and u.arg[0] is not INVALID:
+        return idx(u.arg[0])
+    if u.op != "CAST" or u.src[0].dtype.kind != "x":
+        return None
+    lo, hi = min_max(u.src[0])
+    return u.src[0] if u.dtype.min <= lo and hi <= u.dtype.max else None
 
 
 def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
@@ -471,6 +491,8 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
             return x.src[0]
     if x.op == "CAST" and x.src[0].dtype is dtypes.bool:  # every number type holds 0 and 1
         return _cast(x.src, arg)
+    if x.op == "WHERE" and _known(*x.src[1:]):
+        return _where((x.src[0], _cast(x.src[1:2], arg), _cast(x.src[2:], arg)), None)
     return node("CAST", src, arg)
 
 

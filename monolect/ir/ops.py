@@ -449,7 +449,7 @@ _ROWS = [
     Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
     # load and store
     Row("LOAD",     1, 3, "(device, addrspace) or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?); may change device or address space; subsumes COPY."),
-    Row("STORE",    2, 3, "-",          _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true."),
+    Row("STORE",    2, 3, "'distinct' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true; distinct places may be written in any order."),
     # ordering
     Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P, _N, None, "Iterator from 0 to bound."),
     Row("END",      1, None, "-",       _void, _scalar, K | P, _S, None, "Close the RANGE loops src[1:] around the body src[0]."),

@@ -24,9 +24,9 @@ from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.digest import digests
-from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.pack import Block
+from monolect.optimize.sequence import lonely_ranges, sequential_ranges
 
 Action = tuple[str, Any, Any]
 
@@ -67,7 +67,7 @@ class Plan:
         self.reduces = [u for u in self.order if u.op == "REDUCE" and len(u.src) > 1]
         ends = [u for u in self.order if u.op == "END"]
         outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
-        self.sequential = sequential_ranges(self.order)
+        self.sequential, self.lonely = sequential_ranges(self.order), lonely_ranges(self.order)
         nest = {r: min(len(u.src) for u in ends if r in u.src) for r in outs}  # of the shortest store inside r
         self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.sequential, r.arg[0]))
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
@@ -149,6 +149,10 @@ class Plan:
         if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and (p.root in self.sequential or p.root in self.reduced):
             found = "a scan" if p.root in self.sequential else "blocks of a reduction"
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found=found)
+        if target in ("UPCAST", "LOCAL") and p.root in self.lonely:
+            raise ActionError(
+                f"SPLIT to {target}", expected="an axis outside of local memory", found="a table of its own"
+            )
         if target == "THREAD":
             self._check_thread(p, k)
         if target == "LOOP" and p.type == "REDUCE":
@@ -180,7 +184,9 @@ class Plan:
             raise ActionError("SPLIT to THREAD", expected=f"at most {4 * self.target.n_threads}", found=k)
         for u in self.order:
             is_reduction = u.op == "REDUCE" and len(u.src) > 1
-            if (u.op == "END" and p.root not in u.src) or (is_reduction and p.root not in ranges(u)):
+            if (u.op == "END" and p.root not in u.src and p.root not in ranges(u)) or (
+                is_reduction and p.root not in ranges(u)
+            ):
                 raise ActionError("SPLIT to THREAD", expected="an axis that encloses every loop", found=repr(u))
         writes = (u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX")
         if any(p.root not in ranges(u) for u in writes):
@@ -259,18 +265,3 @@ class Plan:
             if any(r in s and not around <= s for s in sets):
                 return False
         return True
-
-
-def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Ranges whose iterations depend on each other: scans, and effects that may hit one place twice."""
-    out: set[UOp] = set()
-    for u in order:
-        if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op == "STORE":
-            out.update(r for r in u.src[2:] if r.op == "RANGE")
-        elif u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX" and len(u.src[0].src) > 1:
-            terms = [x for x, _ in linear(u.src[0].src[1])[1]]
-            direct = {x for x in terms if x.op == "RANGE"}
-            out.update(*(ranges(x) for x in terms if x.op != "RANGE"))
-            if u.op == "ATOMICADD":
-                out |= ranges(u) - direct
-    return frozenset(out)

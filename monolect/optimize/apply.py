@@ -95,7 +95,8 @@ def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[
         if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1:
             mine = ranges(u) & plan.padded.keys()
             steps = dict(linear(u.src[0].src[1])[1])
-            if mine and mine <= last.keys() and all(steps.get(r) != 1 for r in mine):
+            plain = mine and mine <= last.keys() and all(steps.get(r) != 1 for r in mine)
+            if plain and not any(v.op == "AFTER" for v in toposort(u)):  # what this kernel wrote has loops of its own
                 out[u] = substitute(u, clamped)
     return out
 

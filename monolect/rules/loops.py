@@ -6,6 +6,7 @@ Each rule looks at one REDUCE over one range j and the condition in its body:
 - `reduce_picks`:   the sum over j of [j == e] * f(j) is f(e) if 0 <= e < n, else 0: gather by one-hot is a direct load.
 - `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to what it was for i - 1:
                     a cumulative sum is linear.
+- `reduce_tallies`: the same with a condition that j and i are of one class: see `rules.tables`.
 
 Before: REDUCE(ADD, WHERE(CMPLT(r1000 - r0, 1), LOAD(INDEX(PARAM1, r1000)), 0), r1000)
 After:  acc = acc + LOAD(INDEX(PARAM1, r0)), one REG accumulator carried through the loop r0
@@ -22,6 +23,7 @@ from monolect.ir.bounds import min_max, ranges, replace_ranges
 from monolect.ir.normal import conjuncts, linear, negate, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.rules.tables import tallies
 
 Nests = dict[UOp, frozenset[UOp]]  # for each output loop, those of the smallest nest it is in
 NEUTRAL = {"ADD": 0, "MUL": 1}
@@ -59,7 +61,11 @@ def _simplify(u: UOp, nests: Nests, slots: count) -> UOp:
                 continue
             rest = [d for d in conds if d is not c]
             out = _picks(u, j, c, body, rest, alt) or _counts(u, j, c, body, rest) if op == "ADD" else None
-            out = out or _scans(u, j, c, body, rest, alt, nests, slots)
+            out = (
+                out
+                or _scans(u, j, c, body, rest, alt, nests, slots)
+                or _tallies(u, j, c, body, rest, alt, nests, slots)
+            )
             if out is not None:
                 return out
     return u
@@ -196,6 +202,18 @@ def _scans(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: 
     before = node("LOAD", (node("AFTER", (acc, start, i)),))
     step = build(u.arg[0], before, term)
     return node("LOAD", (node("AFTER", (acc, node("STORE", (acc, step)))),))
+
+
+def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
+    """A sum over the earlier elements of a class."""
+    found = _below(c, j)
+    if found is None or not found[1] or len(u.src) != 2:
+        return None
+    i = next((t for t, _ in linear(found[0])[1]), None)
+    if i not in nests:
+        return None
+    outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
+    return tallies(u.arg[0], j, found[0], body, rest, alt, outer, slots)
 
 
 def _grows(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:

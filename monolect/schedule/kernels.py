@@ -19,6 +19,7 @@ from monolect.ir.bounds import ranges
 from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
 from monolect.schedule.ranges import Index, effect_target, flatten, placeholder, sources
 
@@ -37,10 +38,11 @@ class KernelBuilder:
         self.params: dict[UOp, UOp] = {}
 
     def build(self) -> tuple[UOp, list[UOp]]:
-        """(SINK, the buffers to bind to its PARAMs)."""
+        """(SINK, the buffers to bind to its PARAMs). What stores nothing but invalid has no effects."""
         for s in self.kernel.stores:
             self.param(self.buffers[s.node])
-        sink = node("SINK", tuple(self.store(s) for s in self.kernel.stores), KernelInfo())
+        stores = [s for s in self.kernel.stores if s.effect is not None or not is_empty(s.node)]
+        sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo())
         sink = self._bind_variables(sink)
         return substitute(sink, self._loop_order()), self.args
 
@@ -95,7 +97,7 @@ class KernelBuilder:
         buf = self.buffers[after]
         target = node("INDEX", (self.param(buf), flatten(at, after.shape)))
         value = self.value(e.src[1], index if e.src[1].shape else (), TRUE)
-        return node(e.op, (target, value) if gate is TRUE else (target, value, gate))
+        return node(e.op, (target, value) if gate is TRUE else (target, value, gate), e.arg)
 
     def element(self, u: UOp, index: Index) -> UOp:
         """The place of element `index` of the stored value `u`."""

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from monolect.base.dtype import dtypes
 from monolect.ir.bounds import size_max
-from monolect.ir.normal import count
-from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.normal import conjuncts, count
+from monolect.ir.ops import ELEMENTWISE, INVALID
 from monolect.ir.uop import UOp, node, rebuild
 from monolect.schedule.ranges import overwrites, value_sources
 
 FORCED = frozenset(("CONTIGUOUS", "LOAD"))
+_COUNTING = frozenset(("ADD", "MUL", "CMPLT", "CAST", "RESHAPE"))
 FREE = frozenset(("CONST", "IOTA", "DETACH", "CONTIGUOUS_BACKWARD"))
 WEIGHTS = {
     "EXP2": 12, "LOG2": 16, "SIN": 24, "POW": 60, "SQRT": 6, "RECIP": 4, "DIV": 4, "IDIV": 12, "MOD": 12,
@@ -100,7 +101,8 @@ def _own(u: UOp, new: dict[UOp, UOp], readers: Counter[UOp]) -> UOp:
     old = u.src[0]
     base = new.get(old, old)
     if not is_forced(base) or readers[old] > 1:  # an AFTER made for this one reader has a buffer of its own
-        base = node("CONTIGUOUS", (base,), None, u.serial)  # the tag keeps this copy apart from any other
+        value = base.src[0] if _filling(base) is not None else base  # filled again sooner than copied
+        base = node("CONTIGUOUS", (value,), None, u.serial)  # the tag keeps this copy apart from any other
     effects = []
     for e in u.src[1:]:
         view = _rebased(e.src[0], old, base, new)
@@ -124,6 +126,21 @@ def _rebased(view: UOp, old: UOp, base: UOp, new: dict[UOp, UOp]) -> UOp:
 def is_forced(u: UOp) -> bool:
     """True when `u` gets a buffer whatever it costs."""
     return u.op in FORCED or u.op == "AFTER"
+
+
+def _filling(u: UOp) -> UOp | None:
+    """The CONST that a CONTIGUOUS is full of."""
+    if u.op != "CONTIGUOUS":
+        return None
+    while u.op in ("CONTIGUOUS", "EXPAND", "RESHAPE"):
+        u = u.src[0]
+    return u if u.op == "CONST" else None
+
+
+def is_empty(u: UOp) -> bool:
+    """True for a CONTIGUOUS of invalid: memory that something else is to fill, and nobody reads before."""
+    c = _filling(u)
+    return c is not None and c.arg[0] is INVALID
 
 
 def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
@@ -160,7 +177,33 @@ def _weight(u: UOp) -> int:
 def reuses(u: UOp, cost: dict[UOp, Cost]) -> bool:
     """True for a REDUCE whose operands are read many times over, as in a matrix product or a convolution."""
     leaf = cost[u.src[0]].leaf
-    return leaf > 0 and size_max(count(u.src[0].shape)) >= 4 * leaf
+    return leaf > 0 and size_max(count(u.src[0].shape)) >= 4 * leaf and scanned_axis(u) is None
 
 
-__all__ = ["Cost", "below", "costs", "is_forced", "own_targets", "reuses", "values"]
+def scanned_axis(u: UOp) -> int | None:
+    """The output axis i that a REDUCE over j runs along when it joins what has j <= i, or j < i: its loop becomes one
+    step of the loop over i, so nothing is computed twice. None for any other REDUCE.
+    """
+    body = u.src[0]
+    while body.op == "CAST":
+        body = body.src[0]
+    if len(u.arg[1]) != 1 or body.op != "WHERE":
+        return None
+    for c in conjuncts(body.src[0]):
+        if c.op == "CMPLT" and len(c.shape) == len(u.shape) and _long_axes(c.src[0]) == list(u.arg[1]):
+            i = _long_axes(c.src[1])
+            if len(i) == 1 and c.shape[i[0]] == c.shape[u.arg[1][0]] and _counts(c):
+                return i[0]
+    return None
+
+
+def _long_axes(u: UOp) -> list[int]:
+    return [a for a, n in enumerate(u.shape) if not (n.__class__ is int and n == 1)]
+
+
+def _counts(u: UOp) -> bool:
+    """Whether `u` is made of IOTAs and constants alone."""
+    return u.op in ("IOTA", "CONST") or u.op in _COUNTING and all(map(_counts, value_sources(u)))
+
+
+__all__ = ["Cost", "below", "costs", "is_forced", "own_targets", "reuses", "scanned_axis", "values"]

@@ -34,7 +34,8 @@ def schedule(roots: list[UOp], default_device: str) -> Schedule:
     calls = []
     for k in alive:
         sink, args = KernelBuilder(part, k, buffers).build()
-        calls.append(node("CALL", (sink, *args)))
+        if sink.src:
+            calls.append(node("CALL", (sink, *args)))
     outputs = tuple(buffers.get(r, r) for r in roots)
     return Schedule(node("LINEAR", tuple(calls)), outputs)
 

@@ -21,7 +21,7 @@ from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
-from monolect.schedule.materialize import Cost, below, costs, is_forced, reuses, values
+from monolect.schedule.materialize import Cost, below, costs, is_forced, reuses, scanned_axis, values
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources
 
 RangeSet = frozenset[UOp]
@@ -55,13 +55,14 @@ class Store(NamedTuple):
 class Kernel:
     """A kernel in the making."""
 
-    __slots__ = ("blocks", "device", "later", "n_values", "reuse", "stores")
+    __slots__ = ("blocks", "device", "later", "n_values", "reuse", "scan", "stores")
 
     def __init__(self, blocks: list[RangeSet], stores: list[Store], dev: Any):
         self.blocks, self.stores, self.device = [b for b in blocks if b], stores, dev
         self.later = 0
         self.n_values = 0
         self.reuse = False  # holds a matrix product or the like: its tiling is its own
+        self.scan: UOp | None = None  # the loop that carries running sums: the innermost
 
     def all_ranges(self) -> RangeSet:
         return frozenset().union(*self.blocks) if self.blocks else frozenset()
@@ -136,6 +137,7 @@ class Partition:
         ka.blocks, ka.stores = blocks, ka.stores + kb.stores
         ka.n_values += kb.n_values
         ka.reuse |= kb.reuse
+        ka.scan = ka.scan or kb.scan
         self.kernels[b] = None
         self.alias[b] = a
         both = 1 << a | 1 << b
@@ -149,6 +151,8 @@ class Partition:
         """The blocks of the union of two kernels, or None when they must stay apart."""
         ka, kb = self.kernel(a), self.kernel(b)
         if ka.device != kb.device or ka.reuse or kb.reuse or ka.later >> b & 1 or kb.later >> a & 1:
+            return None
+        if ka.scan is not kb.scan and ka.scan is not None and kb.scan is not None:
             return None
         if len(ka.stores) + len(kb.stores) > MOST_STORES or ka.n_values + kb.n_values > LARGEST_KERNEL:
             return None
@@ -221,6 +225,8 @@ class Partition:
             mine: RangeSet = frozenset().union(*(ranges(i) for i in d.index)) | ranges(d.gate)
             closed = tuple(i for a, i in enumerate(wanted[0][1]) if a in u.arg[1])
             out, red = out & mine, (*(r for r in red if r in mine), *closed)
+            if (i := _scanned(u, d.index)) is not None:
+                out = out - {i}
         for s, index, gate in wanted:
             self.demands.setdefault(s, []).append(Demand(d.kernel, index, gate, out, red))
 
@@ -241,6 +247,7 @@ class Partition:
         self.kernel(k).n_values += 1
         if u.op == "REDUCE":
             self.kernel(k).reuse |= reuses(u, self.cost)
+            self.kernel(k).scan = _scanned(u, index) or self.kernel(k).scan
         if u.op not in ("CONST", "IOTA", "BUFFER"):
             self.propagate(u, here)
 
@@ -261,6 +268,8 @@ class Partition:
             if any(s.effect is not None for s in k.stores):
                 continue
             if u.op == "REDUCE" and (reuses(u, self.cost) and rs != d.out or not self._enough_parallel(u, rs, d)):
+                continue
+            if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
             blocks = refined(k.blocks, rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
@@ -360,7 +369,11 @@ class Partition:
             return False
         d = demands[0]
         k = self.kernel(d.kernel)
-        if d.gate is not TRUE or k.n_values > LARGEST_KERNEL or any(s.effect is not None for s in k.stores):
+        if d.gate is not TRUE or k.n_values > LARGEST_KERNEL:
+            return False
+        if any(s.effect is not None for s in k.stores) and scanned_axis(u) is None:
+            return False
+        if not self._fits_scan(u, d):
             return False
         mine = frozenset().union(*(ranges(i) for i in d.index)) if d.index else frozenset()
         if any(dd.red != d.red and not mine <= dd.out for dd in demands):
@@ -382,7 +395,23 @@ class Partition:
             return False
         k.blocks = [b for b in blocks if b]
         k.reuse |= heavy
+        k.scan = _scanned(u, d.index) or k.scan
         return True
+
+    def _fits_scan(self, u: UOp, d: Demand) -> bool:
+        """Whether `u`, if it is a running sum, may be carried through a loop of this kernel: an output loop outside of
+        reductions, and no other than that of the running sums it has.
+        """
+        if scanned_axis(u) is None:
+            return True
+        i = _scanned(u, d.index)
+        return i is not None and i in d.out and not d.red and self.kernel(d.kernel).scan in (None, i)
+
+
+def _scanned(u: UOp, index: Index) -> UOp | None:
+    """The loop that the running sum `u` is carried through at `index`."""
+    axis = scanned_axis(u)
+    return index[axis] if axis is not None and index[axis].op == "RANGE" else None
 
 
 def _size(rs: Any) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from monolect.autograd import graph
-from monolect.autograd.graph import cast, iota, where
+from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError
 from monolect.base.settings import settings
@@ -77,7 +77,7 @@ class IndexMixin(TensorBase):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
-        flat = self._flat_index("gather", dim, index)
+        flat, _ = self._flat_index("gather", dim, index)
         return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
 
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -110,7 +110,7 @@ class IndexMixin(TensorBase):
             return self.scatter_add(dim, index, src)
         if reduce is not None:
             raise ArgumentError("scatter: unknown reduce", expected="None or 'add'", found=repr(reduce))
-        return self._scattered("STORE", self._flat_index("scatter", dim, index), self._source(src, index.shape))
+        return self._scattered("STORE", self._source(src, index.shape), *self._flat_index("scatter", dim, index))
 
     def scatter_add(self, dim: int, index: Tensor, src: Any) -> Tensor:
         """A copy with `src` added where `index` says along an axis; equal positions add up.
@@ -118,7 +118,9 @@ class IndexMixin(TensorBase):
         >>> Tensor([0, 0, 0]).scatter_add(0, Tensor([1, 1]), Tensor([5, 6])).tolist()
         [0, 11, 0]
         """
-        return self._scattered("ATOMICADD", self._flat_index("scatter_add", dim, index), self._source(src, index.shape))
+        return self._scattered(
+            "ATOMICADD", self._source(src, index.shape), *self._flat_index("scatter_add", dim, index)
+        )
 
     def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
         """A copy with the slices of `source` added at the positions of a vector `index` along an axis."""
@@ -137,7 +139,7 @@ class IndexMixin(TensorBase):
         """A copy with `source` at the positions `index` of the flattened tensor, written or added."""
         flat = graph.reshape(position(index, count(self.shape), "put"), (count(index.shape),))
         value = self._source(source, index.shape)
-        return self._scattered("ATOMICADD" if accumulate else "STORE", flat, graph.reshape(value, flat.shape))
+        return self._scattered("ATOMICADD" if accumulate else "STORE", graph.reshape(value, flat.shape), flat)
 
     def _into_slices(self, op: str, dim: int, index: Tensor, source: Tensor) -> Tensor:
         if index.ndim > 1:
@@ -147,13 +149,14 @@ class IndexMixin(TensorBase):
         target = view(self, base, (slice(None),) * a + (index.flatten(),))
         return self._written(op, base, target, self._source(source, target.shape))
 
-    def _scattered(self, op: str, flat: UOp, value: UOp) -> Tensor:
+    def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Tensor:
         base = _copy(self._uop, self.device)
-        return self._written(op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value)
+        return self._written(op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside)
 
-    def _written(self, op: str, base: UOp, target: UOp, value: UOp) -> Tensor:
+    def _written(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Tensor:
         same_device(self._uop, value)
-        return self._wrap(build("AFTER", base, build(op, target, value)))
+        gate = () if inside is None else (graph.broadcast_to(inside, value.shape),)
+        return self._wrap(build("AFTER", base, build(op, target, value, *gate)))
 
     def _source(self, src: Any, shape: tuple) -> UOp:
         """`src`, a tensor at least as large as `shape` or a number, as a node of that shape."""
@@ -167,24 +170,30 @@ class IndexMixin(TensorBase):
             raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
         return graph.shrink(src._uop, (0,) * len(shape), shape)
 
-    def _flat_index(self, name: str, dim: int, index: Any) -> UOp:
-        """The row-major position in self of each element that `index` names along `dim`."""
+    def _flat_index(self, name: str, dim: int, index: Any) -> tuple[UOp, UOp | None]:
+        """The row-major position in self of each element that `index` names along `dim`, the nearest where it is out of
+        range, and where it is not; None when that is known to be everywhere.
+        """
         a = self._axis(dim)
         fits = index.ndim == self.ndim and all(
             m <= n for i, (m, n) in enumerate(zip(index.shape, self.shape, strict=True)) if i != a
         )
         if not fits:
             raise ShapeError(f"{name}: the index does not fit", expected=f"at most {self.shape}", found=index.shape)
+        named, n = position(index, self.shape[a], name, wrap=False), idx(self.shape[a])
+        low, high = min_max(named)
+        inside = None
+        if low < 0 or high >= min_max(n)[0]:
+            inside = build("AND", e("CMPLT", -1, named), build("CMPLT", named, n))
+            named = build("MAX", build("MAX", named, idx(0)) * -1, idx(1) - n) * -1
         flat, stride = None, 1
         for axis in reversed(range(self.ndim)):
-            at = position(index, self.shape[a], name, wrap=False) if axis == a else None
-            if at is None:
-                at = iota(index.shape[axis], axis=axis, rank=self.ndim)
+            at = named if axis == a else iota(index.shape[axis], axis=axis, rank=self.ndim)
             term = at * stride
             flat = term if flat is None else flat + term
             stride = stride * self.shape[axis]
         assert flat is not None
-        return flat
+        return flat, inside
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------

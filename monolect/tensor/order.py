@@ -1,4 +1,4 @@
-"""Numbers as integers in the order in which PyTorch sorts them, alone or packed with their position.
+"""Numbers as integers in the order in which PyTorch sorts them, alone or packed with their positions.
 
 What it is for: the position of an extreme in one reduction, and sorting, which know integers alone.
 What it is not: methods of Tensor. Invariants: `key(a) < key(b)` exactly where a sorts before b, and the keys are equal
@@ -16,6 +16,12 @@ from monolect.ir.normal import negate
 from monolect.ir.uop import UOp, build, const
 
 _SIGNED: dict[int, DType] = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+_UNSIGNED: dict[int, DType] = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
+
+def bits(u: UOp) -> UOp:
+    """The bits of a number as a signed integer."""
+    return build("BITCAST", u, arg=_SIGNED[u.dtype.bits])
 
 
 def key(u: UOp) -> UOp:
@@ -23,15 +29,34 @@ def key(u: UOp) -> UOp:
     d = u.dtype
     if d is dtypes.bool:
         return cast(u, dtypes.int8)
-    i = _SIGNED[d.bits]
-    raw = build("BITCAST", u, arg=i)
+    raw = bits(u)
+    i = raw.dtype
     if d.is_unsigned:
         return e("XOR", raw, i.min)
     if not d.is_float:
         return raw
-    k = build("XOR", raw, e("AND", e("SHR", raw, d.bits - 1), i.max))  # negative numbers in reverse
-    k = where(e("CMPNE", k, -1), k, 0)  # -0.0
+    k = where(e("CMPNE", raw, i.min), _turned(raw), 0)  # -0.0 is 0.0
     return where(build("CMPNE", u, u), i.max, k)
+
+
+def value(k: UOp, d: DType) -> UOp:
+    """The value of dtype `d` whose key is `k`; 0.0 for both zeros, one nan for all."""
+    if d is dtypes.bool:
+        return cast(k, d)
+    raw = _turned(k) if d.is_float else e("XOR", k, k.dtype.min) if d.is_unsigned else k
+    return build("BITCAST", raw, arg=d)
+
+
+def _turned(raw: UOp) -> UOp:
+    """The bits of floats as integers in order, and back: the magnitude of what is negative is turned round."""
+    return build("XOR", raw, e("AND", e("SHR", raw, raw.dtype.bits - 1), raw.dtype.max))
+
+
+def unsigned(k: UOp, descending: bool = False) -> UOp:
+    """A key as an unsigned integer of the same order, or of the opposite; its own inverse on unsigned ones."""
+    d = k.dtype
+    other = (_SIGNED if d.is_unsigned else _UNSIGNED)[d.bits]
+    return build("BITCAST", e("XOR", k, ~(1 << d.bits - 1) if descending else 1 << d.bits - 1), arg=other)
 
 
 def arg_extreme(u: UOp, axis: int) -> UOp:
@@ -41,12 +66,12 @@ def arg_extreme(u: UOp, axis: int) -> UOp:
     """
     n = u.shape[axis]
     last = n + -1 if n.__class__ is UOp else const(n - 1, dtypes.index)
-    k, bits = key(u), max(1, (size_max(n) - 1).bit_length())
-    wide = next((d for d in (dtypes.int32, dtypes.int64) if k.dtype.bits + bits <= d.bits), None)
+    k, many = key(u), max(1, (size_max(n) - 1).bit_length())
+    wide = next((d for d in (dtypes.int32, dtypes.int64) if k.dtype.bits + many <= d.bits), None)
     back = build("SUB", last, iota(n, dtypes.index, axis, len(u.shape)))
     if wide is not None:
-        both = build("OR", e("SHL", cast(k, wide), bits), cast(back, wide))
-        found = e("AND", graph.reduce(both, "MAX", (axis,)), (1 << bits) - 1)
+        both = build("OR", e("SHL", cast(k, wide), many), cast(back, wide))
+        found = e("AND", graph.reduce(both, "MAX", (axis,)), (1 << many) - 1)
     else:
         is_top = negate(build("CMPNE", k, graph.reduce(k, "MAX", (axis,))))
         found = graph.reduce(where(is_top, cast(back, dtypes.int64), -1), "MAX", (axis,))

@@ -36,6 +36,7 @@ from monolect.tensor.loss import LossMixin
 from monolect.tensor.movement import MovementMixin
 from monolect.tensor.random import RandomMixin
 from monolect.tensor.reduce import ReduceMixin
+from monolect.tensor.sort import SortMixin
 
 # The nodes that tensors with `requires_grad` stand for, or stood for before they were computed or assigned to: a graph
 # made earlier still holds the earlier node.
@@ -64,6 +65,7 @@ class Tensor(
     FunctionsMixin,
     MovementMixin,
     ReduceMixin,
+    SortMixin,
     IndexMixin,
     LinalgMixin,
     ConvMixin,

@@ -20,6 +20,7 @@ from monolect.pipeline import lower_kernel
 from monolect.rules.loops import simplify_loops
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
+from monolect.tensor.radix import _move
 
 TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20)
 GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
@@ -33,6 +34,14 @@ def whole(*shape, high=4):
 def rows(x):
     y = x - x.amax(1, keepdim=True)
     return y * y.sum(1, keepdim=True)
+
+
+def counts(r, n):
+    """How many earlier elements of a row are in the class of each."""
+    x = whole(r, n, high=8).cast(dtypes.uint8) & 3
+    earlier = Tensor.arange(n).reshape(1, n) < Tensor.arange(n).reshape(n, 1)
+    alike = (x.reshape(r, n, 1) == x.reshape(r, 1, n)) & earlier
+    return alike.where(1, 0).cast(dtypes.int32).sum(2, dtype=dtypes.int32)
 
 
 PROGRAMS = {
@@ -57,6 +66,12 @@ PROGRAMS = {
     "two reductions": lambda: [(x := whole(6, 12)).sum(1), x.amax(1)],
     "normalised, with its sums": lambda: [(x := whole(6, 12)) * x.sum(1, keepdim=True), x.sum(1, keepdim=True)],
     "scatter": lambda: Tensor.zeros(10).scatter_add(0, Tensor(np.arange(24) * 5 % 10), whole(24)),
+    "rows added": lambda: Tensor.zeros(10, 8).index_add(0, Tensor(np.arange(24) * 5 % 10), whole(24, 8)),
+    "histograms": lambda: Tensor.zeros(6, 10).scatter_add(
+        1, Tensor(np.arange(72).reshape(6, 12) * 5 % 10), whole(6, 12)
+    ),
+    "counts": lambda: counts(6, 16),
+    "moves": lambda: Tensor._wrap(_move(whole(4, 3, 16, high=11).cast(dtypes.uint32).uop, 1, 4)),
 }
 FENCE = np.arange(4096, dtype=np.uint64).astype(np.uint8)  # around each buffer: nothing may be written there
 MADE: dict[str, tuple[UOp, list, list]] = {}
@@ -216,6 +231,9 @@ REFUSED = {
     "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "a block that partial sums cannot hold": ("half sums", [("SPLIT", 1, (2, "LOOP", True))], "partial sums"),
     "a block outside the innermost loop": ("scaled", [("SPLIT", 2, (2, "LOOP", True))], "innermost"),
+    "added rows as THREAD": ("rows added", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
+    "places of one histogram as THREAD": ("histograms", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
+    "a loop with a table of its own as UPCAST": ("counts", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
     "padding twice": ("map", [("PADTO", 0, 5), ("PADTO", 0, 7)], "PADTO"),
     "padding a split axis": ("map", [("SPLIT", 0, (2, "UPCAST", False)), ("PADTO", 0, 5)], "PADTO"),
     "padding to 1": ("map", [("PADTO", 0, 1)], "PADTO"),
@@ -248,6 +266,13 @@ def test_packing_needs_local_memory():
     with pytest.raises(ActionError, match="too large") as e:
         plan.act(("PACK", 1, None))
     assert e.value.expected == "<= 0" and e.value.found >= 640
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"), [("rows added", 0), ("histograms", 0), ("counts", 1), ("moves", 1), ("moves", 2)]
+)
+def test_what_owns_its_places_may_be_a_thread(name, axis):
+    Plan(made(name)[0], TARGET).act(("SPLIT", axis, (2, "THREAD", True)))
 
 
 def test_values_stay_small():

@@ -132,6 +132,18 @@ def test_gradient_of_embedding_has_no_loop_over_the_table(data):
     np.testing.assert_array_equal(w.grad.numpy(), wanted)
 
 
+def steps(k):
+    """Iterations of the innermost loops of the generated code, a vector counting as one."""
+    total, nest = 0, []
+    for u in k.linear.src:
+        if u.op == "RANGE":
+            nest.append(u.src[0].value)
+            total = max(total, np.prod(nest))
+        elif u.op == "END":
+            nest = nest[: len(nest) - len(u.src) + 1]
+    return total
+
+
 # ---- scans -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("shape", "axis", "loops"), [((500,), 0, 1), ((6, 50), 1, 2), ((50, 6), 0, 1), ((3, 20, 4), 1, 2)]
@@ -160,10 +172,30 @@ def test_cumprod_and_running_maximum(check, data):
     assert k.loops == 1
 
 
-def test_a_scan_of_a_computed_value(check, data):
+def test_a_scan_of_a_computed_value_is_one_kernel(check, data):
     a, b = data(300), data(300)
-    ks = check((Tensor(a) * Tensor(b)).exp().cumsum(0), np.exp(a * b).cumsum(), 1e-4)
-    assert sum(k.loops for k in ks) <= 2
+    (k,) = check((Tensor(a) * Tensor(b)).exp().cumsum(0) + 1, np.exp(a * b).cumsum() + 1, 1e-4)
+    assert k.loops == 1
+
+
+SCANS = {
+    "along both axes": lambda x, f: f(x, 0) + f(x, 1),
+    "one after the other": lambda x, f: f(f(x, 0), 1),
+    "twice": lambda x, f: f(f(x, 1), 1),
+    "backwards": lambda x, f: f(x, 1)[:, ::-1],
+    "and their sums": lambda x, f: f(x, 1).sum(0),
+    "and their product": lambda x, f: f(x, 1) @ x.T,
+    "of a product": lambda x, f: f(x @ x.T, 1),
+    "of normalised rows": lambda x, f: f(x - x.sum(1).reshape(-1, 1), 1),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_work_stays_linear_wherever_a_scan_stands(check, data, name):
+    a = data(32, 24)
+    f = SCANS[name]
+    ks = check(f(Tensor(a), lambda t, axis: t.cumsum(axis)), f(a, np.cumsum), 2e-4, 1e-3)
+    assert all(steps(k) <= 32 * 32 for k in ks)
 
 
 # ---- assign ----------------------------------------------------------------------------------------------------------
@@ -258,3 +290,29 @@ def test_an_extreme_and_its_position_share_a_pass(check, data):
     a = data(40, 60)
     (k,) = check(tuple(Tensor(a).max(1)), (a.max(1), a.argmax(1)))
     assert k.reads == 1 and k.loops == 2
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+def test_a_long_sort_is_four_passes_of_linear_work(structure, data):
+    n = 1 << 16
+    ks = structure(*Tensor(data(n)).sort())
+    assert len(ks) == 2 + 4 * 4 + 1, "words, zeros; a histogram, its sums, these turned round, the moves; the results"
+    assert all(steps(k) <= n for k in ks) and sum(k.ir["ATOMICADD"] for k in ks) == 4
+    moves = [k for k in ks if any(u.op == "STORE" and u.arg == "distinct" for u in k.linear.src)]
+    assert len(moves) == 4
+    for k in moves:  # a word, where its class begins, and how many of it came before, in local memory
+        assert k.code["LOAD"] == 3 and k.code["STORE"] == 3 and k.loops == 3
+
+
+def test_a_few_of_many_are_found_in_one_pass(structure, data):
+    n = 1 << 18
+    ks = structure(*Tensor(data(n)).topk(5))
+    assert sum(steps(k) > n // 64 for k in ks) == 0, "only vectors walk the whole row"
+    assert sum(k.iterations >= n for k in ks) == 1
+
+
+def test_two_sums_into_zeros_copy_nothing(structure, data):
+    i = Tensor(positions(50, 30))
+    a, b = (Tensor.zeros(50, 8).index_add(0, i, Tensor(data(30, 8) + s)) for s in (0, 1))
+    ks = structure(a, b)
+    assert len(ks) == 3 and ks[0].reads == 0 and ks[0].ir["STORE"] == 2, "zeros, and an addition each"

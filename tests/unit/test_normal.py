@@ -149,6 +149,39 @@ def test_equal_indices_are_one_node() -> None:
     assert less(R * 4, 8) is less(R, 2)
 
 
+def test_a_position_taken_apart_and_put_together_is_itself() -> None:
+    at = build("MAX", node("PARAM", (), ParamArg(0, dtypes.index)), idx(0))  # nothing is known of it
+    for sizes in ((5, 4), (5, 4, 3), (2, 5, 4, 3)):
+        parts, left = [], at
+        for n in reversed(sizes[1:]):
+            parts.append(left % n)
+            left = left // n
+        whole = left
+        for n, part in zip(sizes[1:], reversed(parts), strict=True):
+            whole = whole * n + part
+        assert whole is at
+        assert whole * 7 + J is at * 7 + J
+
+
+def test_numbers_that_count_are_compared_as_indices() -> None:
+    def as_int(u: UOp) -> UOp:
+        return build("CAST", u, arg=dtypes.int32)
+
+    assert build("CMPLT", as_int(R), as_int(J)) is less(R, J)
+    assert build("CMPLT", as_int(R), const(2, dtypes.int32)) is less(R, 2)
+    big = node("PARAM", (), ParamArg(0, dtypes.index))
+    assert build("CMPLT", as_int(big), as_int(J)).src[0] is as_int(big), "the cast may have wrapped"
+    p = node("PARAM", (), ParamArg(0, dtypes.bool))
+    chosen = build("WHERE", p, const(1, dtypes.int64), const(0, dtypes.int64))
+    assert as_int(chosen) is build("WHERE", p, const(1, dtypes.int32), const(0, dtypes.int32))
+
+
+def test_a_mask_bounds_numbers_of_either_sign() -> None:
+    x = node("PARAM", (), ParamArg(0, dtypes.int32))
+    assert min_max(build("AND", x, const(12, dtypes.int32))) == (0, 12)
+    assert min_max(build("AND", x, const(-2, dtypes.int32)))[0] < 0
+
+
 def test_a_negative_remainder_is_not_divided_early() -> None:
     for c in (-3, -6):
         same_meaning(node("IDIV", (node("MOD", (K, idx(c))), idx(3))))

@@ -214,6 +214,19 @@ def test_embedding(both: Any) -> None:
     )
 
 
+def test_an_index_outside_its_axis_stays_in_its_row(both: Any) -> None:
+    x = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    far = Tensor([[0, 5], [-1, 2]])
+    with Context(CHECK_BOUNDS=0):
+        assert x.gather(1, far).tolist() == [[1, 3], [4, 6]]
+        assert x.scatter_add(1, far, Tensor([[10.0, 20.0], [30.0, 40.0]])).tolist() == [[11, 2, 3], [4, 5, 46]]
+        source = Tensor([[10.0, 20.0], [30.0, 40.0]], requires_grad=True)
+        y = x.scatter(1, far, source)
+        assert y.tolist() == [[10, 2, 3], [4, 5, 40]]
+        (y * Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])).sum().backward()
+        assert x.grad.tolist() == [[0, 2, 3], [4, 5, 0]] and source.grad.tolist() == [[1, 0], [0, 6]]
+
+
 def test_scatter_leaves_its_source_alone() -> None:
     x = Tensor([1.0, 2.0])
     y = x.scatter_add(0, Tensor([0]), Tensor([5.0]))

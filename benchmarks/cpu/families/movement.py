@@ -1,4 +1,4 @@
-"""Running sums, transposition, gather, scatter, sort: programs that move data."""
+"""Running sums, transposition, gather, scatter, sort, topk: programs that move data."""
 
 from __future__ import annotations
 
@@ -104,6 +104,25 @@ def sort(n: int, *, name: str = "") -> Case:
     )
 
 
+def topk(n: int, k: int, *, name: str = "") -> Case:
+    def in_numpy(np: Any, x: Any) -> Any:
+        return -np.sort(np.partition(-x, k)[:k])
+
+    return Case(
+        f"topk {k} of {name or n}",
+        "movement",
+        normal((n,)),
+        {
+            "monolect": lambda _, x: x.topk(k)[0],
+            "torch": lambda _, x: x.topk(k)[0],
+            "jax": lambda jax, x: jax.lax.top_k(x, k)[0],
+            "ort": lambda g, x: g.TopK(x, np.array([k]), outputs=2)[0],
+            "numpy": in_numpy,
+        },
+        targets=TARGETS,
+    )
+
+
 def random_case(rng: np.random.Generator) -> Case:
     n, m, k = (int(2 ** rng.uniform(2, 11)) + int(rng.integers(-1, 2)) for _ in range(3))
     return [cumsum(n * m), transpose(n, m), gather(n, m, k), scatter_add(n, m, k), sort(n * 16 + k)][rng.integers(5)]
@@ -115,4 +134,5 @@ CASES = [
     gather(50257, 768, 4096, quick=True),
     scatter_add(50257, 768, 4096),
     sort(1 << 20, name="1M"),
+    topk(1 << 20, 10, name="1M"),
 ]

@@ -1,0 +1,69 @@
+"""Which loops of a kernel must run in order: facts that make an action legal or not.
+
+Iterations depend on each other in a scan, whose accumulator or table lives through them, and where an effect may hit
+one place twice. An effect at a computed place never does so in different iterations of a loop that *owns* its places:
+r of index = c*r + t, when t is made of parts too small to reach the place of the next iteration, and of parts that step
+over all of the loop's places. `index_add` owns its columns, a histogram of each row its row.
+
+Invariant: a loop that is not listed may run in any order, and its iterations at the same time.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.normal import linear
+from monolect.ir.uop import UOp
+
+
+def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs of a kernel, whose nodes are `order`, that must run in order."""
+    out: set[UOp] = set()
+    for u in order:
+        if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END"):
+            out.update(r for r in u.src[2:] if r.op == "RANGE")
+        elif u.op == "ATOMICADD":
+            out |= ranges(u) - owners(u)
+        elif u.op == "STORE" and u.arg is None and _memory(u.src[0]).op == "PARAM":
+            parts = [x for x, _ in _terms(u)]
+            computed = frozenset().union(*(ranges(x) for x in parts if x.op != "RANGE"))
+            if computed:
+                out |= (computed | {x for x in parts if x.op == "RANGE"}) - owners(u)
+    return frozenset(out)
+
+
+def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs around LOCAL memory that they share out: each iteration has its own, so they are no vector lanes."""
+    out: frozenset[UOp] = frozenset()
+    for u in order:
+        if u.op == "AFTER" and u.src[0].op == "BUFFER" and u.src[0].arg.addrspace == "LOCAL":
+            out |= ranges(u)
+    return out
+
+
+def owners(u: UOp) -> frozenset[UOp]:
+    """The RANGEs in different iterations of which the effect `u` never hits the same place, whatever the others are."""
+    terms = _terms(u)
+    return frozenset(x for x, c in terms if x.op == "RANGE" and _owns(x, c, [t for t in terms if t[0] is not x]))
+
+
+def _owns(r: UOp, c: int, others: list[tuple[UOp, int]]) -> bool:
+    c, small, large = abs(c), 0, 0
+    for x, k in others:
+        if k % c == 0 and abs(k) > c:
+            large = gcd(large, k)
+        else:
+            lo, hi = min_max(x)
+            small += abs(k) * (hi - lo)
+    return small < c and (large == 0 or c * min_max(r)[1] + small < large)
+
+
+def _terms(u: UOp) -> tuple[tuple[UOp, int], ...]:
+    return linear(u.src[0].src[1])[1] if u.src[0].op == "INDEX" and len(u.src[0].src) > 1 else ()
+
+
+def _memory(view: UOp) -> UOp:
+    while view.op in ("INDEX", "AFTER"):
+        view = view.src[0]
+    return view

@@ -1,0 +1,208 @@
+"""Rows sorted, on nodes: a stable sort in linear time, and the first few of its result without sorting all.
+
+How: long rows are sorted by the digits of their keys, the least significant first, each key packed with its place into
+one unsigned word. A histogram of each chunk of a row and its running sum say where each class begins; the rank within a
+class is a sum over earlier elements, which `rules.tables` makes a count in local memory; one store moves the word. In
+short rows the elements before each element are counted. The largest few are taken one by one, in a long row from the
+blocks whose own largest elements come first.
+
+What it is not: it knows no Tensor. Invariants: the order is that of `order.key`; equal elements keep theirs.
+Source: Knuth, "Sorting and Searching", 5.2.5; Zagha and Blelloch, "Radix sort for vector multiprocessors", 1991.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import NamedTuple
+
+from monolect.autograd import graph
+from monolect.autograd.graph import cast, e, iota, where
+from monolect.base.dtype import DType, dtypes
+from monolect.ir.normal import count
+from monolect.ir.ops import INVALID
+from monolect.ir.uop import UOp, build, const
+from monolect.tensor import order
+from monolect.tensor.reduce import scan
+
+DIGIT_BITS = 8  # what a pass reads and writes per class stays in the first cache
+SHORT = 256  # elements up to which counting all pairs is cheaper than moving them digit by digit
+CHUNK, MOST_CHUNKS = 1 << 14, 64  # elements of a chunk, which one thread moves
+ROUNDS, ROUND = 8, 1 << 14  # rounds in which the largest elements are taken one by one, from rows of so many
+FEW = 4  # of a longer row only blocks are looked at when they are less than 1/FEW of it
+
+
+class Sorted(NamedTuple):
+    """Rows in order, shape (r, n): the values, and as int32 where each was."""
+
+    values: UOp
+    places: UOp
+
+
+def sort_rows(x: UOp, descending: bool = False) -> Sorted:
+    """The rows of `x`, shape (r, n), sorted; equal elements as they came, nan as the largest."""
+    k = order.unsigned(order.key(x), descending)
+    if x.shape[1] <= SHORT:
+        return _count(x, k)
+    at = iota(x.shape[1], dtypes.int32, 1, 2)
+    if k.dtype.bits < 64:
+        return _sort_words(x, k, at, descending)
+    low = _places(_move_all(_pack(e("AND", k, 0xFFFFFFFF), at), 32, 64), 32)
+    high = e("SHR", gather_rows(k, low), 32)
+    places = _places(_move_all(_pack(high, low), 32, 64), 32)
+    return Sorted(gather_rows(x, places), places)
+
+
+def _sort_words(x: UOp, k: UOp, at: UOp, descending: bool) -> Sorted:
+    """Keys of at most 32 bits: what comes out is unpacked. The lowest bit tells -0.0 from 0.0."""
+    d = k.dtype
+    words = _pack(k, at, _is_negative_zero(x) if x.dtype.is_float else None)
+    room = words.dtype.bits - d.bits
+    words = _move_all(words, room, room + (1 if x.dtype is dtypes.bool else d.bits))
+    v = order.value(order.unsigned(cast(e("SHR", words, room), d), descending), x.dtype)
+    if x.dtype.is_float:
+        v = where(e("CMPNE", e("AND", words, 1), 0), -0.0, v)
+    return Sorted(v, _places(words, room))
+
+
+def _is_negative_zero(x: UOp) -> UOp:
+    raw = order.bits(x)
+    return e("CMPEQ", raw, raw.dtype.min)
+
+
+def _pack(k: UOp, place: UOp, flag: UOp | None = None) -> UOp:
+    """(key, place, flag) as one word, the key in its upper half or more."""
+    fits = min(k.dtype.bits, 32) + place.shape[1].bit_length() + 1 <= 32
+    d = dtypes.uint32 if fits else dtypes.uint64
+    word = build("OR", e("SHL", cast(k, d), d.bits - min(k.dtype.bits, 32)), e("SHL", cast(place, d), 1))
+    return build("CONTIGUOUS", word if flag is None else build("OR", word, cast(flag, d)))
+
+
+def _places(words: UOp, room: int) -> UOp:
+    return cast(e("SHR", e("AND", words, (1 << room) - 1), 1), dtypes.int32)
+
+
+# ---- by counting -----------------------------------------------------------------------------------------------------
+def _count(x: UOp, k: UOp) -> Sorted:
+    """Each element goes where as many elements are before it."""
+    r, n = x.shape
+    k = build("CONTIGUOUS", k)
+    mine, other = graph.reshape(k, (r, n, 1)), graph.reshape(k, (r, 1, n))
+    earlier = build("CMPLT", iota(n, dtypes.index, 2, 3), iota(n, dtypes.index, 1, 3))
+    before = build("OR", build("CMPLT", other, mine), build("AND", build("CMPEQ", other, mine), earlier))
+    rank = graph.reduce(cast(before, dtypes.int32), "ADD", (2,), keep=False)
+    place = graph.expand(iota(n, dtypes.int32, 1, 2), (r, n))
+    return Sorted(scatter_rows(x, rank), scatter_rows(place, rank))
+
+
+# ---- by digits -------------------------------------------------------------------------------------------------------
+def _move_all(words: UOp, low: int, high: int) -> UOp:
+    """The rows of `words` sorted by bits low..high-1."""
+    r, n = words.shape
+    chunks = 1 if r >= MOST_CHUNKS else max(1, min(MOST_CHUNKS, n // CHUNK))
+    m = -(-n // chunks)
+    padded = graph.pad(words, (0, 0), (r, chunks * m), words.dtype.max)  # what is added comes last and stays there
+    parts = graph.reshape(padded, (r, chunks, m))
+    for shift in range(low, high, DIGIT_BITS):
+        parts = _move(parts, shift, 1 << min(DIGIT_BITS, high - shift))
+    return graph.shrink(graph.reshape(parts, (r, chunks * m)), (0, 0), (r, n))
+
+
+def _move(words: UOp, shift: int, classes: int) -> UOp:
+    """One pass over words of shape (rows, chunks, m): each row sorted by one digit, stably."""
+    r, chunks, m = words.shape
+    digit = cast(e("AND", e("SHR", words, shift), classes - 1), dtypes.int32)
+    chunk = iota(r, dtypes.index, 0, 3) * chunks + iota(chunks, dtypes.index, 1, 3)
+    in_table = chunk * classes + cast(digit, dtypes.index)
+    place = build("ADD", build("INDEX", _starts(in_table, r, chunks, classes), in_table), _rank_in_class(digit))
+    at = iota(r, dtypes.index, 0, 3) * (chunks * m) + cast(place, dtypes.index)
+    return _stored(empty(words.shape, words.dtype), at, words)
+
+
+def _starts(in_table: UOp, r: int, chunks: int, classes: int) -> UOp:
+    """Where in its row the elements of each (row, chunk, class) begin: how many are of a lower class, or of an earlier
+    chunk.
+    """
+    zeros = build("CONTIGUOUS", graph.full((r * chunks * classes,), 0, dtypes.int32))
+    ones = graph.full(in_table.shape, 1, dtypes.int32)
+    many = build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, in_table), ones))
+    many = graph.permute(graph.reshape(many, (r, chunks, classes)), (0, 2, 1))
+    many = graph.reshape(many, (r, classes * chunks))
+    starts = build("CONTIGUOUS", build("SUB", scan(many, "ADD"), many))
+    starts = graph.permute(graph.reshape(starts, (r, classes, chunks)), (0, 2, 1))
+    return graph.reshape(build("CONTIGUOUS", starts), (r * chunks * classes,))
+
+
+def _rank_in_class(digit: UOp) -> UOp:
+    """How many earlier elements along the last axis have the same digit."""
+    *lead, m = digit.shape
+    rank = len(lead) + 2
+    mine, other = graph.reshape(digit, (*lead, m, 1)), graph.reshape(digit, (*lead, 1, m))
+    earlier = build("CMPLT", iota(m, dtypes.index, rank - 1, rank), iota(m, dtypes.index, rank - 2, rank))
+    alike = build("AND", earlier, build("CMPEQ", other, mine))
+    one = where(alike, const(1, dtypes.int32), 0)
+    return graph.reshape(build("REDUCE", one, arg=("ADD", (rank - 1,))), digit.shape)
+
+
+# ---- the first few ---------------------------------------------------------------------------------------------------
+def top_rows(x: UOp, k: int, largest: bool = True) -> Sorted:
+    """The first k of each row of `x`, shape (r, n), in descending order if `largest`, else in ascending order."""
+    r, n = x.shape
+    block = 1 << (isqrt(n // max(1, k)).bit_length() - 1 if n > k else 0)
+    blocks = -(-n // block)
+    key = order.key(x) if largest else build("NOT", order.key(x))
+    rounds = k <= ROUNDS and key.dtype.bits <= 32
+    if rounds and n <= ROUND:
+        places = _extract(key, iota(n, dtypes.int32, 1, 2), k)
+    elif FEW * (k * block + blocks) <= n:
+        key = graph.pad(key, (0, 0), (r, blocks * block), key.dtype.min)
+        best = build("CONTIGUOUS", graph.reduce(graph.reshape(key, (r, blocks, block)), "MAX", (2,), keep=False))
+        chosen = sort_rows(build("CONTIGUOUS", top_rows(best, k).places)).values  # candidates in the order of the row
+        at = build("ADD", e("MUL", graph.reshape(chosen, (r, k, 1)), block), iota(block, dtypes.int32, 2, 3))
+        at = build("CONTIGUOUS", graph.reshape(at, (r, k * block)))
+        places = gather_rows(at, top_rows(build("CONTIGUOUS", gather_rows(key, at)), k).places)
+    else:
+        s = sort_rows(x, largest)
+        return Sorted(*(graph.shrink(u, (0, 0), (r, k)) for u in s))
+    return Sorted(gather_rows(x, places), places)
+
+
+def _extract(key: UOp, place: UOp, k: int) -> UOp:
+    """The places of the k largest keys, the first of equal ones first: the maximum of what is left, k times over."""
+    last = place.shape[1] - 1
+    words = build(
+        "OR", e("SHL", cast(key, dtypes.int64), 32), cast(e("SUB", const(last, dtypes.int32), place), dtypes.int64)
+    )
+    words = build("CONTIGUOUS", words)
+    found = [graph.reduce(words, "MAX", (1,), keep=False)]
+    while len(found) < k:
+        left = where(build("CMPLT", words, graph.reshape(found[-1], (words.shape[0], 1))), words, dtypes.int64.min)
+        found.append(graph.reduce(left, "MAX", (1,), keep=False))
+    both = graph.permute(build("STACK", *found), (1, 0))
+    return e("SUB", const(last, dtypes.int32), cast(e("AND", both, 0xFFFFFFFF), dtypes.int32))
+
+
+# ---- rows by places --------------------------------------------------------------------------------------------------
+def empty(shape: tuple[int, ...], d: DType) -> UOp:
+    """Memory that is to be written before it is read."""
+    return build("CONTIGUOUS", graph.full(shape, INVALID, d))
+
+
+def gather_rows(x: UOp, places: UOp) -> UOp:
+    """Element [r, places[r, i]] of `x` at [r, i]."""
+    return build("INDEX", graph.reshape(x, (x.shape[0] * x.shape[1],)), _flat(places, x.shape[1]))
+
+
+def scatter_rows(x: UOp, places: UOp, base: UOp | None = None) -> UOp:
+    """Element [r, i] of `x` at [r, places[r, i]], which are distinct, of an array like `x`, or of a copy of `base`."""
+    out = empty(x.shape, x.dtype) if base is None else build("CONTIGUOUS", base)
+    return _stored(out, _flat(places, out.shape[1]), x)
+
+
+def _flat(places: UOp, n: int) -> UOp:
+    return iota(places.shape[0], dtypes.index, 0, 2) * n + cast(places, dtypes.index)
+
+
+def _stored(out: UOp, at: UOp, value: UOp) -> UOp:
+    """`out` with `value` at the flat positions `at`, which are distinct."""
+    target = build("INDEX", graph.reshape(out, (count(out.shape),)), at)
+    return build("AFTER", out, build("STORE", target, value, arg="distinct"))
