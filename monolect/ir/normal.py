@@ -64,7 +64,8 @@ def from_linear(k: int, terms: dict[UOp, int] | Terms) -> UOp:
     """The canonical node for k + the sum of c*x. Recombines x // c * c + x % c."""
     items = [(x, c) for x, c in (terms.items() if isinstance(terms, dict) else terms) if c]
     if len(items) > 1:
-        items = _recombine(items)
+        more, items = _recombine(items)
+        k += more
         items.sort(key=_term_key)
     acc = None
     for x, c in items:
@@ -75,29 +76,46 @@ def from_linear(k: int, terms: dict[UOp, int] | Terms) -> UOp:
     return acc if k == 0 else node("ADD", (acc, idx(k)))
 
 
-def _recombine(items: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
-    found = dict(items)
+def _recombine(items: list[tuple[UOp, int]]) -> tuple[int, list[tuple[UOp, int]]]:
+    """(k, items) with remainders and multiples of what they are left of put together again."""
+    k, found = 0, dict(items)
     again = True
     while again and any(x.op == "MOD" for x in found):
-        again = any(_put_back(found, x, c) for x, c in list(found.items()) if x.op == "MOD" and x in found)
-    return [(x, c) for x, c in found.items() if c]
+        again = False
+        for x, c in list(found.items()):
+            if x.op == "MOD" and x in found and (more := _put_back(found, x, c)) is not None:
+                k, again = k + more, True
+    return k, [(x, c) for x, c in found.items() if c]
 
 
-def _put_back(found: dict[UOp, int], x: UOp, c: int) -> bool:
-    """Terms c * (y % n) and c*n * (y // n) become c * y, where y // n may be written z // (m*n) for y = z // m."""
+def _put_back(found: dict[UOp, int], x: UOp, c: int) -> int | None:
+    """Terms c * (y % n) and c*n * (z // n) become c * z, z being y up to multiples of n; z // n may be written
+    a // (m*n) for z = a // m. Returns the constant part of c * z, None when there is no such pair.
+    """
     y, n = x.src[0], x.src[1].arg[0] if x.src[1].op == "CONST" else 0
     if n < 1:
-        return False
-    whole = node("IDIV", (y, x.src[1]))
-    if whole not in found and y.op == "IDIV" and y.src[1].op == "CONST":
-        whole = node("IDIV", (y.src[0], idx(y.src[1].arg[0] * n)))
-    k, terms = linear(y)
-    if found.get(whole) != c * n or k:  # keep it simple: only constant-free dividends are put back
-        return False
+        return None
+    pairs = [(node("IDIV", (y, x.src[1])), y)]
+    if y.op == "IDIV" and y.src[1].op == "CONST":
+        pairs.append((node("IDIV", (y.src[0], idx(y.src[1].arg[0] * n))), y))
+    same = (w for w in found if w.op == "IDIV" and w.src[1] is x.src[1] and _is_congruent(w.src[0], y, n))
+    whole, z = next(((w, z) for w, z in (*pairs, *((w, w.src[0]) for w in same)) if found.get(w) == c * n), (x, x))
+    if whole is x:
+        return None
+    k, terms = linear(z)
     del found[whole], found[x]
     for t, ct in terms:
         found[t] = found.get(t, 0) + ct * c
-    return True
+    return k * c
+
+
+def _is_congruent(x: UOp, y: UOp, n: int) -> bool:
+    """Whether x and y differ by a multiple of n."""
+    (kx, tx), (ky, ty) = linear(x), linear(y)
+    terms = dict(tx)
+    for z, c in ty:
+        terms[z] = terms.get(z, 0) - c
+    return (kx - ky) % n == 0 and all(c % n == 0 for c in terms.values())
 
 
 def _index_add(a: UOp, b: UOp) -> UOp:

@@ -125,7 +125,17 @@ class Chooser:
                 continue
             inside = self.profile.inside(j)
             if self.profile.unit(j, inside) and self.plan.size(j) >= 4 and not self.nested(j):
-                self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction")
+                if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
+                    self.streams(j)
+
+    def streams(self, j: UOp) -> None:
+        """Two rows at once where rows come from memory: more of it is under way."""
+        plan, inside = self.plan, self.profile.inside(j)
+        rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) >= 2 * plan.target.n_threads]
+        once = len(plan.reduced) == 1 and len(inside) == len(self.profile.loads)
+        if once and rows and self.profile.work() * self.profile.itemsize > 2 * plan.target.l2_bytes:
+            if all(a.step(rows[-1]) for a in inside):
+                self.act("SPLIT", plan.axis_of(rows[-1]), (2, "UPCAST", False), "two streams")
 
     def nested(self, j: UOp) -> bool:
         """True when another reduction runs inside the loop j."""

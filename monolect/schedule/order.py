@@ -15,6 +15,7 @@ from monolect.schedule.kernels import KernelBuilder
 from monolect.schedule.materialize import own_targets
 from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import overwrites
+from monolect.schedule.split_reductions import split_reductions
 
 
 class Schedule(NamedTuple):
@@ -26,7 +27,7 @@ class Schedule(NamedTuple):
 
 def schedule(roots: list[UOp], default_device: str) -> Schedule:
     """Kernels for the requested values `roots`, whose inputs are PARAMs."""
-    roots = own_targets([_same_value(r) for r in roots])
+    roots = split_reductions(own_targets([_same_value(r) for r in roots]))
     part = Partition(roots, default_device).run()
     buffers = _buffers(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]

@@ -283,7 +283,7 @@ class Partition:
     def _enough_parallel(self, u: UOp, rs: RangeSet, d: Demand) -> bool:
         """A reduction that a larger loop waits for must leave enough outer iterations to run in parallel."""
         inner = _size(d.out - rs)
-        return inner == 1 or _size(rs) >= ENOUGH_PARALLEL or _size(d.out) <= SMALL_WORK
+        return inner == 1 or _size(rs) >= ENOUGH_PARALLEL or _size({*d.out, *d.red}) <= SMALL_WORK
 
     def effects(self, u: UOp, demands: list[Demand]) -> None:
         """A partial assign: one kernel an effect, run in order, on the buffer of the target."""

@@ -143,6 +143,12 @@ def test_equal_indices_are_one_node() -> None:
     assert (R + J) - R is J
     assert (J + R) + 3 is (3 + R) + J
     assert ((R * 6 + J) * 5 + K) // 5 % 6 is J
+    for x in (
+        R * 37 + J,
+        R * 37 + J + 11,
+        R * 38 + K * 22 + 9,
+    ):  # the remainder's dividend was reduced by multiples of 7
+        assert x // 7 * 7 + x % 7 is x and (x // 7 * 7 + x % 7) * 3 + R is x * 3 + R
     assert (R * 4 + J * 2) // 2 is R * 2 + J
     assert less(R * 6 + J, 24) is TRUE and less(R, 0) is FALSE
     assert within(R, 0, 4) is TRUE

@@ -1,0 +1,126 @@
+"""Long reductions to few values are cut into parts that threads share and joined by a kernel; short ones stay whole."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect import Tensor
+from monolect.ir.text import parse
+from monolect.ir.uop import UOp
+from monolect.schedule import split_reductions as pass_
+from monolect.schedule.split_reductions import split_reductions
+from tests.structure.conftest import kernels_of
+
+LONG = 1 << 18
+
+
+@pytest.mark.parametrize("method", ["sum", "max", "mean", "norm", "argmax", "logsumexp"])
+def test_a_long_reduction_is_shared_out_and_joined(method, structure, data):
+    x = Tensor(data(LONG))
+    ks = structure(getattr(x, method)(0) if method == "logsumexp" else getattr(x, method)())
+    assert [k.linear.arg.threads for k in ks] == [2, 1] * (len(ks) // 2) and len(ks) == (
+        4 if method == "logsumexp" else 2
+    )
+    assert all(k.sink.src[0].op != "END" for k in ks[1::2]), "one value is not written in a loop"
+
+
+@pytest.mark.parametrize("shape", [(LONG // 2,), (256, 256), (2, LONG // 8), (8, LONG), (64, 4096)])
+def test_what_is_short_or_has_enough_outputs_is_one_kernel(shape, structure, data):
+    assert len(structure(Tensor(data(*shape)).sum(-1))) == 1
+
+
+def test_the_rows_below_a_sum_count_as_its_work(check, data):
+    """The sum over rows is short; the rows, reduced in the same kernel, are not."""
+    a = data(64, 8192)
+    ks = check(Tensor(a).max(1).values.sum(), a.max(1).sum())
+    assert [k.linear.arg.threads for k in ks] == [2, 1]
+
+
+def test_a_reduction_reads_every_element_once(check, data):
+    a, b = data(512, 600), data(512, 600)
+    first, second = check((Tensor(a) * Tensor(b)).sum(), (a * b).sum(dtype=np.float64))
+    assert first.reads == 2 and first.loops == 2 and second.reads == 1
+
+
+def test_siblings_share_their_parts(structure, data):
+    x = Tensor(data(LONG))
+    both, *joins = structure(x.sum(), x.amax())
+    assert both.reads == 1 and both.ir["STORE"] == 2 and len(joins) == 2
+
+
+def test_a_product_of_matrices_is_not_cut(structure, data):
+    assert len(structure(Tensor(data(2, 4096)) @ Tensor(data(4096, 3)))) == 1
+
+
+def test_a_tail_is_read_from_memory_alone(structure, data):
+    """Sizes without a near divisor: no index is divided, in the parts or in the tail."""
+    for shape in [(997, 997), (1000003,)]:
+        for k in structure(Tensor(data(*shape)).sum()):
+            assert k.ir["IDIV"] == k.ir["MOD"] == 0
+
+
+@st.composite
+def reductions(draw):
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 8, 17, 64, 67]), min_size=1, max_size=3)))
+    axes = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    return shape, tuple(sorted(axes)), draw(st.sampled_from(["sum", "amax", "prod"])), draw(st.booleans())
+
+
+@given(reductions())
+def test_every_shape_keeps_its_values(case):
+    """Everything counts as long here, parts are few and vectors short, so that each way of cutting is met."""
+    shape, axes, method, broadcast = case
+    a = np.random.default_rng(1).integers(-3, 4, shape)
+    b = np.arange(shape[-1]) % 3 - 1
+    x, want = (Tensor(a) + Tensor(b), a + b) if broadcast else (Tensor(a), a)
+    if method == "prod":
+        x, want = x.clip(1, 2), np.clip(want, 1, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"LEAST_WORK": 1, "PARTS": 8, "MOST_PARTS": 2, "VECTORS": 4}.items():
+            patch.setattr(pass_, name, value)
+        got = x.prod(axes[0]) if method == "prod" else getattr(x, method)(axes)
+        want = want.prod(axes[0]) if method == "prod" else getattr(want, {"amax": "max"}.get(method, method))(axes)
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
+def roots(text: str) -> list[UOp]:
+    return [parse(text)]
+
+
+BEFORE = """
+%0 = CONST idx[] (1048576, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1048576] %1 ParamArg(slot=0, dtype=f32, device="cpu")
+%3 = REDUCE f32[1] %2 ("ADD", (0,))
+"""
+AFTER = """
+%0 = CONST idx[] (1048576, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1048576] %1 ParamArg(slot=0, dtype=f32, device="cpu")
+%3 = CONST idx[] (64, idx)
+%4 = CONST idx[] (16384, idx)
+%5 = STACK idx[2] %3 %4
+%6 = RESHAPE f32[64,16384] %2 %5
+%7 = REDUCE f32[64,1] %6 ("ADD", (1,))
+%8 = CONTIGUOUS f32[64,1] %7
+%9 = REDUCE f32[1,1] %8 ("ADD", (0,))
+%10 = CONST idx[] (1, idx)
+%11 = STACK idx[1] %10
+%12 = RESHAPE f32[1] %9 %11
+"""
+
+
+def test_before_and_after():
+    assert split_reductions(roots(BEFORE))[0] is parse(AFTER)
+
+
+def test_short_ones_are_left_alone():
+    short = roots(BEFORE.replace("1048576", "65536"))
+    assert split_reductions(short) is short
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 7])
+def test_a_few_outputs_get_as_many_parts_together(m, data):
+    loops = kernels_of(Tensor(data(m, LONG)).sum(1))[0].sink.src[0].src[1:]
+    assert 32 <= np.prod([r.src[0].value for r in loops]) <= 64
