@@ -7,7 +7,7 @@ A target is a folder under `backend/` with `render.py`, `compile.py` and `runtim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -72,3 +72,14 @@ class Device(Protocol):
         """The program kept under `key`, from memory or disk, without the compiler."""
 
     def commands(self, launches: Sequence[Launch]) -> Commands: ...
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A Device whose programs travel as bytes: one process builds them, another runs them. BEAM asks for it."""
+
+    def build(self, linear: UOp) -> bytes:
+        """A program compiled, without loading it."""
+
+    def load(self, built: bytes) -> Program:
+        """The program that `build` of an equal device made."""

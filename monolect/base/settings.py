@@ -87,6 +87,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("DEBUG",          "int",   0,      (),          0,    6,    "all",      "how much to print; presets of TRACE"),
     Setting("TRACE",          "words", "",     TRACE_WORDS, None, None, "all",      "what to print"),
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
+    Setting("BEAM",           "int",   0,      (),          0,    64,   "optimize", "plans kept in each round of a search for actions by timing; 0: the heuristic chooses"),
+    Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: progress bars of long work, on a terminal"),
     Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),

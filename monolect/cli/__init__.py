@@ -27,6 +27,7 @@ from monolect.ir.verify import verify
 from monolect.pipeline import KERNEL_PASSES, PIPELINE, Pass, run_pass
 from monolect.rules.accuracy import MAX_ULP, Bound
 from monolect.rules.decompose import DECOMPOSE
+from monolect.runtime.plan import searched
 
 Cells = Sequence[Sequence[object]]
 Command = Callable[[argparse.Namespace], None]
@@ -181,6 +182,8 @@ def _run(options: argparse.Namespace) -> None:
     ir = parse(_read(options.file))
     verify(ir, rows[0].reads)
     for row in rows:
+        if row.name == "optimize":
+            (ir,) = searched([ir], options.device)
         before, ir = ir, run_pass(row, ir, target)
         print(f"# after {row.name}: {'unchanged' if ir is before else row.why}\n{show(ir)}\n")
 

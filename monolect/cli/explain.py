@@ -16,8 +16,8 @@ from monolect.base.errors import ArgumentError
 from monolect.base.settings import Context
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
-from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
+from monolect.runtime.plan import lower
 
 
 def explain(place: str, arguments: Sequence[str]) -> None:
@@ -68,9 +68,8 @@ def lines_of(call: UOp, file: str) -> set[int]:
 
 
 def actions_of(kernel: profile.KernelRun) -> tuple:
-    """The optimizer actions of a kernel, chosen again: the choice depends on the kernel and the target only."""
+    """The optimizer actions of a kernel, chosen again: it is the same choice, and what was searched is known."""
     devices = [b.arg.device for b in kernel.call.src[1:] if b.arg.device is not None]
-    target = Device[str(devices[0]) if devices else Device.default].target
-    out = lower_kernel(kernel.call.src[0], target, last="optimize")
+    (out,) = lower([kernel.call.src[0]], str(devices[0]) if devices else Device.default, last="optimize")
     info = out.arg if isinstance(out.arg, KernelInfo) else KernelInfo()
     return info.actions or ()

@@ -25,6 +25,7 @@ from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, idx, toposort
 
 MOST_VISITS = 100_000  # elements that are computed, or iterations of a program
+TOLERANCE = {64: 1e-9, 32: 1e-4, 16: 3e-2, 8: 0.3}  # by the bits of the narrowest float, of the largest magnitude
 
 Arguments = dict[int, Any]  # by slot: an array, or the value of a Variable
 Runner = Callable[[UOp, Arguments], None]
@@ -146,7 +147,7 @@ def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], d: DType, bit
     x, y = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(x)
     scale = float(np.abs(x[finite]).max(initial=0))
-    tolerance = {64: 1e-9, 32: 1e-4, 16: 3e-2}.get(bits, 0.3)
+    tolerance = TOLERANCE[bits]
     with np.errstate(all="ignore"):
         near = np.abs(x - y) <= tolerance * max(scale, 1e-3)
     return np.flatnonzero(~(near | (x == y) | (np.isnan(x) & np.isnan(y))))
@@ -167,4 +168,4 @@ def _error(name: str, before: UOp, u: UOp, where: Any, a: Any, b: Any) -> Verify
     )
 
 
-__all__ = ["MOST_VISITS", "validate"]
+__all__ = ["MOST_VISITS", "TOLERANCE", "validate"]

@@ -106,7 +106,7 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     sink, buffers, _ = callify(batch)
-    key = (sink, dev, settings.NOOPT)
+    key = (sink, dev, settings.NOOPT, settings.BEAM)
     plan = plans.get(key)
     if plan is None:
         compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled

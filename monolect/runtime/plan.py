@@ -10,6 +10,7 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from monolect import pipeline
@@ -25,6 +26,8 @@ from monolect.runtime import profile
 from monolect.schedule.memory import plan_memory
 from monolect.schedule.order import schedule
 from monolect.schedule.shard import shard
+
+READY = "merge_ranges"  # the last pass before actions are chosen
 
 
 class Plan(NamedTuple):
@@ -115,14 +118,15 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
     out: dict[UOp, Program] = {}
     missing: list[tuple[UOp, str]] = []
     for s in dict.fromkeys(sinks):
-        key = f"{digest(s)}/{settings.NOOPT}/{compiler_version()}"
+        key = f"{digest(s)}/{settings.NOOPT}/{settings.BEAM}/{compiler_version()}"
         found = device.lookup(key)
         if found is None:
             missing.append((s, key))
         else:
             out[s] = found
     if missing:
-        lowered = [(key, lower_kernel(s, device.target)) for s, key in missing]
+        made = lower([s for s, _ in missing], dev)
+        lowered = [(key, lin) for (_, key), lin in zip(missing, made, strict=True)]
         unfinished = next((lin for _, lin in lowered if lin.op != "LINEAR"), None)
         if unfinished is not None:
             expected = "'' to run a program, or `monolect run` to look at one"
@@ -137,6 +141,25 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
             if "src" in settings.tracing:
                 profile.show_source(p)
     return out
+
+
+def lower(sinks: list[UOp], dev: str, last: str = "") -> list[UOp]:
+    """Each kernel through the kernel passes, up to `last`; with BEAM its actions are searched."""
+    target = Device[dev].target
+    if not settings.BEAM or settings.STOP_AFTER:
+        return [lower_kernel(s, target, last=last) for s in sinks]
+    ready = searched([lower_kernel(s, target, last=READY) for s in sinks], dev)
+    return [lower_kernel(s, target, first="optimize", last=last) for s in ready]
+
+
+def searched(sinks: list[UOp], dev: str) -> list[UOp]:
+    """Kernels that are ready for `optimize`, with the actions that a search found named in their info.
+
+    They are left alone where BEAM does not ask for a search, or the device's programs cannot be timed elsewhere.
+    """
+    if not settings.BEAM or settings.NOOPT:
+        return sinks
+    return list(import_module("monolect.runtime.search").tuned(sinks, Device[dev]))  # only a search needs processes
 
 
 def _interpret(linear: UOp, args: dict[int, Any]) -> None:

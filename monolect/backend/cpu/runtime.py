@@ -126,6 +126,17 @@ class CpuDevice:
                 self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
         return out
 
+    def build(self, linear: UOp) -> bytes:
+        """See `Portable`: an object file, behind a line with what else is known about the program."""
+        info = {"name": linear.arg.name, "threads": linear.arg.threads, "local": local_places(linear.src)[0]}
+        return json.dumps(info).encode() + b"\n" + self._emit(render_module([("kernel", linear)]))
+
+    def load(self, built: bytes) -> Program:
+        """See `Portable`. Raises ObjectFileError when the object is damaged."""
+        head, _, obj = built.partition(b"\n")
+        info = json.loads(head)
+        return Program(info["name"], load_object(obj).address("kernel"), info["threads"], local_bytes=info["local"])
+
     def commands(self, launches: Sequence[Launch]) -> CpuCommands:
         """The launches as one native command table."""
         return CpuCommands(self, launches)

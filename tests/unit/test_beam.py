@@ -1,0 +1,314 @@
+"""BEAM=n from the user's side: the same results, one search a kernel and machine, whatever is in the cache."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from monolect import Context, Tensor
+from monolect.backend.registry import Device
+from monolect.base.cache import DiskCache
+from monolect.base.errors import DeviceError, SettingError
+from monolect.base.settings import Settings, settings
+from monolect.cli import main
+from monolect.ir.ops import KernelInfo
+from monolect.ir.text import show
+from monolect.ir.uop import const, node, rebuild, substitute, toposort
+from monolect.optimize import moves
+from monolect.optimize import search as searching
+from monolect.pipeline import lower_kernel
+from monolect.runtime import bench as benches
+from monolect.runtime import plan as plans
+from monolect.runtime import search as tuning
+from monolect.runtime.callify import callify
+from monolect.runtime.execute import plans as known_plans
+from monolect.schedule.order import schedule
+from tests.unit.test_bench import is_running
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="searches need POSIX")
+RNG = np.random.default_rng(0)
+A, B = (RNG.standard_normal(s).astype(np.float32) for s in ((20, 24), (24, 36)))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """A search of a few candidates, in a cache of its own."""
+    monkeypatch.setattr(searching, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(searching, "edits", lambda *a: iter(()))
+    for kind in moves.MOVES.keys() - {"UNROLL", "SWAP"}:
+        monkeypatch.delitem(moves.MOVES, kind)
+    fresh(monkeypatch)
+    with Context(MONOLECT_CACHE=str(tmp_path)):
+        yield
+
+
+def fresh(monkeypatch):
+    """As in a new process: nothing is known but what is on disk."""
+    monkeypatch.setattr(tuning, "known", {})
+    monkeypatch.setattr(Device["cpu"], "programs", {})
+    known_plans.clear()
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The kernels that were to be timed."""
+    out = []
+    times = benches.ProcessBench.times
+
+    def counted(self, kernels):
+        out.extend(kernels)
+        return times(self, kernels)
+
+    monkeypatch.setattr(benches.ProcessBench, "times", counted)
+    return out
+
+
+def product():
+    return (Tensor(A) @ Tensor(B)).numpy()
+
+
+def kernel():
+    sink, _, _ = callify([(Tensor(A) @ Tensor(B)).uop])
+    (call,) = schedule(list(sink.src), "cpu").linear.src
+    return call.src[0]
+
+
+def ready():
+    return lower_kernel(kernel(), Device["cpu"].target, last=plans.READY)
+
+
+# ---- results and caches ----------------------------------------------------------------------------------------------
+def test_a_search_keeps_the_result_and_runs_once(asked, monkeypatch):
+    with Context(BEAM=1):
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+        n = len(asked)
+        assert n > 3
+        product()
+        known_plans.clear()
+        product()
+        assert len(asked) == n
+        fresh(monkeypatch)
+        product()  # the program is on disk
+        assert len(asked) == n
+        monkeypatch.setattr(Device["cpu"], "cache", DiskCache("another"))
+        fresh(monkeypatch)
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)  # its actions are
+        assert len(asked) == n
+
+
+def test_each_width_is_a_search_of_its_own(asked):
+    with Context(BEAM=1):
+        product()
+    n = len(asked)
+    with Context(BEAM=2):
+        product()
+    assert len(asked) > n
+
+
+def test_no_search_unless_it_is_asked_for(asked):
+    product()
+    with Context(BEAM=2, NOOPT=1):
+        product()
+    with Context(BEAM=2):
+        Tensor(A, device="python").sum().numpy()
+        plans.lower([kernel()], "null")
+    assert asked == []
+
+
+def test_without_a_disk_cache_a_process_searches_once(asked):
+    with Context(BEAM=1, COMPILE_CACHE=0):
+        plans.lower([kernel()], "cpu")
+        n = len(asked)
+        plans.lower([kernel()], "cpu")
+    assert len(asked) == n > 0
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d[:40] + b"?" + d[41:]])
+def test_a_damaged_entry_is_searched_again(asked, monkeypatch, tmp_path, damage):
+    with Context(BEAM=1):
+        plans.lower([kernel()], "cpu")
+        n = len(asked)
+        (entry,) = (tmp_path / "search").iterdir()
+        entry.write_bytes(damage(entry.read_bytes()))
+        fresh(monkeypatch)
+        plans.lower([kernel()], "cpu")
+    assert len(asked) == 2 * n
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"",
+        b"\xff",
+        b"None",
+        b"7",
+        b"[",
+        b"((1, 2),)",
+        b"(('SPLIT', 0, 3),)",
+        b"('SPLIT',)",
+        b"__import__('os')",
+        b"(" * 999,
+    ],
+)
+def test_an_entry_that_holds_no_actions_is_none(entry):
+    assert tuning.read(entry, ready(), Device["cpu"].target) is None
+
+
+def test_actions_that_became_illegal_are_the_heuristics():
+    target = Device["cpu"].target
+    wanted = tuning.heuristic(ready(), target)
+    assert wanted
+    for entry in [
+        b"(('SPLIT', 0, (7, 'UPCAST', False)),)",
+        b"(('GONE', 0, None),)",
+        b"(('SPLIT', 99, (2, 'LOOP', True)),)",
+    ]:
+        assert tuning.read(entry, ready(), target) == wanted
+    legal = (("SWAP", 0, 1),)
+    assert tuning.read(repr(legal).encode(), ready(), target) == legal
+
+
+def test_actions_named_in_a_kernel_are_kept(asked):
+    named = node("SINK", ready().src, KernelInfo(actions=(("SWAP", 0, 1),)))
+    with Context(BEAM=1):
+        assert plans.searched([named], "cpu") == [named]
+    assert asked == []
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+def test_a_plan_that_changes_the_result_is_dropped_and_reported(monkeypatch):
+    """As if an action were wrong: kernels of one action add one to what they store."""
+    right = searching.apply_actions
+
+    def wrong(sink, actions, target):
+        made = right(sink, actions, target)
+        return broken(made) if len(actions) == 1 else made
+
+    def broken(u):
+        store = next(v for v in toposort(u) if v.op == "STORE")
+        return substitute(u, {store: rebuild(store, (store.src[0], store.src[1] + const(1.0, store.src[1].dtype)))})
+
+    monkeypatch.setattr(searching, "apply_actions", wrong)
+    with Context(BEAM=1), pytest.warns(RuntimeWarning, match="change its result, please report: .*instead of"):
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+
+
+def test_without_workers_the_heuristic_stays_and_says_so(monkeypatch):
+    def none(*a):
+        raise DeviceError("no process to search in")
+
+    monkeypatch.setattr(tuning, "crew", none)
+    with Context(BEAM=1), pytest.warns(RuntimeWarning, match="keeps the heuristic's actions: no process"):
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+
+
+def test_an_interrupt_leaves_no_worker_and_no_entry(monkeypatch, tmp_path):
+    started = []
+
+    def interrupted(self, kernels):
+        started.extend(self.crew.worker(i).process.pid for i in range(2))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(benches.ProcessBench, "times", interrupted)
+    with Context(BEAM=1), pytest.raises(KeyboardInterrupt):
+        product()
+    assert len(started) == 2 and not any(is_running(p) for p in started)
+    assert not (tmp_path / "search").exists()
+    monkeypatch.undo()
+    np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+
+
+LONG = """
+import numpy as np
+from monolect import Tensor
+a = np.ones((200, 210), np.float32)
+print("searching", flush=True)
+(Tensor(a) @ Tensor(a.T.copy())).numpy()
+print("done", flush=True)
+"""
+
+
+def children(pid):
+    out = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(p) for p in out.stdout.split()]
+
+
+def test_ctrl_c_ends_a_search_and_its_processes(tmp_path):
+    env = {**os.environ, "BEAM": "8", "MONOLECT_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", LONG]
+    program = subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    program.stdout.readline()
+    until = time.monotonic() + 30
+    while len(workers := children(program.pid)) < 2:
+        assert time.monotonic() < until and program.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.0)
+    os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    out, error = program.communicate(timeout=30)
+    assert "KeyboardInterrupt" in error and "done" not in out
+    assert not any(is_running(p) for p in workers)
+    entries = tmp_path / "search"
+    assert not entries.exists() or list(entries.iterdir()) == []
+
+
+# ---- settings, summary, progress, commands ---------------------------------------------------------------------------
+@pytest.mark.parametrize("text", ["-1", "x", "1.5", "65"])
+def test_a_bad_width_is_refused(text):
+    with pytest.raises(SettingError, match="BEAM"):
+        Settings({"BEAM": text})
+    with pytest.raises(SettingError, match="BEAM"):
+        Context(BEAM=-1)
+    assert settings.BEAM == 0
+
+
+def test_a_summary_at_debug_3(capfd):
+    with Context(BEAM=1, DEBUG=3):
+        product()
+    err = capfd.readouterr().err
+    assert "sum_20x36_r24: searched" in err and "found by BEAM=1" in err
+
+
+def test_silent_otherwise(capfd):
+    with Context(BEAM=1):
+        product()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("progress", [0, 1])
+def test_a_bar_on_a_terminal_only(monkeypatch, progress):
+    monkeypatch.setattr(tuning.sys.stderr, "isatty", lambda: True, raising=False)
+    seen = []
+    bar = tuning.Progress
+    monkeypatch.setattr(tuning, "Progress", lambda *a, **k: seen.append(bar(*a, **k)) or seen[-1])
+    with Context(BEAM=1, PROGRESS=progress):
+        product()
+    assert len(seen) == progress
+    if progress:
+        (task,) = seen[0].tasks
+        assert "search 1/1 sum_20x36_r24" in task.description and task.completed == task.total > 0
+        assert seen[0].finished
+
+
+def test_the_commands_show_what_was_found(tmp_path, capsys, monkeypatch):
+    found = (("SWAP", 0, 1),)
+    monkeypatch.setattr(tuning, "search", lambda *a: searching.Found(found, 0.5, 1, 1))
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np\nfrom monolect import Tensor\n"
+        "a, b = np.ones((22, 26), 'f4'), np.ones((26, 38), 'f4')\n(Tensor(a) @ Tensor(b)).numpy()\n"
+    )
+    text = tmp_path / "kernel.ir"
+    text.write_text(show(ready()))
+    with Context(BEAM=1):
+        assert main(["explain", f"{program}:4"]) == 0
+        assert f"actions\n  {found[0]}\n" in capsys.readouterr().out
+        assert main(["run", str(text), "--from", "optimize", "--to", "optimize"]) == 0
+        assert 'actions=(("SWAP", 0, 1),)' in capsys.readouterr().out
+    assert main(["run", str(text), "--from", "optimize", "--to", "optimize"]) == 0
+    assert 'actions=(("SWAP", 0, 1),)' not in capsys.readouterr().out
