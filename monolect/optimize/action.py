@@ -17,6 +17,7 @@ Source: the OptOps table of the specification.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -77,6 +78,13 @@ class Plan:
         self.locals = True
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
+
+    def copy(self) -> Plan:
+        """A plan to try actions on: what is done to it is not done to this one."""
+        out = copy(self)
+        out.axes, out.actions = list(self.axes), list(self.actions)
+        out.padded, out.packs = dict(self.padded), dict(self.packs)
+        return out
 
     @staticmethod
     def size(r: UOp) -> int:

@@ -13,6 +13,7 @@ Source: the schedules of Goto and van de Geijn (2008) with the roles of the cach
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,7 @@ from monolect.optimize.cost import Access
 from monolect.optimize.pack import Block
 
 if TYPE_CHECKING:
+    from monolect.optimize.action import Plan
     from monolect.optimize.heuristic import Chooser
 
 LONGEST_UNROLLED = 8  # a reduction is unrolled whole up to this
@@ -100,14 +102,28 @@ class Contraction:
         depth = prod(self.plan.size(j) or 64 for j in self.heavy)
         gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in scalars)
         loads = v * len(panel) + k * (len(scalars) + 4 * gated)
-        step = max(v * k / 2, loads / 2, 4) + 0.03 * (2 * v + k)
-        stores = [a for a in self.profile.stores if c in a.steps]
-        store = v * k * (1 if all(a.step(c) == 1 for a in stores) else 6 if r is not None else 16)
+        step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
-        turned = any(a.step(c) != 1 for a in panel)
         reuse = max(1, prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
-        copying = tiles * depth * v * (1.0 if turned else 0.4) / reuse if turned or reuse >= REUSE_TO_PACK else 0
-        return tiles * (depth * step + 8 * k + store) + copying
+        turning = sum(self.turning(a, c) for a in panel)
+        copying = tiles * depth * v * turning / reuse if turning > 0.4 * len(panel) or reuse >= REUSE_TO_PACK else 0
+        return tiles * (depth * step + 8 * k + v * k * self.storing(c, r)) + copying
+
+    def storing(self, c: UOp, r: UOp | None) -> float:
+        """Cycles to store a vector along c: whole, turned with the rows, or element by element."""
+        stores = [a for a in self.profile.stores if c in a.steps]
+        if all(a.step(c) == 1 for a in stores):
+            return 1
+        return 6 if r is not None and all(a.step(r) == 1 for a in stores) else 32
+
+    def turning(self, a: Access, c: UOp) -> float:
+        """Cycles to copy a vector along c: as it lies, turned with a reduction that lies along memory, or gathered."""
+        if a.step(c) == 1:
+            return 0.4
+        along = [j for j in self.heavy if a.step(j) == 1]
+        return (
+            1 if any(self.plan.size(j) >= 3 for j in along) and not any(a.step(c) in (2, 3, 4) for _ in along) else 20
+        )
 
     def packable(self, a: Access) -> bool:
         """Whether the access could be packed, as far as that does not depend on its size."""
@@ -160,7 +176,7 @@ class Contraction:
         depth = prod(plan.size(j) or 64 for j in self.heavy)
         size = depth * plan.size(t.c) * self.profile.itemsize
         packs = turned or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
-        self.threads(t, panel, packs)
+        self.threads(panel, scalars, packs)
         if packs:
             self.block_panel(t, panel)
         elif reuse < REUSE_TO_PACK:
@@ -174,7 +190,7 @@ class Contraction:
             if self.wants_pack(a):
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
 
-    def threads(self, t: Tile, panel: list[Access], packs: bool) -> None:
+    def threads(self, panel: list[Access], scalars: list[Access], packs: bool) -> None:
         """Share out the batches, the columns (each thread packs its own) or the rows, whichever balances best."""
         n = self.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.chooser.THREAD_WORK:
@@ -182,7 +198,11 @@ class Contraction:
         batches = [x for x in self.scope if all(x in a.steps for a in self.inside)]
         rows = [x for x in self.scope if x not in batches and all(x not in a.steps for a in panel)]
         columns = [x for x in self.scope if x not in batches and x not in rows]
-        order = [*batches, *((*columns, *rows) if packs else (*rows, *columns))]
+        wide, tall = (prod(self.plan.size(x) or 64 for x in xs) for xs in (columns, rows))
+        again = (
+            any(self.wants_pack(a) for a in scalars) and wide < tall
+        )  # each thread packs what its rows or columns share
+        order = [*batches, *((*columns, *rows) if packs and not again else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
         loops.sort(key=lambda ip: -(-ip[1].size // n) * n / max(1, ip[1].size))
         for i, p in loops:
@@ -245,17 +265,25 @@ class Contraction:
             return
         room = self.target.l2_bytes // 4
         for x in [x for x in self.scope if x is not t.c and any(x in a.steps for a in mine)]:
-            if max(self.packed_bytes(a) for a in mine) <= room:
-                return
             i = self.loop_of(x)
-            if i is not None:
-                n = self.plan.axes[i].size
-                each = max(self.packed_bytes(a) for a in mine) / n
-                self.cut(x, max(1, int(room / each)), "packed rows stay in cache")
+            if i is None or max(self.packed_bytes(self.plan, a) for a in mine) <= room:
+                continue
+            n = self.plan.axes[i].size
+            for k in range(2, n + 1):  # the fewest blocks that fit, of which neighbours share the least
+                if -(-n // k) == -(-n // (k - 1)):
+                    continue
+                trial = self.plan.copy()
+                with suppress(ActionError):
+                    trial.act(("SPLIT", i, (k, "LOOP", True)))
+                if k == n or max(self.packed_bytes(trial, a) for a in mine) <= room:
+                    self.chooser.act("SPLIT", i, (k, "LOOP", True), "packed rows stay in cache")
+                    break
 
-    def packed_bytes(self, a: Access) -> int:
+    @staticmethod
+    def packed_bytes(plan: Plan, a: Access) -> int:
+        """The size of the block of an access, also of one too large."""
         try:
-            return Block(self.plan, a.uop).elements * a.uop.dtype.itemsize
+            return Block(plan, a.uop).elements * a.uop.dtype.itemsize
         except ActionError as e:
             return e.found if isinstance(e.found, int) else 0
 

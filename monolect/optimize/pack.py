@@ -148,8 +148,8 @@ class Block:
         one, other, k = (a, b, kb) if ka == 1 else (b, a, ka)
         for e in conjuncts(self.gate):  # each condition must be one on the sum alone
             if a in ranges(e) or b in ranges(e):
-                alone = substitute(e, {other: idx(0)})
-                if substitute(alone, {one: one + other * k}) is not e:
+                v = node("RANGE", (idx(size),), (-1, "LOOP"))
+                if substitute(substitute(e, {one: v, other: idx(0)}), {v: one + other * k}) is not e:
                     return None
         return Window(size, g, {a: ka, b: kb}, one)
 

@@ -14,9 +14,10 @@ import sys
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
+from monolect.ir.normal import conjuncts
 from monolect.ir.pattern import Const, Pat, Rule, RuleSet, Var
 from monolect.ir.rewrite import rewrite
-from monolect.ir.uop import UOp, build, const
+from monolect.ir.uop import UOp, build, const, node
 
 x, y, z = Var("x"), Var("y"), Var("z")
 flag = Var("flag", dtype="bool")
@@ -52,6 +53,14 @@ def larger(x: UOp, a: UOp, b: UOp) -> UOp | None:
     return build("MAX", x, a if a.value >= b.value else b)
 
 
+def gated(flag: UOp, load: UOp, c: UOp) -> UOp | None:
+    """A gated load that a WHERE closes once more."""
+    index, alt, gate = load.src
+    if not set(conjuncts(flag)) <= set(conjuncts(gate)) or (alt is not c and flag is not gate):
+        return None
+    return node("LOAD", (index, c, gate), load.arg)
+
+
 ALGEBRA = RuleSet(
     "algebra",
     Rule("where_swap", Pat("WHERE", flag.differs(True), y, z), lambda flag, y, z: build("WHERE", flag, z, y)),
@@ -65,6 +74,7 @@ ALGEBRA = RuleSet(
     Rule("cast_of_bool", Pat("CAST", Pat("CAST", flag)), lambda root, flag: build("CAST", flag, arg=root.arg)),
     Rule("bool_of_number", Pat("CAST", flag).differs(0), lambda flag: flag),
     Rule("max_max", Pat("MAX", Pat("MAX", x, Const("a")), Const("b")), larger),
+    Rule("where_of_gated_load", Pat("WHERE", flag, Pat("LOAD", x, y, z, name="load"), Const("c")), gated),
     Rule("shift_by_zero", Pat(("SHL", "SHR"), x, Const(0)), x),
 )
 

@@ -72,12 +72,14 @@ def _simplify(u: UOp, nests: Nests, slots: count) -> UOp:
 
 
 def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
-    """A body as (value, conditions, else): WHERE, or a product with a condition cast to a number."""
+    """A body as (value, conditions, else): WHERE, a gated load, or a product with a condition cast to a number."""
     if body.op == "WHERE" and body.src[1].op == "CONST" and body.src[2].op != "CONST":
         c, alt, value = body.src  # `simplify` turned a negated condition round
         return value, [negate(c)], alt
     if body.op == "WHERE":
         return body.src[1], conjuncts(body.src[0]), body.src[2]
+    if body.op == "LOAD" and len(body.src) == 3:
+        return body, conjuncts(body.src[2]), body.src[1]
     if body.op == "CAST" and body.src[0].dtype is dtypes.bool:
         return const(1, body.dtype), conjuncts(body.src[0]), const(0, body.dtype)
     if body.op == "MUL":

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import TRUE, count
+from monolect.ir.normal import TRUE, count, linear
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
@@ -349,7 +349,7 @@ class Partition:
         if again < 8:
             return False
         if d.red and self.kernel(d.kernel).reuse:
-            return ops >= 1
+            return ops >= 1 and not (ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)))
         return ops > HEAVY_OPS and (again - 1) * ops * _size(mine) > 1 << 18
 
     def _redundancy(self, d: Demand, mine: RangeSet) -> int:
@@ -412,6 +412,15 @@ def _scanned(u: UOp, index: Index) -> UOp | None:
     """The loop that the running sum `u` is carried through at `index`."""
     axis = scanned_axis(u)
     return index[axis] if axis is not None and index[axis].op == "RANGE" else None
+
+
+def _is_frame(u: UOp) -> bool:
+    """True for a constant around what was padded: the gate of a load decides that, in tiles while they are packed."""
+    return u.op == "WHERE" and u.src[2].op == "CONST"
+
+
+def _is_linear(i: UOp) -> bool:
+    return all(x.op == "RANGE" for x, _ in linear(i)[1])
 
 
 def _size(rs: Any) -> int:

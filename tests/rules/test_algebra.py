@@ -8,9 +8,10 @@ import pytest
 
 from monolect.base.dtype import dtypes
 from monolect.ir.interp import evaluate
+from monolect.ir.normal import less
 from monolect.ir.ops import ParamArg
 from monolect.ir.rewrite import rewrite
-from monolect.ir.uop import UOp, build, const, node, shape_source
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.rules.algebra import ALGEBRA
 
 N = 64
@@ -23,6 +24,14 @@ def leaf(slot: int, d: Any) -> UOp:
 
 x, y, i, small, a, b = leaf(0, F32), leaf(1, F32), leaf(2, I32), leaf(3, I8), leaf(4, BOOL), leaf(5, F64)
 TRUE = const(True, BOOL)
+
+count_ = node("RANGE", (idx(N),), (0, "LOOP"))
+inside = less(idx(3), count_)
+
+
+def loaded(alt: float, gate: UOp) -> UOp:
+    return node("LOAD", (node("INDEX", (x, count_)), const(alt, F32), gate))
+
 
 EXAMPLES: dict[str, list[Callable[[], UOp]]] = {
     "where_swap": [lambda: node("WHERE", (node("CMPNE", (a, TRUE)), x, y))],
@@ -48,10 +57,17 @@ EXAMPLES: dict[str, list[Callable[[], UOp]]] = {
         lambda: build("MAX", build("MAX", i, const(-7, I32)), const(5, I32)),
     ],
     "shift_by_zero": [lambda: node("SHR", (i, const(0, I32))), lambda: node("SHL", (i, const(0, I32)))],
+    "where_of_gated_load": [
+        lambda: build("WHERE", inside, loaded(0.0, build("AND", inside, less(count_, 60))), const(0.0, F32)),
+        lambda: build("WHERE", inside, loaded(0.0, inside), const(-1.5, F32)),
+    ],
 }
 CASES = [(name, k) for name, examples in EXAMPLES.items() for k in range(len(examples))]
 
 KEPT: dict[str, Callable[[], UOp]] = {
+    "a load that is closed elsewhere, to another value": lambda: build(
+        "WHERE", inside, loaded(0.0, less(count_, 60)), const(0.0, F32)
+    ),
     "a divisor that is no power of two": lambda: build("DIV", x, const(3, F32)),
     "a factor that is subnormal": lambda: build("DIV", x, const(2.0**127, F32)),
     "a cast that loses bits": lambda: build("CAST", build("CAST", i, arg=F32), arg=I32),
@@ -66,6 +82,7 @@ def operands() -> dict[UOp, np.ndarray]:
     return {
         x: floats[0],
         y: floats[1],
+        count_: np.arange(N),
         i: rng.integers(-(2**31), 2**31, N).astype(np.int32),
         small: rng.integers(-128, 128, N).astype(np.int8),
         a: rng.integers(0, 2, N).astype(bool),
