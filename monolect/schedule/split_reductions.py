@@ -58,27 +58,27 @@ def _long(roots: list[UOp]) -> set[UOp]:
 
 
 def _in_parts(u: UOp) -> UOp:
-    """The reduction in two steps; a tail that fits no part is reduced on its own and joined last."""
+    """The reduction in two steps; tails that fit no part are reduced on their own and joined last."""
     op = u.arg[0]
     x, axes = _merged(u.src[0], u.arg[1])
     wanted = PARTS >> (count(u.shape) - 1).bit_length()
     cut: list[int] = []  # the new shape: each reduced axis as (parts, rest)
     inner: list[int] = []
-    tail = None
+    tails: list[UOp] = []
     for a, n in enumerate(x.shape):
         if a not in axes:
             cut.append(n)
             continue
         k, rest = _parts(n, wanted, VECTORS if a == len(x.shape) - 1 else 1)
         if rest:
-            tail = _joined(op, _slice(x, a, n - rest, n), axes, u)
+            tails.append(_joined(op, _slice(x, a, n - rest, n), axes, u))
             x, n = _slice(x, a, 0, n - rest), n - rest
         inner.append(len(cut) + 1)
         cut += [k, n // k]
         wanted = -(-wanted // k)
     parts = _joined(op, build("RESHAPE", x, shape_source(cut)), tuple(inner), u)
     out = _joined(op, node("CONTIGUOUS", (parts,)), tuple(a - 1 for a in inner), u)
-    if tail is not None:
+    for tail in tails:
         out = build(op, build("RESHAPE", out, shape_source(tail.shape)), tail)
     return build("RESHAPE", out, shape_source(u.shape))
 
