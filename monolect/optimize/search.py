@@ -1,8 +1,8 @@
 """BEAM: choosing actions by timing what they make.
 
-Two walks, one from the heuristic's actions and one from none. Each round tries every legal next move and every edit of
-the best unexpanded plans, and keeps the best `width` of all. Plans that make the same kernel are timed once. What the
-walks find replaces the heuristic's choice only when it wins a last comparison, run by run in turns.
+Two walks, one from the heuristic's actions and one from as few of them as can be timed, best none. Each round tries
+every legal next move and every edit of the best unexpanded plans, and keeps the best `width` of all. Plans that make
+the same kernel are timed once. What the walks find replaces the heuristic's choice only when it wins a last comparison.
 
 What it is not: it times nothing itself. A Bench does, which the runtime supplies for the device, so that no candidate
 runs in the user's process. What a device cannot do is in its Target, so the walk is the same for all.
@@ -28,6 +28,7 @@ from monolect.optimize.moves import Move
 MOST_ROUNDS = 12
 GAIN = 0.99  # a round that leaves more of the best time than this ends the walk
 FINALISTS = 4
+FAR = 20.0  # times as long as the heuristic's plan: too slow a start for a walk
 WINS = 0.97  # of the heuristic's time, in turns with it: what is not clearly faster is noise
 
 
@@ -71,8 +72,8 @@ class Search:
         base = self.time([heuristic])[0]
         if base.time == inf:
             return Found(heuristic, 1.0, len(self.seen), 0)
-        self.walk([base])
-        self.walk(self.time([()]))
+        self.walk(base)
+        self.walk(self.beginning(base))
         faster = sorted((c for c in self.seen.values() if c.time < base.time), key=lambda c: c.time)[:FINALISTS]
         ratios = self.bench.against(base.kernel, [c.kernel for c in faster]) if faster else []
         ratio, best = min(zip(ratios, faster, strict=True), key=lambda t: t[0], default=(1.0, base))
@@ -80,9 +81,19 @@ class Search:
             ratio, best = 1.0, base
         return Found(best.actions, ratio, len(self.seen), self.n_rounds)
 
-    def walk(self, start: list[Candidate]) -> None:
+    def beginning(self, base: Candidate) -> Candidate:
+        """The shortest beginning of the heuristic's actions, best none of them, that does not run too long."""
+        for n in reversed(range(len(base.actions))):
+            self.time([base.actions[:n]])
+            found = self.seen.get(name(apply_actions(self.sink, base.actions[:n], self.target)), base)
+            if found.time > FAR:
+                break
+            base = found
+        return base
+
+    def walk(self, start: Candidate) -> None:
         """Rounds from `start` until one brings nothing."""
-        mine = [c for c in start if c.time < inf]
+        mine = [start]
         open_ = list(mine)
         for _ in range(MOST_ROUNDS):
             if not open_:

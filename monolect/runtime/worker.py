@@ -22,11 +22,11 @@ from monolect.pipeline import lower_kernel
 from monolect.runtime.scratch import Scratch
 
 ORPHANED_S = 10.0  # after its limit a request is given up by whoever asked
-SLOW = 3.0  # times the champion: not worth a third run
+HOPELESS, SLOW = 10.0, 3.0  # times the champion: not worth a second run, a third run
 BEHIND = 1.2  # times the champion: cannot win any more
 NEAR, RELAX = 1.03, 1.02  # the champion is as fast as it was; what it was is forgotten that fast
 FEWEST, MOST = 7, 50  # rounds
-ENOUGH_NS = 60_000_000  # of running
+ENOUGH_NS, MUCH_NS = 60_000_000, 1_000_000_000  # of running; where that is few rounds
 LONG = 6  # times as many and as long for what decides
 NEVER_NS = 1 << 60
 
@@ -74,8 +74,8 @@ class Worker:
         if wrong:
             return 0.0, wrong
         known = scratch.run(self.champion)
-        if first > SLOW * known and (again := scratch.run(commands)) > SLOW * known:
-            return min(first, again) / known, ""
+        if first > HOPELESS * known or (first > SLOW * known and scratch.run(commands) > SLOW * known):
+            return first / known, ""
         return self._turns(commands, 1), ""
 
     def against(self, built: bytes) -> float:
@@ -91,6 +91,8 @@ class Worker:
         mine = champion = NEVER_NS
         n = spent_ns = 0
         while n < MOST * factor and (n < FEWEST * factor or spent_ns < ENOUGH_NS * factor):
+            if n >= FEWEST and spent_ns > MUCH_NS * factor:
+                break
             for program in (commands, self.champion) if n % 2 else (self.champion, commands):
                 ns = scratch.run(program)
                 spent_ns += ns

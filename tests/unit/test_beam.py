@@ -190,7 +190,8 @@ def test_a_plan_that_changes_the_result_is_dropped_and_reported(monkeypatch):
 
     def broken(u):
         store = next(v for v in toposort(u) if v.op == "STORE")
-        return substitute(u, {store: rebuild(store, (store.src[0], store.src[1] + const(1.0, store.src[1].dtype)))})
+        at, value, *gate = store.src
+        return substitute(u, {store: rebuild(store, (at, value + const(1.0, value.dtype), *gate))})
 
     monkeypatch.setattr(searching, "apply_actions", wrong)
     with Context(BEAM=1), pytest.warns(RuntimeWarning, match="change its result, please report: .*instead of"):

@@ -225,6 +225,20 @@ def test_a_walk_from_nothing_finds_what_a_bad_start_hides():
     assert upcast(found.actions) >= 64 and found.ratio < 0.8
 
 
+def test_a_start_that_would_run_too_long_is_not_taken():
+    """Nothing at all takes a thousand times as long; with the first action of the heuristic it is ten times."""
+    start = chosen(kernel("matmul"))
+
+    def cost(actions):
+        return 1 if actions[:2] == start[:2] else 10 if actions[:1] == start[:1] else 1000
+
+    found, bench = found_by(cost, start=start)
+    asked = [k.arg.actions for k in bench.asked]
+    assert () in asked and found.actions == start
+    assert (("SWAP", 0, 1),) not in asked and (("SWAP", 0, 1),) in extensions(kernel("matmul"), CPU, ())
+    assert any(actions[:1] == start[:1] and actions[1:2] not in ((), start[1:2]) for actions in asked)
+
+
 def test_kernels_without_axes_are_left_alone():
     sink, _, _ = callify([(Tensor.empty(1) + 1).uop])
     k = lower_kernel(schedule(list(sink.src), "cpu").linear.src[-1].src[0], CPU, last="merge_ranges")
