@@ -134,7 +134,7 @@ class Crew:
             w.end()
         try:
             self.workers[i] = Worker(self.device, self.target)
-        except OSError as error:
+        except (OSError, TypeError) as error:  # an embedded interpreter may have no executable
             raise DeviceError("no process to search in", expected="a Python interpreter", found=str(error)) from None
         self.n_started += 1
         return True

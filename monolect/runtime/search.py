@@ -62,13 +62,16 @@ def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
     """The actions for a kernel, None to leave them to the heuristic."""
     target = device.target
     key = f"{digest(sink)}/{target.key}/{compiler_version()}/{settings.BEAM}"
-    found = known.get(key) or read(cache.get(key), sink, target)
+    found = known.get(key)
     if found is None:
-        found = _search(sink, device, shown)
-        if found is not None:
-            cache.put(key, repr(found).encode())
+        found = read(cache.get(key), sink, target)
+    if found is None and (found := _search(sink, device, shown)) is not None:
+        cache.put(key, repr(found).encode())
     if found is not None:
         known[key] = found
+        if "actions" in settings.tracing:
+            what = kernel_name(Plan(sink, target))
+            print("".join(f"  {what}: {a}  # found by BEAM={settings.BEAM}\n" for a in found), end="", file=sys.stderr)
     return found
 
 
@@ -127,8 +130,6 @@ def _summary(what: str, found: Found, bench: ProcessBench, seconds: float) -> No
         print(f"{text} {len(bench.failures)} failed: {gain}", file=sys.stderr)
         for f in bench.failures:
             print(f"    {f.kind}: {f.text.splitlines()[0] if f.text else ''} {f.actions}", file=sys.stderr)
-        for a in found.actions:
-            print(f"  {what}: {a}  # found by BEAM={settings.BEAM}", file=sys.stderr)
     if wrong:
         text = "; ".join(f"{f.actions}: {f.text}" for f in wrong[:3])
         message = f"BEAM: {len(wrong)} plans of {what} change its result, please report: {text}"

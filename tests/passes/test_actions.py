@@ -15,6 +15,8 @@ from monolect.base.target import Target
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions, apply_plan, optimize
+from monolect.optimize.edits import edits, extensions
+from monolect.optimize.heuristic import choose
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import lower_kernel
 from monolect.rules.loops import simplify_loops
@@ -158,6 +160,32 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
 @settings(max_examples=3 * settings().max_examples)
 @given(sequences())
 def test_legal_actions_keep_results(case):
+    name, actions = case
+    kernel, arrays, wanted = made(name)
+    got = [a.copy() for a in arrays]
+    run(apply_actions(kernel, actions, TARGET), got, f"test/{name}/{actions}")
+    for p in written(kernel):
+        k = p.arg.slot
+        np.testing.assert_array_equal(got[k].view(p.dtype.numpy), wanted[k].view(p.dtype.numpy))
+
+
+@st.composite
+def walks(draw, names=tuple(PROGRAMS)):
+    """(program, actions) as a search makes them: extensions and edits, one after the other."""
+    name = draw(st.sampled_from(names))
+    kernel, actions = made(name)[0], ()
+    if draw(st.booleans()):
+        plan = Plan(kernel, TARGET)
+        choose(plan)
+        actions = tuple(plan.actions)
+    for _ in range(draw(st.integers(1, 3))):
+        step = draw(st.sampled_from([extensions, edits]))
+        actions = draw(st.sampled_from([actions, *step(kernel, TARGET, actions)]))
+    return name, actions
+
+
+@given(walks())
+def test_what_a_search_tries_keeps_results(case):
     name, actions = case
     kernel, arrays, wanted = made(name)
     got = [a.copy() for a in arrays]

@@ -229,8 +229,9 @@ def test_a_worker_computes_for_this_target_or_does_not_start():
         Crew("cpu", DEVICE.target._replace(key="another machine"), 1).worker(0)
 
 
-def test_without_an_interpreter_there_is_no_worker(monkeypatch):
-    monkeypatch.setattr(crews.sys, "executable", "/no/such/python")
+@pytest.mark.parametrize("executable", ["/no/such/python", None])
+def test_without_an_interpreter_there_is_no_worker(monkeypatch, executable):
+    monkeypatch.setattr(crews.sys, "executable", executable)
     with pytest.raises(DeviceError, match="no process"):
         Crew("cpu", DEVICE.target, 1).worker(0)
 
