@@ -61,25 +61,25 @@ def _places(order: list[UOp]) -> dict[UOp, int]:
             last = max((place[r] for r in groups), default=0)
             for r in ranges(u):
                 depth[r] = max(depth.get(r, 0), last)
-    for group in _meeting([r for r in shaped if r.arg[1] == "UPCAST"], order):
-        nxt = 1
-        for r in sorted(group, key=lambda r: -r.arg[0]):
-            nxt = max(nxt, depth.get(r, 0) + 1)
-            place[r] = nxt
-            nxt += 1
+    meet = _meeting([r for r in shaped if r.arg[1] == "UPCAST"], order)
+    for r in sorted(meet, key=lambda r: -r.arg[0]):
+        inner = max((place[x] for x in meet[r] if x in place), default=0)
+        place[r] = max(inner, depth.get(r, 0)) + 1
     return place
 
 
-def _meeting(shaped: list[UOp], order: list[UOp]) -> list[list[UOp]]:
-    """`shaped` in groups that never meet in a value: each group has its last axis to itself."""
-    groups = {r: [r] for r in shaped}
+def _meeting(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
+    """For each of `shaped` those that it meets in a value: they need axes of their own, others may share its axis."""
+    meet: dict[UOp, set[UOp]] = {r: set() for r in shaped}
+    known: set[frozenset[UOp]] = set()
     for u in order:
-        first: list[UOp] | None = None
-        for r in ranges(u):
-            if r in groups and groups[r] is not first:
-                first = [*first, *groups[r]] if first else groups[r]
-                groups.update(dict.fromkeys(first, first))
-    return list({id(g): g for g in groups.values()}.values())
+        free = ranges(u)
+        if free not in known:
+            known.add(free)
+            here = [r for r in free if r in meet]
+            for r in here:
+                meet[r].update(x for x in here if x is not r)
+    return meet
 
 
 def _widened_accumulators(order: list[UOp], place: dict[UOp, int]) -> dict[UOp, UOp]:

@@ -5,6 +5,7 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
+  ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
   ("TC", axis, config)               tensor cores
 A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from monolect.base.errors import ActionError
@@ -28,6 +30,8 @@ from monolect.ir.digest import digests
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.pack import Block
 from monolect.optimize.sequence import lonely_ranges, sequential_ranges
+from monolect.optimize.stages import Stages, memory_of
+from monolect.optimize.visible import Limit, visible
 
 Action = tuple[str, Any, Any]
 
@@ -66,15 +70,17 @@ class Plan:
         self.sink, self.target = sink, target
         self.order = toposort(sink)
         self.reduces = [u for u in self.order if u.op == "REDUCE" and len(u.src) > 1]
+        self.stages = Stages(self.order)
         ends = [u for u in self.order if u.op == "END"]
         outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
         self.sequential, self.lonely = sequential_ranges(self.order), lonely_ranges(self.order)
-        nest = {r: min(len(u.src) for u in ends if r in u.src) for r in outs}  # of the shortest store inside r
+        nest = {r: min(len(self.stages.loops(u)) for u in ends if r in u.src) for r in outs}  # of the shortest inside r
         self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.sequential, r.arg[0]))
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
         self.padded: dict[UOp, int] = {}
         self.actions: list[Action] = []
         self.packs: dict[UOp, None] = {}  # loads whose block is copied first
+        self.bounded: Limit | None = None  # where loops over what a mask hides end
         self.locals = True
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
@@ -104,11 +110,17 @@ class Plan:
             found, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
         )
 
-    def shaped_elements(self) -> int:
-        n = 1
-        for p in self.axes:
-            n *= p.size if p.type in ("UPCAST", "UNROLL", "GROUP_REDUCE") else 1
-        return n
+    def shaped_elements(self, root: UOp) -> int:
+        """Elements of the largest shaped value that the loop `root` is around."""
+        shaped = [p for p in self.axes if p.type in ("UPCAST", "UNROLL", "GROUP_REDUCE")]
+        nests = {ranges(u.src[0]) for u in self.order if u.op in ("END", "REDUCE")}
+        return max(prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs)
+
+    def lane(self, u: UOp) -> UOp | None:
+        """The loop whose first UPCAST is the vector lane where `u` is computed."""
+        nest = self.stages.nest(u) if self.stages.fills else None
+        shaped = (p for p in self.axes if p.type == "UPCAST" and (nest is None or p.root in nest))
+        return next((p.root for p in sorted(shaped, key=lambda p: p.made)), None)
 
     def act(self, action: Action) -> None:
         """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
@@ -119,14 +131,16 @@ class Plan:
             raise ActionError("TC needs a target with tensor cores", expected="a matrix unit", found=self.target.name)
         elif op == "PACK":
             self._pack(axis)
-        elif op not in ("SPLIT", "PADTO", "SWAP"):
-            raise ActionError("unknown action", expected="SPLIT, PADTO, SWAP, PACK, NOLOCALS or TC", found=op)
+        elif op not in ("SPLIT", "PADTO", "SWAP", "BOUND"):
+            raise ActionError("unknown action", expected="SPLIT, PADTO, SWAP, BOUND, PACK, NOLOCALS or TC", found=op)
         elif self.packs:
             raise ActionError(f"{op} after PACK", expected="only PACK", found=op)
         elif not isinstance(axis, int) or not 0 <= axis < len(self.axes):
             raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
         elif op == "SPLIT":
             self._split(axis, *arg)
+        elif op == "BOUND":
+            self._bound(axis)
         elif op == "PADTO":
             self._pad(axis, arg)
         else:
@@ -165,7 +179,7 @@ class Plan:
             self._check_thread(p, k)
         if target == "LOOP" and p.type == "REDUCE":
             self._check_blocked(p, k, top)
-        if target in ("UPCAST", "UNROLL", "GROUP_REDUCE") and (n := self.shaped_elements() * k) > MOST_ELEMENTS:
+        if target in ("UPCAST", "UNROLL", "GROUP_REDUCE") and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
         made, shaped = len(self.actions) + 1, target != "LOOP"
         if top:
@@ -192,12 +206,12 @@ class Plan:
             raise ActionError("SPLIT to THREAD", expected=f"at most {4 * self.target.n_threads}", found=k)
         for u in self.order:
             is_reduction = u.op == "REDUCE" and len(u.src) > 1
-            if (u.op == "END" and p.root not in u.src and p.root not in ranges(u)) or (
-                is_reduction and p.root not in ranges(u)
-            ):
+            around = p.root in u.src or p.root in ranges(u)
+            if (u.op == "END" and not around and u not in self.stages.fills.values()) or (is_reduction and not around):
                 raise ActionError("SPLIT to THREAD", expected="an axis that encloses every loop", found=repr(u))
         writes = (u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX")
-        if any(p.root not in ranges(u) for u in writes):
+        writes = (u for u in writes if memory_of(u.src[0]) not in self.stages.fills)
+        if p.root in self.stages.own or any(p.root not in ranges(u) for u in writes):
             raise ActionError("SPLIT to THREAD", expected="an axis that encloses every store", found="a store outside")
 
     def _check_blocked(self, p: Part, k: int, top: bool) -> None:
@@ -245,6 +259,12 @@ class Plan:
             raise ActionError("SWAP", expected="every reduction's own loops outermost", found="another order")
         self.axes = order
 
+    def _bound(self, axis: int) -> None:
+        found = visible(self)
+        if found is None or self.axes[axis].root not in found.readers:
+            raise ActionError("BOUND", expected="the loop of a masked softmax", found=self.axes[axis].type)
+        self.bounded = found
+
     def _pack(self, load: int) -> None:
         found = self.loads
         if not isinstance(load, int) or not 0 <= load < len(found):
@@ -264,7 +284,7 @@ class Plan:
         """Inner reductions and shorter stores need their loops to be a prefix of the nest; scans stay innermost."""
         inner = [p for p in order if p.root in self.outputs and p.type not in ("UPCAST", "THREAD")]
         loops = [p.root for p in sorted(inner, key=lambda p: (not p.is_block, p.made if p.is_block else 0))]
-        sets = [frozenset(u.src[1:]) for u in self.order if u.op == "END"]
+        sets = [self.stages.loops(u) for u in self.order if u.op == "END"]
         sets += [ranges(u) & frozenset(self.outputs) for u in self.reduces]
         for i, r in enumerate(loops):
             if r in self.sequential and any(q not in self.sequential for q in loops[i:]):

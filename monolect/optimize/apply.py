@@ -23,6 +23,8 @@ from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, t
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.heuristic import choose
 from monolect.optimize.pack import Block
+from monolect.optimize.stages import Rows, memory_of
+from monolect.optimize.visible import Bounds
 
 
 def optimize(sink: UOp, target: Target) -> UOp:
@@ -79,21 +81,23 @@ def apply_plan(plan: Plan) -> UOp:
         exprs[root] = e
         if root in plan.padded:
             guards[root] = less(e, plan.padded[root])
-    new = exprs | packed | _clamped(plan, exprs, packed)
-    return _rebuild(plan, parts, new, guards, info)
+    rows = Rows(plan, dict(made))
+    new = exprs | packed | _clamped(plan, exprs, packed) | rows.new
+    return _rebuild(plan, parts, new, guards, rows, info)
 
 
 def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
     """The loads, inside a padded output axis that is not the vector's, that stay inside by reading the last element."""
-    lane = min((p for p in plan.axes if p.type == "UPCAST"), key=lambda p: p.made, default=None)
-    last = {r: idx(n - 1) for r, n in plan.padded.items() if r in plan.outputs and (lane is None or r is not lane.root)}
+    last = {r: idx(n - 1) for r, n in plan.padded.items() if r in plan.outputs}
     if not last:
         return {}
     clamped = exprs | packed | {r: build("MAX", exprs[r] * -1, n * -1) * -1 for r, n in last.items()}
     out: dict[UOp, UOp] = {}
     for u in plan.order:
-        if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1:
+        if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1 and not plan.stages.reads(u):
             mine = ranges(u) & plan.padded.keys()
+            if plan.lane(u) in mine:
+                continue
             steps = dict(linear(u.src[0].src[1])[1])
             plain = mine and mine <= last.keys() and all(steps.get(r) != 1 for r in mine)
             if plain and not any(v.op == "AFTER" for v in toposort(u)):  # what this kernel wrote has loops of its own
@@ -113,10 +117,11 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
     order = sorted(plan.axes, key=lambda p: _place(plan, p))
     out: list[tuple[Part, UOp]] = []
     made: dict[int, UOp] = {}
+    bounds = Bounds(plan)
     for n, p in enumerate(order):
         if _is_single(plan, p):
             continue
-        bound = plan_bound(p)
+        bound = bounds.bound(p, made) or plan_bound(p)
         if p.clipped:
             outer = next(q for q in order if q.root is p.root and q.stride > p.stride and q.stride == p.size * p.stride)
             total = max(q.stride * q.size for q in order if q.root is p.root)
@@ -160,7 +165,12 @@ def _clipped_total(plan: Plan, p: Part) -> int:
 
 
 def _rebuild(
-    plan: Plan, parts: dict[UOp, list[UOp]], exprs: dict[UOp, UOp], guards: dict[UOp, UOp], info: KernelInfo
+    plan: Plan,
+    parts: dict[UOp, list[UOp]],
+    exprs: dict[UOp, UOp],
+    guards: dict[UOp, UOp],
+    rows: Rows,
+    info: KernelInfo,
 ) -> UOp:
     new: dict[UOp, UOp] = dict(exprs)
     root = _root_of(plan)
@@ -179,11 +189,13 @@ def _rebuild(
                 closed = [block, *closed]
             closed = [r for r in closed if r.arg[1] != "THREAD"] if u.op == "END" else closed
             new[u] = node(u.op, (body, *closed), u.arg) if closed else body
+        elif u.op == "INDEX" and (b := memory_of(u)) in rows.new:
+            new[u] = node("INDEX", (new[u.src[0]], new[u.src[1]] + rows.offset(b)))
         elif u.op == "AFTER":
             deps = [p for s in u.src[1:] for p in (parts[s] if s in parts else [new[s]])]
             new[u] = node("AFTER", (new[u.src[0]], *deps))
         elif guards and u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX":
-            new[u] = _gated(u, src, guards)
+            new[u] = _gated(plan, u, src, guards)
             if block is not None and u.op == "STORE":
                 new[u] = _accumulated(plan, new[u], new, block)
         elif block is not None and u.op == "STORE":
@@ -217,16 +229,17 @@ def _accumulated(plan: Plan, store: UOp, new: dict[UOp, UOp], block: UOp) -> UOp
     return node("STORE", (target, finished, *gate))
 
 
-def _gate_for(u: UOp, guards: dict[UOp, UOp]) -> UOp:
+def _gate_for(plan: Plan, u: UOp, guards: dict[UOp, UOp]) -> UOp:
     gate = TRUE
+    mine = ranges(u.src[0].src[1]) if plan.stages.reads(u) else ranges(u)
     for root, g in guards.items():
-        if root in ranges(u):
+        if root in mine:
             gate = build("AND", gate, g)
     return gate
 
 
-def _gated(u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp]) -> UOp:
-    gate = _gate_for(u, guards)
+def _gated(plan: Plan, u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp]) -> UOp:
+    gate = _gate_for(plan, u, guards)
     if gate is TRUE:
         return rebuild(u, src)
     if len(src) == 3:

@@ -6,12 +6,14 @@ linear in it), and how the reductions reuse what they read.
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
+from monolect.optimize.stages import memory_of
 
 
 class Access(NamedTuple):
@@ -31,12 +33,20 @@ class Profile:
     def __init__(self, plan: Plan):
         self.plan = plan
         memory = [u for u in plan.order if u.op in ("LOAD", "STORE", "ATOMICADD")]
-        self.accesses = [_access(u) for u in memory if u.src[0].op == "INDEX"]
+        self.accesses = [self._in_rows(_access(u)) for u in memory if u.src[0].op == "INDEX"]
         self.loads = [a for a in self.accesses if not a.is_store]
         self.stores = [a for a in self.accesses if a.is_store]
         values = [u for u in plan.order if u.dtype.kind not in "vxb" and u.op != "PARAM"]
         self.itemsize = max([u.dtype.itemsize for u in values], default=4)
         self.n_ops = sum(u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x" for u in plan.order)
+
+    def _in_rows(self, a: Access) -> Access:
+        """A stage's buffer has a row for each iteration of the loops around, as far as they become shape."""
+        b = memory_of(a.uop.src[0])
+        if b not in self.plan.stages.fills:
+            return a
+        n = prod(b.shape)
+        return a._replace(steps={**dict.fromkeys(self.plan.stages.around(b), n), **a.steps})
 
     def work(self) -> int:
         """Elements visited by the largest loop nest."""

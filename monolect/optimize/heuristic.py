@@ -15,6 +15,7 @@ from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
 from monolect.optimize.contraction import Contraction
 from monolect.optimize.cost import Profile
+from monolect.optimize.staged import Staged
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
@@ -41,7 +42,9 @@ class Chooser:
         return True
 
     def run(self) -> list[str]:
-        if self.lanes > 1:
+        if self.lanes > 1 and self.plan.stages.fills:
+            Staged(self).run()
+        elif self.lanes > 1:
             heavy = [j for j in self.plan.reduced if self.profile.reuses(j)]
             if heavy:
                 self.tile(heavy)
@@ -182,10 +185,14 @@ class Chooser:
     # ---- threads -----------------------------------------------------------------------------------------------------
     def threads(self) -> None:
         """The first output loop long enough is shared out between the threads."""
+        self.threads_over(self.plan.outputs)
+
+    def threads_over(self, outs: list[UOp]) -> None:
+        """One of the loops `outs`, the first long enough, is shared out between the threads."""
         n = self.plan.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.THREAD_WORK:
             return
-        loops = [i for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.size >= n]
+        loops = [i for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.size >= n and p.root in outs]
         loops.sort(key=lambda i: (self.plan.axes[i].size < 2 * n and bool(self.plan.axes[i].size % n), i))
         for i in loops:
             if self.act("SPLIT", i, (n, "THREAD", True), f"{self.profile.work()} elements for {n} threads"):

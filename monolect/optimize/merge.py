@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from monolect.base.target import Target
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, idx, node, rebuild, toposort
+from monolect.optimize.stages import is_stage
 
 _DIVISIONS = frozenset(("IDIV", "MOD"))
 
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:
     """See the module docstring."""
+    sink = _divided(sink)
     while True:
         order = toposort(sink)
         for a, b in _neighbours(order):
@@ -28,6 +30,30 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
                 break
         else:
             return sink
+
+
+def _divided(sink: UOp) -> UOp:
+    """A kernel with stages whose output loops that are read as r // n and r % n are two loops, as grouped heads are."""
+    order = toposort(sink)
+    if not any(is_stage(u) for u in order):
+        return sink
+    found = {u.src[0]: u.src[1] for u in order if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
+    whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
+    if not whole:
+        return sink
+    new: dict[UOp, UOp] = {}
+    parts: dict[UOp, tuple[UOp, ...]] = {}
+    for u in order:
+        if u.op == "RANGE" and u.arg[1] == "LOOP":
+            k, n = 2 * u.arg[0], whole.get(u, 1)
+            parts[u] = (node("RANGE", (u.src[0] if n == 1 else idx(u.src[0].value // n),), (k, "LOOP")),)
+            parts[u] += (node("RANGE", (idx(n),), (k + 1, "LOOP")),) if n > 1 else ()
+            new[u] = parts[u][0] if n == 1 else parts[u][0] * n + parts[u][1]
+        elif u.op == "END":
+            new[u] = node("END", (new[u.src[0]], *(p for r in u.src[1:] for p in parts[r])), u.arg)
+        else:
+            new[u] = rebuild(u, tuple(new[s] for s in u.src))
+    return new[sink]
 
 
 def _closers(order: list[UOp]) -> list[tuple[UOp, ...]]:

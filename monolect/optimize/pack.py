@@ -25,6 +25,7 @@ from monolect.ir.bounds import ranges
 from monolect.ir.normal import TRUE, conjuncts, less, linear
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+from monolect.optimize.stages import memory_of
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
@@ -67,8 +68,8 @@ class Block:
         self.inner = [p for p in mine if p not in self.outer]
         if any(not p.size for p in self.inner):
             raise ActionError("PACK", expected="loops of constant size", found="a symbolic one")
-        lane = min((p for p in plan.axes if p.type == "UPCAST"), key=lambda p: p.made, default=None)
-        self.lane = lane.root if lane is not None and lane.root in self.steps else None
+        lane = plan.lane(u)
+        self.lane = lane if lane in self.steps else None
         self.is_panel = self.lane is not None
         self.gated = self.gate is not TRUE or bool(self._bounds())
         self.windows = self._windows()
@@ -86,8 +87,8 @@ class Block:
             if x not in known:
                 raise ActionError("PACK", expected="an index linear in the loops", found=repr(x))
             steps[x] = c
-        stored = {_memory_of(u.src[0]) for u in plan.order if u.op in ("STORE", "ATOMICADD")}
-        if _memory_of(self.load.src[0]) in stored or plan.sequential:
+        stored = {memory_of(u.src[0]) for u in plan.order if u.op in ("STORE", "ATOMICADD")}
+        if memory_of(self.load.src[0]) in stored or plan.sequential:
             raise ActionError("PACK", expected="memory this kernel only reads", found="memory it writes, or a scan")
         around = toposort(self.gate)
         if any(x.op == "LOAD" for x in around) or not ranges(self.gate) <= steps.keys():
@@ -258,10 +259,3 @@ def _sum(terms: Any) -> UOp:
     for x, k in terms:
         out = out + x * k
     return out
-
-
-def _memory_of(view: UOp) -> UOp:
-    """The PARAM or BUFFER below a view."""
-    while view.src and view.op not in ("PARAM", "BUFFER"):
-        view = view.src[0]
-    return view

@@ -15,6 +15,7 @@ from math import gcd
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
+from monolect.optimize.stages import is_local, is_stage
 
 
 def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
@@ -34,10 +35,12 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """The RANGEs around LOCAL memory that they share out: each iteration has its own, so they are no vector lanes."""
+    """The RANGEs around LOCAL memory that they share out: each iteration has its own, so they are no vector lanes.
+    Stages can have a row for each lane.
+    """
     out: frozenset[UOp] = frozenset()
     for u in order:
-        if u.op == "AFTER" and u.src[0].op == "BUFFER" and u.src[0].arg.addrspace == "LOCAL":
+        if u.op == "AFTER" and is_local(u.src[0]) and not is_stage(u):
             out |= ranges(u)
     return out
 

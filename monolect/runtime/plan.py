@@ -69,7 +69,8 @@ def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
 def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     start = time.perf_counter_ns()
     pipeline.check_stop_after()
-    sched = schedule(roots, dev)
+    target = Device[dev].target
+    sched = schedule(roots, dev, 0 if target.workgroups else target.local_bytes)
     calls = sched.linear.src
     outs = {b for b in sched.outputs if b.op == "BUFFER"}
     fresh = [b for b in dict.fromkeys(sched.outputs) if b.op == "BUFFER"]

@@ -15,13 +15,14 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, replace_ranges
 from monolect.ir.normal import TRUE, count
-from monolect.ir.ops import ELEMENTWISE, KernelInfo, ParamArg
-from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
-from monolect.schedule.ranges import Index, effect_target, flatten, placeholder, sources
+from monolect.schedule.ranges import FIRST_REDUCE_RANGE, Index, effect_target, flatten, placeholder, sources
+from monolect.schedule.stages import LINEAR_OPS, is_zero
 
 Key = tuple[UOp, Index, UOp]
 
@@ -36,6 +37,7 @@ class KernelBuilder:
         self.holes: dict[UOp, UOp] = {}
         self.args: list[UOp] = []
         self.params: dict[UOp, UOp] = {}
+        self.fills: dict[UOp, UOp] = {}  # AFTER(LOCAL, END(...)) of each stage
 
     def build(self) -> tuple[UOp, list[UOp]]:
         """(SINK, the buffers to bind to its PARAMs). What stores nothing but invalid has no effects."""
@@ -44,7 +46,8 @@ class KernelBuilder:
         stores = [s for s in self.kernel.stores if s.effect is not None or not is_empty(s.node)]
         sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo())
         sink = self._bind_variables(sink)
-        return substitute(sink, self._loop_order()), self.args
+        sink = substitute(sink, self._loop_order())
+        return (own_loops(sink) if self.fills else sink), self.args
 
     def param(self, buf: UOp) -> UOp:
         """This kernel's flat PARAM for a buffer."""
@@ -71,6 +74,10 @@ class KernelBuilder:
             for r in sorted(block, key=lambda r: (r.arg[0], r.serial)):
                 new = node("RANGE", r.src, (len(out), r.arg[1]))
                 out[r] = new
+        if self.fills:
+            stages = [self.part.staged[u] for u in self.fills]
+            for r in sorted((s.index[a] for s in stages for a in s.inner), key=lambda r: -r.arg[0]):
+                out[r] = node("RANGE", r.src, (len(out), r.arg[1]))
         return out if any(a is not b for a, b in out.items()) else {}
 
     # ---- stores ------------------------------------------------------------------------------------------------------
@@ -145,14 +152,34 @@ class KernelBuilder:
             return False
         return self.part.find(where[0]) != self.number or where[1] != index
 
+    def _reads_stage(self, u: UOp) -> bool:
+        return u in self.part.staged and self.part.find(self.part.staged[u].kernel) == self.number
+
+    def stage(self, u: UOp, index: Index) -> UOp:
+        """The load of element `index` of a value kept in local memory, after what fills it."""
+        s = self.part.staged[u]
+        shape = tuple(u.shape[a] for a in s.inner)
+        if u not in self.fills:
+            value = self._compute(u, s.index, TRUE)
+            memory = node(
+                "BUFFER", (shape_source((count(shape),)),), BufferArg(len(self.fills), u.dtype, None, "LOCAL")
+            )
+            own = tuple(s.index[a] for a in s.inner)
+            store = node("STORE", (node("INDEX", (memory, flatten(own, shape))), value))
+            self.fills[u] = node("AFTER", (memory, node("END", (store, *own))))
+        at = flatten(tuple(index[a] for a in s.inner), shape)
+        return node("LOAD", (node("INDEX", (self.fills[u], at)),))
+
     def _wanted(self, key: Key) -> list[Key]:
         u, index, gate = key
-        return [] if self._reads_buffer(u, index) else sources(u, index, gate)
+        return [] if self._reads_stage(u) or self._reads_buffer(u, index) else sources(u, index, gate)
 
     def _assemble(self, key: Key, wanted: list[Key], own: bool = False) -> UOp:
         u, index, gate = key
         if not own and self._reads_buffer(u, index):
             return self._load(u, index, gate)
+        if not own and self._reads_stage(u):
+            return self.stage(u, index)
         vals = [self.memo[k] for k in wanted]
         op = u.op
         if op in ELEMENTWISE:
@@ -165,6 +192,7 @@ class KernelBuilder:
         elif op == "REDUCE":
             closed = tuple(i for a, i in enumerate(wanted[0][1]) if a in u.arg[1])
             out = build("REDUCE", vals[0], *closed, arg=(u.arg[0], ()))
+            out = without_factors(out) if self.kernel.staged else out
         elif op == "INDEX":
             return self._gather(u, index, gate, wanted, vals)
         elif op == "BITCAST":
@@ -192,6 +220,55 @@ class KernelBuilder:
             return node("LOAD", (p,))
         zero = const(False if u.dtype is dtypes.bool else 0, u.dtype)
         return node("LOAD", (p, zero, gate))
+
+
+def without_factors(u: UOp) -> UOp:
+    """A sum with the factors and divisors of its terms that its loops do not change outside of it."""
+    closed = frozenset(u.src[1:])
+    if u.arg[0] != "ADD" or u.src[0].op != "MUL":
+        return u
+    outside, terms, pending = [], [], [u.src[0]]
+    while pending:
+        x = pending.pop()
+        main = [s for s in x.src if ranges(s) & closed]
+        is_multiple = x.op in LINEAR_OPS and len(main) == 1
+        if x.op == "DIV" or x.op == "WHERE":
+            is_multiple &= main[0] is not (x.src[1] if x.op == "DIV" else x.src[0])
+        if x.op == "WHERE":
+            is_multiple &= any(is_zero(s) for s in x.src[1:])
+        if is_multiple:
+            outside.append((x, main[0]))
+            pending.append(main[0])
+        elif x.op == "MUL" and len(main) == 2:
+            pending.extend(reversed(x.src))
+        else:
+            terms.append(x)
+    if not outside:
+        return u
+    body = terms[0]
+    for x in terms[1:]:
+        body = build("MUL", body, x)
+    out = build("REDUCE", body, *u.src[1:], arg=u.arg)
+    for multiple, of in reversed(outside):
+        out = build(multiple.op, *(out if s is of else s for s in multiple.src), arg=multiple.arg)
+    return out
+
+
+def own_loops(sink: UOp) -> UOp:
+    """The kernel with different loops for reductions that stand in different loops: each stage is split as it likes."""
+    new: dict[UOp, UOp] = {}
+    made: dict[tuple, UOp] = {}
+    for u in toposort(sink):
+        src = tuple(new[s] for s in u.src)
+        if u.op == "REDUCE" and len(u.src) > 1:
+            key = ranges(u)
+            for r in u.src[1:]:
+                made.setdefault((key, r), node("RANGE", r.src, (FIRST_REDUCE_RANGE + len(made), r.arg[1])))
+            mapping = {r: made[key, r] for r in u.src[1:]}
+            new[u] = node("REDUCE", (replace_ranges(src[0], mapping), *mapping.values()), u.arg)
+        else:
+            new[u] = rebuild(u, src)
+    return new[sink]
 
 
 def _root_gate(u: UOp, index: Index) -> UOp:

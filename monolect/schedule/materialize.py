@@ -30,11 +30,15 @@ WEIGHTS = {
 
 
 class Cost(NamedTuple):
-    """Per element: weighted ops since the last buffer or reduce, and the most elements any leaf below it has."""
+    """Per element: weighted ops since the last buffer or reduce, and the most elements any leaf below it has.
+    `product`: made element by element from a matrix product or the like; `rows`: and from a reduction of such values.
+    """
 
     ops: int
     leaf: int
     reduces: bool
+    product: bool = False
+    rows: bool = False
 
 
 def values(roots: list[UOp]) -> list[UOp]:
@@ -158,13 +162,27 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
         joins = u.op in ELEMENTWISE or u.op == "STACK"
         ops = sum(c.ops for c in below_) if joins else max((c.ops for c in below_), default=0)
         leaf = max((c.leaf for c in below_), default=0)
+        rows = any(c.rows for c in below_)
         if u.op == "REDUCE":
-            out[u] = Cost(0, n, True)
+            product = _is_product(u, out)
+            out[u] = Cost(0, n, True, product, not product and below_[0].product)
         elif u.op in ELEMENTWISE:
-            out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, any(c.reduces for c in below_))
+            product = any(c.product and s.shape == u.shape for s, c in zip(value_sources(u), below_, strict=True))
+            out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, any(c.reduces for c in below_), product, rows)
         else:
-            out[u] = Cost(ops, leaf, any(c.reduces for c in below_))
+            out[u] = Cost(ops, leaf, any(c.reduces for c in below_), any(c.product for c in below_), rows)
     return out
+
+
+def _is_product(u: UOp, cost: dict[UOp, Cost]) -> bool:
+    """True for a sum of products of which one factor at least is used many times over."""
+    x = u.src[0]
+    while x.op in ("RESHAPE", "PERMUTE"):
+        x = x.src[0]
+    if u.arg[0] != "ADD" or x.op != "MUL":
+        return False
+    leaf = min(cost[s].leaf for s in x.src)
+    return leaf > 0 and size_max(count(x.shape)) >= 4 * leaf
 
 
 def _weight(u: UOp) -> int:

@@ -25,10 +25,10 @@ class Schedule(NamedTuple):
     outputs: tuple[UOp, ...]
 
 
-def schedule(roots: list[UOp], default_device: str) -> Schedule:
-    """Kernels for the requested values `roots`, whose inputs are PARAMs."""
+def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Schedule:
+    """Kernels for the requested values `roots`, whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
     roots = split_reductions(own_targets([_same_value(r) for r in roots]))
-    part = Partition(roots, default_device).run()
+    part = Partition(roots, default_device, local_bytes).run()
     buffers = _buffers(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]
     alive.sort(key=lambda k: -part.kernel(k).later.bit_count())

@@ -23,6 +23,7 @@ from monolect.ir.place import device
 from monolect.ir.uop import UOp
 from monolect.schedule.materialize import Cost, below, costs, is_forced, reuses, scanned_axis, values
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources
+from monolect.schedule.stages import Stage, is_wanted, main_source, ranges_of, size, stage
 
 RangeSet = frozenset[UOp]
 
@@ -32,6 +33,7 @@ REDUCE_SIZE = 12  # a reduction is a loop of its own
 MOST_STORES = 12
 ENOUGH_PARALLEL = 8  # outer iterations below which a big kernel is not made to wait for one reduction
 SMALL_WORK = 1 << 15
+MULTIPLES = frozenset(("MUL", "RESHAPE", "EXPAND", "PERMUTE", "CONTIGUOUS_BACKWARD", "DETACH"))
 
 
 class Demand(NamedTuple):
@@ -42,6 +44,7 @@ class Demand(NamedTuple):
     gate: UOp
     out: RangeSet
     red: tuple[UOp, ...]
+    linear: bool = False  # as a factor of each term of the sum over the last of `red`
 
 
 class Store(NamedTuple):
@@ -55,7 +58,7 @@ class Store(NamedTuple):
 class Kernel:
     """A kernel in the making."""
 
-    __slots__ = ("blocks", "device", "later", "n_values", "reuse", "scan", "stores")
+    __slots__ = ("blocks", "device", "later", "n_values", "reuse", "scan", "staged", "stores")
 
     def __init__(self, blocks: list[RangeSet], stores: list[Store], dev: Any):
         self.blocks, self.stores, self.device = [b for b in blocks if b], stores, dev
@@ -63,6 +66,7 @@ class Kernel:
         self.n_values = 0
         self.reuse = False  # holds a matrix product or the like: its tiling is its own
         self.scan: UOp | None = None  # the loop that carries running sums: the innermost
+        self.staged = False  # keeps values in local memory
 
     def all_ranges(self) -> RangeSet:
         return frozenset().union(*self.blocks) if self.blocks else frozenset()
@@ -86,9 +90,11 @@ def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None)
 
 
 class Partition:
-    """The walk. `stored[v]` is (kernel, index) for values with a buffer; `kernels` the result, dead ones None."""
+    """The walk. `stored[v]` is (kernel, index) for values with a buffer, `staged[v]` for values in local
+    memory; `kernels` the result, dead ones None.
+    """
 
-    def __init__(self, roots: list[UOp], default_device: str):
+    def __init__(self, roots: list[UOp], default_device: str, local_bytes: int = 0):
         self.roots = roots
         self.order = values(roots)
         self.forced = {u for u in self.order if is_forced(u)} | set(roots)
@@ -98,7 +104,10 @@ class Partition:
         self.alias: list[int] = []  # union-find over kernel numbers
         self.stored: dict[UOp, tuple[int, Index]] = {}
         self.whole: dict[UOp, set[int]] = {}  # kernels that need a value's buffer as a whole (effects on it)
+        self.staged: dict[UOp, Stage] = {}
+        self.n_stage_ranges = 0
         self.default_device = default_device
+        self.local_bytes = local_bytes  # of each thread, 0 where the target has none
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
     def find(self, k: int) -> int:
@@ -201,7 +210,14 @@ class Partition:
                 self.store(u, self._join_siblings(u, demands) if len(demands) > 1 else demands)
             return
         demands = self._join_siblings(u, demands)
-        if self._must_store(u, demands):
+        must = self._must_store(u, demands)
+        if (must or is_wanted(self, u, demands)) and (found := stage(self, u, demands)) is not None:
+            if all(main_source(u, d) is not None for d in demands):
+                for d in demands:
+                    self.propagate(u, d)  # a factor of the sum's terms: it leaves the sum, what it multiplies is staged
+            else:
+                self.keep(u, found)
+        elif must:
             self.forced.add(u)
             self.store(u, demands)
         else:
@@ -214,21 +230,42 @@ class Partition:
         for d in self.demands.pop(u, ()):
             k = self.find(d.kernel)
             d = d if k == d.kernel else d._replace(kernel=k)
-            seen.setdefault((k, d.index, d.gate, d.red), d)
+            key = (k, d.index, d.gate, d.red)
+            if key not in seen or seen[key].out < d.out:
+                seen[key] = d
         return list(seen.values())
 
     def propagate(self, u: UOp, d: Demand) -> None:
         """Pass the demand on to what `u` is computed from."""
         wanted = sources(u, d.index, d.gate)
         out, red = d.out, d.red
+        main = main_source(u, d)
+        linear = d.linear and (main is not None or u.op in MULTIPLES)
         if u.op == "REDUCE":
             mine: RangeSet = frozenset().union(*(ranges(i) for i in d.index)) | ranges(d.gate)
             closed = tuple(i for a, i in enumerate(wanted[0][1]) if a in u.arg[1])
             out, red = out & mine, (*(r for r in red if r in mine), *closed)
             if (i := _scanned(u, d.index)) is not None:
                 out = out - {i}
+            linear = u.arg[0] == "ADD"
         for s, index, gate in wanted:
-            self.demands.setdefault(s, []).append(Demand(d.kernel, index, gate, out, red))
+            if main is None or s is main:
+                self.demands.setdefault(s, []).append(Demand(d.kernel, index, gate, out, red, linear))
+            else:  # constant along the sum
+                outside = tuple(r for r in red if r in ranges_of(index))
+                self.demands.setdefault(s, []).append(Demand(d.kernel, index, gate, out, outside))
+
+    def keep(self, u: UOp, found: Stage) -> None:
+        """Keep `u` in local memory between the loops of the one kernel that wants it."""
+        self.staged[u] = found
+        self.n_stage_ranges += len(found.inner)
+        k = self.kernel(found.kernel)
+        outer = ranges_of(found.index) & k.all_ranges()
+        blocks = refined(k.blocks, outer)
+        assert blocks is not None
+        k.blocks, k.staged = [b for b in blocks if b], True
+        k.n_values += 1
+        self.propagate(u, Demand(found.kernel, found.index, TRUE, ranges_of(found.index), ()))
 
     def store(self, u: UOp, demands: list[Demand]) -> None:
         """Give `u` a buffer: as one more store of a kernel that computes it anyway, else by a kernel of its own."""
@@ -282,8 +319,8 @@ class Partition:
 
     def _enough_parallel(self, u: UOp, rs: RangeSet, d: Demand) -> bool:
         """A reduction that a larger loop waits for must leave enough outer iterations to run in parallel."""
-        inner = _size(d.out - rs)
-        return inner == 1 or _size(rs) >= ENOUGH_PARALLEL or _size({*d.out, *d.red}) <= SMALL_WORK
+        inner = size(d.out - rs)
+        return inner == 1 or size(rs) >= ENOUGH_PARALLEL or size({*d.out, *d.red}) <= SMALL_WORK
 
     def effects(self, u: UOp, demands: list[Demand]) -> None:
         """A partial assign: one kernel an effect, run in order, on the buffer of the target."""
@@ -350,7 +387,7 @@ class Partition:
             return False
         if d.red and self.kernel(d.kernel).reuse:
             return ops >= 1 and not (ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)))
-        return ops > HEAVY_OPS and (again - 1) * ops * _size(mine) > 1 << 18
+        return ops > HEAVY_OPS and (again - 1) * ops * size(mine) > 1 << 18
 
     def _redundancy(self, d: Demand, mine: RangeSet) -> int:
         """How often the same element would be computed inside the loops of this demand."""
@@ -359,9 +396,9 @@ class Partition:
         again, pending = 1, 1
         for level in ([frozenset((r,)) for r in loops] + chain)[::-1]:
             if level & mine:
-                again, pending = again * pending * _size(level - mine), 1
+                again, pending = again * pending * size(level - mine), 1
             else:
-                pending *= _size(level)
+                pending *= size(level)
         return again
 
     def _fusable_reduce(self, u: UOp, demands: list[Demand], kernels: set[int]) -> bool:
@@ -378,10 +415,11 @@ class Partition:
         mine = frozenset().union(*(ranges(i) for i in d.index)) if d.index else frozenset()
         if any(dd.red != d.red and not mine <= dd.out for dd in demands):
             return False
-        if _size(mine) > size_max(count(u.shape)):
+        if size(mine) > size_max(count(u.shape)):
             return False  # read as i // 2 or the like: every element would be summed several times
         heavy = reuses(u, self.cost)
-        if heavy and (d.red or mine != d.out or k.reuse):
+        in_stage = not d.out <= k.all_ranges()
+        if heavy and (d.red or mine != d.out or (k.reuse and not in_stage)):
             return False
         inside = frozenset(d.red) & mine
         if inside and not (d.out <= mine and set(d.red[: len(inside)]) == inside):
@@ -390,7 +428,7 @@ class Partition:
             return False
         if not self._enough_parallel(u, mine & d.out, d):
             return False
-        blocks = refined(k.blocks, mine & d.out, d.out)
+        blocks = refined(k.blocks, mine & d.out & k.all_ranges(), d.out)
         if blocks is None:
             return False
         k.blocks = [b for b in blocks if b]
@@ -421,13 +459,6 @@ def _is_frame(u: UOp) -> bool:
 
 def _is_linear(i: UOp) -> bool:
     return all(x.op == "RANGE" for x, _ in linear(i)[1])
-
-
-def _size(rs: Any) -> int:
-    n = 1
-    for r in rs:
-        n *= size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0])
-    return n
 
 
 __all__ = ["Demand", "Kernel", "Partition", "Store", "refined"]

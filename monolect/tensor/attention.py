@@ -81,9 +81,10 @@ def masked(s: UOp, mask: UOp | None) -> UOp:
     return g.where(mask, s, HIDDEN) if mask.dtype is dtypes.bool else g.e("ADD", s, g.cast(mask, s.dtype))
 
 
-def without_blind_rows(weights: UOp, mask: UOp) -> UOp:
-    """`weights`, 0 in the rows in which the bool mask hides every key."""
-    return g.where(g.reduce(mask, "MAX", (len(mask.shape) - 1,)), weights, 0.0)
+def without_blind_rows(weights: UOp, s: UOp) -> UOp:
+    """`weights`, 0 in the rows in which the mask of the scores `s` hides every key."""
+    highest = g.reduce(s, "MAX", (len(s.shape) - 1,))
+    return g.where(g.e("CMPLT", highest, HIDDEN / 2), 0.0, weights)  # NaN compares as false, and stays
 
 
 def weighted(weights: UOp, v: UOp, shape: tuple[Any, ...] | None) -> UOp:

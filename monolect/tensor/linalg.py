@@ -168,9 +168,10 @@ class LinalgMixin(TensorBase):
         s = attention.scores(q, k, scale)
         if is_causal:
             mask = attention.causal(s.shape[-2], s.shape[-1])
-        weights = self._wrap(attention.masked(s, mask)).softmax(-1)
+        s = attention.masked(s, mask)
+        weights = self._wrap(s).softmax(-1)
         if mask is not None and not is_causal and mask.dtype is dtypes.bool:
-            weights = self._wrap(attention.without_blind_rows(weights._uop, mask))
+            weights = self._wrap(attention.without_blind_rows(weights._uop, s))
         if dropout_p:
             weights = weights.dropout(dropout_p, training=True)
         return self._wrap(attention.weighted(weights._uop, v, shape))

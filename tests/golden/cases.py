@@ -50,8 +50,12 @@ def store(p: UOp, value: UOp) -> UOp:
 def of(*tensors: Tensor) -> UOp:
     """The only kernel of a tensor program."""
     sink, _, _ = callify([t.uop for t in tensors])
-    (call,) = schedule(list(sink.src), "cpu").linear.src
+    (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
     return call.src[0]
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> UOp:
+    return of(q.scaled_dot_product_attention(k, v, is_causal=True))
 
 
 def array(*shape: int) -> Tensor:
@@ -65,10 +69,11 @@ CASES: dict[str, Callable[[], UOp]] = {
     "store-constant": lambda: kernel(store(param(0, 1), const(199, I32))),
     "folded-add": lambda: kernel(store(param(0, 1), const(199, I32) + const(200, I32))),
     "dot-product": lambda: of((Tensor(np.array([1, 2], np.int32)) * Tensor(np.array([3, 4], np.int32))).sum(dtype=I32)),
-    # and three that use what the compiler is for
+    # and four that use what the compiler is for
     "softmax-rows": lambda: of(array(4, 32).softmax(-1)),
     "padded-vector": lambda: of(array(50) * 2 + 1),
     "blocked-matmul": lambda: of(array(64, 1024) @ array(1024, 64)),
+    "attention": lambda: attention(array(1, 16, 4), array(1, 16, 4), array(1, 16, 16)),
 }
 
 

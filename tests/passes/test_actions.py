@@ -12,6 +12,7 @@ from monolect.backend.base import Launch
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.registry import Device
 from monolect.base.target import Target
+from monolect.ir.bounds import min_max
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions, apply_plan, optimize
@@ -31,6 +32,22 @@ GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
 def whole(*shape, high=4):
     """Small whole numbers: sums of them are exact in any order."""
     return Tensor(np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape) * 7 % 11 % high)
+
+
+def attention(q, k, v):
+    """Rows of scores, what reduces them, and a second product: stages in local memory."""
+    s = q @ k.permute(0, 2, 1)
+    e = s - s.amax(2, keepdim=True)
+    return ((e * e) @ v) * (e * e).sum(2, keepdim=True)
+
+
+def masked_attention(q, k, v):
+    """The same with exact exponentials: whole powers of two, behind a causal mask."""
+    n, m = q.shape[1], k.shape[1]
+    visible = Tensor.arange(m).reshape(1, m) < Tensor.arange(n).reshape(n, 1) + 1
+    s = visible.where(q @ k.permute(0, 2, 1), -1e30)
+    e = (s - s.amax(2, keepdim=True)).exp2()
+    return (e @ v) + e.sum(2, keepdim=True)
 
 
 def rows(x):
@@ -62,6 +79,8 @@ PROGRAMS = {
     "convolution": lambda: whole(1, 2, 6, 6).conv2d(whole(4, 2, 3, 3), padding=1),
     "strided convolution": lambda: whole(2, 2, 9, 7).conv2d(whole(4, 2, 3, 2), padding=(1, 0), stride=(2, 1)),
     "odd matmul": lambda: whole(7, 13).T @ whole(7, 9) + whole(9),
+    "attention": lambda: attention(whole(2, 12, 4), whole(2, 10, 4), whole(2, 10, 6)),
+    "masked attention": lambda: masked_attention(whole(2, 12, 4), whole(2, 20, 4, high=2), whole(2, 20, 8)),
     "scan": lambda: whole(4, 10).cumsum(1),
     "gather": lambda: whole(9, 8)[Tensor(np.array([3, 1, 8, 0, 0, 5]))] + 1,
     "siblings": lambda: [(x := whole(6, 12)) + 1, x * 2],
@@ -85,7 +104,7 @@ def made(name):
         out = PROGRAMS[name]()
         outs = out if isinstance(out, list) else [out]
         sink, bound, _ = callify([t.uop for t in outs])
-        plan = schedule(list(sink.src), "cpu")
+        plan = schedule(list(sink.src), "cpu", TARGET.local_bytes)
         calls = [(merge_ranges(simplify_loops(c.src[0], TARGET), TARGET), c.src[1:]) for c in plan.linear.src]
         memory = {}
         for _, args in calls:
@@ -139,7 +158,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
         if not plan.axes:
             break
         axis = draw(st.integers(0, len(plan.axes) - 1))
-        op = draw(st.sampled_from(["SPLIT"] * 6 + ["PADTO", "SWAP", "NOLOCALS"]))
+        op = draw(st.sampled_from(["SPLIT"] * 6 + ["PADTO", "SWAP", "BOUND", "NOLOCALS"]))
         if op == "SPLIT":
             n = plan.axes[axis].size
             fits = [k for k in range(1, n + 1) if n % k == 0] or [1]
@@ -148,7 +167,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
         else:
             arg = draw(st.sampled_from([2, 3, 4, 8, 16]) if op == "PADTO" else st.integers(0, len(plan.axes) - 1))
         try:
-            plan.act((op, axis, None if op == "NOLOCALS" else arg))
+            plan.act((op, axis, None if op in ("NOLOCALS", "BOUND") else arg))
         except ActionError:
             continue
     for load in draw(st.sets(st.integers(0, 3), max_size=3)):
@@ -254,6 +273,11 @@ REFUSED = {
     "a split of what is packed": ("matmul", [("PACK", 1, None), ("SPLIT", 0, (2, "LOOP", True))], "after PACK"),
     "packing for a scan": ("scan", [("PACK", 0, None)], "a scan"),
     "packing rows found in memory": ("gather", [("PACK", 0, None)], "linear in the loops"),
+    "a bound without a mask": ("attention", [("BOUND", 3, None)], "BOUND"),
+    "a bound of a loop around": ("masked attention", [("BOUND", 1, None)], "masked softmax"),
+    "a stage as THREAD": ("attention", [("SPLIT", 3, (2, "THREAD", True))], "THREAD"),
+    "a stage around the rows": ("attention", [("SPLIT", 3, (2, "LOOP", True))], "outermost"),
+    "packing a stage": ("attention", [("PACK", 0, None)], "memory it writes"),
     "two blocks": ("total", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "a block of a maximum": ("maximum", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
@@ -301,6 +325,25 @@ def test_packing_needs_local_memory():
 )
 def test_what_owns_its_places_may_be_a_thread(name, axis):
     Plan(made(name)[0], TARGET).act(("SPLIT", axis, (2, "THREAD", True)))
+
+
+def test_rows_of_a_stage_lie_side_by_side():
+    """A loop around that becomes shape gives the buffer a row for each lane; others do not."""
+    kernel = made("attention")[0]
+    sizes = [b.shape for b in toposort(kernel) if b.op == "BUFFER"]
+    assert sizes == [(10,), (10,)]  # scores, and their squared distances
+    out = apply_actions(kernel, (("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "THREAD", True))), TARGET)
+    assert {b.shape for b in toposort(out) if b.op == "BUFFER"} == {(4 * 16,)}
+
+
+def test_a_bounded_loop_ends_behind_the_last_row_of_its_tile():
+    kernel = made("masked attention")[0]
+    plan = Plan(kernel, TARGET)
+    own = next(iter(plan.stages.fills.values())).src[1]
+    actions = (("BOUND", plan.axis_of(own), None), ("SPLIT", 1, (4, "UPCAST", False)))
+    out = apply_actions(kernel, actions, TARGET)
+    products = [u for u in toposort(out) if u.op == "END" and plan.size(u.src[-1]) == 0]
+    assert [min_max(r.src[0]) for u in products for r in u.src[1:]] == [(4, 12)] * 2  # of 20: scores, exponentials
 
 
 def test_values_stay_small():

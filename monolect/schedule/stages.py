@@ -1,0 +1,120 @@
+"""Values kept in local memory between the loops of one kernel: stages.
+
+A value that several later loops of one kernel want, and that is too much work to compute again in each, need not go
+through memory as a whole: if all of them stand in common outer loops, one iteration of those needs only a part of it.
+The part is a stage, computed in loops of its own and kept in local memory, private to the iteration. The scores of
+attention are the example: a row of them is wanted by the maximum, by the exponentials and so on, for one query at once.
+
+What it is not: the choice how to run a stage; `optimize` splits its loops as any other. Nor is every chain of loops a
+stage: it pays where a product feeds reductions along its rows and these feed a product, and where a row, and what the
+products read for it, fit the caches.
+Invariant: a stage's index is full RANGEs: those of the loops around, or its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from monolect.ir.bounds import ranges, size_max
+from monolect.ir.normal import TRUE, count
+from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.uop import UOp, node
+from monolect.schedule.ranges import Index, covers, sources
+
+if TYPE_CHECKING:
+    from monolect.schedule.partition import Demand, Partition
+
+FIRST_RANGE = 500  # ids of stages' own loops, until the kernel is built
+FEWEST_ROWS = 8
+ROWS = 16  # rows of a stage that must fit local memory several times over
+LINEAR_OPS = frozenset(("MUL", "DIV", "WHERE"))
+
+
+class Stage(NamedTuple):
+    """A value kept in local memory by `kernel`: computed at `index`, of which the axes `inner` are its own loops."""
+
+    kernel: int
+    index: Index  # type: ignore[assignment]  # hides the method of tuple
+    inner: tuple[int, ...]
+
+
+def is_wanted(part: Partition, u: UOp, demands: list[Demand]) -> bool:
+    """True for what would else be computed in several loops: a value that a product is computed for, in a kernel with
+    stages, or one that reductions of products were needed for, as a term of another product.
+    """
+    cost = part.cost[u]
+    if u.op not in ELEMENTWISE or not cost.product:
+        return False
+    if part.kernel(demands[0].kernel).staged:
+        return len({(d.index, d.red) for d in demands}) > 1
+    return cost.rows and any(d.linear and d.out - ranges_of(d.index) for d in demands)
+
+
+def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
+    """`u` as a stage of the one kernel that wants it, or None."""
+    if not part.local_bytes or not demands or not part.cost[u].product:
+        return None
+    number = demands[0].kernel
+    k = part.kernel(number)
+    if any(d.kernel != number or d.gate is not TRUE for d in demands):
+        return None
+    if any(s.effect is not None for s in k.stores) or len(k.stores) != 1:
+        return None
+    if not part.cost[u].rows and not k.staged:
+        return None
+    around = frozenset.intersection(*(d.out for d in demands)) & k.all_ranges()
+    index = list(demands[0].index)
+    inner: list[int] = []
+    for a, i in enumerate(index):
+        if ranges(i) and not (ranges(i) <= around and all(d.index[a] is i for d in demands)):
+            if any(covers((d.index[a],), (u.shape[a],)) is None for d in demands) or u.shape[a].__class__ is not int:
+                return None
+            index[a] = node("RANGE", demands[0].index[a].src, (FIRST_RANGE + part.n_stage_ranges + len(inner), "LOOP"))
+            inner.append(a)
+    outer = frozenset().union(*(ranges(i) for i in index)) & k.all_ranges()
+    row = 1
+    for a in inner:
+        row *= u.shape[a]
+    once = size(outer) * row <= size_max(count(u.shape))  # each element
+    if not inner or not once or not fits(part, u, row, demands, outer):
+        return None
+    return Stage(number, tuple(index), tuple(inner))
+
+
+def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozenset[UOp]) -> bool:
+    """Whether there are rows for all threads, and some of them, with what a product reads beside each, are small."""
+    beside = max(size((d.out & part.kernel(d.kernel).all_ranges()) - outer) for d in demands)
+    if size(outer) < FEWEST_ROWS:
+        return False
+    return row * u.dtype.itemsize * max(2 * ROWS, 2 * beside) <= part.local_bytes
+
+
+def main_source(u: UOp, d: Demand) -> UOp | None:
+    """The source that `u`, a factor of a sum's terms, is a multiple of: what is constant along the sum may leave it."""
+    if not d.linear or u.op not in LINEAR_OPS or not d.red:
+        return None
+    main = [s for s, index, _ in sources(u, d.index, d.gate) if not ranges_of(index).isdisjoint(d.red)]
+    if len(main) != 1 or (u.op == "DIV" and main[0] is not u.src[0]):
+        return None
+    if u.op == "WHERE" and not (main[0] is not u.src[0] and any(is_zero(s) for s in u.src[1:])):
+        return None
+    return main[0]
+
+
+def is_zero(u: UOp) -> bool:
+    """True for the constant 0, in any shape."""
+    while u.op in ("EXPAND", "RESHAPE"):
+        u = u.src[0]
+    return u.op == "CONST" and u.value == 0
+
+
+def size(rs: Iterable[UOp]) -> int:
+    """The most iterations of a nest of loops."""
+    return prod(size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0]) for r in rs)
+
+
+def ranges_of(index: Index) -> frozenset[UOp]:
+    """The ranges of all axes."""
+    return frozenset().union(*(ranges(i) for i in index)) if index else frozenset()

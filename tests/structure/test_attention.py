@@ -1,0 +1,192 @@
+"""Attention is one kernel: a row block of scores stays in local memory between the product that makes it, softmax and
+the product that uses it.
+"""
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, dtypes
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.base.target import Target
+from monolect.ir.bounds import ranges
+from monolect.ir.uop import toposort
+from monolect.optimize.apply import optimize
+from monolect.pipeline import lower_kernel
+from monolect.runtime.callify import callify
+from monolect.runtime.profile import Recorder
+from monolect.schedule.order import schedule
+
+TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=4 << 20)
+
+
+def calls_of(*tensors, local_bytes=TARGET.local_bytes):
+    """The CALLs that computing `tensors` takes on a target with local memory of its own for each thread."""
+    sink, _, _ = callify([t.uop for t in tensors])
+    return schedule(list(sink.src), "cpu", local_bytes).linear.src
+
+
+def kernel_of(tensor):
+    """The one kernel of `tensor`, ready to be optimized."""
+    (call,) = calls_of(tensor)
+    return lower_kernel(call.src[0], TARGET, last="merge_ranges")
+
+
+def chosen(tensor):
+    """The actions for the one kernel of `tensor`."""
+    return optimize(kernel_of(tensor), TARGET).arg.actions
+
+
+def operands(data, q, k=None, v=None):
+    return tuple(Tensor(data(*s)) for s in (q, k or q, v or k or q))
+
+
+def naive(q, k, v):
+    """As it is written in text books."""
+    return (q @ k.transpose(-1, -2) / 8).softmax(-1) @ v
+
+
+def naive_masked(q, k, v):
+    n, m = q.shape[-2], k.shape[-2]
+    visible = Tensor.arange(m).reshape(1, m) <= Tensor.arange(n).reshape(n, 1)
+    return visible.where(q @ k.transpose(-1, -2) * 0.125, -np.inf).softmax(-1) @ v
+
+
+def unlike_sdpa(q, k, v):
+    """Rows shared by several reductions, without exp."""
+    s = q @ k.transpose(-1, -2)
+    return (s - s.mean(-1, keepdim=True)).relu() @ v
+
+
+def fused(**options):
+    return lambda q, k, v: q.scaled_dot_product_attention(k, v, **options)
+
+
+FORMS = {
+    "plain": (fused(), (2, 3, 64, 16), None, None),
+    "causal": (fused(is_causal=True), (2, 3, 64, 16), None, None),
+    "naive": (naive, (2, 3, 64, 16), None, None),
+    "naive, masked": (naive_masked, (2, 3, 64, 16), None, None),
+    "odd lengths": (fused(), (1, 4, 197, 20), None, None),
+    "odd lengths, causal": (fused(is_causal=True), (1, 4, 97, 20), None, None),
+    "another length of keys, another width": (fused(scale=0.3), (2, 2, 33, 24), (2, 2, 77, 24), (2, 2, 77, 40)),
+    "grouped heads": (fused(enable_gqa=True), (2, 8, 40, 16), (2, 2, 40, 16), None),
+    "grouped heads, causal": (fused(enable_gqa=True, is_causal=True), (1, 8, 100, 16), (1, 4, 100, 16), None),
+    "one query": (fused(), (2, 6, 1, 32), (2, 6, 80, 32), None),
+    "one query of grouped heads": (fused(enable_gqa=True), (1, 8, 1, 32), (1, 2, 80, 32), None),
+    "no batch": (naive, (40, 16), None, None),
+    "no softmax": (unlike_sdpa, (2, 64, 16), None, None),
+}
+
+
+def in_float64(form, q, k, v):
+    """The same by NumPy."""
+    f = FORMS[form][0]
+    k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) if x.ndim > 2 else x for x in (k, v))
+    s = q.astype(np.float64) @ np.swapaxes(k, -1, -2)
+    if f is unlike_sdpa:
+        return np.maximum(s - s.mean(-1, keepdims=True), 0) @ v
+    s *= 0.125 if f in (naive, naive_masked) else 0.3 if "width" in form else q.shape[-1] ** -0.5
+    if "causal" in form or "masked" in form:
+        s = np.where(np.tril(np.ones(s.shape[-2:], bool)), s, -np.inf)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_is_one_kernel_that_stores_only_its_result(form, data):
+    f, *shapes = FORMS[form]
+    arrays = [x.numpy() for x in operands(data, *shapes)]
+    with Recorder() as kernels:
+        got = f(*map(Tensor, arrays)).numpy()
+    assert len(kernels) == 1
+    np.testing.assert_allclose(got, in_float64(form, *arrays), rtol=2e-5, atol=2e-5)
+    (call,) = calls_of(f(*map(Tensor, arrays)))
+    assert [b.op for b in call.src[1:]].count("BUFFER") == 1  # the result
+
+
+@pytest.mark.parametrize("form", ["plain", "causal", "naive, masked", "grouped heads", "one query"])
+def test_exp_is_computed_once_for_each_score(form, data):
+    f, *shapes = FORMS[form]
+    q, k, v = operands(data, *shapes)
+    kernel = kernel_of(f(q, k, v))
+    (exp,) = (u for u in toposort(kernel) if u.op == "EXP2")
+    assert prod(r.src[0].value for r in ranges(exp)) == prod(q.shape[:-1]) * k.shape[-2]
+
+
+def test_masks_are_part_of_the_kernel(data):
+    q, k, v = operands(data, (2, 2, 40, 16))
+    added, seen = data(40, 40), data(40, 40) > 0
+    seen[3] = False
+    for mask in (added, seen):
+        with Recorder() as kernels:
+            got = q.scaled_dot_product_attention(k, v, Tensor(mask)).numpy()
+        assert len(kernels) == 1
+        s = q.numpy().astype(np.float64) @ np.swapaxes(k.numpy(), -1, -2) / 4
+        s = np.where(mask, s, -1e30) if mask is seen else s + mask
+        e = np.exp(s - s.max(-1, keepdims=True))
+        wanted = e / e.sum(-1, keepdims=True) @ v.numpy()
+        if mask is seen:
+            wanted[..., 3, :] = 0
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+def test_half_precision_operands_are_widened_first_and_scores_stay_local(dtype, data):
+    q, k, v = (x.cast(dtype).realize() for x in operands(data, (1, 4, 48, 32)))
+    out = fused(is_causal=True)(q, k, v)
+    made = [b for call in calls_of(out) for b in call.src[1:] if b.op == "BUFFER"]
+    assert max(prod(b.shape) for b in made) == prod(q.shape)
+    wide = (x.cast(dtypes.float32).realize() for x in (q, k, v))
+    wanted = fused(is_causal=True)(*wide).numpy()
+    np.testing.assert_allclose(out.cast(dtypes.float32).numpy(), wanted, rtol=1e-2, atol=1e-2)
+
+
+def test_the_plan_of_causal_attention(data):
+    actions = chosen(fused(is_causal=True)(*operands(data, (1, 12, 256, 64))))
+    assert [a[0] for a in actions[-2:]] == ["BOUND", "PACK"]  # keys, which lie across the lanes, are turned once a head
+    assert sum(a[0] == "SPLIT" and a[2][1] == "THREAD" for a in actions) == 1
+
+
+def test_without_a_mask_no_loop_ends_early(data):
+    assert "BOUND" not in [a[0] for a in chosen(fused()(*operands(data, (1, 12, 256, 64))))]
+
+
+def test_a_target_without_local_memory_stores_the_scores(data):
+    out = fused()(*operands(data, (2, 3, 64, 16)))
+    assert len(calls_of(out, local_bytes=0)) > 1
+
+
+def test_rows_that_are_too_long_for_local_memory_are_stored(data):
+    out = fused()(*operands(data, (1, 1, 16, 4), (1, 1, 1 << 16, 4)))
+    assert len(calls_of(out)) > 1
+
+
+def test_weights_that_are_wanted_too_are_stored_once(check, data):
+    q, k, v = operands(data, (2, 40, 16))
+    weights = (q @ k.transpose(-1, -2)).softmax(-1)
+    assert len(calls_of(weights, weights @ v)) > 1
+
+
+def test_products_with_nothing_along_rows_between_them_stay_apart(data):
+    a, b, c = operands(data, (64, 64))
+    assert len(calls_of((a @ b).relu() @ c)) == 2
+
+
+# ---- what a mask hides -----------------------------------------------------------------------------------------------
+def test_what_comes_before_is_finite_whatever_is_hidden(data):
+    """Keys and values that no query of a tile sees are not read: what is not finite there spreads no further."""
+    q, k, v = (data(1, 2, 256, 16) for _ in range(3))
+    broken_k, broken_v = k.copy(), v.copy()
+    broken_k[:, :, 192:], broken_v[:, :, 192:] = np.inf, np.nan
+    got = fused(is_causal=True)(*map(Tensor, (q, broken_k, broken_v))).numpy()
+    wanted = fused(is_causal=True)(*map(Tensor, (q, k, v))).numpy()
+    np.testing.assert_array_equal(got[:, :, :64], wanted[:, :, :64])
+
+
+def test_a_visible_nan_reaches_its_rows(data):
+    q, k, v = (data(1, 2, 32, 16) for _ in range(3))
+    k[:, :, 5] = np.nan
+    got = fused(is_causal=True)(*map(Tensor, (q, k, v))).numpy()
+    assert np.isfinite(got[:, :, :5]).all() and np.isnan(got[:, :, 5:]).all()
