@@ -38,6 +38,11 @@ class Limits:
         moving = 2 * written / self.copy + max(0, read - written) / self.read
         return max(flops / self.flops[unit] if unit in self.flops else 0.0, moving)
 
+    def raised(self, before: dict[str, float]) -> Limits:
+        """With peaks of arithmetic that an earlier run reached; main memory belongs to all who share the machine."""
+        flops = {unit: max(rate, before.get(unit, 0.0)) for unit, rate in self.flops.items()}
+        return Limits(flops, self.read, self.copy)
+
     def __str__(self) -> str:
         peaks = ", ".join(f"{unit} {rate / 1e9:.0f} G" for unit, rate in self.flops.items())
         return f"multiply-adds a second x 2: {peaks}; read {self.read / 1e9:.1f} GB/s; copy {self.copy / 1e9:.1f} GB/s"
@@ -151,7 +156,7 @@ class Loop:
 
 
 def measured(megabytes: int = 256, turns: int = TURNS) -> Limits:
-    """The limits, in some two seconds. `megabytes` is what each thread reads."""
+    """The limits, in some two seconds if nobody disturbs. `megabytes` is what each thread reads."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu.measure import Row
+from benchmarks.cpu.peers import PEERS
 from benchmarks.cpu.quiet import DISTURBED_CORES
 
 BEGIN, END = "<!-- table: written by benchmarks/cpu -->", "<!-- end of table -->"
@@ -76,9 +77,9 @@ def write_json(path: str, about: dict[str, Any], rows: list[Row]) -> dict[str, A
     return data
 
 
-def markdown(rows: list[Row], libraries: list[str]) -> str:
-    """One table a family; a ratio that misses its target is bold."""
-    out = []
+def markdown(rows: list[Row]) -> str:
+    """One table a family, with the libraries that ran; a ratio that misses its target is bold."""
+    libraries, out = [lib for lib in PEERS if any(lib in row.median | row.failed for row in rows)], []
     for family in dict.fromkeys(row.family for row in rows):
         cells = ["work", *libraries, "compile", "ratio to best peer", "of the limit", "target"]
         out += ["", f"### {family}", "", "| " + " | ".join(cells) + " |", "|" + "---|" * len(cells)]
