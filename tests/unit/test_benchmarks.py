@@ -1,6 +1,7 @@
 """The pieces of the benchmark table, on tiny inputs and without a clock: does it say what was measured?"""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,15 @@ def test_processes_answer_fail_and_start_again(tmp_path):
             worker.ask(60, "time", 0.1, 1)
     finally:
         bench.close()
+
+
+def test_a_profile_says_where_time_goes():
+    peer = PEERS["monolect"]("monolect")
+    case = attention.causal(1, 2, 6, 4)
+    text = peer.profile(peer.prepare(case, case.inputs(np.random.default_rng(0))))
+    head, *lines = text.splitlines()
+    assert re.fullmatch(r" +\d+ kernels, [\d.]+ ms", head)
+    assert all(" us " in line and "scaled_dot_product_attention" in line for line in lines) and lines
 
 
 def test_a_program_that_raises_is_a_reason():
