@@ -11,7 +11,7 @@ from benchmarks.cpu.peers import PEERS
 from benchmarks.cpu.quiet import DISTURBED_CORES
 
 BEGIN, END = "<!-- table: written by benchmarks/cpu -->", "<!-- end of table -->"
-NAME_WIDTH, CELL_WIDTH = 38, 15
+NAME_WIDTH, CELL_WIDTH, BEST_WIDTH = 38, 14, 20
 
 
 def duration(seconds: float) -> str:
@@ -41,16 +41,20 @@ def verdict(row: Row) -> list[str]:
 
 
 def header(libraries: list[str]) -> str:
-    cells = [*libraries, "compile", "best peer", "limit"]
-    return f"{'work':{NAME_WIDTH}}" + "".join(f"{c:>{CELL_WIDTH}}" for c in cells) + "  target"
+    return spread("work", [*libraries, "compile"], "best peer", "limit", "target")
+
+
+def spread(name: str, cells: list[str], best: str, share: str, target: str) -> str:
+    """One line of the text table."""
+    row = f"{name:{NAME_WIDTH}}" + "".join(f"{c:>{CELL_WIDTH}}" for c in cells)
+    return f"{row}{best:>{BEST_WIDTH}}{share:>8}  {target}"
 
 
 def line(row: Row, libraries: list[str]) -> str:
     """One row of the text table, then a line for each failure."""
     best, target, share = verdict(row)
     compiled = f"{row.first['monolect']:.2f} s" if "monolect" in row.first else ""
-    cells = [*[cell(row, lib) for lib in libraries], compiled, best, share]
-    out = [f"{row.name:{NAME_WIDTH}}" + "".join(f"{c:>{CELL_WIDTH}}" for c in cells) + f"  {target}"]
+    out = [spread(row.name, [*[cell(row, lib) for lib in libraries], compiled], best, share, target)]
     out += [f"    {library} ✗ {' '.join(reason.split())[:300]}" for library, reason in row.failed.items()]
     return "\n".join([*out, row.profile] if row.profile else out)
 
