@@ -74,6 +74,15 @@ def reduce_array(op: str, d: DType, x: Array, axes: tuple[int, ...]) -> Array:
     return f(x, axis=axes, keepdims=True, dtype=np.float64 if d.is_float else x.dtype).astype(x.dtype)
 
 
+def scan_array(op: str, d: DType, x: Array, axis: int) -> Array:
+    """Running ADD, MAX or MUL of `x` along an axis. Float sums and products are added up in float64."""
+    if d.kind == "b":
+        return (np.logical_and if op == "MUL" else np.logical_or).accumulate(x, axis=axis)
+    wide = x.astype(np.float64) if d.is_float else x
+    f = {"ADD": np.add, "MUL": np.multiply, "MAX": np.maximum}[op]
+    return f.accumulate(wide, axis=axis, dtype=wide.dtype).astype(x.dtype)
+
+
 def add_at(flat: Array, at: Array, new: Array) -> None:
     """ATOMICADD: add `new` to the elements `at` of `flat`, in place, each of equal positions in turn."""
     if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":

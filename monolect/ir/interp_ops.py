@@ -13,7 +13,7 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IRError
-from monolect.ir.arrays import Array, Mask, bitcast, garbage, reduce_array, select_valid, storage
+from monolect.ir.arrays import Array, Mask, bitcast, garbage, reduce_array, scan_array, select_valid, storage
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp
 
@@ -66,6 +66,11 @@ def _reduce(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
     if mask is not None:
         mask = np.all(np.broadcast_to(mask, x.shape), axis=tuple(over), keepdims=True)
     return out, mask
+
+
+def _scan(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+    op, axis = u.arg
+    return scan_array(op, u.dtype, m.values[u.src[0]], m.batch + axis), m.masks[u.src[0]]
 
 
 def _range(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
@@ -123,5 +128,6 @@ def _gettuple(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
 
 ROW_VALUES: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = {
     "CONST": _const, "BINARY": _binary, "IOTA": _iota, "STACK": _stack, "BITCAST": _bitcast, "REDUCE": _reduce,
+    "SCAN": _scan,
     "RANGE": _range, "SPECIAL": _range, "LOAD": _load, "GETTUPLE": _gettuple,
 }  # fmt: skip

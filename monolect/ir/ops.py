@@ -328,6 +328,13 @@ def _reduce(src: tuple, arg: Any) -> tuple:
     return tuple(1 if i in axes else n for i, n in enumerate(s))
 
 
+def _scan_shape(src: tuple, arg: Any) -> tuple:
+    op, axis = arg
+    if op not in ("ADD", "MAX", "MUL") or not 0 <= axis < len(src[0].shape):
+        raise _fail("SCAN", f"ADD, MAX or MUL along an axis of {src[0].shape}", arg)
+    return src[0].shape
+
+
 def _iota_shape(src: tuple, arg: Any) -> tuple:
     return (src[0].value if src[0].op == "CONST" else src[0],)
 
@@ -436,12 +443,13 @@ _ROWS = [
     Row("RESHAPE",  2, 2, "-",          _first, _reshape, T | K | P, _V, None, "Reinterpret (T, s') in row-major order."),
     Row("EXPAND",   2, 2, "-",          _first, _expand, T | K | P, _V, None, "Broadcast size-1 axes of T to s'."),
     Row("PAD",      3, 3, "-",          _first, _pad, T, _V, None, "Place (T, o, s') at offset o in an invalid-filled output of shape s'."),
-    Row("SHRINK",   3, 3, "-",          _first, _shrink, T, _V, None, "Keep s' elements from offset o of (T, o, s'); inverse of PAD."),
+    Row("SHRINK",   3, 3, "-",          _first, _shrink, T | K | P, _V, None, "Keep s' elements from offset o of (T, o, s'); inverse of PAD."),
     Row("INDEX",    1, None, "-",       _first, _index_shape, ANY, _V, None, "Index from the left; an index of shape S replaces its axis by S."),
     Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Join along a new leading axis."),
     Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret storage; total bytes are preserved."),
     # reduce
     Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], with ADD, MAX or MUL."),
+    Row("SCAN",     1, 1, "(op, axis)", _number, _scan_shape, K | P, _N, None, "Running ADD, MAX or MUL along an axis of a shaped value, itself included."),
     # call ops
     Row("FUNCTION", 1, None, "name or -", _first, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
     Row("CALL",     1, None, "-",       _first, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function."),

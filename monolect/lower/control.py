@@ -14,7 +14,7 @@ from monolect.base.target import Target
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, node, rebuild
 
-_PURE = ELEMENTWISE | {"CONST", "STACK", "INDEX", "PARAM", "BITCAST", "RESHAPE", "EXPAND", "PERMUTE"}
+_PURE = ELEMENTWISE | {"CONST", "STACK", "INDEX", "PARAM", "BITCAST", "RESHAPE", "EXPAND", "PERMUTE", "SHRINK", "SCAN"}
 
 
 def control(linear: UOp, target: Target) -> UOp:

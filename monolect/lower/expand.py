@@ -18,6 +18,7 @@ from __future__ import annotations
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
+from monolect.lower.scan import Scans, widen
 
 SHAPED = ("UPCAST", "GROUP_REDUCE")
 
@@ -29,13 +30,16 @@ def expand(sink: UOp) -> UOp:
     if not place:
         return sink
     new: dict[UOp, UOp] = {r: _constants(r, p) for r, p in place.items()}
-    new |= _widened_accumulators(order, place)
+    running = Scans(order, place)
+    new |= _widened_accumulators(order, place, running.lanes())
     for u in order:
         if u in new:
             continue
         src = tuple(new[s] for s in u.src)
         if u.op == "REDUCE" and len(u.src) > 1:
             new[u] = _reduce(u, src[0], place)
+        elif (out := running.expanded(u, src, new)) is not None:
+            new[u] = out
         elif u.op == "END":
             open_ = tuple(r for r in u.src[1:] if r not in place)
             new[u] = node("END", (src[0], *open_)) if open_ else src[0]
@@ -82,8 +86,8 @@ def _meeting(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
     return meet
 
 
-def _widened_accumulators(order: list[UOp], place: dict[UOp, int]) -> dict[UOp, UOp]:
-    """The accumulators of scans, one lane for each of the output's."""
+def _widened_accumulators(order: list[UOp], place: dict[UOp, int], scanned: set[UOp]) -> dict[UOp, UOp]:
+    """The accumulators of scans, one lane for each of the output's, but for the ranges they are carried through."""
     lanes: dict[UOp, set[UOp]] = {}
     for u in order:
         if u.op == "STORE":
@@ -91,7 +95,7 @@ def _widened_accumulators(order: list[UOp], place: dict[UOp, int]) -> dict[UOp, 
             while b.op == "AFTER":
                 b = b.src[0]
             if b.op == "BUFFER":
-                lanes.setdefault(b, set()).update(r for r in ranges(u) if r in place)
+                lanes.setdefault(b, set()).update(r for r in ranges(u) if r in place and r not in scanned)
     out = {}
     for b, rs in lanes.items():
         if rs:
@@ -156,20 +160,10 @@ def _reduce(u: UOp, body: UOp, place: dict[UOp, int]) -> UOp:
     loops = tuple(r for r in u.src[1:] if r not in place)
     shaped = [r for r in u.src[1:] if r in place]
     for r in shaped:
-        body = _widen(body, place[r], r.src[0].value)
+        body = widen(body, place[r], r.src[0].value)
     out = node("REDUCE", (body, *loops), (u.arg[0], ())) if loops else body
     if not shaped:
         return out
     rank = len(out.shape)
     out = build("REDUCE", out, arg=(u.arg[0], tuple(sorted(rank - place[r] for r in shaped))))
     return build("RESHAPE", out, shape_source(())) if all(n == 1 for n in out.shape) else out
-
-
-def _widen(body: UOp, place: int, n: int) -> UOp:
-    """`body` with size n on the axis, also where it does not depend on it."""
-    rank = max(len(body.shape), place)
-    shape = (1,) * (rank - len(body.shape)) + body.shape
-    if shape[rank - place] == n:
-        return body
-    wide = (*shape[: rank - place], n, *shape[rank - place + 1 :])
-    return build("EXPAND", build("RESHAPE", body, shape_source(shape)), shape_source(wide))

@@ -29,7 +29,7 @@ def select(sink: UOp, target: Target) -> UOp:
 
 def _is_native(u: UOp, target: Target) -> bool:
     if u.op not in ELEMENTWISE:
-        return u.op != "REDUCE" or u.dtype in target.native_dtypes
+        return u.op not in ("REDUCE", "SCAN") or u.dtype in target.native_dtypes
     types = target.native_dtypes
     return u.op in target.native and u.dtype in types and all(s.dtype in types for s in u.src)
 
@@ -64,7 +64,7 @@ def _rewrite(sink: UOp, target: Target) -> UOp:
 
 
 def _replacement(u: UOp, target: Target) -> UOp | None:
-    if u.op not in ELEMENTWISE and u.op != "REDUCE":
+    if u.op not in ELEMENTWISE and u.op not in ("REDUCE", "SCAN"):
         return None
     return legalize(u, target.native_dtypes, target.cast_dtypes) or decompose(u, target.native)
 

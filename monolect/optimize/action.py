@@ -29,7 +29,7 @@ from monolect.ir.bounds import ranges
 from monolect.ir.digest import digests
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.pack import Block
-from monolect.optimize.sequence import lonely_ranges, sequential_ranges
+from monolect.optimize.sequence import lonely_ranges, running_ranges, sequential_ranges
 from monolect.optimize.stages import Stages, memory_of
 from monolect.optimize.visible import Limit, visible
 
@@ -74,6 +74,7 @@ class Plan:
         ends = [u for u in self.order if u.op == "END"]
         outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
         self.sequential, self.lonely = sequential_ranges(self.order), lonely_ranges(self.order)
+        self.running = running_ranges(self.order) if self.sequential else frozenset()
         nest = {r: min(len(self.stages.loops(u)) for u in ends if r in u.src) for r in outs}  # of the shortest inside r
         self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.sequential, r.arg[0]))
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
@@ -168,7 +169,8 @@ class Plan:
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}, this being an inner part", found=k)
-        if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and (p.root in self.sequential or p.root in self.reduced):
+        in_order = p.root in self.sequential and not (target == "UPCAST" and self._may_scan(p))
+        if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and (in_order or p.root in self.reduced):
             found = "a scan" if p.root in self.sequential else "blocks of a reduction"
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found=found)
         if target in ("UPCAST", "LOCAL") and p.root in self.lonely:
@@ -198,6 +200,11 @@ class Plan:
                 "SPLIT into blocks", expected="every reduction's own loops outermost", found="another order"
             )
         self.axes = order
+
+    def _may_scan(self, p: Part) -> bool:
+        """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""
+        lanes = any(q.root is p.root and q.type == "UPCAST" for q in self.axes)
+        return p.root in self.running and p.stride == 1 and not lanes
 
     def _check_thread(self, p: Part, k: int) -> None:
         if any(q.type == "THREAD" for q in self.axes):
@@ -235,7 +242,7 @@ class Plan:
             raise ActionError("PADTO", expected="an axis that was not split or padded before", found=p.type)
         if not p.size or not isinstance(m, int) or m < 2:
             raise ActionError("PADTO", expected="a multiple of at least 2 on an axis of constant size", found=m)
-        if p.root in self.sequential:
+        if p.root in self.sequential - self.running:
             raise ActionError("PADTO", expected="an axis whose iterations are independent", found="a scan")
         self.padded[p.root] = p.size
         p.size = -(-p.size // m) * m

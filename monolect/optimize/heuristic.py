@@ -61,7 +61,7 @@ class Chooser:
         p = self.profile
         for r in reversed(self.plan.outputs):
             mine = [a for a in p.stores if r in a.steps]
-            if not mine or not all(a.step(r) == 1 for a in mine) or r in self.plan.sequential:
+            if not mine or not all(a.step(r) == 1 for a in mine) or r in self.plan.sequential - self.plan.running:
                 continue
             loads = [a for a in p.loads if r in a.steps]
             rough = [a for a in loads if a.step(r) not in (0, 1, -1)]

@@ -10,6 +10,7 @@ Invariant: a loop that is not listed may run in any order, and its iterations at
 
 from __future__ import annotations
 
+from collections import Counter
 from math import gcd
 
 from monolect.ir.bounds import min_max, ranges
@@ -32,6 +33,23 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
             if computed:
                 out |= (computed | {x for x in parts if x.op == "RANGE"}) - owners(u)
     return frozenset(out)
+
+
+def running_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs of a kernel that only carry running sums, products or maxima: several iterations may be one SCAN."""
+    uses = Counter(s for u in order for s in u.src)
+    carried: dict[UOp, frozenset[UOp]] = {}  # accumulator -> the loops it is carried through
+    plain: set[UOp] = set()
+    for u in order:
+        if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER":
+            carried[u.src[0]] = frozenset(r for r in u.src[2:] if r.op == "RANGE")
+        elif u.op == "STORE" and (acc := u.src[0]) in carried and u.src[1].op in ("ADD", "MUL", "MAX"):
+            loads = [s for s in u.src[1].src if s.op == "LOAD" and s.src[0].op == "AFTER" and s.src[0].src[0] is acc]
+            if len(loads) == 1 and uses[loads[0]] == 1:
+                plain.add(acc)
+    others = [r for acc, rs in carried.items() if acc not in plain for r in rs]
+    kept = [u for u in order if u.op in ("STORE", "ATOMICADD")]
+    return frozenset().union(*(carried[acc] for acc in plain)) - frozenset(others) - sequential_ranges(kept)
 
 
 def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:

@@ -109,8 +109,8 @@ def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozens
     """
     if u.op == "CAST":
         return _cast(u, native, casts)
-    if u.op == "REDUCE" and u.dtype in NARROW and u.dtype not in native:
-        return cast(build("REDUCE", cast(u.src[0], F32), *u.src[1:], arg=u.arg), u.dtype)
+    if u.op in ("REDUCE", "SCAN") and u.dtype in NARROW and u.dtype not in native:
+        return cast(build(u.op, cast(u.src[0], F32), *u.src[1:], arg=u.arg), u.dtype)
     if u.op not in ELEMENTWISE or u.op in _MOVED:
         return None
     if not any(s.dtype in NARROW and s.dtype not in native for s in u.src):

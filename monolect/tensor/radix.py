@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
-from monolect.base.dtype import DType, dtypes
-from monolect.ir.normal import count
-from monolect.ir.ops import INVALID
+from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor import order
-from monolect.tensor.reduce import scan
+from monolect.tensor.rows import empty, gather_rows, scatter_rows, stored
+from monolect.tensor.scan import scan
 
 DIGIT_BITS = 8  # what a pass reads and writes per class stays in the first cache
 SHORT = 256  # elements up to which counting all pairs is cheaper than moving them digit by digit
@@ -115,7 +114,7 @@ def _move(words: UOp, shift: int, classes: int) -> UOp:
     in_table = chunk * classes + cast(digit, dtypes.index)
     place = build("ADD", build("INDEX", _starts(in_table, r, chunks, classes), in_table), _rank_in_class(digit))
     at = iota(r, dtypes.index, 0, 3) * (chunks * m) + cast(place, dtypes.index)
-    return _stored(empty(words.shape, words.dtype), at, words)
+    return stored(empty(words.shape, words.dtype), at, words)
 
 
 def _starts(in_table: UOp, r: int, chunks: int, classes: int) -> UOp:
@@ -179,30 +178,3 @@ def _extract(key: UOp, place: UOp, k: int) -> UOp:
         found.append(graph.reduce(left, "MAX", (1,), keep=False))
     both = graph.permute(build("STACK", *found), (1, 0))
     return e("SUB", const(last, dtypes.int32), cast(e("AND", both, 0xFFFFFFFF), dtypes.int32))
-
-
-# ---- rows by places --------------------------------------------------------------------------------------------------
-def empty(shape: tuple[int, ...], d: DType) -> UOp:
-    """Memory that is to be written before it is read."""
-    return build("CONTIGUOUS", graph.full(shape, INVALID, d))
-
-
-def gather_rows(x: UOp, places: UOp) -> UOp:
-    """Element [r, places[r, i]] of `x` at [r, i]."""
-    return build("INDEX", graph.reshape(x, (x.shape[0] * x.shape[1],)), _flat(places, x.shape[1]))
-
-
-def scatter_rows(x: UOp, places: UOp, base: UOp | None = None) -> UOp:
-    """Element [r, i] of `x` at [r, places[r, i]], which are distinct, of an array like `x`, or of a copy of `base`."""
-    out = empty(x.shape, x.dtype) if base is None else build("CONTIGUOUS", base)
-    return _stored(out, _flat(places, out.shape[1]), x)
-
-
-def _flat(places: UOp, n: int) -> UOp:
-    return iota(places.shape[0], dtypes.index, 0, 2) * n + cast(places, dtypes.index)
-
-
-def _stored(out: UOp, at: UOp, value: UOp) -> UOp:
-    """`out` with `value` at the flat positions `at`, which are distinct."""
-    target = build("INDEX", graph.reshape(out, (count(out.shape),)), at)
-    return build("AFTER", out, build("STORE", target, value, arg="distinct"))

@@ -1,8 +1,7 @@
-"""Methods that join the elements along axes: sums, extremes, statistics, softmax, running sums.
+"""Methods that join the elements along axes: sums, extremes, statistics, softmax.
 
 Invariants: sums of integers and bool are int64; halves add up in float32; `dim` (or `axis`) is None, an axis or
-several, and `keepdim` (or `keepdims`) keeps the joined axes with size 1. A running sum is a REDUCE over a triangle
-mask, a form the scheduler turns into one pass.
+several, and `keepdim` (or `keepdims`) keeps the joined axes with size 1.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph, special
-from monolect.autograd.gradient import closed_form
-from monolect.autograd.graph import cast, e, iota, where
+from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.normal import count
-from monolect.ir.uop import UOp, build, const
+from monolect.ir.uop import UOp, build
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.order import arg_extreme
@@ -34,7 +32,7 @@ class ValuesIndices(NamedTuple):
 
 @guard_methods
 class ReduceMixin(TensorBase):
-    """Sums, extremes, statistics, softmax, running sums."""
+    """Sums, extremes, statistics, softmax."""
 
     __slots__ = ()
 
@@ -157,7 +155,7 @@ class ReduceMixin(TensorBase):
 
     def amin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The smallest element along axes; equal ones share the gradient."""
-        flip = _reverse(self.dtype)
+        flip = reverse(self.dtype)
         axes = self._axes(axis if dim is None else dim)
         return self._wrap(flip(_reduce(flip(self._uop), "MAX", axes, keepdim or keepdims)))
 
@@ -190,7 +188,7 @@ class ReduceMixin(TensorBase):
 
     def argmin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The position of the first smallest element (int64). nan is smallest."""
-        flip = _reverse(self.dtype)
+        flip = reverse(self.dtype)
         return self._position(flip(self._uop), axis if dim is None else dim, keepdim or keepdims)
 
     def _position(self, u: UOp, dim: Any, keepdim: bool) -> Tensor:
@@ -265,55 +263,6 @@ class ReduceMixin(TensorBase):
         shape = u.shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
         return self._wrap(cast(out if keepdim else graph.reshape(out, shape), u.dtype))
 
-    # ---- running sums ------------------------------------------------------------------------------------------------
-    def _running(self, u: UOp, op: str, dim: int) -> UOp:
-        a = self._axis(dim) if u.shape else 0
-        if not u.shape:
-            return u
-        last = len(u.shape) - 1
-        order = [*(i for i in range(last + 1) if i != a), a]
-        out = scan(graph.permute(u, order), op)
-        return graph.permute(out, sorted(range(last + 1), key=order.__getitem__))
-
-    def cumsum(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
-        """The running sum along an axis; integers become int64.
-
-        >>> Tensor([1, 2, 3]).cumsum(0).tolist()
-        [1, 3, 6]
-        """
-        u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
-        return self._wrap(self._running(u, "ADD", dim if axis is None else axis))
-
-    def cumprod(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
-        """The running product along an axis; integers become int64."""
-        u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
-        return self._wrap(self._running(u, "MUL", dim if axis is None else axis))
-
-    def cummax(self, dim: int = 0) -> ValuesIndices:
-        """(values, indices) of the largest element so far; of equal ones the last, as in PyTorch."""
-        return self._running_extreme(self._uop, dim, lambda u: u)
-
-    def cummin(self, dim: int = 0) -> ValuesIndices:
-        """(values, indices) of the smallest element so far; of equal ones the last, as in PyTorch."""
-        return self._running_extreme(self._uop, dim, _reverse(self.dtype))
-
-    def _running_extreme(self, u: UOp, dim: int, flip: Any) -> ValuesIndices:
-        if not u.shape:
-            return ValuesIndices(self._wrap(u), self._wrap(const(0, dtypes.int64)))
-        a, x = self._axis(dim), flip(u)
-        top = self._running(x, "MAX", dim)
-        # where an element equals the maximum so far it is the latest holder; the position carries on to the next one
-        i = iota(u.shape[a], dtypes.int32, a, len(u.shape))
-        holds = build("OR", build("CMPEQ", x, top), build("CMPNE", x, x)) if u.dtype.is_float else _equal(x, top)
-        at = build("WHERE", holds, i, const(-1, dtypes.int32))
-        return ValuesIndices(self._wrap(flip(top)), self._wrap(cast(self._running(at, "MAX", dim), dtypes.int64)))
-
-    def logcumsumexp(self, dim: int = 0) -> Tensor:
-        """log(cumsum(exp(self))), shifted by the largest element of the axis."""
-        self._check_float("logcumsumexp")
-        m = self.detach().amax(dim, keepdim=True)
-        return (self - m).exp().cumsum(dim).log() + m
-
 
 # ---- node level ------------------------------------------------------------------------------------------------------
 _NEUTRAL = {"ADD": 0, "MUL": 1}
@@ -339,31 +288,7 @@ def _over(u: UOp, n: Any) -> UOp:
     return e("DIV", u, n if n.__class__ is not UOp else cast(n, u.dtype))
 
 
-def _reverse(d: DType) -> Any:
+def reverse(d: DType) -> Any:
     """A map that reverses the order of the values of `d` exactly: NEG for floats, bitwise NOT otherwise."""
     op = "NEG" if d.is_float else "NOT"
     return lambda u: build(op, u)
-
-
-def _equal(a: UOp, b: UOp) -> UOp:
-    return e("CMPNE", build("CMPNE", a, b), True)
-
-
-def scan(u: UOp, op: str) -> UOp:
-    """The running ADD, MUL or MAX along the last axis: REDUCE over j of (j <= i ? u[j] : neutral)."""
-    n, rank = u.shape[-1], len(u.shape)
-    if n.__class__ is int and n < 2:
-        return u
-    d = u.dtype
-    wide = cast(u, dtypes.float32) if d.is_float and d.bits < 32 else u
-    rows = graph.reshape(wide, (*u.shape[:-1], 1, n))
-    i, j = iota(n, dtypes.index, rank - 1, rank + 1), iota(n, dtypes.index, rank, rank + 1)
-    masked = where(build("CMPLT", j, i + 1), rows, const(neutral(op, wide.dtype), wide.dtype))
-    out = graph.reshape(build("REDUCE", masked, arg=(op, (rank,))), u.shape)
-    return closed_form(cast(out, d), (u,), _scan_gradient) if op == "ADD" and d.is_float else cast(out, d)
-
-
-def _scan_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    """A running sum from the other end."""
-    last = (len(g.shape) - 1,)
-    return (graph.flip(scan(graph.flip(g, last), "ADD"), last),)

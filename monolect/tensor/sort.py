@@ -18,8 +18,9 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, as_int
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.radix import Sorted, gather_rows, scatter_rows, sort_rows, top_rows
+from monolect.tensor.radix import Sorted, sort_rows, top_rows
 from monolect.tensor.reduce import ValuesIndices
+from monolect.tensor.rows import gather_rows, scatter_rows
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor

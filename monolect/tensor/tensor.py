@@ -36,6 +36,7 @@ from monolect.tensor.loss import LossMixin
 from monolect.tensor.movement import MovementMixin
 from monolect.tensor.random import RandomMixin
 from monolect.tensor.reduce import ReduceMixin
+from monolect.tensor.scan import ScanMixin
 from monolect.tensor.sort import SortMixin
 
 # The nodes that tensors with `requires_grad` stand for, or stood for before they were computed or assigned to: a graph
@@ -65,6 +66,7 @@ class Tensor(
     FunctionsMixin,
     MovementMixin,
     ReduceMixin,
+    ScanMixin,
     SortMixin,
     IndexMixin,
     LinalgMixin,

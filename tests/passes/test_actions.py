@@ -82,6 +82,9 @@ PROGRAMS = {
     "attention": lambda: attention(whole(2, 12, 4), whole(2, 10, 4), whole(2, 10, 6)),
     "masked attention": lambda: masked_attention(whole(2, 12, 4), whole(2, 20, 4, high=2), whole(2, 20, 8)),
     "scan": lambda: whole(4, 10).cumsum(1),
+    "running maximum": lambda: whole(3, 4, 17).cummax(2).values + 1,
+    "two scans": lambda: [(x := whole(6, 16)).cumsum(1), x.cummax(1).values],
+    "running sums of columns": lambda: whole(20, 12).cumsum(0).cast(dtypes.int32),
     "gather": lambda: whole(9, 8)[Tensor(np.array([3, 1, 8, 0, 0, 5]))] + 1,
     "siblings": lambda: [(x := whole(6, 12)) + 1, x * 2],
     "two reductions": lambda: [(x := whole(6, 12)).sum(1), x.amax(1)],
@@ -259,7 +262,11 @@ REFUSED = {
     "the outer part of a clipped axis": (
         "map", [("SPLIT", 0, (4, "LOOP", True)), ("SPLIT", 0, (2, "LOOP", False))], "clipped"),
     "swapping the parts of a scan": ("scan", [("SPLIT", 1, (2, "LOOP", False)), ("SWAP", 1, 2)], "independent"),
-    "a scan as UPCAST": ("scan", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
+    "lanes of a scan that are not side by side": (
+        "scan", [("SPLIT", 1, (2, "LOOP", False)), ("SPLIT", 1, (5, "UPCAST", False))], "SPLIT to UPCAST"),
+    "lanes of lanes of a scan": (
+        "scan", [("SPLIT", 1, (5, "UPCAST", False)), ("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
+    "a scan of a table as UPCAST": ("counts", [("SPLIT", 2, (2, "UPCAST", False))], "SPLIT to UPCAST"),
     "a scan as THREAD": ("scan", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
     "two THREADs": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SPLIT", 1, (2, "THREAD", True))], "THREAD"),
     "more threads than there are": ("transpose", [("SPLIT", 0, (10, "THREAD", True))], "at most 8"),
@@ -289,7 +296,7 @@ REFUSED = {
     "padding twice": ("map", [("PADTO", 0, 5), ("PADTO", 0, 7)], "PADTO"),
     "padding a split axis": ("map", [("SPLIT", 0, (2, "UPCAST", False)), ("PADTO", 0, 5)], "PADTO"),
     "padding to 1": ("map", [("PADTO", 0, 1)], "PADTO"),
-    "padding a scan": ("scan", [("PADTO", 1, 4)], "PADTO"),
+    "padding what may hit a place twice": ("rows added", [("PADTO", 1, 5)], "PADTO"),
     "swapping with no axis": ("matmul", [("SWAP", 0, 9)], "SWAP"),
     "swapping an output with a reduction": ("matmul", [("SWAP", 0, 2)], "SWAP"),
     "swapping a thread": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SWAP", 0, 2)], "SWAP"),

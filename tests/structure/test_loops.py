@@ -160,7 +160,25 @@ def test_cumsum_work_is_linear(structure, data):
         assert k.loops == 1
         return next(u.src[0].value for u in k.linear.src if u.op == "RANGE")
 
-    assert trips(2000) == 2 * trips(1000)
+    assert trips(2048) == 2 * trips(1024)
+
+
+def test_neighbouring_steps_of_a_scan_are_lanes(structure, data):
+    (k,) = structure(Tensor(data(40, 160)).cumsum(1))
+    assert k.code["SCAN"] == 1 and steps(k) == 40 * 160 // 16
+    (k,) = structure(*Tensor(data(40, 160)).cummax(1))
+    assert k.reads == 1 and k.code["SCAN"] == 2, "one pass over what is read, a maximum and its position"
+    (k,) = structure(Tensor(data(40, 160)).cumsum(0))
+    assert k.code["SCAN"] == 0 and steps(k) <= 40 * 160 // 16, "columns are lanes already"
+
+
+def test_gradients_of_scans_take_linear_work(data):
+    from tests.structure.conftest import kernels_of
+
+    for f in (lambda t: t.cumsum(0), lambda t: t.cumprod(0), lambda t: t.cummax(0).values):
+        x = Tensor(data(3000), requires_grad=True)
+        (f(x) * Tensor(data(3000))).sum().backward()
+        assert all(steps(k) <= 3000 for k in kernels_of(x.grad))
 
 
 def test_cumprod_and_running_maximum(check, data):

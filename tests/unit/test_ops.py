@@ -174,6 +174,8 @@ REFUSED = [
     ("BITCAST", (F,), dtypes.float64, "preserves total bytes"),
     ("REDUCE", (F,), ("SUB", (0,)), "REDUCE op"),
     ("REDUCE", (F,), ("ADD", (2,)), "REDUCE axes"),
+    ("SCAN", (F,), ("ADD", 2), "along an axis"),
+    ("SCAN", (F,), ("SUB", 0), "ADD, MAX or MUL"),
     ("CAST", (F,), dtypes.void, "target of a cast"),
     ("IOTA", (idx(3),), dtypes.float32, "IOTA dtype"),
     ("FOO", (), None, "unknown op"),

@@ -88,6 +88,38 @@ def test_position_is_the_first(name: str, check: Any) -> None:
     assert getattr(Tensor(np.array([-128, 127, -128], np.int8)), name)().item() == (1 if name == "argmax" else 0)
 
 
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_gradient_of_a_running_product_with_zeros(zeros: int, both: Any) -> None:
+    x = RNG.uniform(0.5, 2, (3, 9)).astype(np.float32)
+    x[0, 4], x[2, 0] = 0, 0
+    x[:, 6] *= zeros != 1
+    x[1, 2] *= zeros != 2
+    both(lambda t: t.cumprod(1), x, rtol=1e-5, atol=1e-5)
+
+
+def test_logcumsumexp_of_far_and_infinite_elements(check: Any) -> None:
+    rows = [[-300, 0, 300, 5], [-math.inf] * 4, [-math.inf, 1, 2, -math.inf], [1, math.inf, 2, 3], [0, -90, -91, -300]]
+    x = np.array(rows, np.float32)
+    check(Tensor(x).logcumsumexp(1), torch.tensor(x).logcumsumexp(1))
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float32", "float64"])
+def test_running_extremes_and_their_positions(name: str, dtype: str, check: Any) -> None:
+    x = RNG.integers(0, 6, (4, 40)).astype(dtype)
+    if dtype == "float32":
+        x[0, 5], x[1, 3], x[1, 9] = np.nan, np.inf, -np.inf
+    for dim in (0, 1):
+        ours, theirs = getattr(Tensor(x), name)(dim), getattr(torch.tensor(x), name)(dim)
+        check(ours.values, theirs.values)
+        check(ours.indices, theirs.indices)
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_gradient_of_a_running_extreme_with_ties(name: str, both: Any) -> None:
+    both(lambda t: getattr(t, name)(1).values, TIES.astype(np.float32))
+
+
 def test_max_of_one_axis_gives_values_and_indices(check: Any) -> None:
     ours, theirs = Tensor(X).max(1), torch.tensor(X).max(1)
     check(ours.values, theirs.values)

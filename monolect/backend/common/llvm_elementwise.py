@@ -253,6 +253,31 @@ class ElementwiseRenderer(ValueRenderer):
             regs = [self._reduce_lanes(op, u.dtype, v.lanes, r) for r in regs]
         return Value(u.shape, regs)
 
+    def scan(self, u: UOp) -> Value:
+        """SCAN along an axis of a shaped value: register after register, or inside each of them."""
+        x, (op, axis) = u.src[0], u.arg
+        v = self.value(x)
+        if axis == len(x.shape) - 1:
+            return Value(u.shape, [self._scan_lanes(op, u.dtype, v.lanes, r) for r in v.regs])
+        step = np.frompyfunc(lambda p, q: self.combine(op, u.dtype, v.lanes, p, q), 2, 1)
+        grid = np.moveaxis(np.array(v.regs, dtype=object).reshape(x.shape[:-1]), axis, 0)
+        for k in range(1, len(grid)):
+            grid[k] = step(grid[k - 1], grid[k])
+        return Value(u.shape, [str(r) for r in np.moveaxis(grid, 0, axis).ravel()])
+
+    def _scan_lanes(self, op: str, d: DType, lanes: int, r: str) -> str:
+        """Blocks of 1, 2, 4, ... lanes are joined: the last lane of a block is added to each of the next one, as in
+        Sklansky's adder. The moves are the cheapest there are: up to 128 bits they stay in their part of the register.
+        """
+        t, c, block = type_name(d, lanes), type_name(dtypes.bool, lanes), 1
+        while block < lanes:
+            later = [bool(k & block) for k in range(lanes)]
+            moved = self.shuffle(r, d, lanes, [(k & -block) - 1 if on else -1 for k, on in enumerate(later)])
+            both = self.combine(op, d, lanes, r, moved)
+            mask = vector_literal(np.array(later), dtypes.bool)
+            r, block = self.emit(f"select {c} {mask}, {t} {both}, {t} {r}"), 2 * block
+        return r
+
     def _reduce_lanes(self, op: str, d: DType, lanes: int, r: str) -> str:
         """Halves are combined while there are two; an odd number of lanes is combined one after the other."""
         while lanes > 1:

@@ -93,8 +93,12 @@ class Renderer(MemoryRenderer):
                 self.atomic_add(u)
             case "REDUCE":
                 self.vals[u] = self.reduce(u)
+            case "SCAN":
+                self.vals[u] = self.scan(u)
             case "PERMUTE":
                 self.vals[u] = self.permute(u)
+            case "SHRINK":
+                self.vals[u] = self.shrink(u)
             case "RESHAPE":
                 self.reshape(u)  # for what it shares with its readers; each of them renders it again
             case op if op in VALUES:

@@ -144,6 +144,19 @@ class ValueRenderer:
             regs = [self.emit(f"trunc {_vector(t, lanes)} {r} to {type_name(x.dtype, lanes)}") for r in regs]
         return Value(u.shape, regs)
 
+    def shrink(self, u: UOp) -> Value:
+        """SHRINK: some of the registers, and of their lanes."""
+        x, (*lead, lanes) = u.src[0], u.shape
+        v, (*before, first) = self.value(x), u.src[1].sizes
+        window = tuple(slice(o, o + n) for o, n in zip(before, lead, strict=True))
+        regs = [v.regs[i] for i in np.arange(n_regs(x.shape)).reshape(x.shape[:-1])[window].ravel()]
+        if lanes == 1 != v.lanes:
+            t = type_name(x.dtype, v.lanes)
+            regs = [self.emit(f"extractelement {t} {r}, i64 {first}") for r in regs]
+        elif lanes != v.lanes:
+            regs = [self.shuffle(r, x.dtype, v.lanes, range(first, first + lanes)) for r in regs]
+        return Value(u.shape, regs)
+
     def _stack(self, u: UOp) -> Value:
         lanes = [self.lane(s.dtype, self.value(s), i) for s in u.src for i in range(prod(s.shape))]
         return self.join(lanes, u.shape, u.dtype)

@@ -18,14 +18,14 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IndexRangeError, InternalError
-from monolect.ir.arrays import add_at, bitcast, cast, reduce_array, storage
+from monolect.ir.arrays import add_at, bitcast, cast, reduce_array, scan_array, storage
 from monolect.ir.ops import ELEMENTWISE, ROWS
 from monolect.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 _NOWHERE = np.iinfo(np.int64).min
-_FIRST_ONLY = frozenset(("RESHAPE", "EXPAND", "BITCAST", "REDUCE"))  # their other sources are shapes
+_FIRST_ONLY = frozenset(("RESHAPE", "EXPAND", "BITCAST", "REDUCE", "SHRINK"))  # their other sources are shapes
 
 
 # ---- pure ops --------------------------------------------------------------------------------------------------------
@@ -55,6 +55,12 @@ def function(u: UOp, kernel: str) -> Function | None:
     if op == "REDUCE" and len(u.src) == 1:
         (how, axes), d = u.arg, u.dtype
         return lambda x: reduce_array(how, d, x, axes)
+    if op == "SCAN":
+        (how, axis), d = u.arg, u.dtype
+        return lambda x: scan_array(how, d, x, axis)
+    if op == "SHRINK":
+        window = tuple(slice(o, o + n) for o, n in zip(u.src[1].sizes, shape, strict=True))
+        return lambda x: x[window]
     if op == "WMMA":
         return _multiply_tiles(u)
     return None
