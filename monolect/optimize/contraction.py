@@ -215,10 +215,14 @@ class Contraction:
         return next((i for i in mine if self.plan.axes[i].size > 1), None)
 
     def cut(self, x: UOp, most: int, why: str) -> None:
-        """Blocks of at most `most` iterations of what is left of the loop x."""
+        """Blocks of at most `most` iterations of what is left of the loop x; even ones where a divisor is near."""
         i = self.loop_of(x)
-        if i is not None and self.plan.axes[i].size > max(1, most):
-            self.chooser.act("SPLIT", i, (-(-self.plan.axes[i].size // max(1, most)), "LOOP", True), why)
+        if i is None or (n := self.plan.axes[i].size) <= max(1, most):
+            return
+        least = -(-n // max(1, most))
+        even = next((k for k in range(least, 3 * least) if n % k == 0), 0)
+        if not self.chooser.act("SPLIT", i, (even or least, "LOOP", True), why):
+            self.chooser.act("SPLIT", i, (n, "LOOP", True), why)
 
     def block_panel(self, t: Tile, panel: list[Access]) -> None:
         """Batches one by one; then columns and reduction so that a block of the panel is half the second cache."""

@@ -13,11 +13,12 @@ from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
-from monolect.optimize.contraction import Contraction
+from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
 from monolect.optimize.cost import Profile
 from monolect.optimize.staged import Staged
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
+FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -67,9 +68,11 @@ class Chooser:
             rough = [a for a in loads if a.step(r) not in (0, 1, -1)]
             if rough and self.transpose(r, rough):
                 return
-            if len(rough) * 2 > len(loads):
+            often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
+            if sum(a in rough for a in often) * 2 > len(often):
                 continue
             if self.plan.size(r) >= SHORTEST_VECTOR and self.split_vector(r, "UPCAST", "contiguous in the output"):
+                self.stream_rows(r)
                 return
 
     def transpose(self, r: UOp, rough: list) -> bool:
@@ -93,6 +96,23 @@ class Chooser:
         if n % k and not self.act("PADTO", axis, k, "a masked vector holds the tail"):
             return False
         return self.act("SPLIT", axis, (k, "UPCAST", False), f"a side of {k}: {why}")
+
+    def stream_rows(self, r: UOp) -> None:
+        """Rows of a matrix summed into one: the sum outermost in blocks, so that a few rows stream side by side."""
+        if len(self.plan.reduced) != 1:
+            return
+        j = self.plan.reduced[0]
+        n, inside = self.plan.size(j), self.profile.inside(j)
+        far = [a for a in inside if r in a.steps and abs(a.step(j) or 0) * self.profile.itemsize >= FAR_BYTES]
+        if far and n >= 8 * ROWS_AT_ONCE and self.profile.work() * self.profile.itemsize > self.plan.target.l2_bytes:
+            blocks = next((k for k in range(n // ROWS_AT_ONCE, 1, -1) if n % k == 0), 1)
+            if blocks > 1 and n // blocks <= 4 * ROWS_AT_ONCE:
+                self.act("SPLIT", self.plan.axis_of(j), (blocks, "LOOP", True), f"{n // blocks} rows stream at once")
+                axis = self.plan.axis_of(r, "LOOP")
+                if self.plan.axes[axis].size % 4 == 0:
+                    self.act("SPLIT", axis, (2, "UPCAST", False), "longer pieces of each row")
+                if n // blocks % 4 == 0:
+                    self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
         """Split r into (rest, vectors, lanes)."""

@@ -32,6 +32,7 @@ WEIGHTS = {
 class Cost(NamedTuple):
     """Per element: weighted ops since the last buffer or reduce, and the most elements any leaf below it has.
     `product`: made element by element from a matrix product or the like; `rows`: and from a reduction of such values.
+    `heavy`: its own kernel holds a matrix product or the like.
     """
 
     ops: int
@@ -39,6 +40,7 @@ class Cost(NamedTuple):
     reduces: bool
     product: bool = False
     rows: bool = False
+    heavy: bool = False
 
 
 def values(roots: list[UOp]) -> list[UOp]:
@@ -155,8 +157,9 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
         if u.op in FREE and not value_sources(u):
             out[u] = Cost(0, 0, False)
             continue
+        heavy = any(s in out and s not in forced and out[s].heavy for s in value_sources(u))
         if u.op == "PARAM" or u.op == "BUFFER" or u in forced:
-            out[u] = Cost(0, n, False)
+            out[u] = Cost(0, n, False, heavy=heavy)
             continue
         below_ = [out[s] for s in value_sources(u)]
         joins = u.op in ELEMENTWISE or u.op == "STACK"
@@ -165,12 +168,12 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
         rows = any(c.rows for c in below_)
         if u.op == "REDUCE":
             product = _is_product(u, out)
-            out[u] = Cost(0, n, True, product, not product and below_[0].product)
+            out[u] = Cost(0, n, True, product, not product and below_[0].product, heavy or reuses(u, out))
         elif u.op in ELEMENTWISE:
             product = any(c.product and s.shape == u.shape for s, c in zip(value_sources(u), below_, strict=True))
-            out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, any(c.reduces for c in below_), product, rows)
+            out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, any(c.reduces for c in below_), product, rows, heavy)
         else:
-            out[u] = Cost(ops, leaf, any(c.reduces for c in below_), any(c.product for c in below_), rows)
+            out[u] = Cost(ops, leaf, any(c.reduces for c in below_), any(c.product for c in below_), rows, heavy)
     return out
 
 

@@ -28,6 +28,7 @@ from monolect.schedule.stages import Stage, is_wanted, main_source, ranges_of, s
 RangeSet = frozenset[UOp]
 
 HEAVY_OPS = 8  # weighted ops above which storing beats computing again in a second kernel
+EPILOGUE_OPS = 32  # weighted ops that do not count after the sum of a matrix product
 LARGEST_KERNEL = 600  # values in a kernel: code generation time stays linear
 REDUCE_SIZE = 12  # a reduction is a loop of its own
 MOST_STORES = 12
@@ -295,6 +296,7 @@ class Partition:
         """A demand at which `u` is computed once for each element, in a kernel none of its other consumers precede."""
         if u.op in ("PARAM", "CONST", "IOTA"):
             return None
+        heavy = u.op == "REDUCE" and reuses(u, self.cost)
         for d in demands:
             k = self.kernel(d.kernel)
             rs = covers(d.index, u.shape)
@@ -304,7 +306,7 @@ class Partition:
                 continue
             if any(s.effect is not None for s in k.stores):
                 continue
-            if u.op == "REDUCE" and (reuses(u, self.cost) and rs != d.out or not self._enough_parallel(u, rs, d)):
+            if u.op == "REDUCE" and (heavy and (rs != d.out or k.reuse) or not self._enough_parallel(u, rs, d)):
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
@@ -387,6 +389,8 @@ class Partition:
             return False
         if d.red and self.kernel(d.kernel).reuse:
             return ops >= 1 and not (ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)))
+        if not d.red and ops <= EPILOGUE_OPS and any(self.cost[s.node].heavy for s in self.kernel(d.kernel).stores):
+            return False  # after a product; to store it would put a loop order on the tiles
         return ops > HEAVY_OPS and (again - 1) * ops * size(mine) > 1 << 18
 
     def _redundancy(self, d: Demand, mine: RangeSet) -> int:
