@@ -6,6 +6,7 @@ operands is the order in which nodes were made, so it must not depend on which t
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,7 @@ def produce(name: str) -> str:
 
 
 if __name__ == "__main__":
+    gc.disable()  # when a node is collected and made again decides the order of operands
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for case in CASES:
