@@ -28,6 +28,7 @@ from monolect.optimize.moves import Move
 MOST_ROUNDS = 12
 GAIN = 0.99  # a round that leaves more of the best time than this ends the walk
 FINALISTS = 4
+NOISE = 1.02  # a plan within this of another is as fast: the simpler one is taken
 FAR = 20.0  # times as long as the heuristic's plan: too slow a start for a walk
 WINS = 0.97  # of the heuristic's time, in turns with it: what is not clearly faster is noise
 
@@ -38,8 +39,11 @@ class Bench(Protocol):
     def times(self, kernels: Sequence[UOp]) -> list[float]:
         """Of each its time by that of the first one ever; inf where it fails, hangs or computes something else."""
 
+    def again(self, kernels: Sequence[UOp]) -> list[float]:
+        """The same for kernels that were timed before, measured longer."""
+
     def against(self, old: UOp, new: Sequence[UOp]) -> list[float]:
-        """For each of `new` its time by that of `old`, measured well; inf for one that fails."""
+        """For each of `new` its time by that of `old`, measured longer, in turns with it; inf for one that fails."""
 
 
 class Found(NamedTuple):
@@ -74,12 +78,22 @@ class Search:
             return Found(heuristic, 1.0, len(self.seen), 0)
         self.walk(base)
         self.walk(self.beginning(base))
-        faster = sorted((c for c in self.seen.values() if c.time < base.time), key=lambda c: c.time)[:FINALISTS]
-        ratios = self.bench.against(base.kernel, [c.kernel for c in faster]) if faster else []
-        ratio, best = min(zip(ratios, faster, strict=True), key=lambda t: t[0], default=(1.0, base))
-        if ratio >= WINS:
-            ratio, best = 1.0, base
-        return Found(best.actions, ratio, len(self.seen), self.n_rounds)
+        finalists = self.finalists(base)
+        ratios = self.bench.against(base.kernel, [c.kernel for c in finalists]) if finalists else []
+        best = min(ratios, default=inf)
+        if best >= WINS:
+            return Found(base.actions, 1.0, len(self.seen), self.n_rounds)
+        near = [(len(c.actions), r, c) for r, c in zip(ratios, finalists, strict=True) if r <= best * NOISE]
+        _, ratio, chosen = min(near, key=lambda t: t[:2])
+        return Found(chosen.actions, ratio, len(self.seen), self.n_rounds)
+
+    def finalists(self, base: Candidate) -> list[Candidate]:
+        """The fastest, and the one with the fewest actions of those that are about as fast."""
+        faster = sorted((c for c in self.seen.values() if c.time < base.time), key=lambda c: c.time)
+        near = [c for c in faster if c.time <= faster[0].time * NOISE]
+        simple = min(near, key=lambda c: (len(c.actions), c.time), default=base)
+        best = faster[: FINALISTS - 1]
+        return best if simple in (*best, base) else [*best, simple]
 
     def beginning(self, base: Candidate) -> Candidate:
         """The shortest beginning of the heuristic's actions, best none of them, that does not run too long."""
@@ -101,12 +115,24 @@ class Search:
             best = min(c.time for c in mine)
             self.n_rounds += 1
             new = self.time(list(dict.fromkeys(a for c in open_ for a in self.neighbours(c.actions))))
+            new = self.sure([c for c in new if c.time < inf])
             self.progress(f"{len(self.seen)} timed, best {1 / min(c.time for c in self.seen.values()):.2f}x")
-            mine += [c for c in new if c.time < inf]
-            if min(c.time for c in mine) > GAIN * best:
+            mine = sorted([*mine, *new], key=lambda c: c.time)
+            if mine[0].time > GAIN * best:
                 return
-            kept = sorted(mine, key=lambda c: c.time)[: self.width]
-            open_ = [c for c in kept if c in new]
+            open_ = [c for c in mine[: self.width] if c in new]
+
+    def sure(self, new: list[Candidate]) -> list[Candidate]:
+        """The candidates of a round, its best measured again: the best of many short measurements is a lucky one."""
+        certain: list[Candidate] = []
+        rest = sorted(new, key=lambda c: c.time)
+        for _ in range(2 * self.width):
+            if not rest or sum(c.time <= rest[0].time for c in certain) >= self.width:
+                break
+            (time,) = self.bench.again([rest[0].kernel])
+            certain.append(rest.pop(0)._replace(time=time))
+        self.seen |= {name(c.kernel): c for c in certain}
+        return [c for c in (*certain, *rest) if c.time < inf]
 
     def neighbours(self, actions: Move) -> Iterator[Move]:
         """One move more, or one action changed."""
