@@ -77,11 +77,12 @@ def main() -> int:
         for case in picked:
             rows.append(bench.measure(case, options.profile))
             print(table.line(rows[-1], libraries), flush=True)
+            if options.json:
+                data = table.write_json(options.json, {"machine": about, "limits": limits.as_json()}, rows[-1:])
     finally:
         bench.close()
     print(table.summary(rows))
     if options.json:
-        data = table.write_json(options.json, {"machine": about, "limits": limits.as_json()}, rows)
         place = {name: i for i, name in enumerate(cases())}
         rows = [Row(**r) for r in sorted(data["rows"].values(), key=lambda r: place.get(r["name"], len(place)))]
     if options.markdown:

@@ -19,10 +19,11 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from benchmarks.cpu.arrays import aligned
-from benchmarks.cpu.quiet import least_disturbed, watched
+from benchmarks.cpu.quiet import Patience, watched
 from benchmarks.cpu.worker import THREADS
 
 CHAINS, STREAMS, TURNS = 24, 8, 2_000_000
+PATIENCE_S = 5.0  # a limit's
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Loop:
             return min(times)
 
         with ThreadPoolExecutor(len(operands)) as pool:
-            return least_disturbed(lambda: watched(lambda: best(pool)))[0]
+            return Patience(PATIENCE_S).least_disturbed(lambda: watched(lambda: best(pool)))[0]
 
 
 def measured(megabytes: int = 256, turns: int = TURNS) -> Limits:

@@ -19,7 +19,7 @@ from benchmarks.cpu import arrays
 from benchmarks.cpu.case import Case
 from benchmarks.cpu.machine import Limits
 from benchmarks.cpu.peers import installed, speaks
-from benchmarks.cpu.quiet import least_disturbed
+from benchmarks.cpu.quiet import Patience
 from benchmarks.cpu.worker import THREADS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +27,7 @@ THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 START_LIMIT_S = 60.0
 QUIET_S = 0.003  # threads of the library before go to sleep
 VISIT_S, VISIT_CALLS = 0.1, 30
+PATIENCE_S = 15.0  # a row's
 
 
 class Failed(Exception):
@@ -145,10 +146,11 @@ class Bench:
         row = Row(case.name, case.family, [[t.ratio, list(t.over)] for t in case.targets])
         ready = self._prepare(case, row)
         others: dict[str, list[float]] = {library: [] for library in ready}
+        patience = Patience(PATIENCE_S)
         for _ in range(self.rounds):
             for library in list(ready):
                 try:
-                    seconds, cores = self._visit(library)
+                    seconds, cores = self._visit(library, patience)
                     row.rounds.setdefault(library, []).append(seconds)
                     others[library].append(cores)
                 except Failed as reason:
@@ -183,14 +185,14 @@ class Bench:
                         row.failed[library] = str(reason)
         return ready
 
-    def _visit(self, library: str) -> tuple[float, float]:
+    def _visit(self, library: str, patience: Patience) -> tuple[float, float]:
         """(median of some calls, cores that others kept busy meanwhile) of the least disturbed of some tries."""
 
         def visit() -> tuple[list[float], float]:
             time.sleep(QUIET_S)
             return self.workers[library].ask(self.limit_s, "time", VISIT_S, VISIT_CALLS)
 
-        times, cores = least_disturbed(visit)
+        times, cores = patience.least_disturbed(visit)
         return statistics.median(times), cores
 
     def close(self) -> None:

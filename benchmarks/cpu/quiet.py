@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 DISTURBED_CORES = 0.3  # more than this kept busy by others is a disturbance
-TRIES, PAUSE_S = 5, 0.5  # the pause before another try doubles
+PAUSE_S = 0.5  # before another try; it doubles
 
 
 def others_s() -> float:
@@ -30,10 +30,19 @@ def watched(measure: Callable[[], T]) -> tuple[T, float]:
     return found, max(0.0, (others_s() - others) / (time.perf_counter() - start))
 
 
-def least_disturbed(attempt: Callable[[], tuple[T, float]], tries: int = TRIES) -> tuple[T, float]:
-    """`attempt` again, after longer and longer pauses, until nobody disturbs it; the quietest one."""
-    found = [attempt()]
-    while found[-1][1] > DISTURBED_CORES and len(found) < tries:
-        time.sleep(PAUSE_S * 2 ** (len(found) - 1))
-        found.append(attempt())
-    return min(found, key=lambda pair: pair[1])
+class Patience:
+    """Seconds that may be spent on waiting for quiet."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def least_disturbed(self, attempt: Callable[[], tuple[T, float]]) -> tuple[T, float]:
+        """`attempt` again, after longer and longer pauses, until nobody disturbs it or patience ends; the quietest."""
+        found, pause = [attempt()], PAUSE_S
+        while found[-1][1] > DISTURBED_CORES and self.seconds > 0:
+            start = time.perf_counter()
+            time.sleep(pause)
+            found.append(attempt())
+            self.seconds -= time.perf_counter() - start
+            pause *= 2
+        return min(found, key=lambda pair: pair[1])
