@@ -86,7 +86,8 @@ class Contraction:
         """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay."""
         taps = [j for j in self.heavy if self.plan.size(j) <= LONGEST_UNROLLED and r is not None]
         again = [self.plan.size(j) - 1 for j in taps for a in scalars if self.is_window(a, r, j)]
-        return v * k + v + (k + max(again) if again else 1)
+        held = k + max(again) if again else k if self.target.loads_first else 1
+        return v * k + v + held
 
     @staticmethod
     def is_window(a: Access, r: UOp | None, j: UOp) -> bool:
@@ -300,5 +301,7 @@ class Contraction:
                 self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
                 return
         i = self.plan.axis_of(self.heavy[-1], "REDUCE")
+        if self.target.loads_first:
+            return  # the scalars of all steps would be loaded before the first is used
         if self.plan.axes[i].size % 4 == 0:
             self.chooser.act("SPLIT", i, (4, "UNROLL", False), "fewer loop steps")

@@ -44,6 +44,7 @@ class CpuDevice:
             cast_dtypes=frozenset((dtypes.float16,)),
             vector_bytes=host.vector_bytes,
             n_registers=host.n_vector_registers,
+            loads_first=host.machine != "x86_64",
             n_threads=self.n_threads,
             l1_bytes=host.l1d_bytes,
             l2_bytes=host.l2_bytes,

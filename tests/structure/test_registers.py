@@ -1,0 +1,127 @@
+"""Inner loops keep their tile in registers: no stack traffic, counted in the machine code that LLVM makes of them.
+
+The code is made for fixed processors, so the counts do not depend on the machine the tests run on.
+"""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from monolect import Tensor
+from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
+from monolect.backend.cpu.compile import Compiler
+from monolect.base.target import Target
+from monolect.pipeline import lower_kernel
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+AVX2 = ("sse4.2", "popcnt", "avx", "f16c", "fma", "avx2")
+AVX512 = (*AVX2, "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl")
+PROCESSORS = {
+    "avx512": (Compiler("x86_64", AVX512), 64, 32),
+    "avx2": (Compiler("x86_64", AVX2), 32, 16),
+    "neon": (Compiler("aarch64", ("neon",)), 16, 32),
+}
+MULTIPLY_ADD = re.compile(r"^(vfm|fml[as]\b)")
+STACK = re.compile(r"%[re]sp|%rbp|\[(sp|x29)\b")
+
+
+class Loop(NamedTuple):
+    """The instructions of a loop without loops inside."""
+
+    code: list[str]
+
+    @property
+    def multiply_adds(self) -> int:
+        return sum(bool(MULTIPLY_ADD.match(i)) for i in self.code)
+
+    @property
+    def on_the_stack(self) -> list[str]:
+        return [i for i in self.code if STACK.search(i)]
+
+
+def loops_of(assembly: str) -> list[Loop]:
+    """The innermost loops: from a label to a jump back to it, with no other such jump between."""
+    code: list[str] = []
+    labels: dict[str, int] = {}
+    found: list[tuple[int, int]] = []
+    for text in assembly.splitlines():
+        text = re.split(r"\s+(?:# |//)", text.strip())[0].replace("\t", " ")
+        if m := re.match(r"^(\.L[\w.]+):", text):
+            labels[m[1]] = len(code)
+        elif text and not text.startswith(".") and not text.endswith(":"):
+            m = re.match(r"^(?:j\w+|b[\w.]*|cbn?z|tbn?z)\b.*?(\.L[\w.]+)$", text)
+            if m and m[1] in labels:
+                found.append((labels[m[1]], len(code)))
+            code.append(text)
+    inner = [(a, b) for a, b in found if not any((c, d) != (a, b) and a <= c and d <= b for c, d in found)]
+    return [Loop(code[a : b + 1]) for a, b in inner]
+
+
+def inner_loop(tensor: Tensor, processor: str) -> Loop:
+    """The loop with the most multiply-adds of the only kernel of a tensor."""
+    compiler, vector_bytes, n_registers = PROCESSORS[processor]
+    target = Target("cpu", LLVM_NATIVE, vector_bytes=vector_bytes, n_registers=n_registers, n_threads=2)
+    target = target._replace(l2_bytes=1 << 20, local_bytes=4 << 20, l1_bytes=48 << 10, loads_first=processor == "neon")
+    sink, _, _ = callify([tensor.uop])
+    (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
+    assembly = compiler.assembly(render_module([("kernel", lower_kernel(call.src[0], target))]))
+    return max(loops_of(assembly), key=lambda loop: loop.multiply_adds)
+
+
+def of(*shape: int) -> Tensor:
+    return Tensor(np.zeros(shape, np.float32), device="null")
+
+
+CASES = {
+    "A·B 512": lambda: of(512, 512) @ of(512, 512),
+    "A·B 1021": lambda: of(1021, 1021) @ of(1021, 1021),
+    "A·Bᵀ": lambda: of(512, 512) @ of(512, 512).T,
+    "Aᵀ·B": lambda: of(512, 512).T @ of(512, 512),
+    "relu(A·B + c)": lambda: (of(256, 300) @ of(300, 200) + of(200)).relu(),
+    "8 rows": lambda: of(8, 1024) @ of(1024, 1024),
+    "conv 3x3": lambda: of(2, 32, 28, 28).conv2d(of(64, 32, 3, 3), padding=1),
+    "conv 1x1": lambda: of(2, 64, 28, 28).conv2d(of(64, 64, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("name", CASES)
+def test_tiles_stay_in_registers(name, processor):
+    loop = inner_loop(CASES[name](), processor)
+    assert loop.multiply_adds >= 8
+    assert loop.on_the_stack == []
+
+
+def test_the_count_sees_spills():
+    """Twice the accumulators that there are registers cannot stay in them."""
+    n = 40
+    regs = "\n".join(f"  %p{i} = getelementptr <16 x float>, ptr %a, i64 {i}" for i in range(n))
+    phis = "\n".join(f"  %x{i} = phi <16 x float> [ zeroinitializer, %entry ], [ %y{i}, %loop ]" for i in range(n))
+    body = "\n".join(
+        f"  %y{i} = call <16 x float> @llvm.fma.v16f32(<16 x float> %x{i}, <16 x float> %v, <16 x float> %v)"
+        for i in range(n)
+    )
+    stores = "\n".join(f"  store <16 x float> %y{i}, ptr %p{i}" for i in range(n))
+    text = f"""declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+define void @kernel(ptr %a, i64 %n) {{
+entry:
+{regs}
+  %v = load <16 x float>, ptr %a
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{phis}
+{body}
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %end
+end:
+{stores}
+  ret void
+}}
+"""
+    (loop,) = loops_of(PROCESSORS["avx512"][0].assembly(text))
+    assert loop.multiply_adds == n and loop.on_the_stack
