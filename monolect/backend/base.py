@@ -16,12 +16,18 @@ from monolect.ir.uop import UOp
 
 
 class Memory(Protocol):
-    """A piece of device memory; freed when nothing refers to it any more."""
+    """A piece of device memory; freed when nothing refers to it any more.
+
+    `n_views` counts the arrays that `view` and NumPy got of it; `is_lent` says whether others can write to it anyway.
+    """
 
     address: int
     n_bytes: int
+    n_views: int
 
     def view(self, dtype: Any) -> np.ndarray: ...
+
+    def is_lent(self) -> bool: ...
 
 
 class Program(NamedTuple):

@@ -2,7 +2,8 @@
 
 A capture joins the runs of a step into a single list of launches. Each buffer it touched is an argument (given anew at
 each call), state (a tensor the step reads and assigns: updated in place where that is safe), an output (fresh memory at
-each call), or private (constants and intermediates, bound once). Replaying does no graph work.
+each call), or private (constants and intermediates, bound once). What depends on constants alone is a prologue
+(`runtime/prologue.py`). Replaying does no graph work.
 
 Invariant: a replay leaves exactly what running the step again would leave; a captured value is never stale, because
 what may change is an argument or state, and the caller keys captures on everything else.
@@ -23,6 +24,7 @@ from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.buffer import base_of, with_storage
 from monolect.runtime.execute import Run, launch, realize, running
+from monolect.runtime.prologue import Prologue, Step, split
 from monolect.schedule.memory import buffer_bytes
 
 
@@ -73,7 +75,6 @@ class Capture:
             raise JitError("a captured step with symbolic sizes", expected="constant sizes", found=found)
         self.number: dict[UOp, int] = {}
         self.keep: list[Any] = []
-        self.kernels = tuple(c for r in runs for c in r.plan.kernels)
         devices = {r.plan.device for r in runs}
         if len(devices) > 1:
             raise JitError("a captured step runs on one device", expected="one device", found=sorted(devices))
@@ -83,12 +84,24 @@ class Capture:
         self.n_args = len(args)
         self._check_arguments(args)
         self.states = [self._state(t, before, after, runs, outputs) for t, before, after in states]
-        self.launches = self._launches(runs)
-        self.commands = self.device.commands(self.launches) if self.device is not None else None
-        self.reads = [(t, b) for t, b in reads if b in self.number]
-        self._bind_private(runs, args, outputs)
+        steps = self._steps(runs)
         self.outputs = list(outputs)
         self.fresh = self._fresh_outputs(runs, outputs)
+        self.reads = [(t, b, b) for t, b in reads if b in self.number]
+        self.today: dict[UOp, UOp] = {}  # what stands for a constant that was assigned anew
+        # what each call brings or gets: arguments, state, results
+        self.given = {s.before for s in self.states} | {s.after for s in self.states}
+        self.given |= {*range(self.n_args), *(n for n, _, _ in self.fresh)}
+        early, late = split(steps, self.given) if settings.HOIST else ([], steps)
+        self.launches = tuple(s.launch for s in late)
+        self.kernels = tuple(s.call for s in late)
+        self.commands = self.device.commands(self.launches) if self.device is not None else None
+        self.prologue: Prologue | None = None
+        if early:
+            self.prologue = Prologue(
+                self.device, early, {self.number[b]: b for b in external(runs, args) if b in self.number}
+            )
+        self._bind_private(runs)
 
     def _check_arguments(self, args: Sequence[UOp]) -> None:
         if len(set(args)) != len(args):
@@ -104,30 +117,42 @@ class Capture:
             self.number[after] = n
         return State(t, n, self._of(after), after)
 
-    def _launches(self, runs: list[Run]) -> tuple[Launch, ...]:
+    def _steps(self, runs: list[Run]) -> list[Step]:
         out = []
         for k, r in enumerate(runs):
             names: list[Any] = [*r.inputs, *r.fresh, *((k, i) for i in range(len(r.plan.offsets)))]
-            for item in r.plan.launches:
+            for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
                 args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
-                out.append(Launch(item.program, args))
-        return tuple(out)
+                out.append(Step(Launch(item.program, args), call))
+        return out
 
-    def _bind_private(self, runs: list[Run], args: Sequence[UOp], outputs: Sequence[UOp]) -> None:
-        """Addresses that never change: constants, what passes between runs, intermediates."""
-        if self.commands is None or self.device is None:
+    def _bind_private(self, runs: list[Run]) -> None:
+        """Addresses that never change: constants, what passes between runs, intermediates.
+
+        A buffer that passes between runs gets memory of its own: a tensor may hold what the capture wrote.
+        """
+        if self.device is None:
             return
         size = max(r.plan.arena_bytes for r in runs)
         arena = self.device.alloc(size) if size else None
-        mine = {s.before for s in self.states} | {s.after for s in self.states} | set(range(self.n_args))
+        written = {b for r in runs for b in r.fresh}
+        early = {} if self.prologue is None else self.prologue.results(self.launches)
         for b, n in self.number.items():
-            if isinstance(b, tuple):
+            if n in early or (n not in self.given and b in written):
+                memory = self.device.alloc(early[n] if n in early else buffer_bytes(b))
+                self._bind(n, memory.address)
+                self.keep.append(memory)
+            elif isinstance(b, tuple):
                 assert arena is not None
-                self.commands.bind(n, arena.address + runs[b[0]].plan.offsets[b[1]])
-            elif n not in mine and b.storage is not None:
-                self.commands.bind(n, b.storage.address)
-                self.keep.append(b.storage)
+                self._bind(n, arena.address + runs[b[0]].plan.offsets[b[1]])
+            elif n not in self.given and b.storage is not None:
+                self._bind(n, b.storage.address)
         self.keep.append(arena)
+
+    def _bind(self, number: int, address: int) -> None:
+        self.commands.bind(number, address)  # type: ignore[union-attr]
+        if self.prologue is not None:
+            self.prologue.commands.bind(number, address)
 
     def _fresh_outputs(self, runs: list[Run], outputs: Sequence[UOp]) -> list[tuple[int, UOp, int]]:
         """(number, BUFFER at capture, bytes) of what each call must allocate: written buffers that are returned."""
@@ -147,11 +172,13 @@ class Capture:
     def _replay(self, args: Sequence[UOp], commands: Any, device: Any) -> list[UOp]:
         for n, b in enumerate(args):
             commands.bind(n, b.storage.address)
-        for i, (t, b) in enumerate(self.reads):
+        for i, (t, b, _) in enumerate(self.reads):
             if t._uop is not b:
-                self._rebind(i, t, b)
+                self._rebind(i)
         updates = [self._bind_state(s) for s in self.states]
-        new: dict[UOp, UOp] = {}
+        if self.prologue is not None:
+            self.prologue.refresh()
+        new = dict(self.today)
         for n, b, n_bytes in self.fresh:
             memory = device.alloc(n_bytes)
             commands.bind(n, memory.address)
@@ -167,19 +194,21 @@ class Capture:
                 new[s.template] = u
         return [new[o] if o in new else o if o.op == "BUFFER" else substitute(o, new) for o in self.outputs]
 
-    def _rebind(self, i: int, t: Any, old: UOp) -> None:
+    def _rebind(self, i: int) -> None:
         """A tensor the step reads, but does not assign, was assigned since: bind its memory of today."""
+        t, old, original = self.reads[i]
         (new,) = realize([t._uop])
         if new.op != "BUFFER":
             raise JitError("a captured tensor became a view", expected="a buffer of its own", found=new.op)
         if new.shape != old.shape or new.dtype is not old.dtype:
             expected, found = (f"{b.dtype.name} {b.shape}" for b in (old, new))
             raise JitError("a captured tensor changed its kind", expected=expected, found=found)
-        assert self.commands is not None
-        t._uop = new
-        self.number[new] = self.number[old]
-        self.commands.bind(self.number[old], new.storage.address)
-        self.reads[i] = (t, new)
+        t._uop = self.today[original] = new
+        n = self.number[original]
+        self._bind(n, new.storage.address)
+        if self.prologue is not None:
+            self.prologue.rebind(n, new)
+        self.reads[i] = (t, new, original)
 
     def _bind_state(self, s: State) -> UOp | None:
         """Bind a state's memory; the BUFFER its tensor gets after the run, None when it is updated in place."""

@@ -14,6 +14,7 @@ most that was in use at once. Large blocks are mapped singly; what is kept of th
 import ctypes
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -40,19 +41,28 @@ class Stats(NamedTuple):
 
 
 class Memory:
-    """A range of host memory: `address`, `n_bytes`. The range is valid while this object, or a view of it, lives."""
+    """A range of host memory: `address`, `n_bytes`. The range is valid while this object, or a view of it, lives.
 
-    __slots__ = ("__weakref__", "address", "n_bytes")
+    `n_views` counts the arrays handed out so far: whoever got one may have written through it.
+    """
+
+    __slots__ = ("__weakref__", "address", "n_bytes", "n_views")
 
     address: int
     n_bytes: int
+    n_views: int
 
     def view(self, dtype: Any) -> np.ndarray:
         """The memory as a flat array, without a copy; the array keeps the memory alive."""
         return np.asarray(self).view(dtype)
 
+    def is_lent(self) -> bool:
+        """Whether somebody can write to it who needs no view: the memory is part of an array that others hold."""
+        return False
+
     @property
     def __array_interface__(self) -> dict[str, Any]:
+        self.n_views += 1
         return {"version": 3, "typestr": "|u1", "shape": (self.n_bytes,), "data": (self.address, self._is_read_only())}
 
     def _is_read_only(self) -> bool:
@@ -94,6 +104,15 @@ class BorrowedMemory(Memory):
 
     def _is_read_only(self) -> bool:
         return not self._array.flags.writeable
+
+    def is_lent(self) -> bool:
+        """See `Memory`. Only plain arrays, down to the one that owns the memory, tell who else holds them."""
+        array, mine = self._array, 3  # references: the attribute, the name here, the argument of getrefcount
+        while type(array) is np.ndarray and sys.getrefcount(array) <= mine:
+            if array.base is None:
+                return not array.flags.owndata
+            array = array.base
+        return True
 
 
 class _Mapping(NamedTuple):
@@ -164,6 +183,7 @@ class Allocator:
         block = _SmallBlock.__new__(_SmallBlock)
         block.address = address
         block.n_bytes = n_bytes
+        block.n_views = 0
         block._release = shelf.push
         return block
 
@@ -218,6 +238,7 @@ class Allocator:
         block._mapping = mapping
         block.address = mapping.address
         block.n_bytes = n_bytes
+        block.n_views = 0
         return block
 
     def _map_large(self, size: int) -> _Mapping:
@@ -276,6 +297,7 @@ def from_array(array: np.ndarray) -> BorrowedMemory:
     memory._array = array
     memory.address = array.__array_interface__["data"][0]
     memory.n_bytes = array.nbytes
+    memory.n_views = 0
     return memory
 
 

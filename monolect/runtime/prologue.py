@@ -1,0 +1,104 @@
+"""The part of a captured step that depends on nothing that changes: run once, not at every replay.
+
+A launch belongs to the prologue when all it touches is constant: memory that the step reads and that is no argument, no
+state and no result, or what other such launches made. Its results lie in memory of their own, outside of the arena
+that a replay recycles.
+
+Why a result is never stale: memory that somebody holds is not written by us. A run stores into fresh memory, a replay
+into its own, and into state only where nobody else holds it; the prologue holds its constants. What remains is outside:
+NumPy arrays over the memory of a constant, or the array it was made from. Handing one out is counted, a living one is
+seen by its references; a constant that may have been written to makes the prologue run again, at every replay while
+such an array lives. A tensor assigned anew brings another constant (`rebind`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from monolect.backend.base import Launch
+from monolect.ir.uop import UOp, toposort
+from monolect.runtime.execute import launch
+from monolect.schedule.memory import buffer_bytes
+
+WRITABLE = -1  # in place of a count: somebody outside can write at any time
+
+
+class Step(NamedTuple):
+    """One launch of a capture and the CALL it runs."""
+
+    launch: Launch
+    call: UOp
+
+
+@lru_cache(maxsize=4096)
+def stored_slots(sink: UOp) -> frozenset[int]:
+    """The PARAMs that a kernel writes, by slot."""
+    places = [u.src[0] for u in toposort(sink) if u.op in ("STORE", "ATOMICADD")]
+    return frozenset(p.arg.slot for place in places for p in toposort(place.src[0]) if p.op == "PARAM")
+
+
+def split(steps: Sequence[Step], given: set[int]) -> tuple[list[Step], list[Step]]:
+    """The steps of the prologue, and the others. `given`: the numbers of arguments, state and results.
+
+    Those change, and so does whatever is written by a step that touches what changes.
+    """
+    changing = set(given)
+    late: set[int] = set()
+    found = -1
+    while found != len(late):
+        found = len(late)
+        for i, s in enumerate(steps):
+            if i not in late and not changing.isdisjoint(s.launch.args):
+                late.add(i)
+                changing.update(s.launch.args[k] for k in stored_slots(s.call.src[0]))
+    early = [s for i, s in enumerate(steps) if i not in late]
+    return early, [s for i, s in enumerate(steps) if i in late]
+
+
+def writes_seen(b: UOp) -> int:
+    """How often the memory of the BUFFER may have been written to from outside; WRITABLE while somebody can."""
+    memory = b.storage
+    # references: the BUFFER's, the name here, the argument of getrefcount
+    return WRITABLE if sys.getrefcount(memory) > 3 or memory.is_lent() else memory.n_views
+
+
+class Prologue:
+    """Bound commands with the constants they read."""
+
+    def __init__(self, device: Any, steps: Sequence[Step], constants: dict[int, UOp]):
+        self.launches = tuple(s.launch for s in steps)
+        self.kernels = tuple(s.call for s in steps)
+        self.commands = device.commands(self.launches)
+        touched = {n for item in self.launches for n in item.args}
+        self.constants = {n: b for n, b in constants.items() if n in touched}
+        self.seen: list[int] = []
+        self.has_run = False
+
+    def results(self, readers: Iterable[Launch]) -> dict[int, int]:
+        """Bytes of each buffer, by number, that the prologue writes and `readers` take."""
+        taken = {n for item in readers for n in item.args}
+        out: dict[int, int] = {}
+        for item, call in zip(self.launches, self.kernels, strict=True):
+            slots = stored_slots(call.src[0])
+            out.update((item.args[k], buffer_bytes(call.src[1 + k])) for k in slots if item.args[k] in taken)
+        return out
+
+    def rebind(self, number: int, b: UOp) -> None:
+        """The constant `number` is the BUFFER `b` from now on."""
+        if number in self.constants:
+            self.constants[number] = b
+            self.has_run = False
+
+    def refresh(self) -> None:
+        """Run, unless every constant is what it was at the last run."""
+        now = [writes_seen(b) for b in self.constants.values()]
+        if self.has_run and now == self.seen and WRITABLE not in now:
+            return
+        launch(self.commands, self.launches, self.kernels, replayed=True)
+        self.seen, self.has_run = now, True
+
+
+__all__ = ["Prologue", "Step", "split", "stored_slots", "writes_seen"]
