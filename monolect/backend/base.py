@@ -19,6 +19,7 @@ class Memory(Protocol):
     """A piece of device memory; freed when nothing refers to it any more.
 
     `n_views` counts the arrays that `view` and NumPy got of it; `is_lent` says whether others can write to it anyway.
+    What kernels write is aligned to 64 bytes; what they only read need not be.
     """
 
     address: int

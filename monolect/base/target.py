@@ -23,6 +23,8 @@ class Target(NamedTuple):
     n_threads: int = 1  # threads a THREAD axis may use
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    l3_bytes: int = 8 << 20  # of the last cache, or what counts as one
+    streams: bool = False  # has stores past the caches and loads ahead of time
     workgroups: bool = False  # has GLOBAL and LOCAL axes
     local_bytes: int = 0  # local memory of a workgroup
     max_local: int = 0  # threads of a workgroup

@@ -52,8 +52,8 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
         return d, u.arg.addrspace or ("GLOBAL" if u.shape else None), 0 if isinstance(d, tuple) else None
     if op == "LOAD":
         d, space, ax = u.src[0]._place
-        to = u.arg[0] if u.arg else None
-        return (to or d), (u.arg[1] if u.arg else None), (0 if isinstance(to, tuple) else None if to else ax)
+        to, there = u.arg if isinstance(u.arg, tuple) else (None, None)
+        return (to or d), there, (0 if isinstance(to, tuple) else None if to else ax)
     if op in ELEMENTWISE or op == "STACK":  # both keep the axis as counted from the right
         return _combine(u)
     if not u.src:

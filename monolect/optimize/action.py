@@ -6,10 +6,13 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
   ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
+  ("STREAM", store, None)            STORE number `store` goes past the caches
+  ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
   ("TC", axis, config)               tensor cores
 A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
-levels: a PACK copies at the innermost block its load depends on, and stays the last word: after it, only PACK follows.
+levels: a PACK copies at the innermost block its load depends on. PACK, STREAM and FETCH depend on every loop: only they
+follow each other.
 `Plan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a finished plan into IR.
 
 Invariant: no legal sequence changes what the kernel computes, beyond the order of float additions.
@@ -31,6 +34,7 @@ from monolect.ir.uop import UOp, toposort
 from monolect.optimize.pack import Block
 from monolect.optimize.sequence import lonely_ranges, running_ranges, sequential_ranges
 from monolect.optimize.stages import Stages, memory_of
+from monolect.optimize.stream import check_fetch, check_stream
 from monolect.optimize.visible import Limit, visible
 
 Action = tuple[str, Any, Any]
@@ -82,6 +86,7 @@ class Plan:
         self.actions: list[Action] = []
         self.packs: dict[UOp, None] = {}  # loads whose block is copied first
         self.bounded: Limit | None = None  # where loops over what a mask hides end
+        self.flags: dict[UOp, str | int] = {}  # the new arg of a LOAD or STORE
         self.locals = True
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
@@ -90,7 +95,7 @@ class Plan:
         """A plan to try actions on: what is done to it is not done to this one."""
         out = copy(self)
         out.axes, out.actions = list(self.axes), list(self.actions)
-        out.padded, out.packs = dict(self.padded), dict(self.packs)
+        out.padded, out.packs, out.flags = dict(self.padded), dict(self.packs), dict(self.flags)
         return out
 
     @staticmethod
@@ -105,8 +110,18 @@ class Plan:
     @cached_property
     def loads(self) -> list[UOp]:
         """The loads at an index, in an order that is the same in every process."""
+        return self._named(
+            [u for u in self.order if u.op == "LOAD" and u.src[0].op == "INDEX" and len(u.src[0].src) > 1]
+        )
+
+    @cached_property
+    def stores(self) -> list[UOp]:
+        """The stores at an index, in an order that is the same in every process."""
+        found = [u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX"]
+        return self._named(found)
+
+    def _named(self, found: list[UOp]) -> list[UOp]:
         names = digests(self.sink)
-        found = [u for u in self.order if u.op == "LOAD" and u.src[0].op == "INDEX" and len(u.src[0].src) > 1]
         return sorted(
             found, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
         )
@@ -132,10 +147,15 @@ class Plan:
             raise ActionError("TC needs a target with tensor cores", expected="a matrix unit", found=self.target.name)
         elif op == "PACK":
             self._pack(axis)
+        elif op in ("STREAM", "FETCH"):
+            u, flag = check_stream(self, axis) if op == "STREAM" else check_fetch(self, axis, arg)
+            self.flags[u] = flag
         elif op not in ("SPLIT", "PADTO", "SWAP", "BOUND"):
-            raise ActionError("unknown action", expected="SPLIT, PADTO, SWAP, BOUND, PACK, NOLOCALS or TC", found=op)
-        elif self.packs:
-            raise ActionError(f"{op} after PACK", expected="only PACK", found=op)
+            raise ActionError(
+                "unknown action", expected="SPLIT, PADTO, SWAP, BOUND, PACK, STREAM, FETCH, NOLOCALS or TC", found=op
+            )
+        elif self.packs or self.flags:
+            raise ActionError(f"{op} after PACK, STREAM or FETCH", expected="only those", found=op)
         elif not isinstance(axis, int) or not 0 <= axis < len(self.axes):
             raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
         elif op == "SPLIT":
@@ -277,8 +297,8 @@ class Plan:
         if not isinstance(load, int) or not 0 <= load < len(found):
             raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)
         u = found[load]
-        if u in self.packs:
-            raise ActionError("PACK", expected="a load that is not packed yet", found="packed")
+        if u in self.packs or u in self.flags:
+            raise ActionError("PACK", expected="a load that is not packed yet, nor fetched", found="one that is")
         Block(self, u)
         self.packs[u] = None
 

@@ -206,6 +206,8 @@ def _rebuild(
             new[u] = node("SINK", src, info)
         else:
             new[u] = rebuild(u, src)
+        if u in plan.flags:
+            new[u] = node(u.op, new[u].src, plan.flags[u])
     out = new[plan.sink]
     return _thread_special(out, plan, parts)
 

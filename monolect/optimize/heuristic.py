@@ -16,9 +16,11 @@ from monolect.optimize.action import Plan
 from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
 from monolect.optimize.cost import Profile
 from monolect.optimize.staged import Staged
+from monolect.optimize.stream import buffer_bytes, vector_of
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
+AHEAD_BYTES = 4096  # how far ahead a stream is asked for
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -43,10 +45,10 @@ class Chooser:
         return True
 
     def run(self) -> list[str]:
+        heavy = [j for j in self.plan.reduced if self.profile.reuses(j)]
         if self.lanes > 1 and self.plan.stages.fills:
             Staged(self).run()
         elif self.lanes > 1:
-            heavy = [j for j in self.plan.reduced if self.profile.reuses(j)]
             if heavy:
                 self.tile(heavy)
             else:
@@ -54,6 +56,8 @@ class Chooser:
                 self.vectorize_reductions()
         if not any(p.type == "THREAD" for p in self.plan.axes):
             self.threads()
+        if not heavy:
+            self.far_memory()
         return self.reasons
 
     # ---- vectors -----------------------------------------------------------------------------------------------------
@@ -217,6 +221,28 @@ class Chooser:
         for i in loops:
             if self.act("SPLIT", i, (n, "THREAD", True), f"{self.profile.work()} elements for {n} threads"):
                 return
+
+    # ---- memory far away ---------------------------------------------------------------------------------------------
+    def far_memory(self) -> None:
+        """What no cache holds until it is read is stored past them; what streams in meanwhile is asked for early."""
+        plan, target = self.plan, self.plan.target
+        memory = {u.src[0].src[0]: buffer_bytes(u) for u in (*plan.loads, *plan.stores)}
+        written = {u.src[0].src[0]: buffer_bytes(u) for u in plan.stores}
+        if sum(memory.values()) * 2 < target.l3_bytes * 3 or sum(written.values()) * 2 < target.l3_bytes:
+            return
+        streams = [self.act("STREAM", i, None, "outputs larger than the last cache") for i in range(len(plan.stores))]
+        for i, u in enumerate(plan.loads if any(streams) else ()):
+            if buffer_bytes(u) > target.l2_bytes and (n := self.distance(u)):
+                self.act("FETCH", i, n, "a stream from far away")
+
+    def distance(self, u: UOp) -> int:
+        """Bytes to ask for ahead of a load that walks along its vectors: a page, or the next row."""
+        plan, p = self.plan, vector_of(self.plan, u)
+        loops = [q for q in plan.axes if q.type == "LOOP" and q.root in ranges(u) and not q.is_block]
+        if p is None or p.root in plan.reduced or not loops or loops[-1].root is not p.root:
+            return 0
+        row_bytes = plan.size(p.root) * u.dtype.itemsize if plan.reduced else 0
+        return max(AHEAD_BYTES, row_bytes if row_bytes <= plan.target.l2_bytes // 4 else 0)
 
 
 def best_divisor(n: int, candidates: tuple[int, ...]) -> int:

@@ -14,12 +14,14 @@ from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Action, Plan
+from monolect.optimize.stream import buffer_bytes
 
 Move = tuple[Action, ...]
 
 ROWS_UPCAST = (2, 3, 4, 5, 6, 7, 8, 12, 14)  # besides vectors of the target
 UNROLLS = (2, 3, 4, 5, 7, 8, 9)
 BLOCKS = (1, 4, 16, 32, 64, 128, 256, 512)  # iterations in one
+AHEAD = (1024, 4096, 16384)  # bytes
 WORKGROUP = (2, 4, 8, 16, 32, 64, 128, 256)
 MOST_PADDING = 1.125  # what an axis may grow by, as a factor
 
@@ -97,6 +99,19 @@ def packs(plan: Plan) -> Iterator[Move]:
     return ((("PACK", i, None),) for i in range(len(plan.loads)))
 
 
+def streams(plan: Plan) -> Iterator[Move]:
+    """Outputs that a cache does not hold, stored past it."""
+    large = plan.target.streams and sum(map(buffer_bytes, plan.stores)) >= plan.target.l3_bytes // 2
+    return ((("STREAM", i, None),) for i in range(len(plan.stores) * large))
+
+
+def fetches(plan: Plan) -> Iterator[Move]:
+    """What comes from far away, asked for early."""
+    for i, u in enumerate(plan.loads):
+        if plan.target.streams and buffer_bytes(u) > plan.target.l2_bytes:
+            yield from ((("FETCH", i, n),) for n in AHEAD)
+
+
 def workgroups(plan: Plan) -> Iterator[Move]:
     """Loops shared out between workgroups, and between the threads of one."""
     if plan.target.workgroups:
@@ -115,6 +130,8 @@ MOVES: dict[str, Callable[[Plan], Iterator[Move]]] = {
     "BLOCK": blocks,
     "SWAP": swaps,
     "PACK": packs,
+    "STREAM": streams,
+    "FETCH": fetches,
     "WORKGROUP": workgroups,
 }
 

@@ -25,7 +25,7 @@ from monolect.runtime import profile
 from monolect.runtime.buffer import base_of, with_storage
 from monolect.runtime.execute import Run, launch, realize, running
 from monolect.runtime.prologue import Prologue, Step, split
-from monolect.schedule.memory import buffer_bytes
+from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 
 class _Changes(threading.local):
@@ -219,6 +219,7 @@ class Capture:
                 raise JitError("a captured tensor became a view", expected="a buffer of its own", found=u.op)
             s.tensor._uop = u
         held = sys.getrefcount(u) > 3 or sys.getrefcount(u.storage) > 2  # by a graph, or by a NumPy view
+        held |= u.storage.is_lent() or u.storage.address % ALIGN_BYTES != 0  # an array that became state
         if s.before == s.after and held:
             copy = self.device.alloc(buffer_bytes(u))  # type: ignore[union-attr]
             copy.view("u1")[: buffer_bytes(u)] = u.storage.view("u1")[: buffer_bytes(u)]

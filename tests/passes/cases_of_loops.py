@@ -15,8 +15,8 @@ from tests.passes.conftest import target
 TARGET = target()
 
 
-def act(*actions: tuple) -> Any:
-    return lambda s: apply_actions(s, actions, TARGET)
+def act(*actions: tuple, **has: Any) -> Any:
+    return lambda s: apply_actions(s, actions, TARGET._replace(**has))
 
 
 # (pass, case): (what to run, before, after)
@@ -325,6 +325,41 @@ CASES["optimize", "SPLIT to UPCAST"] = (
 %13 = STORE void[] %9 %12
 %14 = END void[] %13 %4 %7
 %15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)),))
+""",
+)
+
+CASES["optimize", "STREAM and FETCH"] = (
+    act(("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None), ("FETCH", 0, 4096), streams=True),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = STORE void[] %4 %7
+%9 = END void[] %8 %3
+%10 = SINK void[] %9 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (2, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "UPCAST")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%11 = INDEX f32[] %10 %8
+%12 = LOAD f32[] %11 4096
+%13 = STORE void[] %9 %12 "stream"
+%14 = END void[] %13 %4 %7
+%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None), ("FETCH", 0, 4096)))
 """,
 )
 

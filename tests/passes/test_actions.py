@@ -25,7 +25,9 @@ from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 from monolect.tensor.radix import _move
 
-TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20)
+TARGET = Target(
+    name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20, streams=True
+)
 GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
 
 
@@ -61,6 +63,11 @@ def counts(r, n):
     earlier = Tensor.arange(n).reshape(1, n) < Tensor.arange(n).reshape(n, 1)
     alike = (x.reshape(r, n, 1) == x.reshape(r, 1, n)) & earlier
     return alike.where(1, 0).cast(dtypes.int32).sum(2, dtype=dtypes.int32)
+
+
+def assigned(x, where, value):
+    x[where] = value
+    return x
 
 
 PROGRAMS = {
@@ -134,6 +141,14 @@ def written(kernel):
     return sorted((p for p in ps if p.op == "PARAM"), key=lambda p: p.arg.slot)
 
 
+def aligned(a):
+    """A copy of `a` in memory aligned as a device aligns it."""
+    raw = np.empty(a.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    raw[start : start + a.nbytes] = a.view(np.uint8)
+    return raw[start : start + a.nbytes]
+
+
 def run(kernel, arrays, key):
     """Lower `kernel`, whose actions are done, compile it for the CPU and run it on the arrays, in place."""
     device = Device["cpu"]
@@ -143,9 +158,9 @@ def run(kernel, arrays, key):
     lin = lower_kernel(kernel, device.target, first="expand")
     (p,) = device.compile([("test", f"{key}/{hash(lin)}", lin)])
     commands = device.commands([Launch(p, tuple(range(len(arrays))))])
-    fenced = [np.concatenate([FENCE, a, FENCE]) for a in arrays]
-    for k, a in enumerate(fenced):
-        commands.bind(k, a.ctypes.data + len(FENCE))
+    fenced = [aligned(np.concatenate([FENCE, a, FENCE])) for a in arrays]
+    for k, f in enumerate(fenced):
+        commands.bind(k, f.ctypes.data + len(FENCE))
     commands.launch()
     for a, f in zip(arrays, fenced, strict=True):
         before, a[:], after = np.split(f, [len(FENCE), len(FENCE) + len(a)])
@@ -176,6 +191,9 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
     for load in draw(st.sets(st.integers(0, 3), max_size=3)):
         with contextlib.suppress(ActionError):
             plan.act(("PACK", load, None))
+    for op, number in draw(st.sets(st.tuples(st.sampled_from(["STREAM", "FETCH"]), st.integers(0, 2)), max_size=4)):
+        with contextlib.suppress(ActionError):
+            plan.act((op, number, 64 if op == "FETCH" else None))
     return name, tuple(plan.actions)
 
 
@@ -285,6 +303,19 @@ REFUSED = {
     "a stage as THREAD": ("attention", [("SPLIT", 3, (2, "THREAD", True))], "THREAD"),
     "a stage around the rows": ("attention", [("SPLIT", 3, (2, "LOOP", True))], "outermost"),
     "packing a stage": ("attention", [("PACK", 0, None)], "memory it writes"),
+    "streaming no store": ("map", [("STREAM", 1, None)], "no such store"),
+    "streaming one element at a time": ("map", [("STREAM", 0, None)], "vectors of 16 bytes"),
+    "streaming vectors of 8 bytes": ("map", [("SPLIT", 1, (2, "UPCAST", False)), ("STREAM", 0, None)], "16 bytes"),
+    "streaming across lines": ("a slice", [("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None)], "multiples of 4"),
+    "streaming behind a gate": ("row of 5", [("PADTO", 0, 8), ("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None)], "always"),
+    "streaming a sum of blocks": ("column sums", [("SPLIT", 1, (4, "LOOP", True)), ("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None)], "happens once"),
+    "streaming twice": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("STREAM", 0, None), ("STREAM", 0, None)], "without a flag"),
+    "streaming to places that are computed": ("scatter", [("STREAM", 0, None)], "plain STORE"),
+    "a split after streaming": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("STREAM", 0, None), ("SPLIT", 0, (2, "THREAD", True))], "after PACK"),
+    "fetching no load": ("map", [("FETCH", 2, 64)], "no such load"),
+    "fetching backwards": ("map", [("FETCH", 0, -64)], "FETCH distance"),
+    "fetching one element at a time": ("map", [("FETCH", 0, 64)], "a load of vectors"),
+    "fetching what is packed": ("matmul", [("PACK", 1, None), ("FETCH", 1, 64)], "a plain LOAD"),
     "two blocks": ("total", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "a block of a maximum": ("maximum", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
@@ -305,6 +336,8 @@ REFUSED = {
 }  # fmt: skip
 PROGRAMS |= {
     "half sums": lambda: whole(6, 20).sum(1).cast(dtypes.float16),
+    "a slice": lambda: assigned(whole(12) * 2, slice(1, 9), whole(8)),
+    "row of 5": lambda: whole(5) + 1,
     "scaled": lambda: whole(4, 6) * whole(4, 10).sum(1, keepdim=True),
 }
 
@@ -318,6 +351,14 @@ def test_what_is_refused(case):
     with pytest.raises(ActionError, match=reason) as e:
         plan.act(actions[-1])
     assert e.value.expected is not None and e.value.found is not None
+
+
+def test_streams_need_a_target_that_has_them():
+    plan = Plan(made("map")[0], TARGET._replace(streams=False))
+    plan.act(("SPLIT", 1, (4, "UPCAST", False)))
+    for action in (("STREAM", 0, None), ("FETCH", 0, 64)):
+        with pytest.raises(ActionError, match="expected: a target with stores past its caches"):
+            plan.act(action)
 
 
 def test_packing_needs_local_memory():

@@ -83,6 +83,26 @@ def test_a_numpy_view_of_state_keeps_its_values() -> None:
     assert (held[0], c.item()) == (4.0, 6.0)
 
 
+def test_an_array_that_became_state_keeps_its_values() -> None:
+    c = Tensor([0.0]).realize()
+
+    @jit
+    def step(k: Tensor) -> Tensor:
+        c.assign(c + k)
+        return k * 2
+
+    one = Tensor([1.0])
+    for _ in range(4):
+        step(one)
+    a = np.array([5.0], np.float32)
+    c.uop = Tensor(a).realize().uop
+    step(one)
+    assert (a[0], c.item()) == (5.0, 6.0)
+    c.uop = Tensor(np.arange(4, dtype=np.float32)[1:2]).realize().uop
+    step(one)
+    assert c.item() == 2.0 and c.uop.storage.address % 64 == 0
+
+
 def test_a_read_only_tensor_assigned_outside_is_seen() -> None:
     w = Tensor([2.0, 2.0]).realize()
     f = jit(lambda x: x * w)

@@ -31,6 +31,8 @@ PROGRAMS = {
     "convolution": lambda: Tensor.empty(2, 8, 14, 14).conv2d(Tensor.empty(16, 8, 3, 3), padding=1),
 }
 
+FAR = CPU._replace(streams=True, l2_bytes=1 << 10, l3_bytes=1 << 12)  # every output is larger than its caches
+
 
 def kernel(program, target=CPU):
     sink, _, _ = callify([PROGRAMS[program]().uop])
@@ -49,7 +51,7 @@ def shape(plan):
 
 # ---- moves and edits -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("target", [CPU, GPU, FAR], ids=["cpu", "gpu", "far"])
 def test_every_move_and_every_edit_is_legal(program, target):
     sink = kernel(program, target)
     start = chosen(sink, target)
@@ -64,9 +66,9 @@ def test_every_row_has_moves_somewhere():
     found = {
         kind
         for program in PROGRAMS
-        for target in (CPU, GPU)
+        for target in (CPU, GPU, FAR)
         for kind in MOVES
-        if legal_moves(kernel(program, target), target, (), kind)
+        if legal_moves(sink := kernel(program, target), target, chosen(sink, target) if target is FAR else (), kind)
     }
     assert found == set(MOVES)
 

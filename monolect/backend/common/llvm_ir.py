@@ -58,7 +58,8 @@ class Renderer(MemoryRenderer):
             self.instruction(u)
         body = "\n".join(self.lines)
         head = f"define void @{self.name}(ptr %args, i64 %thread) #0 {{\nentry:\n"
-        return f"{head}  %dummy = alloca [64 x i8], align 64\n{body}\n  ret void\n}}\n"
+        fence = "  fence seq_cst\n" if self.streamed else ""  # stores past the caches are ordered by nothing else
+        return f"{head}  %dummy = alloca [64 x i8], align 64\n{body}\n{fence}  ret void\n}}\n"
 
     def local_memory(self) -> None:
         """The address of each LOCAL buffer, in this thread's part of local memory."""

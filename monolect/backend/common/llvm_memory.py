@@ -32,6 +32,8 @@ _ZEROS = frozenset(
      "splat (double 0x0000000000000000)", "splat (i32 0)", "splat (i64 0)", "splat (i1 false)")
 )  # fmt: skip
 
+LINE_BYTES = 64
+
 
 def ordered(u: UOp) -> UOp:
     """What a chain of AFTERs orders."""
@@ -51,6 +53,7 @@ class MemoryRenderer(ElementwiseRenderer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.streamed = False  # some store went past the caches
         self.accumulators: dict[int, list[str]] = {}  # slot of a REG buffer -> the registers of its current value
 
     # ---- addresses ---------------------------------------------------------------------------------------------------
@@ -119,6 +122,8 @@ class MemoryRenderer(ElementwiseRenderer):
                 gates = self.value(gate).regs * n_regs(u.shape)
         if ptrs is None:
             return self._gather(u, index, gates, alt)
+        if isinstance(u.arg, int):
+            self._fetch(ptrs, lanes * u.dtype.itemsize, u.arg)
         rows = zip(ptrs, gates, alts, strict=True)
         return Value(u.shape, [self._load_row(u.dtype, p, step, lanes, g, a) for (p, step), g, a in rows])
 
@@ -145,6 +150,13 @@ class MemoryRenderer(ElementwiseRenderer):
         if gate is None or alt in _ZEROS:
             return r
         return self.emit(f"select <{lanes} x i1> {gate}, {type_name(d, lanes)} {r}, {type_name(d, lanes)} {alt}")
+
+    def _fetch(self, ptrs: list[tuple[str, int]], row_bytes: int, ahead: int) -> None:
+        """Ask for the lines that lie `ahead` bytes after the rows."""
+        self.declares.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        for p, _ in ptrs[:: max(1, LINE_BYTES // row_bytes)]:
+            later = self.emit(f"getelementptr i8, ptr {p}, i64 {ahead}")
+            self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 3, i32 1)")
 
     def _from_memory(self, d: DType, lanes: int, r: str) -> str:
         return r if d is not dtypes.bool else self.emit(f"icmp ne {memory_type(d, lanes)} {r}, zeroinitializer")
@@ -188,8 +200,10 @@ class MemoryRenderer(ElementwiseRenderer):
         if ptrs is None or (lanes > 1 and any(step != 1 for _, step in ptrs)):
             self._scatter(target, shape, d, regs, gates)
             return
+        stream = u.arg == "stream" and lanes > 1
+        self.streamed |= stream
         for (p, _), r, g in zip(ptrs, regs, gates, strict=True):
-            self._store_row(d, p, lanes, r, g)
+            self._store_row(d, p, lanes, r, g, stream)
 
     def atomic_add(self, u: UOp) -> None:
         """One thread owns the kernel's whole target here: load, add, store, element after element."""
@@ -224,11 +238,13 @@ class MemoryRenderer(ElementwiseRenderer):
             g = self.lane(dtypes.bool, gated, i) if gates[0] is not None else None
             self._store_row(d, p, 1, self.lane(d, v, i), g)
 
-    def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None) -> None:
+    def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, stream: bool = False) -> None:
         t, align = memory_type(d, lanes), d.itemsize
         if d is dtypes.bool:
             r = self.emit(f"zext {type_name(d, lanes)} {r} to {t}")
-        if gate is None:
+        if stream:
+            self.lines.append(f"  store {t} {r}, ptr {p}, align {align * lanes}, !nontemporal !{{i32 1}}")
+        elif gate is None:
             self.lines.append(f"  store {t} {r}, ptr {p}, align {align}")
         elif lanes == 1:
             p = self.emit(f"select i1 {gate}, ptr {p}, ptr %dummy")

@@ -27,6 +27,7 @@ from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
+LARGEST_CACHE = 32 << 20  # a last cache beyond this is shared with cores that are not ours
 LOCAL = -1  # in place of the number of a buffer: local memory
 
 
@@ -48,6 +49,8 @@ class CpuDevice:
             n_threads=self.n_threads,
             l1_bytes=host.l1d_bytes,
             l2_bytes=host.l2_bytes,
+            l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
+            streams=host.machine == "x86_64",
             local_bytes=4 * host.l2_bytes,
             key=f"{self.compiler.key}/{self.n_threads}",
         )

@@ -1,0 +1,136 @@
+"""Stores past the caches and loads ahead of time: where they are chosen, and what becomes of them."""
+
+import re
+
+import numpy as np
+import pytest
+
+from monolect import Tensor
+from monolect.backend.base import Launch
+from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
+from monolect.backend.cpu.compile import Compiler
+from monolect.backend.python.runtime import PythonDevice
+from monolect.base.target import Target
+from monolect.ir.text import show
+from monolect.optimize.apply import apply_actions, optimize
+from monolect.pipeline import lower_kernel
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+TARGET = Target(
+    name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, l2_bytes=1 << 12, l3_bytes=1 << 16,
+    streams=True,
+)  # fmt: skip
+AVX512 = Compiler("x86_64", ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"))
+N = 1 << 14  # float32 elements that fill the last cache
+
+
+def optimized(x, target=TARGET):
+    (call,) = schedule(list(callify([x.uop])[0].src), "cpu").linear.src
+    return optimize(lower_kernel(call.src[0], target, last="merge_ranges"), target)
+
+
+def assembly(x, target=TARGET):
+    linear = lower_kernel(optimized(x, target), target, first="device_axes")
+    return AVX512.assembly(render_module([("kernel", linear)]))
+
+
+def flags(x, target=TARGET):
+    return flags_of(optimized(x, target))
+
+
+def flags_of(kernel):
+    """What the text of the kernel says of its stores and loads."""
+    text = show(kernel)
+    return re.findall(r"STORE void\[\] .*?(\"stream\")?$", text, re.M), re.findall(
+        r"LOAD \w+\[\] .*? (\d+)$", text, re.M
+    )
+
+
+def data(*shape, dtype=np.float32):
+    return Tensor(np.zeros(shape, dtype)).realize()
+
+
+def test_a_large_output_is_streamed_and_its_inputs_fetched():
+    stores, loads = flags(data(N) + data(N))
+    assert stores == ['"stream"'] and loads == ["4096", "4096"]
+
+
+@pytest.mark.parametrize(
+    ("what", "x"),
+    {
+        "an output that fits": lambda: data(N // 2) + 1,
+        "a large input alone": lambda: data(64, N).sum(1),
+        "a large output of a small input": lambda: data(4, 1).expand(4, N // 4).contiguous(),
+    }.items(),
+)
+def test_what_stays_in_the_caches_is_left_alone(what, x):
+    stores, loads = flags(x())
+    assert stores == [""] and loads == []
+
+
+def test_a_target_without_streams_gets_none():
+    assert flags(data(N) + 1, TARGET._replace(streams=False)) == ([""], [])
+
+
+def test_a_running_sum_is_streamed():
+    assert flags(data(N).cumsum(0)) == (["", "", '"stream"'], ["4096"])
+
+
+@pytest.mark.parametrize("n", [N + 1, N + 8])
+def test_a_masked_tail_is_stored_plainly(n):
+    assert flags(data(n) + 1)[0] == [""]
+
+
+def test_rows_that_are_no_multiple_of_a_vector_are_stored_plainly():
+    assert flags(data(1024, 24)[:, :20] + data(20))[0] == [""]
+
+
+def test_the_next_row_of_a_row_kernel_is_fetched():
+    stores, loads = flags(data(64, 2048).softmax(1), TARGET._replace(l2_bytes=1 << 16))
+    assert stores == ['"stream"'] and loads == [str(2048 * 4)]
+
+
+def test_the_other_side_of_a_transpose_is_not_fetched():
+    assert flags(data(128, N // 128).T.contiguous()) == (['"stream"'], [])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.float16])
+def test_object_code(dtype):
+    n = 4 * (N << 2) // np.dtype(dtype).itemsize
+    streamed, plain = (
+        assembly(data(n, dtype=dtype) + data(n, dtype=dtype), TARGET._replace(streams=s)) for s in (1, 0)
+    )
+    vectors = len(re.findall(r"\tvmovnt(?:ps|pd|dq)\t%[xyz]mm", streamed))
+    assert vectors == streamed.count("vmovnt") > 0 and streamed.count("prefetcht0") >= 2
+    assert "vmovnt" not in plain and "prefetch" not in plain
+    fence = r"(mfence|lock\w*\s+or\w*)"
+    last = streamed[streamed.rindex("vmovnt") :]
+    assert re.search(fence, last) and not re.search(fence, plain), "streamed stores are ordered by a fence alone"
+
+
+def test_an_interpreted_program_ignores_the_flags():
+    a, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    (call,) = schedule(list(callify([(Tensor(a) * 2).uop])[0].src), "cpu").linear.src
+    actions = (("SPLIT", 0, (16, "UPCAST", False)), ("STREAM", 0, None), ("FETCH", 0, 4096))
+    kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), actions, TARGET)
+    assert flags_of(kernel) == (['"stream"'], ["4096"])
+    device = PythonDevice()
+    (program,) = device.compile([("double", "double", lower_kernel(kernel, device.target, first="device_axes"))])
+    commands = device.commands([Launch(program, (0, 1))])
+    for k, x in enumerate((out, a)):
+        commands.bind(k, x.ctypes.data)
+    commands.launch()
+    np.testing.assert_array_equal(out, a * 2)
+
+
+def test_values_are_the_same():
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((4096, 2048), dtype=np.float32)  # an output as large as the largest last cache counted
+    x = Tensor(a)
+    for got, want in (
+        (x * 2 + 1, a * 2 + 1),
+        (x.T.contiguous(), a.T),
+        (x - x.amax(1, keepdim=True), a - a.max(1)[:, None]),
+    ):
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
