@@ -11,6 +11,7 @@ import sys
 from typing import NamedTuple
 
 from monolect.backend.base import Launch, Program
+from monolect.backend.common import memory
 from monolect.base.settings import settings
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
@@ -80,7 +81,8 @@ def show_totals() -> None:
     if "totals" in settings.tracing:
         ns = max(1, totals["time_ns"])
         text = f"{totals['kernels']} kernels in {ns / 1e6:.1f} ms, {totals['n_ops'] / ns:.2f} GFLOP/s"
-        print(f"{text}, {totals['n_bytes'] / ns:.2f} GB/s, {counts['schedules']} plans", file=sys.stderr)
+        text += f", {totals['n_bytes'] / ns:.2f} GB/s, {counts['schedules']} plans"
+        print(f"{text}, at most {memory.stats().peak_bytes / 1e6:.1f} MB of host memory", file=sys.stderr)
 
 
 def line(number: int, k: KernelRun, replayed: bool = False) -> str:

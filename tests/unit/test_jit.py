@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, JitError, Tensor, jit, nn
+from monolect.backend.common.memory import stats
 from monolect.runtime import profile
 
 
@@ -64,6 +65,30 @@ def test_state_is_read_and_updated() -> None:
         assert c.item() == i
         kept.append(c.detach())
     assert [k.item() for k in kept] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_replay_takes_no_memory_from_the_system() -> None:
+    resource = pytest.importorskip("resource")
+    w, total = Tensor.ones(512, 512).realize(), Tensor.zeros(512, 512).realize()
+
+    @jit
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        h = (x @ w).relu()  # passes between kernels
+        total.assign(total + h.mean(0))
+        return h @ w, h.sum()
+
+    x = Tensor.ones(4096, 512).realize()
+    for _ in range(4):
+        out = step(x)
+    mapped, found = stats().mapped_bytes, []
+    for _ in range(3):  # other threads of the tests may touch pages of their own
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            out = step(x)
+        found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert stats().mapped_bytes == mapped
+    assert min(found) < 40, "8 MB of fresh memory are four faults a replay, 2048 where pages are small"
+    assert out[1].item() == 4096 * 512 * 512
 
 
 def test_a_numpy_view_of_state_keeps_its_values() -> None:

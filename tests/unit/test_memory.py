@@ -119,6 +119,7 @@ def test_cached_large_blocks_are_bounded() -> None:
     assert found.mapped_bytes == found.cached_bytes
     allocator.trim()
     assert allocator.stats().mapped_bytes == 0
+    assert allocator.stats().peak_bytes == 18 << 20
 
 
 def test_stats_count_small_blocks() -> None:

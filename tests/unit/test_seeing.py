@@ -1,5 +1,6 @@
 """What a user can see of a run: DEBUG lines, the kernel table, estimates, origins, dumps; and what runs share."""
 
+import re
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor
+from monolect.backend.common.memory import stats
 from monolect.ir.text import parse
 from monolect.ir.uop import node
 from monolect.pipeline import KERNEL_PASSES
@@ -106,6 +108,13 @@ def test_intermediates_with_disjoint_lifetimes_share_storage():
     plan = plan_memory(node("LINEAR", linear), outputs)
     sizes = [buffer_bytes(b) for b in plan.offsets]
     assert len(sizes) == 5 and plan.arena_bytes == 2 * max(sizes)
+
+
+def test_totals_name_the_most_memory(capsys):
+    with Context(DEBUG=1):
+        profile.show_totals()
+    found = re.search(r"at most ([0-9.]+) MB of host memory", capsys.readouterr().err)
+    assert abs(float(found[1]) - stats().peak_bytes / 1e6) < 0.1
 
 
 ONCE = """

@@ -38,6 +38,7 @@ class Stats(NamedTuple):
     cached_bytes: int  # in free lists, ready to be handed out
     cached_large_bytes: int  # the part of them that `max_cached_bytes` bounds
     mapped_bytes: int  # taken from the system
+    peak_bytes: int  # the most that was mapped at once
 
 
 class Memory:
@@ -169,7 +170,7 @@ class Allocator:
         self._arena_next = self._arena_end = 0
         self._arena_bytes = self._carved_bytes = 0
         self._large_free: dict[int, list[_Mapping]] = {}
-        self._large_mapped_bytes = self._large_cached_bytes = 0
+        self._large_mapped_bytes = self._large_cached_bytes = self._peak_bytes = 0
 
     def alloc(self, n_bytes: int) -> Memory:
         """Uninitialised memory of `n_bytes`, 64-byte aligned; `AllocationError` when the system has no more."""
@@ -193,7 +194,7 @@ class Allocator:
             small = sum(len(shelf.free) * shelf.size for shelf in dict.fromkeys(self._shelves))
             large = self._large_cached_bytes
             used = self._carved_bytes - small + self._large_mapped_bytes - large
-            return Stats(used, small + large, large, self._arena_bytes + self._large_mapped_bytes)
+            return Stats(used, small + large, large, self._mapped_bytes, self._peak_bytes)
 
     def trim(self, max_cached_bytes: int = 0) -> None:
         """Return free large blocks to the system, largest classes first, until no more than that is kept."""
@@ -204,6 +205,10 @@ class Allocator:
                     free.pop().pages.close()
                     self._large_cached_bytes -= size
                     self._large_mapped_bytes -= size
+
+    @property
+    def _mapped_bytes(self) -> int:
+        return self._arena_bytes + self._large_mapped_bytes
 
     def _refill(self, shelf: _Shelf) -> int:
         """One block, and for tiny ones a batch into the free list, from the arena."""
@@ -216,6 +221,7 @@ class Allocator:
                 self._arena_next = _aligned_address(pages)
                 self._arena_end = self._arena_next + _ARENA_BYTES
                 self._arena_bytes += _ARENA_BYTES
+                self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
             first = self._arena_next
             self._arena_next += count * shelf.size
             self._carved_bytes += count * shelf.size
@@ -248,6 +254,7 @@ class Allocator:
             self.trim()
             pages = _map(size)
         self._large_mapped_bytes += size
+        self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
         return _Mapping(pages, _aligned_address(pages) if size >= HUGE_PAGE_BYTES else _address(pages), size)
 
     def _release_large(self, mapping: _Mapping) -> None:

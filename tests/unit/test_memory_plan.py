@@ -1,0 +1,53 @@
+"""Lifetimes of intermediates: what lives at the same time lies apart, and the arena is no larger than it must be."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect.base.dtype import dtypes
+from monolect.ir.uop import node
+from monolect.runtime.buffer import new_buffer
+from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes, plan_memory
+
+
+def planned(lives):
+    """The plan for buffers of (bytes, first step, last step), and their lives by buffer."""
+    n_steps = max((last for _, _, last in lives), default=0) + 1
+    buffers = {new_buffer((size,), dtypes.uint8, "cpu"): (size, first, last) for size, first, last in lives}
+    kernel = node("SINK", ())
+    used = [[b for b, (_, first, last) in buffers.items() if i in (first, last)] for i in range(n_steps)]
+    return plan_memory(node("LINEAR", tuple(node("CALL", (kernel, *bs)) for bs in used)), set()), buffers
+
+
+def most_alive(buffers):
+    """Bytes of the largest set alive at one step."""
+    lives = [(-(-size // ALIGN_BYTES) * ALIGN_BYTES, first, last) for size, first, last in buffers.values()]
+    return max((sum(s for s, a, b in lives if a <= i <= b) for i in {first for _, first, _ in lives}), default=0)
+
+
+step = st.integers(0, 20)
+life = st.tuples(st.integers(1, 1000), step, step).map(lambda t: (t[0], min(t[1:]), max(t[1:])))
+
+
+@given(st.lists(life, max_size=30))
+def test_what_lives_at_the_same_time_lies_apart(lives):
+    plan, buffers = planned(lives)
+    assert plan.offsets.keys() == buffers.keys()
+    for b, (size, first, last) in buffers.items():
+        assert plan.offsets[b] % ALIGN_BYTES == 0 and plan.offsets[b] + size <= plan.arena_bytes
+        for c, (_, begin, until) in buffers.items():
+            if b is not c and first <= until and begin <= last:
+                ends = [plan.offsets[x] + buffer_bytes(x) for x in (b, c)]
+                assert ends[0] <= plan.offsets[c] or ends[1] <= plan.offsets[b]
+    assert plan.arena_bytes >= most_alive(buffers)
+
+
+def test_a_chain_takes_two_buffers():
+    plan, _ = planned([(1000, i, i + 1) for i in range(3000)])
+    assert plan.arena_bytes == 2 * 1024
+
+
+def test_nested_lives_take_no_more_than_is_alive():
+    """As in training: what is made first is needed last."""
+    lives = [(64 * (1 + i % 7), i, 999 - i) for i in range(400)]
+    plan, buffers = planned(lives)
+    assert plan.arena_bytes == most_alive(buffers)
