@@ -37,7 +37,9 @@ class Profile:
         self.loads = [a for a in self.accesses if not a.is_store]
         self.stores = [a for a in self.accesses if a.is_store]
         values = [u for u in plan.order if u.dtype.kind not in "vxb" and u.op != "PARAM"]
-        self.itemsize = max([u.dtype.itemsize for u in values], default=4)
+        depth = max([len(ranges(u)) for u in values], default=0)
+        vectors = [u for u in values if len(ranges(u)) == depth]  # not what is computed around the innermost loop
+        self.itemsize = max([u.dtype.itemsize for u in vectors], default=4)
         self.n_ops = sum(u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x" for u in plan.order)
 
     def _in_rows(self, a: Access) -> Access:

@@ -66,12 +66,14 @@ class Chooser:
         p = self.profile
         for r in reversed(self.plan.outputs):
             mine = [a for a in p.stores if r in a.steps]
-            if not mine or not all(a.step(r) == 1 for a in mine) or r in self.plan.sequential - self.plan.running:
+            if not any(a.step(r) == 1 for a in mine) or r in self.plan.sequential - self.plan.running:
                 continue
             loads = [a for a in p.loads if r in a.steps]
-            rough = [a for a in loads if a.step(r) not in (0, 1, -1)]
+            rough = [a for a in (*loads, *mine) if a.step(r) not in (0, 1, -1)]
             if rough and self.transpose(r, rough):
                 return
+            if any(a.step(r) != 1 for a in mine):
+                continue
             often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
             if sum(a in rough for a in often) * 2 > len(often):
                 continue
@@ -80,7 +82,7 @@ class Chooser:
                 return
 
     def transpose(self, r: UOp, rough: list) -> bool:
-        """What is stored along r is read along another output axis: a square of both, turned in registers."""
+        """What is stored along r is read, or stored too, along another axis: a square of both, turned in registers."""
         plan = self.plan
         for c in plan.outputs:
             if c is r or c in plan.sequential or any(a.step(c) != 1 for a in rough) or plan.reduced:

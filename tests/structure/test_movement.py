@@ -192,6 +192,25 @@ def test_only_what_lies_the_other_way_is_turned(check, data):
     assert k.code["PERMUTE"] == 1
 
 
+@pytest.mark.parametrize("shape", [(64, 48), (33, 21)])
+def test_what_is_stored_in_two_orders_is_turned_for_one(data, shape):
+    x = Tensor(a := data(*shape))
+    y = (x + 1).contiguous()
+    (k,) = kernels_of(y, z := (y.T * 2).contiguous())
+    assert k.ir["STORE"] == 2 and k.code["PERMUTE"] >= 1
+    assert not [u for u in k.linear.src if u.op in ("LOAD", "STORE") and _is_gathered(u)]
+    Tensor.realize(y, z)
+    np.testing.assert_array_equal(y.numpy(), a + 1)
+    np.testing.assert_array_equal(z.numpy(), (a + 1).T * 2)
+
+
+def test_wide_numbers_of_a_row_do_not_narrow_its_vectors(data):
+    """Indices of 8 bytes, one a row: rows of 4 bytes are whole vectors."""
+    x, at = Tensor(data(9, 64)), Tensor(np.array([3, 1, 8, 0, 0, 5]))
+    k = one_kernel(kernels_of(x[at]), loads=2)
+    assert at.dtype.itemsize == 8 and vectors(k, "STORE")[0][-1] == Device["null"].target.lanes(4)
+
+
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 2, 1, 3), (2, 3, 0, 1)])
 @pytest.mark.parametrize("shape", [(2, 16, 4, 16), (3, 5, 7, 9), (1, 3, 20, 20), (2, 4, 33, 17)])
 def test_permutes_of_any_shape(check, data, shape, order):
