@@ -222,6 +222,7 @@ class Block:
         """
         lanes = self.plan.target.lanes(self.load.dtype.itemsize)
         dims = self._merged()
+        turned = any(d.step == 1 and d.dst > 1 and gcd(d.size, lanes) > 1 for d in dims)
         out: list[tuple[Dim, list[tuple[int, int, str]]]] = []
         for d in sorted(dims, key=lambda d: (-abs(d.step), d.dst)):
             if d.dst == 1 and d.size <= lanes:
@@ -229,7 +230,7 @@ class Block:
             elif d.dst == 1:
                 k = lanes if not self.is_panel else gcd(d.size, lanes)
                 n = -(-d.size // k)
-                v = next(v for v in (4, 3, 2, 1) if n % v == 0)
+                v = 1 if turned else next(v for v in (4, 3, 2, 1) if n % v == 0)  # a square alone fills the registers
                 cut = [(n // v, v * k, "LOOP"), (v, k, "UPCAST"), (k, 1, "UPCAST")]
             elif d.step == 1 and (k := gcd(d.size, lanes)) > 1:
                 cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]

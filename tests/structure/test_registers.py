@@ -60,15 +60,15 @@ def loops_of(assembly: str) -> list[Loop]:
     return [Loop(code[a : b + 1]) for a, b in inner]
 
 
-def inner_loop(tensor: Tensor, processor: str) -> Loop:
-    """The loop with the most multiply-adds of the only kernel of a tensor."""
+def inner_loops(tensor: Tensor, processor: str) -> list[Loop]:
+    """The innermost loops of the only kernel of a tensor."""
     compiler, vector_bytes, n_registers = PROCESSORS[processor]
     target = Target("cpu", LLVM_NATIVE, vector_bytes=vector_bytes, n_registers=n_registers, n_threads=2)
     target = target._replace(l2_bytes=1 << 20, local_bytes=4 << 20, l1_bytes=48 << 10, loads_first=processor == "neon")
     sink, _, _ = callify([tensor.uop])
     (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
     assembly = compiler.assembly(render_module([("kernel", lower_kernel(call.src[0], target))]))
-    return max(loops_of(assembly), key=lambda loop: loop.multiply_adds)
+    return loops_of(assembly)
 
 
 def of(*shape: int) -> Tensor:
@@ -90,9 +90,18 @@ CASES = {
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("name", CASES)
 def test_tiles_stay_in_registers(name, processor):
-    loop = inner_loop(CASES[name](), processor)
+    loop = max(inner_loops(CASES[name](), processor), key=lambda loop: loop.multiply_adds)
     assert loop.multiply_adds >= 8
     assert loop.on_the_stack == []
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("shape", [(512, 512), (197, 192)])
+def test_what_is_turned_while_it_is_packed_stays_in_registers(shape, processor):
+    """One square of lanes by lanes at a time, however many vectors wide the panel is."""
+    loops = [loop for loop in inner_loops(of(*shape) @ of(512, shape[1]).T, processor) if not loop.multiply_adds]
+    assert loops
+    assert all(loop.on_the_stack == [] for loop in loops)
 
 
 def test_the_count_sees_spills():
