@@ -14,13 +14,14 @@ Source: the schedules of Goto and van de Geijn (2008) with the roles of the cach
 from __future__ import annotations
 
 from contextlib import suppress
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.ir.uop import UOp
 from monolect.optimize.cost import Access
 from monolect.optimize.pack import Block
+from monolect.optimize.stages import memory_of
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Plan
@@ -30,6 +31,10 @@ LONGEST_UNROLLED = 8  # a reduction is unrolled whole up to this
 REUSE_TO_PACK = 4  # times a panel is read again, from which on copying it pays
 FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around: dot products instead
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
+LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
+COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
+L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
+FROM_MEMORY = 12  # cycles more to turn a vector that comes from memory: nothing else is done meanwhile
 
 
 class Tile(NamedTuple):
@@ -83,10 +88,14 @@ class Contraction:
         return out
 
     def registers(self, v: int, k: int, scalars: list[Access], r: UOp | None) -> int:
-        """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay."""
+        """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay. With three vectors or
+        more the loads of the next step want room beside this one's: without it nothing is spilled, and yet some orders
+        of the same instructions run at half the speed.
+        """
         taps = [j for j in self.heavy if self.plan.size(j) <= LONGEST_UNROLLED and r is not None]
         again = [self.plan.size(j) - 1 for j in taps for a in scalars if self.is_window(a, r, j)]
-        held = k + max(again) if again else k if self.target.loads_first else 1
+        ahead = v + 2 if v > 2 else 1
+        held = k + max(again) if again else k if self.target.loads_first else ahead
         return v * k + v + held
 
     @staticmethod
@@ -103,12 +112,20 @@ class Contraction:
         depth = prod(self.plan.size(j) or 64 for j in self.heavy)
         gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in scalars)
         loads = v * len(panel) + k * (len(scalars) + 4 * gated)
-        step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k
+        again = k * sum(self.shares_sets(a, r, k) for a in scalars) / lanes  # lines fetched anew in each step
+        step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k + 4 * again
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
         reuse = max(1, prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
-        turning = sum(self.turning(a, c) for a in panel)
-        copying = tiles * depth * v * turning / reuse if turning > 0.4 * len(panel) or reuse >= REUSE_TO_PACK else 0
-        return tiles * (depth * step + 8 * k + v * k * self.storing(c, r)) + copying
+        packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
+        copying = tiles * depth * v * sum(self.copying(a, c) for a in panel) / reuse if packs else 0
+        blocks = self.n_blocks(lanes * v, n) if packs else 1
+        return tiles * (depth * step + 8 * k + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
+
+    def shares_sets(self, a: Access, r: UOp | None, k: int) -> bool:
+        """Whether the k rows of a scalar are too many for the sets of the first cache that they lie in."""
+        stride = abs(a.step(r) or 0) * self.profile.itemsize if r is not None else 0
+        too_many = stride > 0 and k * gcd(stride, L1_WAY_BYTES) > self.target.l1_bytes * 2 // 3
+        return too_many and not self.wants_pack(a)
 
     def storing(self, c: UOp, r: UOp | None) -> float:
         """Cycles to store a vector along c: whole, turned with the rows, or element by element."""
@@ -117,14 +134,13 @@ class Contraction:
             return 1
         return 6 if r is not None and all(a.step(r) == 1 for a in stores) else 32
 
-    def turning(self, a: Access, c: UOp) -> float:
+    def copying(self, a: Access, c: UOp) -> float:
         """Cycles to copy a vector along c: as it lies, turned with a reduction that lies along memory, or gathered."""
         if a.step(c) == 1:
-            return 0.4
-        along = [j for j in self.heavy if a.step(j) == 1]
-        return (
-            1 if any(self.plan.size(j) >= 3 for j in along) and not any(a.step(c) in (2, 3, 4) for _ in along) else 20
-        )
+            return 1
+        along = any(a.step(j) == 1 and self.plan.size(j) >= 3 for j in self.heavy)
+        far = prod(memory_of(a.uop.src[0]).shape) * a.uop.dtype.itemsize > self.target.l2_bytes
+        return (5 if along and a.step(c) not in (2, 3, 4) else 40) + far * FROM_MEMORY
 
     def packable(self, a: Access) -> bool:
         """Whether the access could be packed, as far as that does not depend on its size."""
@@ -148,6 +164,9 @@ class Contraction:
         return any(self.profile.unit(j, self.inside) and self.plan.size(j) >= 3 for j in self.heavy)
 
     def few_rows(self, tile: Tile) -> bool:
+        """Whether what is turned around is hardly used again, or does not fill a vector."""
+        if tile.lanes < self.chooser.lanes:
+            return True
         panel = [a for a in self.inside if tile.c in a.steps]
         return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < FEW_ROWS
 
@@ -230,24 +249,29 @@ class Contraction:
         for x in self.scope:
             if x is not t.c and x is not t.row and any(x in a.steps for a in panel):
                 self.cut(x, 1, "one panel at a time")
-        item = self.profile.itemsize
-        room = self.target.l2_bytes // 2
         wide = t.lanes * t.vectors
-        depth = prod(self.plan.size(j) for j in self.heavy)
-        deepest = max(self.heavy, key=lambda j: self.plan.size(j))
-        rest = depth // self.plan.size(deepest)
-        most = max(256, room // (item * wide * 8)) // rest  # at least 8 tiles, or all
-        n_blocks = -(-self.plan.size(deepest) // max(1, most))
         i = self.loop_of(t.c)
-        columns = self.plan.axes[i].size * wide if i is not None else wide
-        if n_blocks > 1 and depth * columns * item > room:
-            depth = -(-self.plan.size(deepest) // n_blocks) * rest
-        else:
-            n_blocks = 1
-        self.cut(t.c, room // (item * depth * wide), "a panel of columns stays in cache")
+        n_blocks = self.n_blocks(wide, self.plan.axes[i].size * wide if i is not None else wide)
+        deepest = max(self.heavy, key=lambda j: self.plan.size(j))
+        rest = prod(self.plan.size(j) for j in self.heavy) // self.plan.size(deepest)
+        depth = -(-self.plan.size(deepest) // n_blocks) * rest
+        room = self.target.l2_bytes // 2
+        self.cut(t.c, room // (self.profile.itemsize * depth * wide), "a panel of columns stays in cache")
         if n_blocks > 1:
             why = f"blocks of {depth}: the panel stays in cache"
             self.chooser.act("SPLIT", self.plan.axis_of(deepest), (n_blocks, "LOOP", True), why)
+
+    def n_blocks(self, wide: int, columns: int) -> int:
+        """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;
+        equal ones where a divisor is near.
+        """
+        item, room = self.profile.itemsize, self.target.l2_bytes // 2
+        sizes = [self.plan.size(j) for j in self.heavy]
+        if prod(sizes) * columns * item <= room:
+            return 1
+        most = max(LEAST_DEPTH, room // (item * max(wide, COLUMNS_AT_ONCE))) * max(sizes) // prod(sizes)
+        least = -(-max(sizes) // max(1, most))
+        return next((k for k in range(least, 2 * least) if max(sizes) % k == 0), least)
 
     def stream(self, t: Tile) -> None:
         """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side."""

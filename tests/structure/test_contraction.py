@@ -1,0 +1,72 @@
+"""What the cost model chooses for sums of products: which operand is copied and turned, the tile, the blocks."""
+
+import numpy as np
+import pytest
+
+from monolect import Tensor
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+from monolect.optimize.action import Plan
+from monolect.optimize.contraction import Contraction, Tile
+from monolect.optimize.heuristic import Chooser
+from monolect.pipeline import lower_kernel
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+TARGET = Target("test", LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2)
+TARGET = TARGET._replace(l1_bytes=48 << 10, l2_bytes=1 << 20, local_bytes=4 << 20)
+
+
+def of(*shape: int) -> Tensor:
+    return Tensor(np.zeros(shape, np.float32), device="null")
+
+
+def planned(tensor: Tensor) -> Chooser:
+    """The decisions for the one kernel of a tensor, before they are made."""
+    sink, _, _ = callify([tensor.uop])
+    (call,) = schedule(list(sink.src), "null", TARGET.local_bytes).linear.src
+    return Chooser(Plan(lower_kernel(call.src[0], TARGET, last="merge_ranges"), TARGET))
+
+
+def tile(tensor: Tensor) -> tuple[Tile, list[UOp]]:
+    """The cheapest tile, and the output loops: rows, columns."""
+    chooser = planned(tensor)
+    found = Contraction(chooser, chooser.plan.reduced).best()
+    assert found is not None
+    return found, chooser.plan.outputs
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 2304, 768), (256, 768, 3072), (64, 768, 768), (256, 50257, 768)])
+def test_weights_that_are_read_by_few_rows_are_not_turned(m, n, k):
+    """Lanes run along the rows of x, of which there are less: turning W would cost more than all the stores turned."""
+    found, (rows, _) = tile(of(m, k) @ of(n, k).T)
+    assert found.c is rows
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(2048, 256, 1024), (197, 192, 192), (4096, 64, 512)])
+def test_weights_that_are_read_by_many_rows_are_turned(m, n, k):
+    found, (_, columns) = tile(of(m, k) @ of(n, k).T)
+    assert found.c is columns
+
+
+def test_rows_at_strides_of_pages_share_few_cache_sets():
+    """Rows of 12 KiB start in one set of the first cache each: fewer of them side by side than of rows of 3 KiB."""
+    near, _ = tile(of(256, 768) @ of(768, 768).T)
+    far, _ = tile(of(256, 3072) @ of(768, 3072).T)
+    assert far.rows * 4096 <= TARGET.l1_bytes * 2 // 3 < near.rows * 4096
+
+
+@pytest.mark.parametrize(("k", "blocks"), [(256, 1), (768, 1), (4096, 4)])
+def test_a_sum_is_cut_in_as_few_blocks_as_fit_the_cache(k, blocks):
+    """Each block stores and loads all sums again, and computes again what follows them."""
+    chooser = planned(of(512, k) @ of(k, 768))
+    chooser.run()
+    cut = [p for p in chooser.plan.axes if p.is_block and p.root in chooser.plan.reduced]
+    assert [p.size for p in cut] == ([] if blocks == 1 else [blocks])
+
+
+def test_few_rows_of_two_operands_along_memory_are_dot_products():
+    chooser = planned(of(8, 4096) @ of(4096, 4096).T)
+    chooser.run()
+    assert "GROUP_REDUCE" in [a[2][1] for a in chooser.plan.actions if a[0] == "SPLIT"]
