@@ -207,19 +207,22 @@ class Adam(Optimizer):
         super().__init__(params, lr)
 
     def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
-        # 1 - beta ** steps without cancellation. Computed once, not for each element: hence a buffer of its own.
+        # 1 - beta ** steps without cancellation. Computed once, not for each element: hence buffers of their own.
+        # Both sides of the fraction are multiplied by the root of the second, which saves a division an element.
         first, second = (-(count * log(b)).expm1() if b else 1.0 for b in self.betas)
-        root = second.sqrt().contiguous() if isinstance(second, Tensor) else second
-        return lr, (lr / first).contiguous(), root
+        if not isinstance(second, Tensor):
+            return lr, (lr / first).contiguous(), self.eps
+        root = second.sqrt()
+        return lr, (lr / first * root).contiguous(), (root * self.eps).contiguous()
 
     def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
-        lr, rate, root = shared
+        lr, rate, eps = shared
         mean, square = state
         if self.weight_decay and not self.decoupled:
             grad = grad + p * self.weight_decay
         mean.assign((mean * self.betas[0] + grad * (1.0 - self.betas[0])).cast(mean.dtype))
         square.assign((square * self.betas[1] + grad * grad * (1.0 - self.betas[1])).cast(square.dtype))
-        change = mean * rate / (square.sqrt() / root + self.eps)
+        change = mean * rate / (square.sqrt() + eps)
         return change + p * (lr * self.weight_decay) if self.weight_decay and self.decoupled else change
 
 

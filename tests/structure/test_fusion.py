@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes, nn
+from monolect.ir.bounds import ranges
+from monolect.ir.uop import toposort
 from monolect.runtime.execute import plans
 from monolect.runtime.profile import Recorder
 
@@ -212,6 +214,17 @@ def compile_time(n, seed=0):
     start = time.perf_counter()
     x.realize()
     return time.perf_counter() - start
+
+
+def test_a_step_of_adam_divides_once_for_each_weight(data):
+    w = Tensor(data(40, 30), requires_grad=True)
+    optimizer = nn.optim.Adam([w], lr=1e-2)
+    (w * w).sum().backward()
+    with Recorder() as kernels:
+        optimizer.step()
+    nodes = (u for k in kernels for u in toposort(k.call.src[0]) if ranges(u))
+    per_weight = [u.op for u in nodes if u.op in ("DIV", "RECIP", "SQRT")]
+    assert sorted(per_weight) == ["DIV", "SQRT"]
 
 
 def test_ten_thousand_ops_neither_overflow_nor_slow_down():
