@@ -87,18 +87,22 @@ def apply_plan(plan: Plan) -> UOp:
 
 
 def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
-    """The loads, inside a padded output axis that is not the vector's, that stay inside by reading the last element."""
+    """The loads, inside a padded output axis that is not the vector's, that stay inside by reading the last element.
+    A tile of vectors is masked by rows instead: rows whose places are not even in memory would be read one by one.
+    """
     last = {r: idx(n - 1) for r, n in plan.padded.items() if r in plan.outputs}
     if not last:
         return {}
+    shaped = {p.root for p in plan.axes if p.type == "UPCAST"}
     clamped = exprs | packed | {r: build("MAX", exprs[r] * -1, n * -1) * -1 for r, n in last.items()}
     out: dict[UOp, UOp] = {}
     for u in plan.order:
         if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1 and not plan.stages.reads(u):
             mine = ranges(u) & plan.padded.keys()
-            if plan.lane(u) in mine:
-                continue
             steps = dict(linear(u.src[0].src[1])[1])
+            lane = plan.lane(u)
+            if lane is not None and (lane in mine or (steps.get(lane) == 1 and mine & shaped)):
+                continue
             plain = mine and mine <= last.keys() and all(steps.get(r) != 1 for r in mine)
             if plain and not any(v.op == "AFTER" for v in toposort(u)):  # what this kernel wrote has loops of its own
                 out[u] = substitute(u, clamped)

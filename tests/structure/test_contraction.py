@@ -6,8 +6,9 @@ import pytest
 from monolect import Tensor
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.target import Target
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, toposort
 from monolect.optimize.action import Plan
+from monolect.optimize.apply import apply_plan
 from monolect.optimize.contraction import Contraction, Tile
 from monolect.optimize.heuristic import Chooser
 from monolect.pipeline import lower_kernel
@@ -70,3 +71,13 @@ def test_few_rows_of_two_operands_along_memory_are_dot_products():
     chooser = planned(of(8, 4096) @ of(4096, 4096).T)
     chooser.run()
     assert "GROUP_REDUCE" in [a[2][1] for a in chooser.plan.actions if a[0] == "SPLIT"]
+
+
+def test_what_follows_a_product_of_padded_rows_is_read_in_vectors():
+    """197 rows in tiles of 6: a mask a row, instead of rows whose addresses are picked one by one."""
+    chooser = planned(of(197, 192) @ of(192, 192) + of(197, 192))
+    chooser.run()
+    (store,) = (u for u in toposort(apply_plan(chooser.plan)) if u.op == "STORE" and u.src[0].src[0].op == "PARAM")
+    outside = [u for u in toposort(store.src[1], stop=lambda u: u.op == "REDUCE") if u.op == "LOAD"]
+    assert len(outside) == 1
+    assert "MAX" not in [u.op for u in toposort(outside[0].src[0])]
