@@ -14,6 +14,7 @@ from monolect.base.settings import settings
 # target -> the module of its device and the class; imported when the device is opened
 TARGETS: dict[str, tuple[str, str]] = {
     "cpu": ("monolect.backend.cpu.runtime", "CpuDevice"),
+    "c": ("monolect.backend.c.runtime", "CDevice"),
     "python": ("monolect.backend.python.runtime", "PythonDevice"),
     "null": ("monolect.backend.null.runtime", "NullDevice"),
     "disk": ("monolect.backend.disk.runtime", "DiskDevice"),
@@ -60,7 +61,11 @@ class Registry:
 
     def present(self) -> dict[str, str]:
         """For each target "" when it can be used here, otherwise what is missing."""
-        return {name: "" for name in TARGETS}
+        out = {}
+        for name, (module, cls) in TARGETS.items():
+            missing = getattr(getattr(import_module(module), cls), "missing", None)
+            out[name] = missing() if missing is not None else ""
+        return out
 
 
 Device = Registry()

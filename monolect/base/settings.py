@@ -94,6 +94,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),
     Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one a core"),
+    Setting("CC",             "str",   "",     (),          None, None, "backend",  "the C compiler of the c device; empty: clang, gcc or cc, the first there is"),
     Setting("COMPILE_CACHE",  "int",   1,      (),          0,    1,    "base",     "1: keep compiled programs on disk"),
     Setting("CACHE_LIMIT_MB", "int",   512,    (),          1,    None, "base",     "size bound of one disk cache, in MB"),
     Setting("MONOLECT_CACHE", "str",   "",     (),          None, None, "base",     "folder of the disk caches; empty: the platform's place"),

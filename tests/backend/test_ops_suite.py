@@ -1,6 +1,7 @@
 """One suite for every device: each op on each dtype it accepts, against NumPy, with edge values and documented corners.
 
-`cpu` and `python` run it; `null` compiles it. What the ops mean is said in the op table (`monolect ops`).
+Every device that is present runs it, `null` compiles it; one that is absent is skipped, and says why. What the ops
+mean is said in the op table (`monolect ops`).
 """
 
 import numpy as np
@@ -14,7 +15,14 @@ from monolect.ir.ops import ELEMENTWISE, ROWS
 from monolect.ir.uop import UOp, build, node
 from tests.strategies import edge_values
 
-RUNS = ("cpu", "python")
+
+def devices() -> list:
+    """Every device that computes, those that are absent with a mark that says why."""
+    present = {name: why for name, why in Device.present().items() if name not in ("disk", "null")}
+    return [pytest.param(n, marks=pytest.mark.skip(reason=f"{n}: {w}")) if w else n for n, w in present.items()]
+
+
+RUNS = devices()
 DEVICES = (*RUNS, "null")
 DTYPES = [d for d in ALL if d.kind not in "vx"]
 NARROW = [d for d in DTYPES if d.is_float and d.bits < 32]
@@ -56,9 +64,11 @@ def on(device: str, array: np.ndarray, dtype: DType) -> Tensor:
     return Tensor(array, device=device) if array.dtype == to_numpy(dtype) else Tensor(array, device=device, dtype=dtype)
 
 
-def run(device: str, u: UOp) -> np.ndarray | None:
-    t = Tensor(u).realize()
-    return None if device == "null" else np.array(t.numpy())
+def run(device: str, *us: UOp) -> list[np.ndarray]:
+    """The values, computed together: one module to compile. None on `null`."""
+    first, *others = [Tensor(u) for u in us]
+    first.realize(*others)
+    return [] if device == "null" else [np.array(t.numpy()) for t in (first, *others)]
 
 
 def assert_close(got: np.ndarray, want: np.ndarray, d: DType, ulps: float, *args: np.ndarray) -> None:
@@ -97,11 +107,8 @@ def assert_fused(got: np.ndarray, want: np.ndarray, a: np.ndarray, b: np.ndarray
 @pytest.mark.parametrize("op", OPS)
 def test_elementwise(op, device):
     """On every dtype the table allows, the device's values are the interpreter's (to the ULP for the rounded ones)."""
-    seen = 0
-    for d in DTYPES:
-        if not accepts(op, d):
-            continue
-        seen += 1
+    cases = []
+    for d in [d for d in DTYPES if accepts(op, d)]:
         arrays = operands(d, ROWS[op].lo)
         tensors = [on(device, a, d) for a in arrays]
         if op == "WHERE":
@@ -112,10 +119,10 @@ def test_elementwise(op, device):
             with np.errstate(all="ignore"):
                 arrays = [np.where(np.abs(a.astype(np.float64)) < limit, a, a.dtype.type(2)) for a in arrays]
             tensors = [on(device, a, d) for a in arrays]
-        u = node(op, tuple(t.uop for t in tensors))
-        got = run(device, u)
-        if got is None:
-            continue
+        cases.append((d, node(op, tuple(t.uop for t in tensors)), tensors, arrays))
+    results = run(device, *(u for _, u, _, _ in cases))
+    assert cases and (results or device == "null")
+    for (d, u, tensors, arrays), got in zip(cases, results, strict=bool(results)):
         want = evaluate(u, {t.uop: a for t, a in zip(tensors, arrays, strict=True)})
         assert got.dtype == want.dtype
         if op == "MULACC" and d.is_float:  # rounded once or twice: the product may be off by half a unit of its own
@@ -125,7 +132,6 @@ def test_elementwise(op, device):
             assert_close(got, want, u.dtype, ULPS.get(op, 0), *arrays)
         except AssertionError as e:
             raise AssertionError(f"{op} on {d.name}: {e}") from None
-    assert seen
 
 
 # ---- documented corners ----------------------------------------------------------------------------------------------
@@ -138,9 +144,9 @@ def test_division_by_zero_is_zero_and_the_smallest_wraps(device, d):
     a = np.array([7, 0, d.max, d.min, d.min], storage(d))
     b = np.array([0, 0, 0, 0, 1 if d.is_unsigned else -1], storage(d))
     x, y = on(device, a, d), on(device, b, d)
-    assert run(device, build("IDIV", x.uop, y.uop)).tolist() == [0, 0, 0, 0, 0 if d.is_unsigned else d.min]
-    assert run(device, build("MOD", x.uop, y.uop)).tolist() == [0, 0, 0, 0, 0]
-    assert (x // 0).tolist() == [0] * 5 and (x % 0).tolist() == [0] * 5
+    got = run(device, build("IDIV", x.uop, y.uop), build("MOD", x.uop, y.uop), (x // 0).uop, (x % 0).uop)
+    assert got[0].tolist() == [0, 0, 0, 0, 0 if d.is_unsigned else d.min]
+    assert [a.tolist() for a in got[1:]] == [[0] * 5] * 3
 
 
 @pytest.mark.parametrize("device", RUNS)
@@ -156,14 +162,17 @@ def test_division_rounds_down_and_the_remainder_has_the_sign_of_the_divisor(devi
 def test_shifts_outside_of_the_bits(device, d):
     amounts = [0, 1, d.bits - 1, d.bits, min(d.bits + 1, d.max)] + ([] if d.is_unsigned else [-1, d.min])
     b = np.array(amounts, storage(d))
-    for value in (d.max, d.min, 1):
-        x, y = on(device, np.full(len(b), value, storage(d)), d), on(device, b, d)
+    values = (d.max, d.min, 1)
+    y = on(device, b, d)
+    xs = [on(device, np.full(len(b), value, storage(d)), d) for value in values]
+    got = iter(run(device, *(build(op, x.uop, y.uop) for x in xs for op in ("SHL", "SHR"))))
+    for value in values:
         inside = (b >= 0) & (b < d.bits)
         left = [(value << int(k)) % 2**d.bits if ok else 0 for k, ok in zip(b, inside, strict=True)]
         left = [v - 2**d.bits if not d.is_unsigned and v > d.max else v for v in left]
         right = [value >> int(k) if ok else -(value < 0) for k, ok in zip(b, inside, strict=True)]
-        assert run(device, build("SHL", x.uop, y.uop)).tolist() == left
-        assert run(device, build("SHR", x.uop, y.uop)).tolist() == right
+        assert next(got).tolist() == left
+        assert next(got).tolist() == right
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -177,13 +186,12 @@ def test_casts_between_all_dtypes(source, device):
             [values, np.array([e for e in extra if abs(e) < 6e4 or source.bits >= 32], storage(source))]
         )
     x = on(device, values, source)
-    for d in DTYPES:
-        got = run(device, build("CAST", x.uop, arg=d))
-        if got is not None:
-            with np.errstate(all="ignore"):
-                want = cast(values, source, d)
-            a, b = (v.astype(np.float64) if d in NARROW else v for v in (got, want))
-            np.testing.assert_array_equal(a, b, err_msg=f"{source.name} to {d.name}")
+    results = run(device, *(build("CAST", x.uop, arg=d) for d in DTYPES))
+    for d, got in zip(DTYPES, results, strict=bool(results)):
+        with np.errstate(all="ignore"):
+            want = cast(values, source, d)
+        a, b = (v.astype(np.float64) if d in NARROW else v for v in (got, want))
+        np.testing.assert_array_equal(a, b, err_msg=f"{source.name} to {d.name}")
 
 
 @pytest.mark.parametrize("device", RUNS)
@@ -191,9 +199,9 @@ def test_casts_between_all_dtypes(source, device):
 def test_bitcasts(device, d):
     uint = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[d.itemsize]
     (a,) = operands(d, 1)
-    got = run(device, build("BITCAST", on(device, a, d).uop, arg=uint))
+    x = on(device, a, d).uop
+    got, back = run(device, build("BITCAST", x, arg=uint), build("BITCAST", build("BITCAST", x, arg=uint) + 0, arg=d))
     np.testing.assert_array_equal(got, a.view(to_numpy(uint)))
-    back = run(device, build("BITCAST", build("BITCAST", on(device, a, d).uop, arg=uint) + 0, arg=d))
     np.testing.assert_array_equal(back.view(to_numpy(uint)), a.view(to_numpy(uint)))
 
 
@@ -214,13 +222,12 @@ def test_reductions(op, d, device):
     rng = np.random.default_rng(2)
     a = (rng.integers(0, 2, (6, 8)) if op != "MUL" else rng.integers(1, 3, (6, 4))).astype(storage(d))
     x = on(device, a, d)
-    for axes in ((0,), (1,), (0, 1), ()):
-        u = build("REDUCE", x.uop, arg=(op, axes))
-        got = run(device, u)
-        if got is not None:
-            want = evaluate(u, {x.uop: a})
-            assert got.dtype == want.dtype
-            np.testing.assert_array_equal(*(v.astype(np.float64) if d in NARROW else v for v in (got, want)))
+    us = [build("REDUCE", x.uop, arg=(op, axes)) for axes in ((0,), (1,), (0, 1), ())]
+    results = run(device, *us)
+    for u, got in zip(us, results, strict=bool(results)):
+        want = evaluate(u, {x.uop: a})
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(*(v.astype(np.float64) if d in NARROW else v for v in (got, want)))
 
 
 @pytest.mark.parametrize("device", RUNS)

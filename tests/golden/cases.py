@@ -1,4 +1,5 @@
-"""The golden cases: tiny programs, and the text of each after every kernel pass and as LLVM IR, for a fixed target.
+"""The golden cases: tiny programs, and the text of each after every kernel pass and as LLVM IR, for a fixed target; the
+five that are made by hand also in every other language there is.
 
 `python tests/golden/cases.py FOLDER` writes one file a case. It runs in a process of its own: the order of commutative
 operands is the order in which nodes were made, so it must not depend on which tests ran before.
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from monolect import Tensor
+from monolect.backend.c import render as c
 from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
@@ -77,6 +79,11 @@ CASES: dict[str, Callable[[], UOp]] = {
     "attention": lambda: attention(array(1, 16, 4), array(1, 16, 4), array(1, 16, 16)),
 }
 
+BY_HAND = tuple(CASES)[:5]
+LANGUAGES: dict[str, Callable[[UOp], str]] = {
+    "C": lambda ir: c.CRenderer(c.language(False), ir, "kernel").render(),
+}
+
 
 def produce(name: str) -> str:
     """The case as text: its IR, and after each pass that changed it; then the generated code."""
@@ -87,6 +94,8 @@ def produce(name: str) -> str:
         parts.append(f"\n---- after {row.name}\n" + ("(unchanged)\n" if after is ir else show(after)))
         ir = after
     parts.append("\n---- LLVM IR\n" + render_module([("kernel", ir)]).strip() + "\n")
+    if name in BY_HAND:
+        parts += [f"\n---- {language}\n{render(ir).strip()}\n" for language, render in LANGUAGES.items()]
     return "".join(parts)
 
 

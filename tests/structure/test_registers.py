@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from monolect import Tensor
+from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
-from monolect.backend.cpu.compile import Compiler
 from monolect.base.target import Target
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify

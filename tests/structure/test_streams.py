@@ -7,8 +7,8 @@ import pytest
 
 from monolect import Tensor
 from monolect.backend.base import Launch
+from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
-from monolect.backend.cpu.compile import Compiler
 from monolect.backend.python.runtime import PythonDevice
 from monolect.base.target import Target
 from monolect.ir.text import show

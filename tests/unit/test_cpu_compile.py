@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from monolect.backend.cpu.compile import Compiler, host_features
+from monolect.backend.common.llvm_compile import Compiler, host_features
 from monolect.base.errors import CompileError
 
 KERNEL = """
@@ -71,7 +71,7 @@ def test_key_tells_machines_features_and_levels_apart() -> None:
 
 def test_key_and_import_load_no_llvm() -> None:
     program = (
-        "import sys; from monolect.backend.cpu.compile import Compiler, host_features; "
+        "import sys; from monolect.backend.common.llvm_compile import Compiler, host_features; "
         "Compiler().key; host_features(); "
         "print([name for name in sys.modules if name.split('.')[0] == 'llvmlite'])"
     )

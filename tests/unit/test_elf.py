@@ -11,7 +11,7 @@ import pytest
 
 from monolect.backend.common import arena, elf
 from monolect.backend.common.elf import AARCH64, X86_64, link, load_object, parse_object, plan_layout
-from monolect.backend.cpu.compile import Compiler
+from monolect.backend.common.llvm_compile import Compiler
 from monolect.base.errors import ObjectFileError
 
 # Every kind of reference: a constant pool, local and global data, zeroed data, a table of pointers, local and external

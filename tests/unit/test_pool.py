@@ -14,9 +14,9 @@ import time
 import pytest
 
 from monolect.backend.common.elf import Image, load_object
-from monolect.backend.cpu.compile import Compiler
-from monolect.backend.cpu.pool import MAX_WORKERS, ThreadPool
-from monolect.backend.cpu.pool_ir import COMMAND_BYTES, pool_source
+from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.pool import MAX_WORKERS, ThreadPool
+from monolect.backend.common.pool_ir import COMMAND_BYTES, pool_source
 from monolect.base.errors import ArgumentError
 
 # count: args = (counters); counters[thread] += 1, not atomically.
@@ -274,8 +274,8 @@ def _run(program: str) -> str:
     prelude = f"""
 import ctypes, os, struct, sys, threading, time
 from monolect.backend.common.elf import load_object
-from monolect.backend.cpu.compile import Compiler
-from monolect.backend.cpu.pool import ThreadPool
+from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.pool import ThreadPool
 compiler = Compiler()
 kernels = load_object(compiler.compile({KERNELS!r}))
 def meet(pool):

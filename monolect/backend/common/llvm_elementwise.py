@@ -54,7 +54,7 @@ class ElementwiseRenderer(ValueRenderer):
         """base + constants < bound, compared in 32 bits: one scalar subtraction, one vector comparison."""
         base, offs, dynamic = self.address_parts(u.src[0])
         b = u.src[1]
-        if dynamic or b.shape != () or base is None or np.abs(offs).max() > _NARROW:
+        if dynamic or b.shape != () or np.abs(offs).max() > _NARROW:
             return None
         room = self.emit(f"sub i64 {self.value(b).regs[0]}, {base}")
         room = self.call("smax", dtypes.int64, 1, room, str(-2 * _NARROW))

@@ -11,21 +11,18 @@ The slot before the first holds the address of local memory, `local_bytes` for e
 
 from __future__ import annotations
 
-from math import prod
 from typing import NamedTuple
 
 from monolect.backend.common.llvm_elementwise import LLVM_NATIVE
 from monolect.backend.common.llvm_memory import MemoryRenderer, register_of
 from monolect.backend.common.llvm_types import Value, type_name
 from monolect.backend.common.llvm_values import VALUES
+from monolect.backend.common.shaped import local_places
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
 from monolect.ir.uop import UOp
 
 _AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "BUFFER", "GROUP", "EXPAND"))  # rendered where they are read
-
-
-LINE_GAP = 128  # bytes between local buffers, so that they do not share cache sets line by line
 
 
 class Loop(NamedTuple):
@@ -178,16 +175,6 @@ def _stored_in_loops(program: tuple[UOp, ...]) -> dict[UOp, list[UOp]]:
     return out
 
 
-def local_places(program: tuple[UOp, ...]) -> tuple[int, dict[UOp, int]]:
-    """(bytes of local memory a thread needs, where each LOCAL buffer lies in it)."""
-    n, places = 0, {}
-    for u in program:
-        if u.op == "BUFFER" and u.arg.addrspace == "LOCAL":
-            places[u] = n
-            n += -(-prod(u.shape) * u.dtype.itemsize // 64) * 64 + LINE_GAP
-    return n, places
-
-
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
     """One LLVM module with a function for each (name, LINEAR)."""
     parts, declares = [], set()
@@ -198,4 +185,4 @@ def render_module(kernels: list[tuple[str, UOp]]) -> str:
     return "\n".join([*sorted(declares), *parts, "attributes #0 = { nounwind }", ""])
 
 
-__all__ = ["LLVM_NATIVE", "Renderer", "local_places", "render_module"]
+__all__ = ["LLVM_NATIVE", "Renderer", "render_module"]

@@ -66,7 +66,7 @@ class MemoryRenderer(ElementwiseRenderer):
         base, offs, dynamic = self.address_parts(index.src[1])
         if dynamic:
             return None
-        if base not in (None, "0"):
+        if base != "0":
             p = self._offset(p, t, base)
         shape = index.shape
         rows = np.broadcast_to(offs, shape).reshape(n_regs(shape), -1) if shape else offs.reshape(1, 1)
@@ -85,7 +85,7 @@ class MemoryRenderer(ElementwiseRenderer):
         base, offs, dynamic = self.address_parts(index.src[1])
         n = prod(index.shape)
         at = [str(int(o)) for o in np.broadcast_to(offs, index.shape).ravel()]
-        if base not in (None, "0"):
+        if base != "0":
             p = self._offset(p, t, base)
         for term in dynamic:
             v = Value(index.shape, self.broadcast(term, index.shape))

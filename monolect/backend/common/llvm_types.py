@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from monolect.base.dtype import DType, dtypes
-from monolect.ir.ops import ELEMENTWISE, INVALID, ROWS
-from monolect.ir.uop import UOp
+from monolect.ir.ops import INVALID
 
 _FLOATS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat"}
 _OVERLOADS = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
@@ -88,29 +87,3 @@ def vector_literal(row: Any, d: DType) -> str:
 def lane_list(lanes: Any) -> str:
     """The mask of a `shufflevector`: which lane of its operands each lane of the result takes, -1 for any."""
     return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in lanes) + ">"
-
-
-def const_value(u: UOp, memo: dict[UOp, Any]) -> Any:
-    """The NumPy value of a subgraph of integer constants, or None."""
-    if u in memo:
-        return memo[u]
-    out = None
-    if u.op == "CONST":
-        out = None if u.arg[0] is INVALID or u.dtype.is_float else np.array(u.arg[0], _storage(u.dtype))
-    elif u.op in ("STACK", "RESHAPE", "EXPAND") or (u.op in ELEMENTWISE and ROWS[u.op].meaning):
-        srcs = [const_value(s, memo) for s in (u.src if u.op != "RESHAPE" and u.op != "EXPAND" else u.src[:1])]
-        if u.src and all(s is not None for s in srcs) and not u.dtype.is_float:
-            if u.op == "STACK":
-                out = np.stack(srcs)
-            elif u.op == "RESHAPE":
-                out = srcs[0].reshape(u.shape)
-            elif u.op == "EXPAND":
-                out = np.broadcast_to(srcs[0], u.shape)
-            else:
-                out = np.asarray(ROWS[u.op].meaning(u.src[-1].dtype, *srcs))  # type: ignore[misc]
-    memo[u] = out
-    return out
-
-
-def _storage(d: DType) -> Any:
-    return np.int64 if d.kind == "x" else d.numpy

@@ -17,13 +17,13 @@ import numpy as np
 from monolect.backend.common.llvm_shuffle import transpose
 from monolect.backend.common.llvm_types import (
     Value,
-    const_value,
     lane_list,
     literal,
     n_regs,
     type_name,
     vector_literal,
 )
+from monolect.backend.common.shaped import address_parts, const_value
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
@@ -92,24 +92,10 @@ class ValueRenderer:
         """Shaped index arithmetic is folded into addresses; it is rendered only where it is used as data."""
         return u.shape != () and (u.dtype.kind == "x" or const_value(u, self.consts) is not None)
 
-    def address_parts(self, u: UOp) -> tuple[str | None, Any, list[UOp]]:
+    def address_parts(self, u: UOp) -> tuple[str, Any, list[UOp]]:
         """An index as (scalar base register, constant offsets as an array, shaped terms known only at run time)."""
-        offs: Any = np.zeros((), np.int64)
-        dynamic: list[UOp] = []
-        while u.shape != () or u.op == "CONST":
-            if (c := const_value(u, self.consts)) is not None:
-                return "0", offs + c, dynamic
-            if u.op != "ADD":
-                dynamic.append(u)
-                return None, offs, dynamic
-            r = u.src[1]
-            c = const_value(r, self.consts)
-            if c is not None:
-                offs = offs + c
-            else:
-                dynamic.append(r)
-            u = u.src[0]
-        return self.value(u).regs[0], offs, dynamic
+        base, offs, dynamic = address_parts(u, self.consts)
+        return self.value(base).regs[0] if base is not None else "0", offs, dynamic
 
     # ---- shape -------------------------------------------------------------------------------------------------------
     def reshape(self, u: UOp) -> Value:

@@ -1,205 +1,48 @@
-"""The CPU device: kernels compiled in-process, cached as objects, run by a native thread pool.
-
-Kernels missing at one time are compiled as one LLVM module. Its object is one cache entry; each kernel's entry names
-the object and the symbol, so another process loads exactly what it needs and never imports the compiler.
-"""
+"""The CPU device: kernels as LLVM IR, compiled in this process, run by a native thread pool."""
 
 from __future__ import annotations
 
-import ctypes
-import json
-import time
-from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any
-
-from monolect.backend.base import Launch, Program
-from monolect.backend.common import memory
-from monolect.backend.common.elf import Image, load_object
-from monolect.backend.cpu.compile import Compiler, host_features
-from monolect.backend.cpu.pool import ThreadPool
-from monolect.backend.cpu.pool_ir import COMMAND_BYTES
-from monolect.backend.cpu.render import NATIVE, local_places, render_module
-from monolect.base.cache import DiskCache
+from monolect.backend.common.llvm_compile import Compiler, host_features
+from monolect.backend.common.native import NativeDevice
+from monolect.backend.cpu.render import NATIVE, render_module
 from monolect.base.dtype import dtypes
-from monolect.base.errors import ObjectFileError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
 LARGEST_CACHE = 32 << 20  # a last cache beyond this is shared with cores that are not ours
-LOCAL = -1  # in place of the number of a buffer: local memory
 
 
-class CpuDevice:
+class CpuDevice(NativeDevice):
     """The host's processor."""
 
     def __init__(self, name: str = "cpu"):
-        self.name = name
         self.compiler = Compiler()
         host = host_features()
-        self.n_threads = settings.THREADS or host.n_cores
-        self.target = Target(
+        n_threads = settings.THREADS or host.n_cores
+        target = Target(
             name="cpu",
             native=NATIVE,
             cast_dtypes=frozenset((dtypes.float16,)),
             vector_bytes=host.vector_bytes,
             n_registers=host.n_vector_registers,
             loads_first=host.machine != "x86_64",
-            n_threads=self.n_threads,
+            n_threads=n_threads,
             l1_bytes=host.l1d_bytes,
             l2_bytes=host.l2_bytes,
             l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
             streams=host.machine == "x86_64",
             local_bytes=4 * host.l2_bytes,
-            key=f"{self.compiler.key}/{self.n_threads}",
+            key=f"{self.compiler.key}/{n_threads}",
         )
-        self.programs: dict[str, Program] = {}
-        self.images: dict[str, Image] = {}
-        self.cache = DiskCache("cpu")
-        self._pool: ThreadPool | None = None
-        self.compile_seconds = 0.0  # spent in LLVM so far
+        super().__init__(name, target)
 
-    alloc = staticmethod(memory.alloc)
-    from_array = staticmethod(memory.from_array)
+    def render(self, kernels: list[tuple[str, UOp]]) -> str:
+        return render_module(kernels)
 
-    @property
-    def pool(self) -> ThreadPool:
-        """The thread pool; its native code comes from the cache after the first time."""
-        if self._pool is None:
-            self._pool = ThreadPool(self.n_threads - 1, self._cached_compile)
-        return self._pool
+    def emit(self, source: str) -> bytes:
+        return self.compiler.compile(source)
 
-    def _cached_compile(self, ir: str) -> bytes:
-        key = f"text/{self.compiler.key}/{blake2b(ir.encode()).hexdigest()}"
-        obj = self.cache.get(key) if settings.COMPILE_CACHE else None
-        if obj is None:
-            obj = self._emit(ir)
-            if settings.COMPILE_CACHE:
-                self.cache.put(key, obj)
-        return obj
-
-    def _emit(self, ir: str) -> bytes:
-        start = time.perf_counter()
-        obj = self.compiler.compile(ir)
-        self.compile_seconds += time.perf_counter() - start
-        return obj
-
-    def lookup(self, key: str) -> Program | None:
-        """The program under `key`; a damaged or incomplete entry is a miss."""
-        found = self.programs.get(key)
-        if found is not None or not settings.COMPILE_CACHE:
-            return found
-        entry = self.cache.get(f"kernel/{self.target.key}/{key}")
-        if entry is None:
-            return None
-        try:
-            info = json.loads(entry)
-            address = self._image(info["object"]).address(info["symbol"])
-            found = Program(info["name"], address, info["threads"], local_bytes=info["local"])
-        except (ValueError, KeyError, TypeError, ObjectFileError):
-            return None
-        self.programs[key] = found
-        return found
-
-    def _image(self, name: str, obj: bytes | None = None) -> Image:
-        if name not in self.images:
-            obj = obj if obj is not None else self.cache.get(f"object/{self.target.key}/{name}")
-            if obj is None:
-                raise KeyError(name)
-            self.images[name] = load_object(obj)
-        return self.images[name]
-
-    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
-        """Programs for (name, key, LINEAR), compiled together; see `Device`."""
-        named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
-        ir = render_module(named)
-        obj = self._emit(ir)
-        object_name = blake2b(obj, digest_size=16).hexdigest()
-        image = self._image(object_name, obj)
-        if settings.COMPILE_CACHE:
-            self.cache.put(f"object/{self.target.key}/{object_name}", obj)
-        out = []
-        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
-            text, n_local = ir if len(kernels) == 1 else _one(ir, symbol), local_places(lin.src)[0]
-            p = Program(name, image.address(symbol), lin.arg.threads, text, n_local)
-            self.programs[key] = p
-            out.append(p)
-            if settings.COMPILE_CACHE:
-                info = {"object": object_name, "symbol": symbol, "threads": p.n_threads, "name": name, "local": n_local}
-                self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
-        return out
-
-    def build(self, linear: UOp) -> bytes:
-        """See `Portable`: an object file, behind a line with what else is known about the program."""
-        info = {"name": linear.arg.name, "threads": linear.arg.threads, "local": local_places(linear.src)[0]}
-        return json.dumps(info).encode() + b"\n" + self._emit(render_module([("kernel", linear)]))
-
-    def load(self, built: bytes) -> Program:
-        """See `Portable`. Raises ObjectFileError when the object is damaged."""
-        head, _, obj = built.partition(b"\n")
-        info = json.loads(head)
-        return Program(info["name"], load_object(obj).address("kernel"), info["threads"], local_bytes=info["local"])
-
-    def commands(self, launches: Sequence[Launch]) -> CpuCommands:
-        """The launches as one native command table."""
-        return CpuCommands(self, launches)
-
-
-def _one(module: str, symbol: str) -> str:
-    """The text of one function of a module."""
-    start = module.index(f"define void @{symbol}(")
-    return module[start : module.index("\n}\n", start) + 3]
-
-
-class CpuCommands:
-    """A native table of {function, arguments, threads} and its argument slots, run by one native call.
-
-    Before the arguments of each launch stands the address of local memory, which the launches share.
-    """
-
-    def __init__(self, device: CpuDevice, launches: Sequence[Launch]):
-        self.n = len(launches)
-        flat = [a for launch in launches for a in (LOCAL, *launch.args)]
-        n_local = max((p.local_bytes * p.n_threads for p, _ in launches), default=0)
-        self.local = device.alloc(n_local) if n_local else None
-        self.slots = (ctypes.c_int64 * max(1, len(flat)))()
-        self.places: list[list[int]] = [[] for _ in range(max(flat, default=-1) + 1)]
-        for place, number in enumerate(flat):
-            if number != LOCAL:
-                self.places[number].append(place)
-            elif self.local is not None:
-                self.slots[place] = self.local.address
-        self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
-        at = ctypes.addressof(self.slots)
-        for i, launch in enumerate(launches):
-            self.table[3 * i : 3 * i + 3] = [launch.program.entry, at + 8, launch.program.n_threads]
-            at += 8 * (1 + len(launch.args))
-        self.address = ctypes.addressof(self.table)
-        self.pool = device.pool
-        self.pool_address = self.pool.address
-        self.native = _native(self.pool.run_address)
-
-    def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a number no launch uses is ignored."""
-        if number < len(self.places):
-            for place in self.places[number]:
-                self.slots[place] = address
-
-    def launch(self) -> None:
-        """One native call for the whole table."""
-        if self.n:
-            self.native(self.pool_address, self.address, self.n)
-
-    def launch_timed(self) -> list[int]:
-        """One native call a launch."""
-        out = []
-        for i in range(self.n):
-            start = time.perf_counter_ns()
-            self.native(self.pool_address, self.address + i * COMMAND_BYTES, 1)
-            out.append(time.perf_counter_ns() - start)
-        return out
-
-
-def _native(address: int) -> Any:
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
+    def one(self, source: str, symbol: str) -> str:
+        start = source.index(f"define void @{symbol}(")
+        return source[start : source.index("\n}\n", start) + 3]

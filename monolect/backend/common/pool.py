@@ -24,8 +24,8 @@ from collections.abc import Callable
 from typing import Final
 
 from monolect.backend.common.elf import Image, load_object
-from monolect.backend.cpu.compile import host_features
-from monolect.backend.cpu.pool_ir import LINE_BYTES, SHARES, SIZE, START, pool_source
+from monolect.backend.common.llvm_compile import host_features
+from monolect.backend.common.pool_ir import LINE_BYTES, SHARES, SIZE, START, pool_source
 from monolect.base.errors import ArgumentError
 
 MAX_WORKERS: Final = 1021  # with the caller, one less than the number that stops the workers
