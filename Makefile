@@ -5,11 +5,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench bench-quick golden docs clean
+.PHONY: help demo test test-all test-cuda-compile test-hip-compile check bench bench-quick golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.stamp-demo ## train on handwritten digits, save, load, show the kernels
 	$(BIN)/python examples/digits.py
@@ -19,6 +19,20 @@ test: .venv/.stamp-test ## run the tests, without the slow ones
 
 test-all: .venv/.stamp-test ## run all tests, with many more random examples
 	$(BIN)/python -m pytest --hypothesis-profile=thorough
+
+test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda ## compile kernels for NVIDIA GPUs; none is needed
+	$(BIN)/python -m pytest tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs
+
+# clang 19 is unpacked beside the sources where it is not installed: that needs Debian's apt, and no rights
+test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is needed, nor ROCm
+	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/usr/bin/clang-19
+	PATH="$$PWD/.tools/usr/bin:$$PATH" LD_LIBRARY_PATH="$$PWD/.tools/usr/lib/$$(uname -m)-linux-gnu" \
+	  $(BIN)/python -m pytest tests/backend/test_gpu_compile.py -k "hip or clang" -rs
+
+.tools/usr/bin/clang-19:
+	@mkdir -p .tools
+	cd .tools && apt-get download clang-19 lld-19 libclang-cpp19 libllvm19 libclang-common-19-dev && \
+	  for package in *.deb; do dpkg -x "$$package" . || exit 1; done && rm -f *.deb
 
 check: .venv/.stamp-dev ## format, lint, types and layers
 	$(BIN)/ruff format --check
@@ -43,7 +57,7 @@ docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and
 	$(if $(wildcard mkdocs.yml),$(BIN)/mkdocs build --strict)
 
 clean: ## delete the virtual environment, caches and builds
-	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .tools build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find monolect tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Some systems ship Python without the part of venv that installs pip; then the pip that is there fills the environment.

@@ -16,7 +16,11 @@ import numpy as np
 
 from monolect import Tensor
 from monolect.backend.c import render as c
+from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
+from monolect.backend.cuda import render as cuda
+from monolect.backend.hip import render as hip
+from monolect.backend.metal import render as metal
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
 from monolect.ir.ops import KernelInfo, ParamArg
@@ -82,6 +86,9 @@ CASES: dict[str, Callable[[], UOp]] = {
 BY_HAND = tuple(CASES)[:5]
 LANGUAGES: dict[str, Callable[[UOp], str]] = {
     "C": lambda ir: c.CRenderer(c.language(False), ir, "kernel").render(),
+    "CUDA": lambda ir: GroupRenderer(cuda.language(80), ir, "program").render(),
+    "HIP": lambda ir: GroupRenderer(hip.LANGUAGE, ir, "program").render(),
+    "Metal": lambda ir: GroupRenderer(metal.LANGUAGE, ir, "program").render(),
 }
 
 

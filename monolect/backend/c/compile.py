@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 
+from monolect.backend.common.complaint import CLANG, complaint
 from monolect.backend.common.elf import load_object
 from monolect.base.errors import CompileError, ObjectFileError
 from monolect.base.settings import settings
@@ -23,7 +24,6 @@ FLAGS = (
 ).split()
 GCC_FLAGS = ("-fno-tree-loop-distribute-patterns",)  # loops stay loops: there is no memset to call
 HALF = "_Float16 f(_Float16 x) { float y = x; return y != y ? 1 : y + 1; }\n"  # GCC asks its library whether x is nan
-LONGEST_MESSAGE = 2000
 TIMEOUT_S = 300
 
 
@@ -58,7 +58,8 @@ class Compiler:
             target = os.path.join(folder, "kernel.o")
             done = _run([self.command, *self.flags, "-c", "-x", "c", "-", "-o", target], source)
             if done.returncode or not os.path.exists(target):
-                raise CompileError(_explain(self.command, done.stderr or done.stdout, source))
+                name = os.path.basename(self.command)
+                raise CompileError(complaint(name, done.stderr or done.stdout, source, CLANG))
             with open(target, "rb") as file:
                 return file.read()
 
@@ -95,16 +96,3 @@ def _run(command: list[str], text: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"{command[0]} could not be run: {error}") from None
-
-
-def _explain(command: str, message: str, source: str) -> str:
-    """The compiler's first complaint, and the line of source it is about."""
-    import re
-
-    found = re.search(r"<stdin>:(\d+):(?:\d+:)? (?:fatal )?error: ([^\n]*)", message)
-    name = os.path.basename(command)
-    if not found:
-        return f"{name} refused the program: {message.strip()[:LONGEST_MESSAGE]}"
-    number, lines = int(found[1]), source.splitlines()
-    text = lines[number - 1] if 0 < number <= len(lines) else ""
-    return f"{name} refused the program at line {number}: {found[2]}\n{text}"

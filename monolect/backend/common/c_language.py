@@ -49,10 +49,19 @@ class Language:
     on_demand: Mapping[str, str] = field(
         default_factory=dict
     )  # functions by a word of their calls, formats of {t}, {n}
+    conversions: Mapping[str, str] = field(default_factory=dict)  # "float16 float32" -> format, where casts lack them
+    wide_bytes: int = 0  # of scalars side by side that are read or written at once, at addresses it divides; 0: none
+    wide_lanes: int = 16  # and how many they are at most
+    wide: str = "vec<{t}, {n}>"  # their type
+    build_wide: str = "vec<{t}, {n}>{{{x}}}"
+    load_wide: str = "load_wide<{n}>({p})"
+    store_wide: str = "store_wide<{n}>({p}, {x})"
+    lane_wide: str = "{v}.e[{i}]"
     declare: str = "{t} {v} = {x};"
     variable: str = "{t} {v};"  # one that is assigned later
     loop: str = "for ({t} {i} = 0; {i} < {n}; {i}++) {{"
-    kernel: str = "void {name}({params}) {{"
+    kernel: str = "void {name}({params}) {{"  # {lanes}: how many threads a workgroup has
+    arguments: tuple[str, ...] = ()  # parameters after those of the program
     pointer: str = "{t}* {v}"  # a parameter that is a buffer
     scalar: str = "const {t} {v}"  # a parameter that is a Variable
     local: str = "{t} {v}[{n}];"  # memory of a workgroup
@@ -61,6 +70,7 @@ class Language:
     atomic_add: Mapping[str, str] = field(default_factory=dict)  # by dtype; {p} the address, {x} the value
     header: str = ""  # before all kernels
     index: str = "long"  # of loops and addresses
+    small_index: str = ""  # the same in kernels where 32 bits are enough
 
     # ---- types -------------------------------------------------------------------------------------------------------
     def type(self, d: DType, n: int = 1) -> str:
@@ -96,7 +106,9 @@ class Language:
         if d.is_float:
             if not math.isfinite(value):
                 u = dtypes.uint64 if d.bits == 64 else dtypes.uint32 if d.bits == 32 else dtypes.uint16
-                return self.bitcast(self.literal(int.from_bytes(_bits(value, d), "little"), u), u, d, 1)
+                bits = self.literal(int.from_bytes(_bits(value, d), "little"), u)
+                # a literal is an int at least, and sizes must agree
+                return self.bitcast(bits if u.bits > 16 else self.convert.format(t=self.type(u), x=bits), u, d, 1)
             text = repr(float(value))
             if d.name in ("float16", "bfloat16"):
                 return self.cast(text + self.suffixes.get("float32", ""), dtypes.float32, d, 1)
@@ -173,6 +185,8 @@ class Language:
     def cast(self, x: str, s: DType, d: DType, n: int) -> str:
         """The value in another type, as the language converts; of bools and to bools as numbers 0 and 1."""
         t = self.type(d, n)
+        if n == 1 and (row := self.conversions.get(f"{s.name} {d.name}")):
+            return row.format(x=x)
         if n == 1:
             return self.convert.format(t=t, x=x)
         if s is dtypes.bool and self.masks:

@@ -60,7 +60,7 @@ class Ops(Values):
             return self.lang.compare(_COMPARE[u.op], d, n, *x)
         if u.op in _BITWISE:
             return self._narrowed(d, n, f"({x[0]} {_BITWISE[u.op]} {x[1]})")
-        if u.op in ("SQRT", "TRUNC"):
+        if u.op in self.lang.functions or f"{u.op} {d.name}" in self.lang.functions:
             return self.lang.function(u.op, d, n, *x)
         raise InternalError(f"the {self.lang.name} renderer has no row for {u.op} of {d.name}")
 

@@ -20,6 +20,7 @@ from monolect.backend.common.c_values import MOVES, VALUES, Value
 from monolect.backend.common.shaped import const_value
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
+from monolect.ir.bounds import min_max
 from monolect.ir.uop import UOp
 
 _AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "GROUP", *MOVES))  # written where they are read
@@ -63,10 +64,11 @@ class Renderer(Ops):
             v = self.buffers[u] = u.arg.name or f"data{u.arg.slot}"
             if u.arg.name is not None:
                 self.vals[u] = Value([v], 1)
-                texts.append(self.lang.scalar.format(t=self.lang.type(u.dtype), v=v))
+                texts.append(self.lang.scalar.format(t=self.lang.type(u.dtype), v=v, slot=u.arg.slot))
             else:
                 texts.append(self.lang.pointer.format(t=self.lang.stored(u.dtype), v=v, slot=u.arg.slot))
-        return self.lang.kernel.format(name=self.function_name, params=", ".join(texts))
+        params = ", ".join([*texts, *self.lang.arguments])
+        return self.lang.kernel.format(name=self.function_name, params=params, lanes=lanes_of(self.program))
 
     def buffer(self, u: UOp) -> None:
         """A LOCAL buffer is an array, a REG buffer is variables."""
@@ -140,7 +142,7 @@ class Renderer(Ops):
     # ---- addresses ---------------------------------------------------------------------------------------------------
     def places(self, index: UOp, n: int) -> list[Place] | None:
         """For each variable of `n` elements where it lies; None where its elements are not in even steps."""
-        b = self.buffers[_ordered(index.src[0])]
+        b = self.buffers[ordered(index.src[0])]
         if len(index.src) < 2:
             return [Place(b, "0", 0)]
         base, offs, dynamic = self.address(index.src[1])
@@ -151,14 +153,14 @@ class Renderer(Ops):
             step = row[1] - row[0] if n > 1 else 0
             if any(y - x != step for x, y in zip(row, row[1:], strict=False)):
                 return None
-            out.append(Place(b, _plus(base, row[0]), step))
+            out.append(Place(b, plus(base, row[0]), step))
         return out
 
     def elements_of(self, index: UOp) -> list[Place]:
         """Where every element lies, for indices of any form."""
-        b = self.buffers[_ordered(index.src[0])]
+        b = self.buffers[ordered(index.src[0])]
         base, offs, dynamic = self.address(index.src[1])
-        at = [_plus(base, o) for o in np.broadcast_to(offs, index.shape).ravel().tolist()]
+        at = [plus(base, o) for o in np.broadcast_to(offs, index.shape).ravel().tolist()]
         for term in dynamic:
             at = [x if a == "0" else f"{a} + {x}" for a, x in zip(at, self.elements(term, index.shape), strict=True)]
         return [Place(b, a, 0) for a in at]
@@ -166,7 +168,7 @@ class Renderer(Ops):
     # ---- loads -------------------------------------------------------------------------------------------------------
     def load(self, u: UOp) -> Value:
         """LOAD, with a gate and a value for where it is closed, or without."""
-        reg = _register(u.src[0])
+        reg = register(u.src[0])
         if reg is not None:  # a copy: the accumulator may change before this value is read
             n, d = self.width(reg.shape), u.dtype
             return Value([self._copy(d, n, r) for r in self.accumulators[reg.arg.slot]], n)
@@ -238,7 +240,7 @@ class Renderer(Ops):
     def store(self, u: UOp) -> None:
         """STORE, with a gate or without."""
         target, val = u.src[0], u.src[1]
-        reg = _register(target)
+        reg = register(target)
         if reg is not None:
             for v, x in zip(self.accumulators[reg.arg.slot], self.broadcast(val, reg.shape), strict=True):
                 if v != x:
@@ -299,22 +301,27 @@ class Renderer(Ops):
             self._guarded(g, row.format(p=f"&{p.buffer}[{p.start}]", e=f"{p.buffer}[{p.start}]", x=x, sum=sum_) + ";")
 
 
-def _plus(base: str, offset: int) -> str:
+def lanes_of(program: tuple[UOp, ...]) -> int:
+    """Threads of a workgroup that runs the program, at most."""
+    return prod(min_max(u.src[0])[1] for u in program if u.op == "SPECIAL" and u.arg.startswith("lidx"))
+
+
+def plus(base: str, offset: int) -> str:
     if not base:
         return str(offset)
     return base if not offset else f"{base} + {offset}" if offset > 0 else f"{base} - {-offset}"
 
 
-def _ordered(u: UOp) -> UOp:
+def ordered(u: UOp) -> UOp:
     """What a chain of AFTERs orders."""
     while u.op == "AFTER":
         u = u.src[0]
     return u
 
 
-def _register(u: UOp) -> UOp | None:
+def register(u: UOp) -> UOp | None:
     """The REG buffer behind `u`, or None."""
-    u = _ordered(u)
+    u = ordered(u)
     return u if u.op == "BUFFER" and u.arg.addrspace == "REG" else None
 
 

@@ -1,0 +1,115 @@
+"""CUDA C++ as a table. Kernels include no header: narrow floats are converted by one instruction of PTX each.
+
+What it does not do: choose an architecture; `language` is told, and knows what that has.
+"""
+
+from __future__ import annotations
+
+from monolect.backend.common import c_style
+from monolect.backend.common.c_group import GroupRenderer
+from monolect.backend.common.c_language import Language
+from monolect.backend.common.c_style import C_NATIVE
+from monolect.base.dtype import DType, dtypes
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+# the functions of CUDA's mathematics are within 2 ULP and keep subnormal numbers; NVRTC brings them along
+NATIVE = C_NATIVE | {"EXP2", "LOG2", "SIN"}
+BFLOAT16_SINCE = 80
+WIDE_BYTES = 16
+_TYPES = {
+    "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
+    "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long",
+    "float32": "float", "float64": "double",
+}  # fmt: skip
+_FUNCTIONS = {
+    "SQRT float32": "sqrtf({0})", "SQRT float64": "sqrt({0})", "TRUNC float32": "truncf({0})",
+    "TRUNC float64": "trunc({0})", "FMA float32": "fmaf({0}, {1}, {2})", "FMA float64": "fma({0}, {1}, {2})",
+    "EXP2 float32": "exp2f({0})", "EXP2 float64": "exp2({0})", "LOG2 float32": "log2f({0})",
+    "LOG2 float64": "log2({0})", "SIN float32": "sinf({0})", "SIN float64": "sin({0})",
+}  # fmt: skip
+_WIDE = """\
+template <typename T, int N> struct alignas(sizeof(T) * N) vec { T e[N]; };
+template <int N, typename T> __device__ vec<T, N> load_wide(const T* p) { return *(const vec<T, N>*)p; }
+template <int N, typename T> __device__ void store_wide(T* p, vec<T, N> x) { *(vec<T, N>*)p = x; }
+"""
+_HALF = """\
+__device__ float f32_of_f16(unsigned short x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+__device__ unsigned short f16_of_f32(float x) {
+  unsigned short y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+"""
+_BFLOAT = """\
+__device__ float f32_of_bf16(unsigned short x) { return __uint_as_float((unsigned int)x << 16); }
+__device__ unsigned short bf16_of_f32(float x) {
+  unsigned short y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+"""
+_ADD = "atomicAdd({p}, {x})"
+_U64 = "unsigned long long"
+
+
+def language(arch: int) -> Language:
+    """CUDA C++ for compute capability arch / 10: 75, 80, 86, 89, 90, 100."""
+    bfloat = arch >= BFLOAT16_SINCE
+    conversions = {"float16 float32": "f32_of_f16({x})", "float32 float16": "f16_of_f32({x})"}
+    if bfloat:
+        conversions |= {"bfloat16 float32": "f32_of_bf16({x})", "float32 bfloat16": "bf16_of_f32({x})"}
+    return Language(
+        name="cuda",
+        types=_TYPES,
+        suffixes={"float32": "f", "int64": "LL", "uint64": "ULL", "uint32": "U"},
+        convert="(({t}){x})",
+        conversions=conversions,
+        reinterpret="__builtin_bit_cast({v}, {x})",
+        functions=_FUNCTIONS,
+        wide_bytes=WIDE_BYTES,
+        declare="const {t} {v} = {x};",
+        kernel='extern "C" __global__ void __launch_bounds__({lanes}) {name}({params}) {{',
+        pointer="{t}* {v}",
+        scalar="const long long {v}",
+        local="alignas(16) __shared__ {t} {v}[{n}];",
+        barrier="__syncthreads();",
+        ids={f"{ours}{i}": f"{theirs}.{c}" for ours, theirs in _IDS.items() for i, c in enumerate("xyz")},
+        atomic_add={d: _ADD for d in ("int32", "uint32", "uint64", "float32", "float64")}
+        | {"int64": f"atomicAdd(({_U64}*){{p}}, ({_U64}){{x}})"},
+        header=_WIDE + _HALF + (_BFLOAT if bfloat else ""),
+        index="long long",
+        small_index="int",
+    )
+
+
+_IDS = {"gidx": "blockIdx", "lidx": "threadIdx"}
+
+
+def cast_dtypes(arch: int) -> frozenset[DType]:
+    """Narrow floats that are converted by an instruction."""
+    return frozenset((dtypes.float16, dtypes.bfloat16) if arch >= BFLOAT16_SINCE else (dtypes.float16,))
+
+
+def target(arch: int) -> Target:
+    """What every GPU of the architecture can do."""
+    return Target(
+        name="cuda",
+        native=NATIVE,
+        cast_dtypes=cast_dtypes(arch),
+        vector_bytes=WIDE_BYTES,
+        n_registers=255,
+        workgroups=True,
+        local_bytes=48 << 10,
+        max_local=1024,
+        branches=True,
+        key=f"cuda/sm_{arch}",
+    )
+
+
+def render_module(kernels: list[tuple[str, UOp]], arch: int) -> str:
+    """One source text with a kernel for each (name, LINEAR)."""
+    return c_style.render_module(kernels, language(arch), GroupRenderer)
+
+
+__all__ = ["NATIVE", "GroupRenderer", "cast_dtypes", "language", "render_module", "target"]

@@ -1,0 +1,76 @@
+"""HIP C++ to AMD code objects, by a clang that has AMD's code generator, and lld beside it. It needs no ROCm.
+
+What it does not do: load; the driver does. Invariant: equal keys and equal source give equal code.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+
+from monolect.backend.common.complaint import CLANG, complaint
+from monolect.base.errors import CompileError
+from monolect.base.settings import settings
+
+ARCHITECTURES = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+NAMES = ("clang-22", "clang-21", "clang-20", "clang-19", "clang")
+# products and sums are fused where the optimizer says so, and nowhere else
+FLAGS = (
+    "-x hip --cuda-device-only -nogpuinc -nogpulib --no-gpu-bundle-output -std=c++20 -O3 -ffp-contract=off "
+    "-fno-math-errno -fuse-cuid=none -w"
+).split()
+TIMEOUT_S = 300
+
+
+class Compiler:
+    """Clang for one architecture, such as "gfx942". Raises CompileError where there is none that knows it."""
+
+    def __init__(self, arch: str, command: str | None = None):
+        self.command = command or find()
+        if not self.command:
+            raise CompileError(missing())
+        self.flags = [*FLAGS, f"--offload-arch={arch}"]
+        self.key = f"{_run((self.command, '--version'), '').stdout} {' '.join(self.flags)}"
+
+    def compile(self, source: str) -> bytes:
+        """The code object of a source. Raises CompileError with clang's message and the line it names."""
+        with tempfile.TemporaryDirectory(prefix="monolect-hip-") as folder:
+            target = os.path.join(folder, "kernel.hsaco")
+            done = _run((self.command, *self.flags, "-", "-o", target), source)
+            if done.returncode or not os.path.exists(target):
+                raise CompileError(complaint(os.path.basename(self.command), done.stderr, source, CLANG))
+            with open(target, "rb") as file:
+                return file.read()
+
+
+def find() -> str:
+    """The path of the compiler: the setting HIPCC, or the newest clang that makes code objects; "" if none."""
+    if settings.HIPCC:
+        return shutil.which(settings.HIPCC) or ""
+    found = (path for name in NAMES if (path := shutil.which(name)))
+    return next((path for path in found if _links(path)), "")
+
+
+def missing() -> str:
+    """Why there is no compiler for AMD GPUs, or ""."""
+    if find():
+        return ""
+    wanted = f"{settings.HIPCC} is not on the PATH" if settings.HIPCC else "no clang with AMD's code generator and lld"
+    return f"no HIP compiler: {wanted}; install clang-19 and lld-19, or set HIPCC to a clang"
+
+
+@functools.cache
+def _links(command: str) -> bool:
+    """Whether the compiler makes a code object of nothing for the newest architecture."""
+    done = _run((command, *FLAGS, f"--offload-arch={ARCHITECTURES[-1]}", "-", "-o", os.devnull), "")
+    return done.returncode == 0
+
+
+def _run(command: tuple[str, ...], text: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{command[0]} could not be run: {error}") from None

@@ -1,0 +1,87 @@
+"""HIP C++ as a table, in terms of what clang knows by itself: no header, no library.
+
+What it does not do: depend on the architecture; clang lowers what one of them lacks.
+"""
+
+from __future__ import annotations
+
+from monolect.backend.common import c_style
+from monolect.backend.common.c_group import GroupRenderer
+from monolect.backend.common.c_language import Language
+from monolect.backend.common.c_style import C_NATIVE
+from monolect.base.dtype import dtypes
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+NATIVE = C_NATIVE
+WIDE_BYTES = 16
+_TYPES = {
+    "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
+    "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long",
+    "float16": "_Float16", "float32": "float", "float64": "double",
+}  # fmt: skip
+_HEADER = """\
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+template <typename T, int N> struct alignas(sizeof(T) * N) vec { T e[N]; };
+template <int N, typename T> __device__ vec<T, N> load_wide(const T* p) { return *(const vec<T, N>*)p; }
+template <int N, typename T> __device__ void store_wide(T* p, vec<T, N> x) { *(vec<T, N>*)p = x; }
+__device__ void workgroup_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+template <typename T> __device__ void atomic_add(T* p, T x) {
+  __hip_atomic_fetch_add(p, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+"""
+_IDS = {"gidx": "__builtin_amdgcn_workgroup_id", "lidx": "__builtin_amdgcn_workitem_id"}
+_ATOMIC = ("int32", "uint32", "int64", "uint64", "float32", "float64")
+
+LANGUAGE = Language(
+    name="hip",
+    types=_TYPES,
+    suffixes={"float32": "f", "int64": "LL", "uint64": "ULL", "uint32": "U"},
+    convert="(({t}){x})",
+    reinterpret="__builtin_bit_cast({v}, {x})",
+    functions={
+        "SQRT float32": "__builtin_sqrtf({0})",
+        "SQRT float64": "__builtin_sqrt({0})",
+        "TRUNC float32": "__builtin_truncf({0})",
+        "TRUNC float64": "__builtin_trunc({0})",
+        "FMA float32": "__builtin_fmaf({0}, {1}, {2})",
+        "FMA float64": "__builtin_fma({0}, {1}, {2})",
+    },
+    wide_bytes=WIDE_BYTES,
+    declare="const {t} {v} = {x};",
+    kernel='extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(1, {lanes}))) void {name}({params}) {{',
+    scalar="const long long {v}",
+    local="alignas(16) __shared__ {t} {v}[{n}];",
+    barrier="workgroup_barrier();",
+    ids={f"{ours}{i}": f"{theirs}_{c}()" for ours, theirs in _IDS.items() for i, c in enumerate("xyz")},
+    atomic_add={d: f"atomic_add<{_TYPES[d]}>({{p}}, {{x}})" for d in _ATOMIC},
+    header=_HEADER,
+    index="long long",
+    small_index="int",
+)
+TARGET = Target(
+    name="hip",
+    native=NATIVE,
+    cast_dtypes=frozenset((dtypes.float16,)),
+    vector_bytes=WIDE_BYTES,
+    n_registers=256,
+    workgroups=True,
+    local_bytes=64 << 10,
+    max_local=1024,
+    branches=True,
+    key="hip",
+)
+
+
+def render_module(kernels: list[tuple[str, UOp]]) -> str:
+    """One source text with a kernel for each (name, LINEAR)."""
+    return c_style.render_module(kernels, LANGUAGE, GroupRenderer)
+
+
+__all__ = ["LANGUAGE", "NATIVE", "TARGET", "GroupRenderer", "render_module"]

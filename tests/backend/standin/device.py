@@ -1,0 +1,154 @@
+"""Devices that run CUDA, HIP and Metal source on this processor: a small C++ header stands in for each language.
+
+What it is for: every kernel of these languages is checked by a compiler and run, where there is no such GPU. What it
+does not show: that the vendor's compiler takes it (address spaces, attributes), nor anything about speed.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+
+from monolect.backend.base import Program
+from monolect.backend.common import memory
+from monolect.backend.common.c_group import GroupRenderer
+from monolect.backend.common.c_language import Language
+from monolect.backend.common.c_style import render_module
+from monolect.backend.cuda import render as cuda
+from monolect.backend.hip import render as hip
+from monolect.backend.metal import render as metal
+from monolect.base.errors import CompileError, InternalError
+from monolect.base.target import Target
+from monolect.ir.interp import evaluate
+from monolect.ir.uop import UOp, idx
+
+HERE = Path(__file__).parent
+FLAGS = (
+    "-std=c++20 -O1 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off -fno-math-errno -mf16c -mfma -x c++".split()
+)
+FAILURES = {1: "lanes of a workgroup meet different barriers", 2: "a wide access is not aligned"}
+LAUNCH = """
+extern "C" int run_{name}(const long long* args, const unsigned* groups, const unsigned* lanes) {{
+  return standin::run<{name}>(args, groups, lanes, {has_barrier});
+}}
+"""
+
+
+def compiler() -> str:
+    return next((path for name in ("g++", "clang++") if (path := shutil.which(name))), "")
+
+
+def missing() -> str:
+    return "" if compiler() else "no C++ compiler: install g++ or clang++"
+
+
+class Standin:
+    """One language. A program's entry is (function, sizes of the launch, sizes of a workgroup, names of Variables)."""
+
+    missing = staticmethod(missing)
+    language: Language
+    target: Target
+    header: str
+
+    def __init__(self, name: str):
+        self.name = name
+        self.programs: dict[str, Program] = {}
+
+    alloc = staticmethod(memory.alloc)
+    from_array = staticmethod(memory.from_array)
+
+    def lookup(self, key: str):
+        return self.programs.get(key)
+
+    def compile(self, kernels):
+        named = [(f"k_{blake2b(key.encode(), digest_size=8).hexdigest()}", lin) for _, key, lin in kernels]
+        library, source = self.build(named)
+        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
+            entry = (getattr(library, f"run_{symbol}"), *dimensions(lin), params(lin))
+            self.programs[key] = Program(name, entry, 1, source)
+        return [self.programs[key] for _, key, _ in kernels]
+
+    def build(self, named: list[tuple[str, UOp]]) -> tuple[ctypes.CDLL, str]:
+        language = replace(self.language, header=f'#include "{HERE / self.header}"\n')
+        source = render_module(named, language, GroupRenderer)
+        for symbol, lin in named:
+            has_barrier = "true" if any(u.op == "BARRIER" for u in lin.src) else "false"
+            source += LAUNCH.format(name=symbol, has_barrier=has_barrier)
+        return self.library(source)
+
+    def library(self, source: str) -> tuple[ctypes.CDLL, str]:
+        """The functions of a source without a header, and the source with it."""
+        source = source if source.startswith("#include") else f'#include "{HERE / self.header}"\n{source}'
+        with tempfile.TemporaryDirectory(prefix="monolect-standin-") as folder:
+            path = os.path.join(folder, "kernels.so")
+            command = [compiler(), *FLAGS, "-", "-o", path]
+            done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CompileError(f"{self.language.name}: {done.stderr[:3000]}\n{source}")
+            return ctypes.CDLL(path), source
+
+    def commands(self, launches):
+        return Commands(launches)
+
+
+class Commands:
+    def __init__(self, launches):
+        self.launches = launches
+        self.values: dict[int, int] = {}
+
+    def bind(self, number: int, address: int) -> None:
+        self.values[number] = address
+
+    def launch(self) -> None:
+        for program, args in self.launches:
+            run(program, [self.values[a] for a in args])
+
+    def launch_timed(self) -> list[int]:
+        out = []
+        for program, args in self.launches:
+            start = time.perf_counter_ns()
+            run(program, [self.values[a] for a in args])
+            out.append(time.perf_counter_ns() - start)
+        return out
+
+
+def run(program: Program, args: list[int]) -> None:
+    function, groups, lanes, declared = program.entry
+    values = {u: args[u.arg.slot] for u in declared}
+    sizes = [[int(evaluate(n, values)) for n in side] for side in (groups, lanes)]
+    # the kernel takes its parameters in the order of their slots
+    slots = (ctypes.c_longlong * max(1, len(args)))(*(args[u.arg.slot] for u in declared))
+    code = function(slots, *((ctypes.c_uint * 3)(*side) for side in sizes))
+    if code:
+        raise InternalError(f"{program.name}: {FAILURES.get(code, code)}\n{program.source}")
+
+
+def params(lin: UOp) -> list[UOp]:
+    return sorted((u for u in lin.src if u.op == "PARAM"), key=lambda u: u.arg.slot)
+
+
+def dimensions(lin: UOp) -> tuple[list[UOp], list[UOp]]:
+    """The sizes of the launch and of a workgroup."""
+    sizes = {u.arg: u.src[0] for u in lin.src if u.op == "SPECIAL"}
+    return [sizes.get(f"gidx{i}", idx(1)) for i in range(3)], [sizes.get(f"lidx{i}", idx(1)) for i in range(3)]
+
+
+class Cuda(Standin):
+    language, target, header = cuda.language(80), cuda.target(80), "cuda.h"
+
+
+class Hip(Standin):
+    language, target, header = hip.LANGUAGE, hip.TARGET, "hip.h"
+
+
+class Metal(Standin):
+    language, target, header = metal.LANGUAGE, metal.TARGET, "metal.h"
+
+
+STANDINS = {"standin-cuda": Cuda, "standin-hip": Hip, "standin-metal": Metal}
+ROWS = {name: (__name__, cls.__name__) for name, cls in STANDINS.items()}

@@ -1,0 +1,102 @@
+// A workgroup on one processor: each lane is a fiber, a barrier switches to the next lane. Included before a kernel.
+// Lanes run one after another up to a barrier, first to last and then last to first: a barrier that is missing shows as
+// a wrong value, every time. Mistakes that a GPU would not forgive are counted in `failed`.
+#pragma once
+#include <math.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#include <type_traits>
+#include <utility>
+
+namespace standin {
+struct uint3 { unsigned x, y, z; };
+struct Lane { ucontext_t context; char* stack; uint3 id; bool is_done; };
+
+enum Failure { NONE, DIVERGED = 1, MISALIGNED = 2 };
+constexpr size_t STACK_BYTES = 256 << 10;
+constexpr unsigned MOST_LANES = 1024;
+static Lane lanes[MOST_LANES];
+static ucontext_t scheduler;
+static Lane* current;
+static uint3 group, lane;
+static int failed;
+static void (*body)();
+
+static void barrier() {
+  Lane* me = current;
+  swapcontext(&me->context, &scheduler);
+  lane = me->id;
+}
+
+static void start() {
+  lane = current->id;
+  body();
+  current->is_done = true;
+}
+
+// All lanes of one workgroup, from barrier to barrier.
+static void run_group(uint3 n, bool backwards) {
+  const unsigned count = n.x * n.y * n.z;
+  for (unsigned i = 0; i < count; i++) {
+    Lane& l = lanes[i];
+    if (!l.stack) l.stack = (char*)malloc(STACK_BYTES);
+    l.id = {i % n.x, i / n.x % n.y, i / n.x / n.y};
+    l.is_done = false;
+    getcontext(&l.context);
+    l.context.uc_stack.ss_sp = l.stack;
+    l.context.uc_stack.ss_size = STACK_BYTES;
+    l.context.uc_link = &scheduler;
+    makecontext(&l.context, start, 0);
+  }
+  for (unsigned done = 0; done < count; backwards = !backwards) {
+    done = 0;
+    for (unsigned i = 0; i < count; i++) {
+      current = &lanes[backwards ? count - 1 - i : i];
+      if (!current->is_done) swapcontext(&scheduler, &current->context);
+      done += current->is_done;
+    }
+    if (done && done < count) { failed |= DIVERGED; return; }  // some wait for lanes that have ended
+  }
+}
+
+static const long long* arguments;
+
+// Argument `i` of `n` as the kernel declares it; the last two of type uint3 are where the lane is.
+template <class T> T argument(int i, int n) {
+  if constexpr (std::is_same_v<T, uint3>) return i == n - 1 ? lane : group;
+  else if constexpr (std::is_reference_v<T>) return *(std::remove_reference_t<T>*)(arguments + i);
+  else return (T)arguments[i];
+}
+
+template <auto kernel> struct Call;
+template <class... A, void (*kernel)(A...)> struct Call<kernel> {
+  template <size_t... I> static void with(std::index_sequence<I...>) { kernel(argument<A>(I, sizeof...(A))...); }
+  static void call() { with(std::index_sequence_for<A...>{}); }
+};
+
+template <auto kernel> int run(const long long* args, const unsigned* groups, const unsigned* n, bool has_barrier) {
+  failed = NONE;
+  arguments = args;
+  body = Call<kernel>::call;
+  for (group.z = 0; group.z < groups[2]; group.z++)
+    for (group.y = 0; group.y < groups[1]; group.y++)
+      for (group.x = 0; group.x < groups[0]; group.x++) {
+        if (has_barrier) run_group({n[0], n[1], n[2]}, group.x & 1);
+        else
+          for (lane.z = 0; lane.z < n[2]; lane.z++)
+            for (lane.y = 0; lane.y < n[1]; lane.y++)
+              for (lane.x = 0; lane.x < n[0]; lane.x++) body();
+        if (failed) return failed;
+      }
+  return failed;
+}
+
+template <class V, class T> V wide_load(const T* p) {
+  if ((size_t)p % sizeof(V)) failed |= MISALIGNED;
+  return *(const V*)p;
+}
+template <class V, class T> void wide_store(T* p, V x) {
+  if ((size_t)p % sizeof(V)) failed |= MISALIGNED;
+  *(V*)p = x;
+}
+}  // namespace standin

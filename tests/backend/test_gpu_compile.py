@@ -1,0 +1,121 @@
+"""CUDA and HIP source to machine code, for every architecture that is named, without a GPU.
+
+NVRTC comes with `pip install 'monolect[cuda]'` (`make test-cuda-compile`); a clang with AMD's code generator and lld
+from the system (`make test-hip-compile`). Where one is missing, the tests are skipped and say so.
+"""
+
+import numpy as np
+import pytest
+
+from monolect import Context
+from monolect.backend.cuda import compile as cuda_compile
+from monolect.backend.cuda import render as cuda
+from monolect.backend.hip import compile as hip_compile
+from monolect.backend.hip import render as hip
+from monolect.base.dtype import ALL, to_numpy
+from monolect.base.errors import CompileError
+from monolect.pipeline import lower_kernel
+from tests.backend.workgroup_kernels import CASES, kernels
+
+needs_nvrtc = pytest.mark.skipif(bool(cuda_compile.missing()), reason=cuda_compile.missing() or "-")
+needs_clang = pytest.mark.skipif(bool(hip_compile.missing()), reason=hip_compile.missing() or "-")
+DTYPES = [d for d in ALL if d.kind not in "vx"]
+ELF = b"\x7fELF"
+SLOW = pytest.mark.slow
+
+
+def number(arch: str) -> int:
+    return int(arch.rstrip("a"))
+
+
+def programs(target) -> list:
+    """(name, LINEAR): kernels planned by hand, elementwise and a reduction of every dtype, softmax."""
+    linears = [case.program(target) for case in CASES.values()]
+    sinks = []
+    for d in DTYPES:
+        x = np.ones((8, 64), to_numpy(d))
+        sinks += kernels(target, lambda x: x * x + x, x)
+        sinks += kernels(target, lambda x: x.sum(1), x) if d.kind != "b" else []
+        sinks += kernels(target, lambda x: (x.exp2() + x.sin()).sqrt(), x) if d.is_float else []
+    sinks += kernels(target, lambda x: x.softmax(-1), np.ones((16, 256), np.float32))
+    sinks += kernels(target, lambda a, b: a @ b, np.ones((64, 64), np.float16), np.ones((64, 64), np.float16))
+    linears += [lower_kernel(sink, target) for sink in sinks]
+    return [(f"k_{i}", lin) for i, lin in enumerate(linears)]
+
+
+def cases(target) -> list:
+    return [(f"k_{i}", case.program(target)) for i, case in enumerate(CASES.values())]
+
+
+# ---- CUDA ------------------------------------------------------------------------------------------------------------
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("arch", "make"),
+    [("75", cases), ("90a", cases), *(pytest.param(a, programs, marks=SLOW) for a in cuda_compile.ARCHITECTURES)],
+)
+def test_cuda(arch, make):
+    named = make(cuda.target(number(arch)))
+    code = cuda_compile.Compiler(arch).compile(cuda.render_module(named, number(arch)))
+    assert code.startswith(ELF) and all(name.encode() in code for name, _ in named)
+
+
+@needs_nvrtc
+def test_cuda_errors_name_the_line_and_the_compiler_stays_usable():
+    compiler = cuda_compile.Compiler("80")
+    good = '\nextern "C" __global__ void k(float* a) {\n  a[0] = 1;\n}\n'
+    with pytest.raises(CompileError, match="line 3: .*undefined") as caught:
+        compiler.compile(good.replace("1", "x"))
+    assert str(caught.value).splitlines()[1].strip() == "a[0] = x;"
+    assert compiler.compile(good) == compiler.compile(good)
+    assert compiler.key != cuda_compile.Compiler("90a").key
+    with pytest.raises(CompileError, match="sm_1"):
+        cuda_compile.Compiler("1").compile(good)
+
+
+@needs_nvrtc
+def test_bfloat16_is_converted_by_an_instruction_where_there_is_one():
+    x = np.ones(64, to_numpy(next(d for d in DTYPES if d.name == "bfloat16")))
+    texts = {}
+    for arch in (75, 80):
+        target = cuda.target(arch)
+        (sink,) = kernels(target, lambda x: x * x, x)
+        texts[arch] = cuda.render_module([("k", lower_kernel(sink, target))], arch)
+    assert "bf16_of_f32(" not in texts[75] and texts[80].count("bf16_of_f32(") > 1
+
+
+def test_a_package_that_is_not_there_is_named_with_what_to_do(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(cuda_compile, "import_module", absent)
+    with pytest.raises(CompileError, match=r"pip install 'monolect\[cuda\]'"):
+        cuda_compile.Compiler("80")
+
+
+# ---- HIP -------------------------------------------------------------------------------------------------------------
+@needs_clang
+@pytest.mark.parametrize(
+    ("arch", "make"),
+    [("gfx942", cases), *(pytest.param(a, programs, marks=SLOW) for a in hip_compile.ARCHITECTURES)],
+)
+def test_hip(arch, make):
+    named = make(hip.TARGET)
+    code = hip_compile.Compiler(arch).compile(hip.render_module(named))
+    assert code.startswith(ELF) and all(f"{name}.kd".encode() in code for name, _ in named)
+
+
+@needs_clang
+def test_hip_errors_name_the_line_and_the_compiler_stays_usable():
+    compiler = hip_compile.Compiler("gfx1100")
+    good = hip.LANGUAGE.header + '\nextern "C" __global__ void k(float* a) {\n  a[0] = 1;\n}\n'
+    with pytest.raises(CompileError, match="line .*undeclared") as caught:
+        compiler.compile(good.replace("a[0] = 1", "a[0] = x"))
+    assert str(caught.value).splitlines()[1].strip() == "a[0] = x;"
+    assert compiler.compile(good) == compiler.compile(good)
+    with pytest.raises(CompileError, match="gfx1"):
+        hip_compile.Compiler("gfx1").compile(good)
+
+
+def test_a_clang_that_is_not_there_is_named_with_what_to_do():
+    with Context(HIPCC="no-such-clang"), pytest.raises(CompileError, match="no-such-clang is not on the PATH.*HIPCC"):
+        hip_compile.Compiler("gfx942")

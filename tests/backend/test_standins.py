@@ -1,0 +1,182 @@
+"""CUDA, HIP and Metal source, run on this processor: the suite of ops, and kernels with workgroups.
+
+The stand-ins are devices of the registry for these tests only. `standin/device.py` says what this shows and what not.
+"""
+
+import numpy as np
+import pytest
+
+from monolect import Tensor
+from monolect.backend import registry
+from monolect.backend.base import Launch, Program
+from monolect.backend.common import memory
+from monolect.backend.common.c_group import GroupRenderer, runs
+from monolect.backend.cuda import render as cuda
+from monolect.base.errors import InternalError
+from monolect.ir.digest import digest
+from monolect.ir.ops import Stage
+from monolect.ir.uop import idx
+from monolect.ir.verify import verify
+from tests.backend import test_ops_suite as suite
+from tests.backend.standin.device import LAUNCH, ROWS, missing
+from tests.backend.workgroup_kernels import CASES, param, reversed_in_groups
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+NAMES = tuple(ROWS)
+# Metal has no 64-bit floats
+DTYPES = {name: [d for d in suite.DTYPES if name != "standin-metal" or d.name != "float64"] for name in NAMES}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def standins():
+    registry.TARGETS.update(ROWS)
+    yield
+    for name in ROWS:
+        del registry.TARGETS[name]
+        registry.Device._open.pop(name, None)
+
+
+@pytest.fixture(params=NAMES)
+def device(request, monkeypatch):
+    monkeypatch.setattr(suite, "DTYPES", DTYPES[request.param])
+    return request.param
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_programs_as_one_module(name):
+    a, b = (Tensor(x, device=name) for x in (suite.A, suite.B))
+    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
+    results[0].realize(*results[1:])
+    for title, result in zip(suite.PROGRAMS, results, strict=True):
+        want = suite.PROGRAMS[title][1](suite.A, suite.B)
+        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+
+
+# ---- the suite, a module an op: `make test-all` runs it --------------------------------------------------------------
+@pytest.mark.slow
+@pytest.mark.parametrize("op", suite.OPS)
+def test_elementwise(op, device):
+    suite.test_elementwise(op, device)
+
+
+@pytest.mark.slow
+def test_casts(device):
+    for d in suite.DTYPES:
+        suite.test_casts_between_all_dtypes(d, device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", ["ADD", "MAX", "MUL"])
+def test_reductions(op, device):
+    for d in suite.DTYPES:
+        suite.test_reductions(op, d, device)
+
+
+@pytest.mark.slow
+def test_corners(device):
+    for d in suite.INTEGERS:
+        suite.test_division_by_zero_is_zero_and_the_smallest_wraps(device, d)
+        suite.test_shifts_outside_of_the_bits(device, d)
+    suite.test_division_rounds_down_and_the_remainder_has_the_sign_of_the_divisor(device)
+    suite.test_a_maximum_of_nan_is_nan_and_of_nothing_special_is_right(device)
+
+
+@pytest.mark.slow
+def test_bits(device):
+    for d in suite.DTYPES:
+        if d.kind != "b":
+            suite.test_bitcasts(device, d)
+    suite.test_bitcast_between_sizes(device)
+
+
+@pytest.mark.slow
+def test_narrow_floats(device):
+    for d in suite.NARROW:
+        suite.test_narrow_floats_are_storage(device, d)
+
+
+# ---- workgroups ------------------------------------------------------------------------------------------------------
+def load(device, *programs):
+    """Programs of LINEARs, compiled as one module."""
+    for lin in programs:
+        verify(lin, Stage.PROGRAM)
+    return registry.Device[device].compile([("test", digest(lin), lin) for lin in programs])
+
+
+def run(device, program, *args):
+    """Run a program on arrays."""
+    commands = registry.Device[device].commands([Launch(program, tuple(range(len(args))))])
+    for k, a in enumerate(args):
+        commands.bind(k, a.ctypes.data)
+    commands.launch()
+
+
+def aligned(array):
+    """The array at a multiple of 64."""
+    out = memory.alloc(array.nbytes).view(array.dtype)[: array.size].reshape(array.shape)
+    out[...] = array
+    return out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_for_workgroups(name):
+    target = registry.Device[name].target
+    programs = load(name, *(case.program(target) for case in CASES.values()))
+    for program, (title, case) in zip(programs, CASES.items(), strict=True):
+        out = aligned(case.out)
+        run(name, program, out, *(aligned(a) for a in case.arrays))
+        np.testing.assert_allclose(out, case.want, rtol=1e-4, atol=1e-4, err_msg=title)
+
+
+def test_neighbours_move_at_once_where_the_address_is_proven():
+    target = registry.Device["standin-cuda"].target
+    texts = {}
+    for name in ("elementwise", "half the element", "every third", "matmul"):
+        texts[name] = GroupRenderer(cuda.language(80), CASES[name].program(target), "k").render()
+    assert texts["elementwise"].count("load_wide<4>") == texts["elementwise"].count("store_wide<4>") == 1
+    assert texts["half the element"].count("load_wide<4>") == 2 and "store_wide<8>" in texts["half the element"]
+    assert "_wide" not in texts["every third"]
+    assert texts["matmul"].count("load_wide<4>(data2") == 4 and texts["matmul"].count("store_wide<4>(data0") == 2
+    assert all("long long" not in text.split("{", 1)[1] for text in texts.values())  # addresses need 32 bits
+
+
+@pytest.mark.parametrize("case", [
+    ([0, 1, 2, 3], 0, 0, 4, [(0, 4)]),
+    ([0, 1, 2, 3], 2, 4, 4, [(0, 2), (2, 2)]),
+    ([0, 1, 2, 3], 0, 6, 4, [(0, 2), (2, 2)]),
+    ([1, 2, 3, 4, 5], 0, 8, 4, [(1, 1), (2, 2), (4, 2)]),
+    ([1, 2, 3, 4], 3, 4, 4, [(1, 4)]),
+    ([-4, -3, -2, -1, 7], 0, 4, 2, [(-4, 2), (-2, 2), (7, 1)]),
+    ([0, 1], 0, 5, 4, [(0, 1), (1, 1)]),
+])  # fmt: skip
+def test_runs(case):
+    *given, want = case
+    assert runs(*given) == want
+
+
+# ---- what the stand-in finds -----------------------------------------------------------------------------------------
+def test_a_barrier_that_is_missing_shows():
+    (program,) = load("standin-hip", reversed_in_groups(has_barrier=False))
+    case = CASES["reversed"]
+    run("standin-hip", program, out := aligned(case.out), *case.arrays)
+    assert not np.array_equal(out, case.want)
+
+
+def test_lanes_that_meet_different_barriers_are_an_error():
+    device = registry.Device["standin-cuda"]
+    source = """
+extern "C" __global__ void k_1(float* a) { if (threadIdx.x < 2) __syncthreads(); a[0] = 1; }
+"""
+    library, _ = device.library(source + LAUNCH.format(name="k_1", has_barrier="true"))
+    out = np.zeros(4, np.float32)
+    program = Program("k_1", (library.run_k_1, [idx(1)] * 3, [idx(4), idx(1), idx(1)], [param(0, 4)]), 1)
+    with pytest.raises(InternalError, match="different barriers"):
+        run("standin-cuda", program, out)
+
+
+def test_a_wide_access_that_is_not_aligned_is_an_error():
+    device = registry.Device["standin-metal"]
+    (program,) = load("standin-metal", CASES["elementwise"].program(device.target))
+    out, x = aligned(CASES["elementwise"].out), aligned(np.zeros(4100, np.float32))
+    with pytest.raises(InternalError, match="not aligned"):
+        run("standin-metal", program, out, x[1:])
