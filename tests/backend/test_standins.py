@@ -136,6 +136,7 @@ def test_neighbours_move_at_once_where_the_address_is_proven():
     assert texts["elementwise"].count("load_wide<4>") == texts["elementwise"].count("store_wide<4>") == 1
     assert texts["half the element"].count("load_wide<4>") == 2 and "store_wide<8>" in texts["half the element"]
     assert "_wide" not in texts["every third"]
+    assert texts["matmul"].count("load_wide<4>(data1") == 2  # two rows, four steps of the sum at once
     assert texts["matmul"].count("load_wide<4>(data2") == 4 and texts["matmul"].count("store_wide<4>(data0") == 2
     assert all("long long" not in text.split("{", 1)[1] for text in texts.values())  # addresses need 32 bits
 

@@ -2,7 +2,8 @@
 
 What it is for: languages whose hardware has no vectors, but moves 16 bytes of a lane in one instruction (`wide_bytes`):
 CUDA, HIP, Metal. The elements of a shaped load are covered by runs that lie side by side at an address the run's size
-is proven to divide; an element that is read twice is loaded once. What it does not do: choose which lane reads what.
+is proven to divide, all loads from one base together; an element that is read twice is loaded once. What it does not
+do: choose which lane reads what.
 
 Invariant: buffers begin at multiples of `wide_bytes`: devices allocate so, and intermediates are placed so.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +27,13 @@ from monolect.ir.normal import linear as linear_form
 from monolect.ir.uop import UOp, toposort
 
 
+class Base(NamedTuple):
+    """What offsets of an access are from."""
+
+    buffer: UOp
+    base: UOp | None
+
+
 class GroupRenderer(Renderer):
     """One kernel."""
 
@@ -32,33 +41,54 @@ class GroupRenderer(Renderer):
         if language.small_index and all(_is_small(u) for u in toposort(*linear.src)):
             language = replace(language, index=language.small_index)
         super().__init__(language, linear, name)
+        self.segment = 0  # stretches of the program without a store, a barrier, or the end of a block
+        self.loaded: dict[Base, dict[int, str]] = {}  # what was read in the present one
+        self.together: dict[tuple[int, Base], set[int]] = {}  # what is read in each
+        segment = 0
+        for u in linear.src:
+            segment += _ends_segment(u)
+            if u.op == "LOAD" and len(u.src) == 1 and register(u.src[0]) is None and u.src[0].shape == u.shape:
+                if (at := self.offsets(u.src[0])) is not None:
+                    self.together.setdefault((segment, at[0]), set()).update(at[1])
+
+    def instruction(self, u: UOp) -> None:
+        if _ends_segment(u):
+            self.segment += 1
+            self.loaded = {}
+        super().instruction(u)
 
     def load(self, u: UOp) -> Value:
         """LOAD; where the offsets are known, by runs."""
-        index, d = u.src[0], u.dtype
-        at = self.offsets(index) if register(index) is None and index.shape == u.shape else None
+        at = self.offsets(u.src[0]) if register(u.src[0]) is None and u.src[0].shape == u.shape else None
         if at is None:
             return super().load(u)
-        buffer, base, offsets = at
-        gated = len(u.src) == 3
-        alts = self.elements(u.src[1], u.shape) if gated else [""] * len(offsets)
-        gates = self.gates(u.src[2], u.shape) if gated else [OPEN] * len(offsets)
+        if len(u.src) == 3:
+            return self._load_gated_runs(u, *at)
+        key, offsets = at
+        if key not in self.loaded:
+            # all that is read from this base before the next store or barrier
+            there = sorted(self.together.get((self.segment, key), set()).union(offsets))
+            found = self.loaded[key] = {}
+            for start, n in runs(there, *self.alignment(key.base), self.widest(u.dtype)):
+                xs = self._run(u.dtype, self.place(key, start), OPEN, [""] * n)
+                found.update({start + i: x for i, x in enumerate(xs)})
+        return self.join([self.loaded[key][o] for o in offsets], u.shape, u.dtype)
+
+    def _load_gated_runs(self, u: UOp, key: Base, offsets: list[int]) -> Value:
+        """The same under a gate: a run has one gate, and an element has one value for where it is closed."""
+        d, alts, gates = u.dtype, self.elements(u.src[1], u.shape), self.gates(u.src[2], u.shape)
         found: dict[tuple[str, int, str], str] = {}
         for gate in dict.fromkeys(gates):
-            mine = {
-                (o, a if gate != OPEN else ""): None for o, a, g in zip(offsets, alts, gates, strict=True) if g == gate
-            }
-            alt = {o: a for o, a in mine}
-            # the same element with two values for where the gate is closed is read twice
+            mine = dict.fromkeys((o, a) for o, a, g in zip(offsets, alts, gates, strict=True) if g == gate)
+            alt = dict(mine.keys())
             places = sorted(alt) if len(alt) == len(mine) and gate != CLOSED else []
-            for start, n in runs(places, *self.alignment(index), self.widest(d)):
-                xs = self._run(d, Place(buffer, plus(base, start), 1), gate, [alt[start + i] for i in range(n)])
+            for start, n in runs(places, *self.alignment(key.base), self.widest(d)):
+                xs = self._run(d, self.place(key, start), gate, [alt[start + i] for i in range(n)])
                 found.update({(gate, start + i, alt[start + i]): x for i, x in enumerate(xs)})
             for o, a in mine:
                 if (gate, o, a) not in found:
-                    found[gate, o, a] = self._gated(d, Place(buffer, plus(base, o), 0), gate, a)
-        xs = [found[g, o, a if g != OPEN else ""] for o, a, g in zip(offsets, alts, gates, strict=True)]
-        return self.join(xs, u.shape, d)
+                    found[gate, o, a] = self._gated(d, self.place(key, o), gate, a)
+        return self.join([found[row] for row in zip(gates, offsets, alts, strict=True)], u.shape, d)
 
     def store(self, u: UOp) -> None:
         """STORE; where the offsets are known and no two are the same, by runs."""
@@ -66,29 +96,33 @@ class GroupRenderer(Renderer):
         gate = u.src[2] if len(u.src) == 3 else None
         shape = np.broadcast_shapes(target.shape, val.shape, gate.shape if gate is not None else ())
         at = self.offsets(target) if register(target) is None and target.shape == shape else None
-        if at is None or len(set(at[2])) < len(at[2]):
+        if at is None or len(set(at[1])) < len(at[1]):
             super().store(u)
             return
-        buffer, base, offsets = at
+        key, offsets = at
         d, values, gates = val.dtype, self.elements(val, shape), self.gates(gate, shape)
         for g in dict.fromkeys(gates):
             xs = {o: x for o, x, mine in zip(offsets, values, gates, strict=True) if mine == g}
-            for start, n in runs(sorted(xs), *self.alignment(target), self.widest(d)):
-                p = Place(buffer, plus(base, start), 1)
-                self._guarded(g, self._store_run(d, p, [xs[start + i] for i in range(n)]))
+            for start, n in runs(sorted(xs), *self.alignment(key.base), self.widest(d)):
+                self._guarded(g, self._store_run(d, self.place(key, start), [xs[start + i] for i in range(n)]))
 
-    def offsets(self, index: UOp) -> tuple[str, str, list[int]] | None:
-        """(buffer, base, the offset of every element) of a shaped access, or None where they are not constants."""
-        if index.shape == () or len(index.src) < 2:
+    def offsets(self, index: UOp) -> tuple[Base, list[int]] | None:
+        """(base, the offset from it of every element), or None where they are not constants."""
+        if len(index.src) < 2:
             return None
-        base, offs, dynamic = self.address(index.src[1])
+        base, offs, dynamic = address_parts(index.src[1], self.consts)
         if dynamic:
             return None
-        return self.buffers[ordered(index.src[0])], base, np.broadcast_to(offs, index.shape).ravel().tolist()
+        if base is not None and base.op == "ADD" and base.src[1].op == "CONST":
+            base, offs = base.src[0], offs + base.src[1].arg[0]
+        return Base(ordered(index.src[0]), base), np.broadcast_to(offs, index.shape).ravel().tolist()
 
-    def alignment(self, index: UOp) -> tuple[int, int]:
-        """(k, m): the base of the access is k more than a multiple of m; m is 0 where it is k."""
-        base = address_parts(index.src[1], self.consts)[0]
+    def place(self, key: Base, offset: int) -> Place:
+        """Where an element lies."""
+        return Place(self.buffers[key.buffer], plus(self.scalar(key.base) if key.base is not None else "", offset), 1)
+
+    def alignment(self, base: UOp | None) -> tuple[int, int]:
+        """(k, m): the base is k more than a multiple of m; m is 0 where it is k."""
         if base is None:
             return 0, 0
         k, terms = linear_form(base)
@@ -135,6 +169,13 @@ def runs(offsets: Sequence[int], k: int, m: int, widest: int) -> list[tuple[int,
         out.append((start, n))
         at += n
     return out
+
+
+def _ends_segment(u: UOp) -> bool:
+    """Whether what was read before may be something else after."""
+    if u.op in ("STORE", "ATOMICADD"):
+        return register(u.src[0]) is None
+    return u.op in ("BARRIER", "RANGE", "END", "IF", "ENDIF")
 
 
 def _is_small(u: UOp) -> bool:
