@@ -584,11 +584,24 @@ def _pad(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _load(src: tuple[UOp, ...], arg: Any) -> UOp:
+    src = _gated(src)
     return node("LOAD", src[:-2] if len(src) == 3 and src[2] is TRUE else src, arg)
 
 
 def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
+    src = _gated(src)
     return node("STORE", src[:-1] if len(src) == 3 and src[2] is TRUE else src, arg)
+
+
+def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The sources of an access without the conditions of a shaped gate that hold in all lanes."""
+    if len(src) < 3 or src[2].shape == ():
+        return src
+    gate = TRUE
+    for c in conjuncts(src[2]):
+        if not (c.shape in ((), src[0].shape) and min_max(c)[0]):
+            gate = _and((gate, c), None)
+    return (*src[:2], gate)
 
 
 def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:

@@ -130,7 +130,7 @@ class Plan:
         """Elements of the largest shaped value that the loop `root` is around."""
         shaped = [p for p in self.axes if p.type in ("UPCAST", "UNROLL", "GROUP_REDUCE")]
         nests = {ranges(u.src[0]) for u in self.order if u.op in ("END", "REDUCE")}
-        return max(prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs)
+        return max((prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs), default=1)
 
     def lane(self, u: UOp) -> UOp | None:
         """The loop whose first UPCAST is the vector lane where `u` is computed."""

@@ -15,16 +15,26 @@ from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
 from monolect.optimize.stages import memory_of
 
+WIDEST_STEP = 4  # between elements that a target reads as whole vectors and picks from
+
 
 class Access(NamedTuple):
-    """One LOAD or STORE: `steps` maps each range it depends on to elements per iteration, None if irregular."""
+    """One LOAD or STORE: `steps` maps each range it depends on to elements per iteration, None if irregular. Of the
+    irregular ones `repeated` read a place several times before they move on.
+    """
 
     uop: UOp
     steps: dict[UOp, int | None]
     is_store: bool
+    repeated: frozenset[UOp] = frozenset()
 
     def step(self, r: UOp) -> int | None:
         return self.steps.get(r, 0)
+
+    def is_near(self, r: UOp) -> bool:
+        """Whether neighbouring iterations of r read one place, or elements few places apart."""
+        step = self.step(r)
+        return r in self.repeated if step is None else abs(step) <= WIDEST_STEP
 
 
 class Profile:
@@ -86,13 +96,26 @@ class Profile:
 
 def _access(u: UOp) -> Access:
     steps: dict[UOp, int | None] = {}
+    repeated: dict[UOp, bool] = {}
     if len(u.src[0].src) > 1:
         for x, c in linear(u.src[0].src[1])[1]:
             if x.op == "RANGE":
                 steps[x] = c if steps.get(x, 0) is not None else None
             else:
                 steps.update(dict.fromkeys(ranges(x)))
+                slow = _slowed(x, c)
+                repeated |= {r: r in slow and repeated.get(r, True) for r in ranges(x)}
     for s in u.src[2:]:
         for r in ranges(s):
             steps.setdefault(r, 0)
-    return Access(u, steps, u.op != "LOAD")
+    return Access(u, steps, u.op != "LOAD", frozenset(r for r, good in repeated.items() if good))
+
+
+def _slowed(x: UOp, c: int) -> frozenset[UOp]:
+    """The ranges r of which neighbours take a term c * x to few places: x = (r + ..) // n moves on by a few
+    elements every n iterations, x = (r + ..) % n has n values.
+    """
+    if x.op not in ("IDIV", "MOD") or x.src[1].op != "CONST" or (n := x.src[1].arg[0]) < 1:
+        return frozenset()
+    few = [r for r, k in linear(x.src[0])[1] if r.op == "RANGE" and (x.op == "MOD" or abs(c * k) <= WIDEST_STEP * n)]
+    return frozenset(few) if x.op == "IDIV" or n <= WIDEST_STEP else frozenset()

@@ -21,6 +21,7 @@ from monolect.optimize.stream import buffer_bytes, vector_of
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
+MOST_TAPS = 16  # of reductions that are unrolled whole
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -75,11 +76,22 @@ class Chooser:
             if any(a.step(r) != 1 for a in mine):
                 continue
             often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
-            if sum(a in rough for a in often) * 2 > len(often):
+            if sum(not a.is_near(r) for a in often) * 2 > len(often):
                 continue
             if self.plan.size(r) >= SHORTEST_VECTOR and self.split_vector(r, "UPCAST", "contiguous in the output"):
                 self.stream_rows(r)
+                self.unroll_windows()
                 return
+
+    def unroll_windows(self) -> None:
+        """Short reductions whole, the innermost first: the gates of most taps are then known."""
+        taps = 1
+        for j in reversed(self.plan.reduced):
+            n = taps * self.plan.size(j)
+            axis = self.plan.axis_of(j)
+            if 1 < n <= MOST_TAPS and self.plan.axes[axis].size == self.plan.size(j) and not self.nested(j):
+                if self.act("SPLIT", axis, (n // taps, "UNROLL", False), "few steps"):
+                    taps = n
 
     def transpose(self, r: UOp, rough: list) -> bool:
         """What is stored along r is read, or stored too, along another axis: a square of both, turned in registers."""

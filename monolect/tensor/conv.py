@@ -10,12 +10,13 @@ Source: names, defaults and shapes of torch.nn.functional.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph as g
 from monolect.autograd.gradient import closed_form
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, build
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
 from monolect.tensor.product import contract, node_of
@@ -74,11 +75,13 @@ def convolve(x: UOp, w: UOp, c: _Shape) -> UOp:
     view = g.permute(view, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     y = contract(view, g.reshape(w, (1, c.groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
     y = g.reshape(y, (batch, c.groups * out, *y.shape[3:]))
-    if any(s != 1 for s in c.stride) or all(k == 1 for k in kernel):
+    strided, overlapping = any(s != 1 for s in c.stride), any(k > s for k, s in zip(kernel, c.stride, strict=True))
+    if not overlapping or (strided and any(r != 1 for r in c.dilation)):
         return y
 
     def derivative(d: UOp, y: UOp, x: UOp, w: UOp) -> tuple[UOp, UOp]:
-        return _input_gradient(d, w, c), _weight_gradient(d, x, w, c)
+        into_x = _transposed(d, w, c, x.shape[2:]) if strided else _input_gradient(d, w, c)
+        return into_x, _weight_gradient(d, x, w, c)
 
     return closed_form(y, (x, w), derivative)
 
@@ -101,8 +104,37 @@ def _input_gradient(d: UOp, w: UOp, c: _Shape) -> UOp:
     return convolve(d, _turned(w, c.groups), c._replace(before=before, after=after))
 
 
+def _transposed(d: UOp, w: UOp, c: _Shape, sizes: Ints) -> UOp:
+    """The transpose of the convolution `c` without dilation, (N, Cout, *outputs) -> (N, Cin, *sizes): one of stride 1
+    that computes the `stride` neighbours of a place as channels, which then move into it.
+
+    On one axis element s * j + r of the result meets d[j + t] with the tap r + p - s * t of the kernel: for each r a
+    kernel of the same few t, the taps beyond the kernel being zeros.
+    """
+    n, kernel, outs = len(c.stride), w.shape[2:], d.shape[2:]
+    places = [-(-m // s) for m, s in zip(sizes, c.stride, strict=True)]
+    first = [-((k - 1 - p) // s) for k, p, s in zip(kernel, c.before, c.stride, strict=True)]  # the least t
+    last = [-(-p // s) for p, s in zip(c.before, c.stride, strict=True)]
+    taps = [b - a + 1 for a, b in zip(first, last, strict=True)]
+    before = tuple(s * b - p for s, b, p in zip(c.stride, last, c.before, strict=True))
+    after = tuple(s * t - k - b for s, t, k, b in zip(c.stride, taps, kernel, before, strict=True))
+    out, inner = w.shape[0] // c.groups, w.shape[1]
+    cut = [v for t, s in zip(taps, c.stride, strict=True) for v in (t, s)]
+    w = g.reshape(framed(w, before, after), (c.groups, out, inner, *cut))
+    w = g.permute(w, (0, 2, *range(4, 4 + 2 * n, 2), 1, *range(3, 3 + 2 * n, 2)))  # groups, inner, *strides, out, *taps
+    w = g.reshape(w, (c.groups * inner * prod(c.stride), out, *taps))
+    ends = tuple(m + b - o for m, b, o in zip(places, last, outs, strict=True))
+    moved = c._replace(before=tuple(-a for a in first), after=ends, stride=(1,) * n)
+    y = build("CONTIGUOUS", convolve(d, g.flip(w, range(2, 2 + n)), moved))
+    batch, channels = d.shape[0], c.groups * inner
+    y = g.reshape(y, (batch, channels, *c.stride, *places))
+    y = g.permute(y, (0, 1, *(v for a in range(n) for v in (2 + n + a, 2 + a))))
+    y = g.reshape(y, (batch, channels, *(j * s for j, s in zip(places, c.stride, strict=True))))
+    return g.shrink(y, (0,) * (2 + n), (batch, channels, *sizes))
+
+
 def _weight_gradient(d: UOp, x: UOp, w: UOp, c: _Shape) -> UOp:
-    """For stride 1: the windows of the input times the gradient, summed over batch and outputs."""
+    """The windows of the input times the gradient, summed over batch and outputs."""
     n = len(c.dilation)
     view = windows(_by_group(x, c), w.shape[2:], c.stride, c.dilation)  # (N, groups, 1, inner, *outputs, *kernel)
     d = g.reshape(d, (x.shape[0], c.groups, w.shape[0] // c.groups, 1, *d.shape[2:], *(1,) * n))
@@ -241,9 +273,13 @@ class ConvMixin(PoolMixin):
         before = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
         after = tuple(b + a for b, a in zip(before, e, strict=True))
         c = _Shape(before, after, (1,) * n, d, groups)
-        x = _spread(x, s)
-        check_windows(_padded(x, c), w.shape[2:], c.stride, d, name)
-        return self._finished(convolve(x, _turned(w, groups), c), batched, bias, name)
+        wide = _spread(x, s)
+        sizes = check_windows(_padded(wide, c), w.shape[2:], c.stride, d, name)
+        if any(v != 1 for v in s) and all(v == 1 for v in d):
+            y = _transposed(x, w, _Shape(p, p, s, d, groups), sizes)
+        else:
+            y = convolve(wide, _turned(w, groups), c)
+        return self._finished(y, batched, bias, name)
 
     def conv_transpose1d(
         self,

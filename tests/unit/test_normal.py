@@ -213,6 +213,17 @@ def test_sums_are_read_back() -> None:
     assert linear(R * 6 + J + 3) == (3, ((R, 6), (J, 1)))
 
 
+def test_conditions_that_hold_in_all_lanes_leave_a_gate() -> None:
+    lanes = build("STACK", *(idx(i) for i in range(4)))
+    memory = node("PARAM", (build("STACK", idx(64)),), ParamArg(0, dtypes.float32, "cpu"))
+    place = node("INDEX", (memory, lanes + R))
+    holds, may = build("CMPLT", lanes + R, idx(9)), build("CMPLT", lanes + R, idx(5))
+    zero = const(0, dtypes.float32)
+    assert build("LOAD", place, zero, holds).src == (place,)
+    assert build("LOAD", place, zero, build("AND", holds, may)).src[2] is may
+    assert build("LOAD", place, zero, less(R, 3)).src[2] is less(R, 3)
+
+
 def test_symbolic_sizes() -> None:
     n = node("PARAM", (), ParamArg(0, dtypes.index, name="n", min=1, max=64))
     assert (n * 4) // 4 is n

@@ -1,7 +1,8 @@
 """Addresses, loads and stores in LLVM IR.
 
 An address is one scalar part, taken from the normal form of the index, plus a constant offset for each register. Rows
-whose elements lie side by side (or side by side backwards) are one vector access; others go element by element.
+whose elements lie side by side are one vector access; loads of elements that lie near each other (backwards, every
+second to fourth, each twice) are one to four vectors, from which they are picked; others go element by element.
 
 What it does not do: check bounds. A closed gate masks a vector access and sends a scalar one to a dummy.
 Invariant: REG buffers never touch memory; their current values are in `accumulators`.
@@ -9,6 +10,7 @@ Invariant: REG buffers never touch memory; their current values are in `accumula
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import prod
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 from monolect.backend.common.llvm_elementwise import ElementwiseRenderer
 from monolect.backend.common.llvm_types import (
     Value,
+    lane_list,
     literal,
     memory_type,
     n_regs,
@@ -27,6 +30,8 @@ from monolect.backend.common.llvm_types import (
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp
 
+Row = tuple[int, ...]  # for each lane of a register, how many elements after the first in memory it lies
+MOST_VECTORS = 4  # that are loaded for the elements of one register
 _ZEROS = frozenset(
     ("false", "0", "zeroinitializer", "0x0000000000000000", "splat (float 0x0000000000000000)",
      "splat (double 0x0000000000000000)", "splat (i32 0)", "splat (i64 0)", "splat (i1 false)")
@@ -48,6 +53,34 @@ def register_of(u: UOp) -> UOp | None:
     return u if u.op == "BUFFER" and u.arg.addrspace == "REG" else None
 
 
+def is_contiguous(row: Row) -> bool:
+    """Whether the lanes lie side by side."""
+    return row == tuple(range(len(row)))
+
+
+def vectors_of(row: Row) -> tuple[int, list[int]]:
+    """(lanes, starts) of vectors of neighbours that hold all elements of `row`, and nothing before its first element or
+    after its last.
+    """
+    span = max(row) + 1
+    width = len(row) if span >= len(row) else 1 << (span.bit_length() - 1)
+    starts: list[int] = []
+    for e in sorted(row):
+        if not starts or e >= starts[-1] + width:
+            starts.append(min(e, span - width))
+    return width, starts
+
+
+def is_near(row: Row, gated: bool) -> bool:
+    """Whether the lanes come from a few vectors of neighbours, and from few of them twice where each has a gate."""
+    lanes = len(row)
+    if lanes == 1 or is_contiguous(row):
+        return True
+    often = max(map(row.count, row)) if gated else 1
+    width, starts = vectors_of(row)
+    return width > 1 and often <= MOST_VECTORS and len(starts) <= (MOST_VECTORS if lanes >= MOST_VECTORS else 1)
+
+
 class MemoryRenderer(ElementwiseRenderer):
     """LOAD, STORE and ATOMICADD."""
 
@@ -57,12 +90,14 @@ class MemoryRenderer(ElementwiseRenderer):
         self.accumulators: dict[int, list[str]] = {}  # slot of a REG buffer -> the registers of its current value
 
     # ---- addresses ---------------------------------------------------------------------------------------------------
-    def pointers(self, index: UOp) -> list[tuple[str, int]] | None:
-        """For each register its address and the stride of its lanes; None where these cannot be told."""
+    def pointers(self, index: UOp) -> list[tuple[str, Row]] | None:
+        """For each register the address of its lowest element, and where from there its lanes lie; None where these
+        cannot be told.
+        """
         buf = ordered(index.src[0])
         p, t = self.value(buf).regs[0], memory_type(buf.dtype)
         if len(index.src) < 2:
-            return [(p, 0)]
+            return [(p, (0,))]
         base, offs, dynamic = self.address_parts(index.src[1])
         if dynamic:
             return None
@@ -70,13 +105,11 @@ class MemoryRenderer(ElementwiseRenderer):
             p = self._offset(p, t, base)
         shape = index.shape
         rows = np.broadcast_to(offs, shape).reshape(n_regs(shape), -1) if shape else offs.reshape(1, 1)
-        out = []
-        for row in rows:
-            step = int(row[1] - row[0]) if len(row) > 1 else 0
-            if len(row) > 2 and (np.diff(row) != step).any():
-                return None
-            out.append((self._offset(p, t, str(int(row[0]))) if row[0] else p, step))
-        return out
+        lowest = rows.min(1).tolist()
+        return [
+            (self._offset(p, t, str(low)) if low else p, tuple((row - low).tolist()))
+            for low, row in zip(lowest, rows, strict=True)
+        ]
 
     def lane_pointers(self, index: UOp) -> list[str]:
         """The address of every element, for indices of any form."""
@@ -111,7 +144,7 @@ class MemoryRenderer(ElementwiseRenderer):
         alt, gate = (u.src[1], u.src[2]) if len(u.src) == 3 else (None, None)
         ptrs = self.pointers(index) if index.shape == u.shape else None
         lanes = u.shape[-1] if u.shape else 1
-        if ptrs is not None and any(step not in (0, 1, -1) for _, step in ptrs):
+        if ptrs is not None and not all(is_near(row, gate is not None) for _, row in ptrs):
             ptrs = None
         alts = self.broadcast(alt, u.shape) if alt is not None else [""] * n_regs(u.shape)
         gates: list[Any] = [None] * n_regs(u.shape)
@@ -125,44 +158,73 @@ class MemoryRenderer(ElementwiseRenderer):
         if isinstance(u.arg, int):
             self._fetch(ptrs, lanes * u.dtype.itemsize, u.arg)
         rows = zip(ptrs, gates, alts, strict=True)
-        return Value(u.shape, [self._load_row(u.dtype, p, step, lanes, g, a) for (p, step), g, a in rows])
+        return Value(u.shape, [self._load_row(u.dtype, p, row, g, a) for (p, row), g, a in rows])
 
-    def _load_row(self, d: DType, p: str, step: int, lanes: int, gate: str | None, alt: str) -> str:
-        """`lanes` elements from `p` on (backwards if `step` is -1), or those of `alt` where `gate` is false."""
-        t, align = memory_type(d, lanes), d.itemsize
+    def _load_row(self, d: DType, p: str, row: Row, gate: str | None, alt: str) -> str:
+        """The elements at `row` after `p`, or those of `alt` where `gate` is false."""
+        lanes = len(row)
         if lanes == 1:
             if gate is not None:
                 p = self.emit(f"select i1 {gate}, ptr {p}, ptr %dummy")
-            r = self._from_memory(d, 1, self.emit(f"load {t}, ptr {p}, align {align}"))
+            r = self._from_memory(d, 1, self.emit(f"load {memory_type(d)}, ptr {p}, align {d.itemsize}"))
             return r if gate is None else self.emit(f"select i1 {gate}, {type_name(d)} {r}, {type_name(d)} {alt}")
-        if step == -1:
-            p = self._offset(p, memory_type(d), str(1 - lanes))
-        if gate is None:
-            r = self.emit(f"load {t}, ptr {p}, align {align}")
+        if is_contiguous(row):
+            r = self._load_vector(d, p, lanes, gate)
         else:
-            g = self._reverse(gate, dtypes.bool, lanes) if step == -1 else gate
-            full = f"@llvm.masked.load.{overload(memory_type(d), lanes)}.p0"
-            self.declares.add(f"declare {t} {full}(ptr, i32, <{lanes} x i1>, {t})")
-            r = self.emit(f"call {t} {full}(ptr {p}, i32 {align}, <{lanes} x i1> {g}, {t} zeroinitializer)")
+            r = self._load_picked(d, p, row, gate)
         r = self._from_memory(d, lanes, r)
-        if step == -1:
-            r = self._reverse(r, d, lanes)
-        if gate is None or alt in _ZEROS:
+        if gate is None or alt in _ZEROS and len({*row}) == lanes:
             return r
         return self.emit(f"select <{lanes} x i1> {gate}, {type_name(d, lanes)} {r}, {type_name(d, lanes)} {alt}")
 
-    def _fetch(self, ptrs: list[tuple[str, int]], row_bytes: int, ahead: int) -> None:
+    def _fetch(self, ptrs: list[tuple[str, Row]], row_bytes: int, ahead: int) -> None:
         """Ask for the lines that lie `ahead` bytes after the rows."""
         self.declares.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for p, _ in ptrs[:: max(1, LINE_BYTES // row_bytes)]:
             later = self.emit(f"getelementptr i8, ptr {p}, i64 {ahead}")
             self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 3, i32 1)")
 
+    def _load_vector(self, d: DType, p: str, lanes: int, gate: str | None) -> str:
+        """`lanes` neighbours as they are in memory, zeros where `gate` is false."""
+        t, align = memory_type(d, lanes), d.itemsize
+        if gate is None:
+            return self.emit(f"load {t}, ptr {p}, align {align}")
+        full = f"@llvm.masked.load.{overload(memory_type(d), lanes)}.p0"
+        self.declares.add(f"declare {t} {full}(ptr, i32, <{lanes} x i1>, {t})")
+        return self.emit(f"call {t} {full}(ptr {p}, i32 {align}, <{lanes} x i1> {gate}, {t} zeroinitializer)")
+
+    def _load_picked(self, d: DType, p: str, row: Row, gate: str | None) -> str:
+        """The elements at `row`, picked from vectors of neighbours: backwards, every second, each twice, two rows."""
+        lanes, (width, starts) = len(row), vectors_of(row)
+        source = [bisect_right(starts, e) - 1 for e in row]
+        acc = ""
+        for k, start in enumerate(starts):
+            at = [e - start if source[i] == k else -1 for i, e in enumerate(row)]  # the place of each lane's element
+            at_start = self._offset(p, memory_type(d), str(start)) if start else p
+            r = self._load_vector(d, at_start, width, self._gate_of(gate, at, width))
+            t = memory_type(d, width)
+            if k:  # what was picked before stays in its lane
+                old = range(lanes) if k > 1 else [row[i] if source[i] == 0 else -1 for i in range(lanes)]
+                pick = [width + e if e >= 0 else o for e, o in zip(at, old, strict=True)]
+                r = self.emit(f"shufflevector {t} {acc}, {t} {r}, {lane_list(pick)}")
+            elif len(starts) == 1:
+                r = self.emit(f"shufflevector {t} {r}, {t} poison, {lane_list(at)}")
+            acc = r
+        return acc
+
+    def _gate_of(self, gate: str | None, at: list[int], width: int) -> str | None:
+        """The gate of a vector of `width` neighbours: open where any lane is that takes its element from there."""
+        if gate is None or (gate in self.splats and width == len(at)):
+            return gate
+        b, mask = f"<{len(at)} x i1>", ""
+        for n in range(max((at.count(e) for e in at if e >= 0), default=1)):
+            lanes = [[i for i, e in enumerate(at) if e == j][n : n + 1] or [len(at)] for j in range(width)]
+            m = self.emit(f"shufflevector {b} {gate}, {b} zeroinitializer, {lane_list([i for (i,) in lanes])}")
+            mask = self.emit(f"or <{width} x i1> {mask}, {m}") if mask else m
+        return mask
+
     def _from_memory(self, d: DType, lanes: int, r: str) -> str:
         return r if d is not dtypes.bool else self.emit(f"icmp ne {memory_type(d, lanes)} {r}, zeroinitializer")
-
-    def _reverse(self, r: str, d: DType, lanes: int) -> str:
-        return self.shuffle(r, d, lanes, range(lanes - 1, -1, -1))
 
     def _gather(self, u: UOp, index: UOp, gates: list[Any], alt: UOp | None) -> Value:
         """Element by element; equal addresses under equal gates are loaded once."""
@@ -177,7 +239,7 @@ class MemoryRenderer(ElementwiseRenderer):
             key = (p, gate)
             if key not in loaded:
                 a = self.lane(d, alts, i) if alts is not None else ""
-                loaded[key] = self._load_row(d, p, 0, 1, gate, a)
+                loaded[key] = self._load_row(d, p, (0,), gate, a)
             out.append(loaded[key])
         return self.join(out, u.shape, d)
 
@@ -197,7 +259,7 @@ class MemoryRenderer(ElementwiseRenderer):
         lanes = shape[-1] if shape else 1
         ptrs = self.pointers(target) if target.shape == shape else None
         gates = self._gates(gate, shape)
-        if ptrs is None or (lanes > 1 and any(step != 1 for _, step in ptrs)):
+        if ptrs is None or not all(is_contiguous(row) for _, row in ptrs):
             self._scatter(target, shape, d, regs, gates)
             return
         stream = u.arg == "stream" and lanes > 1
@@ -214,17 +276,17 @@ class MemoryRenderer(ElementwiseRenderer):
         lanes = shape[-1] if shape else 1
         ptrs = self.pointers(target) if target.shape == shape else None
         gates = self._gates(gate, shape)
-        if ptrs is not None and (lanes == 1 or all(step == 1 for _, step in ptrs)):
+        if ptrs is not None and all(is_contiguous(row) for _, row in ptrs):
             zero = splat_literal(0, d, lanes)
-            for (p, _), r, g in zip(ptrs, regs, gates, strict=True):
-                old = self._load_row(d, p, 1, lanes, g, zero)
+            for (p, row), r, g in zip(ptrs, regs, gates, strict=True):
+                old = self._load_row(d, p, row, g, zero)
                 self._store_row(d, p, lanes, self.combine("ADD", d, lanes, old, r), g)
             return
         v, gated = Value(shape, regs), Value(shape, gates)
         every = self.lane_pointers(target)
         for i, p in enumerate(every * (prod(shape) // len(every))):
             g = self.lane(dtypes.bool, gated, i) if gate is not None else None
-            old = self._load_row(d, p, 0, 1, g, literal(0, d))
+            old = self._load_row(d, p, (0,), g, literal(0, d))
             self._store_row(d, p, 1, self.combine("ADD", d, 1, old, self.lane(d, v, i)), g)
 
     def _gates(self, gate: UOp | None, shape: tuple) -> list[Any]:

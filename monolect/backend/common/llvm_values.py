@@ -41,6 +41,7 @@ class ValueRenderer:
         self.declares: set[str] = set()
         self.vals: dict[UOp, Value] = {}
         self.shared: list[dict[tuple, str]] = [{}]
+        self.splats: set[str] = set()  # registers with one value in all lanes
         self.consts: dict[UOp, Any] = {}
 
     def emit(self, text: str) -> str:
@@ -178,6 +179,7 @@ class ValueRenderer:
                 f"shufflevector <{lanes} x {t}> {one}, <{lanes} x {t}> poison, <{lanes} x i32> zeroinitializer"
             )
         self.shared[-1][key] = out
+        self.splats.add(out)
         return out
 
     def lane(self, d: DType, v: Value, i: int) -> str:
