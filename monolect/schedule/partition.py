@@ -28,6 +28,7 @@ from monolect.schedule.stages import Stage, is_wanted, main_source, ranges_of, s
 RangeSet = frozenset[UOp]
 
 HEAVY_OPS = 8  # weighted ops above which storing beats computing again in a second kernel
+LONG_SUM = 1024  # products in a sum from which on it is cut into blocks, which add up in the kernel's only store
 EPILOGUE_OPS = 32  # weighted ops that do not count after the sum of a matrix product
 LARGEST_KERNEL = 600  # values in a kernel: code generation time stays linear
 REDUCE_SIZE = 12  # a reduction is a loop of its own
@@ -306,7 +307,9 @@ class Partition:
                 continue
             if any(s.effect is not None for s in k.stores):
                 continue
-            if u.op == "REDUCE" and (heavy and (rs != d.out or k.reuse) or not self._enough_parallel(u, rs, d)):
+            if heavy and (rs != d.out or k.reuse or _is_long(u)):
+                continue
+            if u.op == "REDUCE" and not self._enough_parallel(u, rs, d):
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
@@ -425,6 +428,8 @@ class Partition:
         in_stage = not d.out <= k.all_ranges()
         if heavy and (d.red or mine != d.out or (k.reuse and not in_stage)):
             return False
+        if heavy and len(k.stores) > 1 and _is_long(u):
+            return False
         inside = frozenset(d.red) & mine
         if inside and not (d.out <= mine and set(d.red[: len(inside)]) == inside):
             return False
@@ -448,6 +453,11 @@ class Partition:
             return True
         i = _scanned(u, d.index)
         return i is not None and i in d.out and not d.red and self.kernel(d.kernel).scan in (None, i)
+
+
+def _is_long(u: UOp) -> bool:
+    """Whether a buffer for the sum `u` costs little beside its products."""
+    return size_max(count(u.src[0].shape)) >= LONG_SUM * size_max(count(u.shape))
 
 
 def _scanned(u: UOp, index: Index) -> UOp | None:
