@@ -9,8 +9,11 @@ Source: the schedules measured for AVX-512 matrix products, row kernels and conv
 
 from __future__ import annotations
 
+from math import prod
+
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
+from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
 from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
@@ -240,8 +243,8 @@ class Chooser:
     def far_memory(self) -> None:
         """What no cache holds until it is read is stored past them; what streams in meanwhile is asked for early."""
         plan, target = self.plan, self.plan.target
-        memory = {u.src[0].src[0]: buffer_bytes(u) for u in (*plan.loads, *plan.stores)}
-        written = {u.src[0].src[0]: buffer_bytes(u) for u in plan.stores}
+        memory = {u.src[0].src[0]: self.touched(u) for u in (*plan.loads, *plan.stores)}
+        written = {u.src[0].src[0]: self.touched(u) for u in plan.stores}
         if sum(memory.values()) * 2 < target.l3_bytes * 3 or sum(written.values()) * 2 < target.l3_bytes:
             return
         streams = [self.act("STREAM", i, None, "outputs larger than the last cache") for i in range(len(plan.stores))]
@@ -249,11 +252,17 @@ class Chooser:
             if buffer_bytes(u) > target.l2_bytes and (n := self.distance(u)):
                 self.act("FETCH", i, n, "a stream from far away")
 
+    def touched(self, u: UOp) -> int:
+        """Bytes of memory that an access is to, no more than its loops visit."""
+        visited = prod(self.plan.size(r) for r in ranges(u.src[0])) * u.src[0].dtype.itemsize
+        return min(buffer_bytes(u), visited or buffer_bytes(u))
+
     def distance(self, u: UOp) -> int:
         """Bytes to ask for ahead of a load that walks along its vectors: a page, or the next row."""
         plan, p = self.plan, vector_of(self.plan, u)
         loops = [q for q in plan.axes if q.type == "LOOP" and q.root in ranges(u) and not q.is_block]
-        if p is None or p.root in plan.reduced or not loops or loops[-1].root is not p.root:
+        found = any(x.op != "RANGE" for x, _ in linear(u.src[0].src[1])[1])  # rows at places that memory holds
+        if p is None or found or p.root in plan.reduced or not loops or loops[-1].root is not p.root:
             return 0
         row_bytes = plan.size(p.root) * u.dtype.itemsize if plan.reduced else 0
         return max(AHEAD_BYTES, row_bytes if row_bytes <= plan.target.l2_bytes // 4 else 0)

@@ -61,6 +61,7 @@ def test_a_large_output_is_streamed_and_its_inputs_fetched():
     {
         "an output that fits": lambda: data(N // 2) + 1,
         "a large input alone": lambda: data(64, N).sum(1),
+        "few rows of a large table": lambda: data(64, N // 64)[Tensor(np.arange(32, dtype=np.int32)).realize()],
         "a large output of a small input": lambda: data(4, 1).expand(4, N // 4).contiguous(),
     }.items(),
 )
@@ -93,6 +94,11 @@ def test_the_next_row_of_a_row_kernel_is_fetched():
 
 def test_the_other_side_of_a_transpose_is_not_fetched():
     assert flags(data(128, N // 128).T.contiguous()) == (['"stream"'], [])
+
+
+def test_rows_found_in_memory_are_not_fetched():
+    at = Tensor(np.arange(64, dtype=np.int32)[::-1].copy()).realize()
+    assert flags(data(64, N // 64)[at]) == (['"stream"'], [])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.float16])
