@@ -27,6 +27,7 @@ class Peer:
 
     module = ""
     words = ""  # the library whose programs serve where a case has none of this one's name
+    closes_over = False  # its compiled functions tell what they are given from what they hold: a case's constants
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -50,9 +51,11 @@ class Peer:
         tensors = [self.tensor(a) for a in arrays]
         if case.steps:
             return program(library, self.compiled, *tensors)
-        call = self.compiled(lambda *args: program(library, *args))
+        n_fed = len(tensors) - (case.constants if self.closes_over else 0)
+        given, held = tensors[:n_fed], tensors[n_fed:]
+        call = self.compiled(lambda *args: program(library, *args, *held))
         if case.rotation == 1:
-            return lambda: call(*tensors)
+            return lambda: call(*given)
         fixed = tensors[: -case.rotation]
         turns = itertools.cycle(tensors[-case.rotation :])
         return lambda: call(*fixed, next(turns))
@@ -67,6 +70,7 @@ class NumPy(Peer):
 
 class Monolect(Peer):
     module = "monolect"
+    closes_over = True  # HOIST=0 computes with them at every call, as if they were given
 
     def tensor(self, array: np.ndarray) -> Any:
         return monolect.Tensor(array).realize()

@@ -88,7 +88,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("TRACE",          "words", "",     TRACE_WORDS, None, None, "all",      "what to print"),
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
     Setting("BEAM",           "int",   0,      (),          0,    64,   "optimize", "plans kept in each round of a search for actions by timing; 0: the heuristic chooses"),
-    Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes what depends on its constants alone once, and keeps it; 0: at every replay"),
+    Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes what depends on its constants alone once, packed weights too, and keeps it (up to twice the memory of weights); 0: at every replay"),
     Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: progress bars of long work, on a terminal"),
     Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call"),

@@ -71,11 +71,17 @@ class BufferArg(NamedTuple):
 
 
 class KernelInfo(NamedTuple):
-    """SINK of a kernel: its name, the optimizer actions already applied (None: not optimised yet), its threads."""
+    """SINK of a kernel: its name, the optimizer actions already applied (None: not optimised yet), its threads.
+
+    `frozen` are the slots of PARAMs that hold the same at every run. Blocks packed of them are filled once, by the
+    kernel whose info is the same but for `fills`.
+    """
 
     name: str = "kernel"
     actions: tuple | None = None
     threads: int = 1
+    frozen: tuple = ()
+    fills: bool = False
 
 
 AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL")

@@ -42,6 +42,8 @@ def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = No
     """
     if before is after:
         return ""
+    if isinstance(before.arg, KernelInfo) and before.arg.frozen and not after.arg.frozen:
+        return "blocks are filled by one kernel and read by another"
     params = _params(before, after)
     skipped, wanted = _outcome(before, params, run_program)
     if skipped:

@@ -30,6 +30,7 @@ from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.digest import digests
+from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.pack import Block
 from monolect.optimize.sequence import lonely_ranges, running_ranges, sequential_ranges
@@ -85,6 +86,7 @@ class Plan:
         self.padded: dict[UOp, int] = {}
         self.actions: list[Action] = []
         self.packs: dict[UOp, None] = {}  # loads whose block is copied first
+        self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end
         self.flags: dict[UOp, str | int] = {}  # the new arg of a LOAD or STORE
         self.locals = True
@@ -137,6 +139,11 @@ class Plan:
         nest = self.stages.nest(u) if self.stages.fills else None
         shaped = (p for p in self.axes if p.type == "UPCAST" and (nest is None or p.root in nest))
         return next((p.root for p in sorted(shaped, key=lambda p: p.made)), None)
+
+    def is_frozen(self, u: UOp) -> bool:
+        """Whether the load `u` reads memory that holds the same at every run."""
+        memory = memory_of(u.src[0])
+        return memory.op == "PARAM" and memory.arg.slot in self.frozen
 
     def act(self, action: Action) -> None:
         """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""

@@ -29,6 +29,14 @@ from monolect.optimize.visible import Bounds
 
 def optimize(sink: UOp, target: Target) -> UOp:
     """See the module docstring. Actions already named in the kernel's info are applied as they are."""
+    plan = planned(sink, target)
+    if sink.arg is not None and sink.arg.fills:
+        return fill_kernel(plan)
+    return apply_plan(plan)
+
+
+def planned(sink: UOp, target: Target) -> Plan:
+    """The plan of a kernel: the actions its info names, else those the heuristic chooses."""
     plan = Plan(sink, target)
     info = sink.arg or KernelInfo()
     if info.actions is not None:
@@ -39,7 +47,18 @@ def optimize(sink: UOp, target: Target) -> UOp:
         if "actions" in settings.tracing:
             for action, why in zip(plan.actions, reasons, strict=False):
                 print(f"  {kernel_name(plan)}: {action}  # {why}", file=sys.stderr)
-    return apply_plan(plan)
+    return plan
+
+
+def kept_blocks(plan: Plan) -> dict[UOp, Block]:
+    """The packed loads whose blocks are filled once, by a kernel of their own."""
+    return {u: Block(plan, u) for u in plan.packs if plan.is_frozen(u)}
+
+
+def fill_kernel(plan: Plan) -> UOp:
+    """The kernel that fills what the plan keeps: block k is PARAM 2k, what it is packed from PARAM 2k + 1."""
+    fills = tuple(b.fill(2 * k) for k, b in enumerate(kept_blocks(plan).values()))
+    return node("SINK", fills, KernelInfo(f"pack_{kernel_name(plan)}", tuple(plan.actions), fills=True))
 
 
 def apply_actions(sink: UOp, actions: tuple[Action, ...], target: Target) -> UOp:
@@ -113,7 +132,9 @@ def _packed(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
     """The loads that read a packed block, in place of those that read memory."""
     ids = count(len(plan.axes))
     slots = count(1 + max((u.arg.slot for u in plan.order if u.op == "BUFFER"), default=-1))
-    return {u: Block(plan, u).packed(made, ids, slots) for u in plan.packs}
+    params = count(1 + max((u.arg.slot for u in plan.order if u.op == "PARAM"), default=-1))
+    blocks = {u: Block(plan, u) for u in plan.packs}
+    return {u: b.kept(made, next(params)) if b.is_kept else b.packed(made, ids, slots) for u, b in blocks.items()}
 
 
 def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
@@ -282,4 +303,4 @@ def _thread_special(sink: UOp, plan: Plan, parts: dict[UOp, list[UOp]]) -> UOp:
     return new[sink]
 
 
-__all__ = ["apply_actions", "apply_plan", "kernel_name", "optimize"]
+__all__ = ["apply_actions", "apply_plan", "fill_kernel", "kept_blocks", "kernel_name", "optimize", "planned"]

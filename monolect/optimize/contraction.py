@@ -117,7 +117,11 @@ class Contraction:
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
         reuse = max(1, prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
         packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
-        copying = tiles * depth * v * sum(self.copying(a, c) for a in panel) / reuse if packs else 0
+        copying = (
+            tiles * depth * v * sum(self.copying(a, c) for a in panel if not self.plan.is_frozen(a.uop)) / reuse
+            if packs
+            else 0
+        )
         blocks = self.n_blocks(lanes * v, n) if packs else 1
         return tiles * (depth * step + 8 * k + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
 

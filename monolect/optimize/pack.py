@@ -9,6 +9,9 @@ The layout: a load along the vector lanes is laid out in panels, lanes innermost
 reductions, then the loops, so that the innermost loop walks it in steps of one vector. Any other load keeps the order
 of memory, without the gaps.
 
+What is packed of memory that holds the same at every run is kept: all blocks lie in the order of the loops around them
+in one more PARAM, and the copying, with those loops around it, is a kernel of its own that runs once.
+
 Before: REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(B, r2*512 + r0*64 + u1*16 + lane))), r2:64)
 After:  REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(AFTER(LOCAL[32768], END(STORE(INDEX(LOCAL, r3*64 + r4*4096 + ..),
         LOAD(INDEX(B, r3*512 + r4*64 + ..))), r3:64, r4:8)), r2*64 + r0*4096 + u1*16 + lane))), r2:64)
@@ -29,6 +32,8 @@ from monolect.optimize.stages import memory_of
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
+
+ZERO = idx(0)
 
 
 class Dim(NamedTuple):
@@ -75,7 +80,8 @@ class Block:
         self.windows = self._windows()
         self.dims = self._laid_out(self._dims())
         self.elements = max((d.dst * d.size for d in self.dims), default=1)
-        if self.elements * u.dtype.itemsize > plan.target.local_bytes:
+        self.is_kept = plan.is_frozen(u)
+        if not self.is_kept and self.elements * u.dtype.itemsize > plan.target.local_bytes:
             found = self.elements * u.dtype.itemsize
             raise ActionError("PACK makes a block too large", expected=f"<= {plan.target.local_bytes}", found=found)
 
@@ -174,10 +180,71 @@ class Block:
         u = self.load
         n = self.elements + self.plan.target.lanes(u.dtype.itemsize)  # copying whole vectors may run over
         memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))
+        filled = node("AFTER", (memory, self._copy(made, ids, memory, u.src[0].src[0])))
+        return node("LOAD", (node("INDEX", (filled, self._reading(made))),), u.arg)
+
+    def kept(self, made: dict[Part, UOp], slot: int) -> UOp:
+        """The load from the block that was filled once, PARAM `slot`."""
+        place = node("INDEX", (self._blocks(slot), self._start(made) + self._reading(made)))
+        return node("LOAD", (place,), self.load.arg)
+
+    def fill(self, slot: int) -> UOp:
+        """The loops that fill PARAM `slot`, all blocks of it, from PARAM `slot + 1`."""
+        ids = count()
+        made = {p: node("RANGE", (idx(p.size),), (next(ids), "LOOP")) for p in self._nest()}
+        old = self.load.src[0].src[0]
+        source = node("PARAM", old.src, old.arg._replace(slot=slot + 1))
+        return self._copy(made, ids, self._blocks(slot), source, self._start(made), tuple(made.values()))
+
+    def _nest(self) -> list[Part]:
+        """The loops around the block, outermost first."""
+        return sorted((p for p in self.outer if p.size > 1), key=lambda p: (p.type != "THREAD", p.made))
+
+    def _stride(self) -> int:
+        """Elements from a kept block to the next: whole vectors, with room to run over."""
+        lanes = self.plan.target.lanes(self.load.dtype.itemsize)
+        return (-(-self.elements // lanes) + 1) * lanes
+
+    def _blocks(self, slot: int) -> UOp:
+        n = self.kept_bytes // self.load.dtype.itemsize
+        return node("PARAM", (shape_source((n,)),), self.load.src[0].src[0].arg._replace(slot=slot))
+
+    @property
+    def source_slot(self) -> int:
+        """The PARAM that is packed."""
+        return int(self.load.src[0].src[0].arg.slot)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all blocks."""
+        return self._stride() * prod(p.size for p in self._nest()) * self.load.dtype.itemsize
+
+    def _start(self, made: dict[Part, UOp]) -> UOp:
+        """Where the block of an iteration of the loops around begins, among all in the order of the nest."""
+        at: UOp = idx(0)
+        for p in self._nest():
+            at = at * p.size + made[p]
+        return at * self._stride()
+
+    def _reading(self, made: dict[Part, UOp]) -> UOp:
+        """Where in the block the element lies."""
+        return _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
+
+    def _copy(
+        self,
+        made: dict[Part, UOp],
+        ids: count,
+        memory: UOp,
+        origin: UOp,
+        start: UOp = ZERO,
+        around: tuple[UOp, ...] = (),
+    ) -> UOp:
+        """The loops that copy the block from `origin` to `memory`, where it begins at `start`."""
+        u = self.load
         outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
         values = dict(outer)
-        source, target, inside = substitute(self.index, outer), idx(0), TRUE
-        loops: list[UOp] = []
+        source, target, inside = substitute(self.index, outer), start, TRUE
+        loops = list(around)
         for pieces in self._pieces():
             first, v = pieces[0], idx(0)
             for n, k, kind in pieces[1]:
@@ -190,14 +257,12 @@ class Block:
             if prod(n for n, _, _ in pieces[1]) > first.size:
                 inside = less(v, first.size)
         gate = build("AND", self._gate(values), inside)
-        place = node("INDEX", (u.src[0].src[0], source))
+        place = node("INDEX", (origin, source))
         alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
         value = node("LOAD", (place, alt, gate), u.arg) if gate is not TRUE else node("LOAD", (place,), u.arg)
         value.origin = u.origin
         store = node("STORE", (node("INDEX", (memory, target)), value))
-        filled = node("AFTER", (memory, node("END", (store, *loops)) if loops else store))
-        reading = _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
-        return node("LOAD", (node("INDEX", (filled, reading)),), u.arg)
+        return node("END", (store, *loops)) if loops else store
 
     def _gate(self, values: dict[UOp, UOp]) -> UOp:
         """Where the load is open, and inside of what was padded."""

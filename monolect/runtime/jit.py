@@ -24,7 +24,8 @@ from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.buffer import base_of, with_storage
 from monolect.runtime.execute import Run, launch, realize, running
-from monolect.runtime.prologue import Prologue, Step, split
+from monolect.runtime.hoist import hoist
+from monolect.runtime.prologue import WRITABLE, Prologue, Step, split, stored_slots, writes_seen
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 
@@ -73,7 +74,7 @@ class Capture:
         if any(r.plan.variables for r in runs):
             found = sorted({v.arg.name for r in runs for v in r.plan.variables})
             raise JitError("a captured step with symbolic sizes", expected="constant sizes", found=found)
-        self.number: dict[UOp, int] = {}
+        self.number: dict[Any, int] = {}
         self.keep: list[Any] = []
         devices = {r.plan.device for r in runs}
         if len(devices) > 1:
@@ -92,15 +93,14 @@ class Capture:
         # what each call brings or gets: arguments, state, results
         self.given = {s.before for s in self.states} | {s.after for s in self.states}
         self.given |= {*range(self.n_args), *(n for n, _, _ in self.fresh)}
-        early, late = split(steps, self.given) if settings.HOIST else ([], steps)
+        constants = {self.number[b]: b for b in external(runs, args) if b in self.number}
+        early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
         self.launches = tuple(s.launch for s in late)
         self.kernels = tuple(s.call for s in late)
         self.commands = self.device.commands(self.launches) if self.device is not None else None
         self.prologue: Prologue | None = None
         if early:
-            self.prologue = Prologue(
-                self.device, early, {self.number[b]: b for b in external(runs, args) if b in self.number}
-            )
+            self.prologue = Prologue(self.device, early, constants)
         self._bind_private(runs)
 
     def _check_arguments(self, args: Sequence[UOp]) -> None:
@@ -123,8 +123,21 @@ class Capture:
             names: list[Any] = [*r.inputs, *r.fresh, *((k, i) for i in range(len(r.plan.offsets)))]
             for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
                 args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
-                out.append(Step(Launch(item.program, args), call))
+                written = {args[s]: buffer_bytes(call.src[1 + s]) for s in stored_slots(call.src[0])}
+                out.append(Step(Launch(item.program, args), call, written))
         return out
+
+    def _hoisted(self, steps: list[Step], constants: dict[int, UOp]) -> tuple[list[Step], list[Step]]:
+        """The steps of the prologue, and the others; what somebody outside can write to now is no constant for them."""
+        writable = {n for n, b in constants.items() if writes_seen(b) == WRITABLE}
+        early, late = split(steps, self.given | writable)
+        frozen = (constants.keys() - self.given - writable) | {n for s in early for n in s.written}
+        fills, late = hoist(late, frozen, self.device.name, self._new) if self.device is not None else ([], late)
+        return early + fills, late
+
+    def _new(self) -> int:
+        """The number of one more buffer, of the capture's own."""
+        return self.number.setdefault(("kept", len(self.number)), len(self.number))
 
     def _bind_private(self, runs: list[Run]) -> None:
         """Addresses that never change: constants, what passes between runs, intermediates.
@@ -137,12 +150,15 @@ class Capture:
         arena = self.device.alloc(size) if size else None
         written = {b for r in runs for b in r.fresh}
         early = {} if self.prologue is None else self.prologue.results(self.launches)
+        early |= {n: buffer_bytes(b) for b, n in self.number.items() if b in written and n not in self.given}
+        for n, n_bytes in early.items():
+            memory = self.device.alloc(n_bytes)
+            self._bind(n, memory.address)
+            self.keep.append(memory)
         for b, n in self.number.items():
-            if n in early or (n not in self.given and b in written):
-                memory = self.device.alloc(early[n] if n in early else buffer_bytes(b))
-                self._bind(n, memory.address)
-                self.keep.append(memory)
-            elif isinstance(b, tuple):
+            if n in early:
+                continue
+            if isinstance(b, tuple):
                 assert arena is not None
                 self._bind(n, arena.address + runs[b[0]].plan.offsets[b[1]])
             elif n not in self.given and b.storage is not None:

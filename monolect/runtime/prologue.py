@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 from monolect.backend.base import Launch
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime.execute import launch
-from monolect.schedule.memory import buffer_bytes
 
 WRITABLE = -1  # in place of a count: somebody outside can write at any time
 
 
 class Step(NamedTuple):
-    """One launch of a capture and the CALL it runs."""
+    """One launch of a capture, the CALL it runs, and the bytes of each buffer it writes, by number."""
 
     launch: Launch
     call: UOp
+    written: dict[int, int]
 
 
 @lru_cache(maxsize=4096)
@@ -53,7 +53,7 @@ def split(steps: Sequence[Step], given: set[int]) -> tuple[list[Step], list[Step
         for i, s in enumerate(steps):
             if i not in late and not changing.isdisjoint(s.launch.args):
                 late.add(i)
-                changing.update(s.launch.args[k] for k in stored_slots(s.call.src[0]))
+                changing.update(s.written)
     early = [s for i, s in enumerate(steps) if i not in late]
     return early, [s for i, s in enumerate(steps) if i in late]
 
@@ -69,6 +69,7 @@ class Prologue:
     """Bound commands with the constants they read."""
 
     def __init__(self, device: Any, steps: Sequence[Step], constants: dict[int, UOp]):
+        self.steps = tuple(steps)
         self.launches = tuple(s.launch for s in steps)
         self.kernels = tuple(s.call for s in steps)
         self.commands = device.commands(self.launches)
@@ -80,11 +81,7 @@ class Prologue:
     def results(self, readers: Iterable[Launch]) -> dict[int, int]:
         """Bytes of each buffer, by number, that the prologue writes and `readers` take."""
         taken = {n for item in readers for n in item.args}
-        out: dict[int, int] = {}
-        for item, call in zip(self.launches, self.kernels, strict=True):
-            slots = stored_slots(call.src[0])
-            out.update((item.args[k], buffer_bytes(call.src[1 + k])) for k in slots if item.args[k] in taken)
-        return out
+        return {n: n_bytes for s in self.steps for n, n_bytes in s.written.items() if n in taken}
 
     def rebind(self, number: int, b: UOp) -> None:
         """The constant `number` is the BUFFER `b` from now on."""

@@ -13,9 +13,10 @@ from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.registry import Device
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.ops import KernelInfo
+from monolect.ir.uop import UOp, node, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
-from monolect.optimize.apply import apply_actions, apply_plan, optimize
+from monolect.optimize.apply import apply_actions, apply_plan, fill_kernel, kept_blocks, optimize, planned
 from monolect.optimize.edits import edits, extensions
 from monolect.optimize.heuristic import choose
 from monolect.optimize.merge import merge_ranges
@@ -195,6 +196,39 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
         with contextlib.suppress(ActionError):
             plan.act((op, number, 64 if op == "FETCH" else None))
     return name, tuple(plan.actions)
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(sequences())
+def test_blocks_filled_once_keep_results(case):
+    """With frozen inputs a kernel reads its packed blocks from arguments, which another kernel of the same plan fills."""
+    name, actions = case
+    kernel, arrays, wanted = made(name)
+    outs = {p.arg.slot for p in written(kernel)}
+    slots = tuple(k for k in range(len(arrays)) if k not in outs)
+    plan = planned(node("SINK", kernel.src, KernelInfo(actions=actions, frozen=slots)), TARGET)
+    kept = list(kept_blocks(plan).values())
+    assert len(kept) == sum(a[0] == "PACK" for a in actions)
+    blocks = [np.full(b.kept_bytes, 77, np.uint8) for b in kept]
+    got = [a.copy() for a in arrays]
+    if kept:
+        pairs = [a for b, block in zip(kept, blocks, strict=True) for a in (block, got[b.source_slot].copy())]
+        run(fill_kernel(plan), pairs, f"test/{name}/{actions}/fill")
+        blocks = pairs[::2]
+    for k in {b.source_slot for b in kept} - {u for u in slots if reads_beside(kernel, u, plan)}:
+        got[k][:] = 99  # read no more
+    changed = {k: got[k].copy() for k in slots}
+    run(apply_plan(plan), [*got, *blocks], f"test/{name}/{actions}/kept")
+    for p in written(kernel):
+        k = p.arg.slot
+        np.testing.assert_array_equal(got[k].view(p.dtype.numpy), wanted[k].view(p.dtype.numpy))
+    assert all(np.array_equal(got[k], a) for k, a in changed.items())
+
+
+def reads_beside(kernel, slot, plan):
+    """Whether a load that is not packed reads the buffer."""
+    loads = (u for u in toposort(kernel) if u.op == "LOAD" and u not in plan.packs)
+    return any(p.op == "PARAM" and p.arg.slot == slot for u in loads for p in toposort(u.src[0]))
 
 
 @settings(max_examples=3 * settings().max_examples)
