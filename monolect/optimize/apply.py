@@ -12,6 +12,7 @@ After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from itertools import count
 
 from monolect.base.settings import settings
@@ -37,17 +38,27 @@ def optimize(sink: UOp, target: Target) -> UOp:
 
 def planned(sink: UOp, target: Target) -> Plan:
     """The plan of a kernel: the actions its info names, else those the heuristic chooses."""
-    plan = Plan(sink, target)
     info = sink.arg or KernelInfo()
-    if info.actions is not None:
-        for a in info.actions:
+    if info.actions is not None or settings.NOOPT:
+        plan = Plan(sink, target)
+        for a in info.actions or ():
             plan.act(a)
-    elif not settings.NOOPT:
-        reasons = choose(plan)
-        if "actions" in settings.tracing:
-            for action, why in zip(plan.actions, reasons, strict=False):
-                print(f"  {kernel_name(plan)}: {action}  # {why}", file=sys.stderr)
+        return plan
+    if info.frozen:  # asked for once by each of the two kernels, and for what they share
+        return _chosen(node("SINK", sink.src, info._replace(fills=False)), target)
+    return _choice(sink, target)
+
+
+def _choice(sink: UOp, target: Target) -> Plan:
+    plan = Plan(sink, target)
+    reasons = choose(plan)
+    if "actions" in settings.tracing:
+        for action, why in zip(plan.actions, reasons, strict=False):
+            print(f"  {kernel_name(plan)}: {action}  # {why}", file=sys.stderr)
     return plan
+
+
+_chosen = lru_cache(maxsize=64)(_choice)
 
 
 def kept_blocks(plan: Plan) -> dict[UOp, Block]:

@@ -117,11 +117,8 @@ class Contraction:
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
         reuse = max(1, prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
         packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
-        copying = (
-            tiles * depth * v * sum(self.copying(a, c) for a in panel if not self.plan.is_frozen(a.uop)) / reuse
-            if packs
-            else 0
-        )
+        copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
+        copying = tiles * depth * v * sum(self.copying(a, c) for a in copied) / reuse
         blocks = self.n_blocks(lanes * v, n) if packs else 1
         return tiles * (depth * step + 8 * k + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
 

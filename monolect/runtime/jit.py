@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch
@@ -70,6 +70,7 @@ class Capture:
         outputs: Sequence[UOp],
         states: list[tuple[Any, UOp, UOp]],
         reads: list[tuple[Any, UOp]],
+        woven: Sequence[tuple[Callable[[], Any], UOp]] = (),
     ) -> None:
         if any(r.plan.variables for r in runs):
             found = sorted({v.arg.name for r in runs for v in r.plan.variables})
@@ -89,6 +90,7 @@ class Capture:
         self.outputs = list(outputs)
         self.fresh = self._fresh_outputs(runs, outputs)
         self.reads = [(t, b, b) for t, b in reads if b in self.number]
+        self.woven = woven  # tensors, weakly, that cannot be bound anew, with the nodes they were
         self.today: dict[UOp, UOp] = {}  # what stands for a constant that was assigned anew
         # what each call brings or gets: arguments, state, results
         self.given = {s.before for s in self.states} | {s.after for s in self.states}
@@ -176,6 +178,10 @@ class Capture:
         state = {s.after for s in self.states}
         mine = [b for b in dict.fromkeys(map(base_of, outputs)) if b in written and self.number[b] not in state]
         return [(self.number[b], b, buffer_bytes(b)) for b in mine]
+
+    def is_current(self) -> bool:
+        """False once a tensor whose node is part of the kernels stands for another one: capture again."""
+        return all((t := ref()) is None or t._uop is u for ref, u in self.woven)
 
     # ---- replay ------------------------------------------------------------------------------------------------------
     def replay(self, args: Sequence[UOp]) -> list[UOp]:

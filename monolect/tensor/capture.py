@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections import OrderedDict
+import weakref
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from monolect.base.dtype import dtypes
 from monolect.base.errors import JitError
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, new_buffer, toposort
 from monolect.runtime import execute
+from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import Capture, changes, external
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor
 
 MOST_CAPTURES = 64
+Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
 def flatten(tree: Any, tensors: list[Tensor]) -> None:
@@ -123,6 +127,9 @@ class Jit:
         if found is None:
             return self._capture(key, args, kwargs, inputs)
         capture, template = found
+        if capture.woven and not capture.is_current():
+            del self.captures[key]
+            return self._capture(key, args, kwargs, inputs)
         outs = capture.replay(inputs)
         if template.__class__ is Tensor:
             return self._result(outs[0])
@@ -138,14 +145,24 @@ class Jit:
             t._uop = u if u.op == "BUFFER" else execute.realize([t.contiguous()._uop])[0]
         return [t._uop for t in tensors]
 
-    def _readers(self, runs: list[execute.Run], inputs: list[UOp], states: set[UOp]) -> list[tuple[Tensor, UOp]]:
-        """The tensors behind the buffers the step reads from outside, so that a later assign to one is seen."""
+    def _readers(self, runs: list[execute.Run], inputs: list[UOp], states: set[UOp], graph: set[UOp]) -> Readers:
+        """The tensors that the step reads from outside, so that a later assign to one is seen.
+
+        One that alone has a buffer can be bound anew. What a tensor is that is a view of one, shares one, or was still
+        part of the step's `graph`, is woven into the kernels: the step is captured again when it changes.
+        """
         found = {b for b in external(runs, inputs) if b not in states}
-        holders = gc.get_referrers(*found) if found else []
-        return [(t, t._uop) for t in holders if isinstance(t, Tensor) and t._uop in found]
+        tensors = [t for t in gc.get_objects() if issubclass(type(t), Tensor)] if found or graph else []
+        holders = [t for t in tensors if t._uop in found]
+        shared = Counter(t._uop for t in holders)
+        reads = [(t, t._uop) for t in holders if shared[t._uop] == 1]
+        woven = [t for t in tensors if shared[t._uop] > 1 or t._uop in graph]
+        woven += [t for t in tensors if t._uop not in found and base_of(t._uop) in found]
+        return reads, [(weakref.ref(t), t._uop) for t in woven]
 
     def _capture(self, key: Any, args: Any, kwargs: Any, inputs: list[UOp]) -> Any:
         runs: list[execute.Run] = []
+        start = new_buffer((), dtypes.bool, "cpu").serial
         execute.listening.captures.append(runs)
         changes.captures.append({})
         try:
@@ -154,6 +171,7 @@ class Jit:
             flatten(result, outputs)
             assigned = [t for t, _ in changes.captures[-1].values()]
             batch = [*outputs, *assigned, *random_state.pending()]
+            graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
             if batch:
                 batch[0].realize(*batch[1:])
         finally:
@@ -162,8 +180,8 @@ class Jit:
         states = [(t, before, t._uop) for t, before in befores.values()]
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
             return result  # state that only now got its buffer: captured at the next call
-        reads = self._readers(runs, inputs, {before for _, before, _ in states})
-        self.captures[key] = (Capture(runs, inputs, [t._uop for t in outputs], states, reads), result)
+        reads, woven = self._readers(runs, inputs, {before for _, before, _ in states}, graph)
+        self.captures[key] = (Capture(runs, inputs, [t._uop for t in outputs], states, reads, woven), result)
         if len(self.captures) > MOST_CAPTURES:
             self.captures.popitem(last=False)
         return unflatten(result, iter([Tensor._wrap(t._uop) for t in outputs]))

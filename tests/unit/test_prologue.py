@@ -93,7 +93,7 @@ def through_a_view(w: Tensor, value: float) -> None:
 
 
 def through_a_view_of_a_view(w: Tensor, value: float) -> None:
-    w.reshape(N * N).numpy()[5:].reshape(-1)[:] = value
+    w.realize().reshape(N * N).numpy()[5:].reshape(-1)[:] = value
     w[0].numpy()[:5] = value
 
 
@@ -211,6 +211,39 @@ def test_a_returned_constant_is_the_one_of_today() -> None:
     assert {float(t.numpy().flat[0]) for t in f(X)[1:]} == {2.0}
 
 
+def test_a_view_assigned_anew_is_seen() -> None:
+    w = constant().T
+    f = jit(lambda x: total(x, w))
+    for value in (1.0, 2.0, 3.0):
+        assigned(w, value)
+        for _ in range(2):
+            np.testing.assert_allclose(f(X).numpy(), N * value, rtol=1e-5)
+
+
+def test_one_of_two_tensors_of_one_buffer_assigned_anew_is_seen() -> None:
+    w = constant()
+    v = Tensor(w)
+    f = jit(lambda x: total(x, w) + total(x, v))
+    f(X)
+    for value in (2.0, 3.0):
+        assigned(v, value)
+        for _ in range(2):
+            np.testing.assert_allclose(f(X).numpy(), N + N * value, rtol=1e-5)
+
+
+def test_a_value_that_was_not_computed_at_the_capture_and_is_assigned_is_seen() -> None:
+    w = Tensor.full((N, N), 2.0) * 3
+    f = jit(lambda x: total(x, w))
+    for _ in range(3):
+        np.testing.assert_allclose(f(X).numpy(), N * 6, rtol=1e-5)
+    w[0:1] = 7.0
+    for _ in range(3):
+        np.testing.assert_allclose(f(X).numpy(), N * 6 + 1, rtol=1e-5)
+    w.realize()
+    f(X)
+    assert len(f.captures) == 1 and kernels_of(lambda: f(X)) == 2 and kernels_of(lambda: f(X)) == 1
+
+
 def test_a_constant_of_another_shape_is_refused() -> None:
     w = constant()
     f = jit(lambda x: total(x, w))
@@ -239,7 +272,6 @@ def test_any_order_of_writes_and_replays(actions) -> None:
         elif isinstance(action, int):
             values[k] = float(at)
             WRITES[action](ws[k], values[k])
-            ws[k].realize()
         elif k == 0 and at % 3 == 0:
             update(Tensor([1.0]))
             values[0] += 1
