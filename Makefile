@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda-compile test-hip-compile check bench bench-quick golden docs clean
+.PHONY: help demo test test-all test-cuda-compile test-hip-compile test-opencl check bench bench-quick golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -33,6 +33,14 @@ test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is nee
 	@mkdir -p .tools
 	cd .tools && apt-get download clang-19 lld-19 libclang-cpp19 libllvm19 libclang-common-19-dev && \
 	  for package in *.deb; do dpkg -x "$$package" . || exit 1; done && rm -f *.deb
+
+test-opencl: .venv/.stamp-test .venv/.stamp-opencl ## install PoCL where no driver is, run everything that OpenCL runs
+	@ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
+	  $$root apt-get update -qq && $$root apt-get install -y -qq pocl-opencl-icd ocl-icd-libopencl1; }
+	$(BIN)/monolect devices
+	$(BIN)/python -m pytest tests/unit/test_handles.py tests/backend/test_opencl.py
+	$(BIN)/python -m pytest tests/backend/test_ops_suite.py -k opencl
 
 check: .venv/.stamp-dev ## format, lint, types and layers
 	$(BIN)/ruff format --check

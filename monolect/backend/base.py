@@ -20,13 +20,16 @@ class Memory(Protocol):
 
     `n_views` counts the arrays that `view` and NumPy got of it; `is_lent` says whether others can write to it anyway.
     What kernels write is aligned to 64 bytes; what they only read need not be.
+    `address` counts bytes in the device's own space; of a device whose interface has handles and no addresses they are
+    made up (`common/handles.py`).
     """
 
     address: int
     n_bytes: int
     n_views: int
 
-    def view(self, dtype: Any) -> np.ndarray: ...
+    def view(self, dtype: Any) -> np.ndarray:
+        """The memory as a flat array: itself where the host reaches it, else a copy once all launches are done."""
 
     def is_lent(self) -> bool: ...
 
@@ -66,11 +69,15 @@ class Device(Protocol):
 
     name: str
     target: Target
+    space: str  # devices of the same space reach each other's memory; "host" is that of this process
 
     def alloc(self, n_bytes: int) -> Any: ...
 
     def from_array(self, array: np.ndarray) -> Any:
-        """Memory that is the array's own, without a copy; the array stays alive with it."""
+        """The values in memory of the device: the array's own where that is host memory, and it stays alive with it."""
+
+    def copy(self, target: Any, source: Any, n_bytes: int) -> None:
+        """The first bytes of one memory of this device to another."""
 
     def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
         """Programs for (name, key, LINEAR) triples; equal keys mean equal programs, also on disk."""

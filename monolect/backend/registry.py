@@ -15,6 +15,7 @@ from monolect.base.settings import settings
 TARGETS: dict[str, tuple[str, str]] = {
     "cpu": ("monolect.backend.cpu.runtime", "CpuDevice"),
     "c": ("monolect.backend.c.runtime", "CDevice"),
+    "opencl": ("monolect.backend.opencl.runtime", "OpenCLDevice"),
     "python": ("monolect.backend.python.runtime", "PythonDevice"),
     "null": ("monolect.backend.null.runtime", "NullDevice"),
     "disk": ("monolect.backend.disk.runtime", "DiskDevice"),
@@ -66,6 +67,12 @@ class Registry:
             missing = getattr(getattr(import_module(module), cls), "missing", None)
             out[name] = missing() if missing is not None else ""
         return out
+
+    def about(self, name: str) -> str:
+        """Driver and compiler of a target that is present, "" for one that has neither."""
+        module, cls = TARGETS[name]
+        about = getattr(getattr(import_module(module), cls), "about", None)
+        return about() if about is not None else ""
 
 
 Device = Registry()

@@ -28,6 +28,7 @@ class Target(NamedTuple):
     workgroups: bool = False  # has GLOBAL and LOCAL axes
     local_bytes: int = 0  # local memory of a workgroup
     max_local: int = 0  # threads of a workgroup
+    align_bytes: int = 64  # where a buffer inside another may start
     branches: bool = False  # has no masked stores: a gated STORE of a scalar becomes IF, STORE, ENDIF
     key: str = ""  # everything compiled code depends on: compiler version, features
 

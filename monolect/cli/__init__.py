@@ -155,10 +155,15 @@ def _devices(options: argparse.Namespace) -> None:
         _print_table(options, ("device", "module", "meaning"), page)
         return
     cells = [
-        (name, "no" if missing else "yes", "yes" if name == Device.default else "-", missing or "-")
+        (
+            name,
+            "no" if missing else "yes",
+            "yes" if name == Device.default else "-",
+            missing or Device.about(name) or "-",
+        )
         for name, missing in Device.present().items()
     ]
-    _print_table(options, ("device", "present", "default", "missing"), cells)
+    _print_table(options, ("device", "present", "default", "driver and compiler, or what is missing"), cells)
 
 
 def _settings(options: argparse.Namespace) -> None:

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Launch
 from monolect.backend.registry import Device
+from monolect.base.errors import DeviceError, JitError
 from monolect.base.settings import settings
-from monolect.ir.uop import UOp
+from monolect.ir.place import device as place
+from monolect.ir.uop import UOp, build, rebuild, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from monolect.runtime.plan import Plan
 
 MOST_PLANS = 512
+HOST_DEVICE = "cpu"  # computes on what is in a file, before it goes to a device with memory of its own
 
 
 class Run(NamedTuple):
@@ -106,6 +109,8 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     sink, buffers, _ = callify(batch)
+    if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
+        return realize(brought(batch))
     key = (sink, dev, settings.NOOPT, settings.BEAM)
     plan = plans.get(key)
     if plan is None:
@@ -116,6 +121,36 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     else:
         plans.move_to_end(key)
     return run_plan(plan, buffers)
+
+
+def brought(batch: list[UOp]) -> list[UOp]:
+    """The batch with every copy between devices that do not share memory made: its source realised, by way of the host.
+
+    Raises JitError in a capture, which could not repeat it.
+    """
+    new: dict[UOp, UOp] = {}
+    for u in toposort(*batch):
+        src = tuple(new.get(s, s) for s in u.src)
+        v = u if src == u.src else rebuild(u, src)
+        if u.op == "LOAD" and u.arg and (home := place(v.src[0])) is not None and is_apart(home, u.arg[0]):
+            if listening.captures:
+                found = f"from {home} to {u.arg[0]}"
+                raise JitError("a copy between devices in a jitted function", expected="a copy before", found=found)
+            source = v.src[0]
+            if str(home).startswith("disk:"):  # it computes nothing
+                source = build("LOAD", source, arg=(HOST_DEVICE, "GLOBAL"))
+            v = from_numpy(to_numpy(realize([source])[0]), u.arg[0])
+        if v is not u:
+            new[u] = v
+    if not new:
+        names = sorted({str(d) for u in toposort(*batch) if (d := place(u)) is not None})
+        raise DeviceError("values of several devices in one kernel", expected="one device", found=names)
+    return [new.get(r, r) for r in batch]
+
+
+def is_apart(a: str, b: str) -> bool:
+    """Whether kernels of one device cannot reach memory of the other."""
+    return bool(Device[a].space != Device[b].space)
 
 
 def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:

@@ -244,7 +244,7 @@ class Capture:
         held |= u.storage.is_lent() or u.storage.address % ALIGN_BYTES != 0  # an array that became state
         if s.before == s.after and held:
             copy = self.device.alloc(buffer_bytes(u))  # type: ignore[union-attr]
-            copy.view("u1")[: buffer_bytes(u)] = u.storage.view("u1")[: buffer_bytes(u)]
+            self.device.copy(copy, u.storage, buffer_bytes(u))  # type: ignore[union-attr]
             u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, copy)
         assert self.commands is not None and self.device is not None
         self.commands.bind(s.before, u.storage.address)

@@ -74,7 +74,7 @@ def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     calls = sched.linear.src
     outs = {b for b in sched.outputs if b.op == "BUFFER"}
     fresh = [b for b in dict.fromkeys(sched.outputs) if b.op == "BUFFER"]
-    memory = plan_memory(sched.linear, outs)
+    memory = plan_memory(sched.linear, outs, target.align_bytes)
     number: dict[Any, int] = {b: n_inputs + i for i, b in enumerate(fresh)}
     for b in memory.offsets:
         number[b] = len(number) + n_inputs

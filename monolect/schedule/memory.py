@@ -30,7 +30,7 @@ def buffer_bytes(b: UOp) -> int:
     return max(1, size_max(count(b.shape)) * b.dtype.itemsize)
 
 
-def plan_memory(linear: UOp, keep: set[UOp]) -> MemoryPlan:
+def plan_memory(linear: UOp, keep: set[UOp], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
     """Offsets for the BUFFERs of LINEAR(CALL(kernel, buffers...)...) that are not in `keep`."""
     first: dict[UOp, int] = {}
     last: dict[UOp, int] = {}
@@ -42,7 +42,7 @@ def plan_memory(linear: UOp, keep: set[UOp]) -> MemoryPlan:
     offsets: dict[UOp, int] = {}
     placed = Placed(len(first))
     for b in sorted(first, key=lambda b: (-buffer_bytes(b), first[b])):
-        size = -(-buffer_bytes(b) // ALIGN_BYTES) * ALIGN_BYTES
+        size = -(-buffer_bytes(b) // align_bytes) * align_bytes
         offsets[b] = placed.lowest(size, first[b], last[b])
         placed.add(offsets[b], size, first[b], last[b])
     return MemoryPlan(offsets, placed.n_bytes)

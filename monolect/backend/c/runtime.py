@@ -39,6 +39,12 @@ class CDevice(NativeDevice):
         )
         super().__init__(name, target)
 
+    @staticmethod
+    def about() -> str:
+        """The compiler: its path, and its name for itself."""
+        compiler = Compiler()
+        return f"{compiler.command}, {compiler.version.partition(chr(10))[0]}"
+
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
         return render_module(kernels, self.has_half)
 

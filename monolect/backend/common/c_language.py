@@ -60,7 +60,7 @@ class Language:
     declare: str = "{t} {v} = {x};"
     variable: str = "{t} {v};"  # one that is assigned later
     loop: str = "for ({t} {i} = 0; {i} < {n}; {i}++) {{"
-    kernel: str = "void {name}({params}) {{"  # {lanes}: how many threads a workgroup has
+    kernel: str = "void {name}({params}) {{"  # {lanes}: of a workgroup; {block}: the same by dimension
     arguments: tuple[str, ...] = ()  # parameters after those of the program
     pointer: str = "{t}* {v}"  # a parameter that is a buffer
     scalar: str = "const {t} {v}"  # a parameter that is a Variable

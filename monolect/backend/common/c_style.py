@@ -17,11 +17,13 @@ import numpy as np
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_ops import C_NATIVE, Ops
 from monolect.backend.common.c_values import MOVES, VALUES, Value
+from monolect.backend.common.launch import launch_sizes
 from monolect.backend.common.shaped import const_value
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
-from monolect.ir.bounds import min_max
-from monolect.ir.uop import UOp
+from monolect.ir.ops import ParamArg
+from monolect.ir.uop import UOp, node, shape_source, toposort
+from monolect.rules.legalize import NARROW, narrow, widen
 
 _AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "GROUP", *MOVES))  # written where they are read
 OPEN, CLOSED = "1", "0"  # gates that are known
@@ -61,14 +63,16 @@ class Renderer(Ops):
         """The head of the function, which names its parameters."""
         texts = []
         for u in self.params:
-            v = self.buffers[u] = u.arg.name or f"data{u.arg.slot}"
+            v = self.buffers[u] = f"data{u.arg.slot}" if u.arg.name is None else f"size{u.arg.slot}"
             if u.arg.name is not None:
                 self.vals[u] = Value([v], 1)
                 texts.append(self.lang.scalar.format(t=self.lang.type(u.dtype), v=v, slot=u.arg.slot))
             else:
                 texts.append(self.lang.pointer.format(t=self.lang.stored(u.dtype), v=v, slot=u.arg.slot))
         params = ", ".join([*texts, *self.lang.arguments])
-        return self.lang.kernel.format(name=self.function_name, params=params, lanes=lanes_of(self.program))
+        sides = launch_sizes(self.program)[1]
+        block = ", ".join(map(str, sides))
+        return self.lang.kernel.format(name=self.function_name, params=params, lanes=prod(sides), block=block)
 
     def buffer(self, u: UOp) -> None:
         """A LOCAL buffer is an array, a REG buffer is variables."""
@@ -216,16 +220,23 @@ class Renderer(Ops):
 
     def _load_gated(self, d: DType, n: int, p: Place, gate: str, alt: str) -> str:
         """A vector, read only in the lanes whose gate is open."""
-        t = self.demand("load", d, n)
-        return self._copy(d, n, self.lang.load_gated.format(t=t, p=f"{p.buffer} + {p.start}", c=gate, x=alt))
+        return self._copy(d, n, self.demand("load", self.lang.load_gated, d, n, p, gate, alt))
 
-    def demand(self, name: str, d: DType, n: int) -> str:
-        """The type of `n` lanes in memory; the function of that name is needed for it."""
-        t = self.lang.stored(d, n)
-        self.demanded[
-            self.lang.on_demand[name].format(t=t, n=n, e=self.lang.stored(d), m=self.lang.type(dtypes.bool, n))
-        ] = None
-        return t
+    def demand(self, name: str, call: str, d: DType, n: int, p: Place, gate: str, x: str) -> str:
+        """A call of a function on `n` lanes in memory, which is written before the kernels."""
+        row = {"t": self.lang.stored(d, n), "s": self.space(p)}
+        lanes = [(i, self.lang.lane("c", n, i), self.lang.lane("x", n, i)) for i in range(n)]
+        text = self.lang.on_demand[name].format(
+            n=n, e=self.lang.stored(d), m=self.lang.type(dtypes.bool, n), **row,
+            loads=" ".join(f"if ({c}) {v} = p[{i}];" for i, c, v in lanes),
+            stores=" ".join(f"if ({c}) p[{i}] = {v};" for i, c, v in lanes),
+        )  # fmt: skip
+        self.demanded[text] = None
+        return call.format(p=f"{p.buffer} + {p.start}", c=gate, x=x, **row)
+
+    def space(self, p: Place) -> str:
+        """The address space of a buffer, as its word in a name."""
+        return "local" if p.buffer.startswith("local") else "global"
 
     def _gated(self, d: DType, p: Place, gate: str, alt: str) -> str:
         """One element, read only where the gate is open."""
@@ -271,10 +282,10 @@ class Renderer(Ops):
             return
         if d is dtypes.bool:
             r, d = self.emit(dtypes.uint8, n, self.lang.cast(r, d, dtypes.uint8, n)), dtypes.uint8
-        t = self.demand("store", d, n) if gate else self.lang.stored(d, n)
         if gate:
-            self.line(self.lang.store_gated.format(t=t, p=f"{p.buffer} + {p.start}", c=gate, x=r) + ";")
+            self.line(self.demand("store", self.lang.store_gated, d, n, p, gate, r) + ";")
             return
+        t = self.lang.stored(d, n)
         self.line(self.lang.store_vector.format(n=n, t=t, p=f"{p.buffer} + {p.start}", x=r) + ";")
 
     def _assign(self, d: DType, p: Place, x: str) -> str:
@@ -293,17 +304,32 @@ class Renderer(Ops):
         ends, xs, d = self.elements_of(target), self.elements(val, shape), val.dtype
         gates = self.gates(gate, shape)
         for i, (x, g) in enumerate(zip(xs, gates, strict=True)):
-            p = ends[i % len(ends)]
-            row = self.lang.atomic_add.get(d.name) or self.lang.atomic_add.get("")
-            if row is None:
-                raise InternalError(f"{self.lang.name} has no atomic addition of {d.name}")
-            sum_ = self._wrapping("+", d, 1, f"{p.buffer}[{p.start}]", x)
-            self._guarded(g, row.format(p=f"&{p.buffer}[{p.start}]", e=f"{p.buffer}[{p.start}]", x=x, sum=sum_) + ";")
+            if d in NARROW and g != CLOSED:
+                self._add_narrow(d, ends[i % len(ends)], x, g)
+            else:
+                self._guarded(g, self.atomic(d, ends[i % len(ends)], x) + ";")
 
+    def _add_narrow(self, d: DType, p: Place, x: str, gate: str) -> None:
+        """The addition of a float of fewer than 32 bits, in float32; only one lane may make it to the same place."""
+        self.open("{" if gate == OPEN else f"if ({gate}) {{")
+        outside, self.vals = self.vals, dict(self.vals)
+        old, more = (node("PARAM", (shape_source(()),), ParamArg(-k, d, None)) for k in (1, 2))
+        self.vals[old], self.vals[more] = Value([self._load(d, 1, p)], 1), Value([x], 1)
+        total = narrow(widen(old) + widen(more), d)
+        for u in toposort(total):
+            if u.op in VALUES:
+                self.vals[u] = self.elementwise(u)
+        self.line(self._assign(d, p, self.scalar(total)))
+        self.vals = outside
+        self.close()
 
-def lanes_of(program: tuple[UOp, ...]) -> int:
-    """Threads of a workgroup that runs the program, at most."""
-    return prod(min_max(u.src[0])[1] for u in program if u.op == "SPECIAL" and u.arg.startswith("lidx"))
+    def atomic(self, d: DType, p: Place, x: str) -> str:
+        """The addition to one element."""
+        row = self.lang.atomic_add.get(d.name) or self.lang.atomic_add.get("")
+        if row is None:
+            raise InternalError(f"{self.lang.name} has no atomic addition of {d.name}")
+        e = f"{p.buffer}[{p.start}]"
+        return row.format(p=f"&{e}", e=e, x=x, sum=self._wrapping("+", d, 1, e, x))
 
 
 def plus(base: str, offset: int) -> str:

@@ -308,6 +308,12 @@ def from_array(array: np.ndarray) -> BorrowedMemory:
     return memory
 
 
+def copy(target: Memory, source: Memory, n_bytes: int) -> None:
+    """The first `n_bytes` of one memory to another."""
+    target.view(np.uint8)[:n_bytes] = source.view(np.uint8)[:n_bytes]
+
+
+HOST: Final = "host"  # the space of all memory of this kind
 _default: Final = Allocator()
 alloc: Final = _default.alloc
 stats: Final = _default.stats

@@ -46,6 +46,8 @@ class NativeDevice:
 
     alloc = staticmethod(memory.alloc)
     from_array = staticmethod(memory.from_array)
+    copy = staticmethod(memory.copy)
+    space = memory.HOST
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
         """The source of a module with a function for each (symbol, LINEAR)."""

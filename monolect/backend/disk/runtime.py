@@ -24,6 +24,8 @@ class DiskDevice:
         self.target = Target(name="disk", native=frozenset(), key="disk")
 
     from_array = staticmethod(memory.from_array)
+    copy = staticmethod(memory.copy)
+    space = memory.HOST
 
     def open(self) -> memory.Memory:
         """The file's bytes, mapped read-only. Raises FileFormatError when it cannot be mapped."""

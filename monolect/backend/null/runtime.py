@@ -20,6 +20,8 @@ class NullDevice:
         self.programs: dict[str, Program] = {}
 
     from_array = staticmethod(memory.from_array)
+    copy = staticmethod(memory.copy)
+    space = memory.HOST
 
     def alloc(self, n_bytes: int) -> memory.Memory:
         """Zeroed memory."""

@@ -40,6 +40,8 @@ class PythonDevice:
 
     alloc = staticmethod(memory.alloc)
     from_array = staticmethod(memory.from_array)
+    copy = staticmethod(memory.copy)
+    space = memory.HOST
 
     def lookup(self, key: str) -> Program | None:
         """The program compiled under `key` in this process."""

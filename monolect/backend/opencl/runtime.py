@@ -1,0 +1,289 @@
+"""The OpenCL device: kernels as OpenCL C, compiled by the driver, run in order on a queue. `opencl:1` is the second.
+
+What it is for: any device with an OpenCL driver; PoCL makes one of the processor. Needs the extra `opencl`.
+Invariant: the queue runs what it is given in order, so that memory may be handed out again at once; the host waits only
+where it reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from monolect.backend.base import Launch, Program
+from monolect.backend.common.handles import HandleAllocator, HandleMemory
+from monolect.backend.common.launch import check_limits, group_count, launch_sizes
+from monolect.backend.opencl.compile import Compiler, about, devices, missing, pyopencl
+from monolect.backend.opencl.render import NATIVE, language, render_module
+from monolect.base.cache import DiskCache
+from monolect.base.dtype import dtypes
+from monolect.base.errors import AllocationError, DeviceError, MonolectError
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.ir.bounds import size_max
+from monolect.ir.normal import count
+from monolect.ir.text import parse, show
+from monolect.ir.uop import UOp
+
+SCALAR = -1  # in place of the size of a buffer
+OUT_OF_MEMORY = frozenset(("MEM_OBJECT_ALLOCATION_FAILURE", "INVALID_BUFFER_SIZE", "OUT_OF_HOST_MEMORY"))
+
+
+class Entry(NamedTuple):
+    """A kernel of a built program, and what a launch of it takes."""
+
+    built: Any
+    symbol: str
+    arguments: tuple[tuple[int, int, str], ...]  # (slot, bytes or SCALAR, name of the Variable)
+    groups: tuple[UOp, ...]
+    lanes: tuple[int, ...]
+
+
+class OpenCLDevice:
+    """One device of a platform. Raises MissingExtraError or DeviceError where there is none."""
+
+    missing = staticmethod(missing)
+
+    def __init__(self, name: str = "opencl"):
+        found, number = devices(), name.partition(":")[2] or "0"
+        if not number.isdigit() or int(number) >= len(found):
+            expected = f"opencl or opencl:0 to opencl:{len(found) - 1}"
+            raise DeviceError("no such OpenCL device", expected=expected, found=name)
+        self.cl, self.handle = pyopencl(), found[int(number)]
+        self.name = self.space = name
+        self.context = self.cl.Context([self.handle])
+        self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
+        self.compiler = Compiler(self.context, self.handle)
+        self.target = self._target()
+        self.language = language(dtypes.float16 in self.target.cast_dtypes, dtypes.float64 in self.target.native_dtypes)
+        self.memory = OpenCLMemory(self)
+        self.programs: dict[str, Program] = {}
+        self._built: dict[str, Any] = {}
+        self.cache = DiskCache("opencl")
+
+    @staticmethod
+    def about() -> str:
+        """Drivers and compilers of the devices here."""
+        return "; ".join(map(about, devices()))
+
+    def _target(self) -> Target:
+        d, extensions = self.handle, self.handle.extensions.split()
+        base = Target(name=self.name, native=NATIVE)
+        has_double = "cl_khr_fp64" in extensions
+        is_processor = bool(d.type & self.cl.device_type.CPU)
+        return base._replace(
+            native_dtypes=base.native_dtypes if has_double else base.native_dtypes - {dtypes.float64},
+            cast_dtypes=frozenset((dtypes.float16,)) if "cl_khr_fp16" in extensions else frozenset(),
+            vector_bytes=4 * max(1, d.native_vector_width_float),
+            n_registers=32 if is_processor else 64,
+            n_threads=d.max_compute_units,
+            local_bytes=d.local_mem_size,
+            max_local=d.max_work_group_size,
+            align_bytes=max(64, d.mem_base_addr_align // 8),
+            key=f"{self.compiler.key}/{d.max_compute_units}",
+        )
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+    def alloc(self, n_bytes: int) -> HandleMemory:
+        """Uninitialised memory. Raises AllocationError."""
+        return self.memory.alloc(n_bytes)
+
+    def from_array(self, array: np.ndarray) -> HandleMemory:
+        """A copy of the array on the device."""
+        out = self.alloc(array.nbytes)
+        if array.nbytes:
+            with self.reported("a copy from the host"):
+                host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                self.cl.enqueue_copy(self.queue, out.block.handle, host, is_blocking=True)
+        return out
+
+    def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
+        """The first bytes of one memory to another."""
+        with self.reported("a copy"):
+            self.cl.enqueue_copy(self.queue, target.block.handle, source.block.handle, byte_count=n_bytes)
+
+    def reported(self, what: str) -> Reported:
+        """A context in which errors of the driver become errors that name the device and what it was at."""
+        return Reported(self, what)
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+        """Programs for (name, key, LINEAR), built together. Raises CompileError or DTypeError."""
+        for name, _, lin in kernels:
+            check_limits(name, lin.src, self.target)
+        named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
+        source = render_module(named, self.language)
+        built = self.compiler.compile(source)
+        binary = self.compiler.binary(built) if settings.COMPILE_CACHE else b""
+        binary_name = blake2b(binary, digest_size=16).hexdigest()
+        if binary:
+            self.cache.put(f"binary/{self.target.key}/{binary_name}", binary)
+        out = []
+        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
+            info = {"name": name, "binary": binary_name, "symbol": symbol, **_launched(lin)}
+            text = source if len(kernels) == 1 else self._one(source, symbol)
+            out.append(self._program(info, built, text))
+            self.programs[key] = out[-1]
+            if binary:
+                self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
+        return out
+
+    @staticmethod
+    def _one(source: str, symbol: str) -> str:
+        at = source.index(f" {symbol}(")
+        start = source.rindex("__kernel", 0, at)
+        return source[start : source.index("\n}\n", at) + 3]
+
+    def lookup(self, key: str) -> Program | None:
+        """The program under `key`; a damaged or incomplete entry, or one the driver does not take, is a miss."""
+        found = self.programs.get(key)
+        if found is not None or not settings.COMPILE_CACHE:
+            return found
+        entry = self.cache.get(f"kernel/{self.target.key}/{key}")
+        if entry is None:
+            return None
+        try:
+            info = json.loads(entry)
+            found = self._program(info, self._loaded(info["binary"]), "")
+        except (ValueError, KeyError, TypeError, MonolectError, self.cl.Error):
+            return None
+        self.programs[key] = found
+        return found
+
+    def _loaded(self, name: str) -> Any:
+        if name not in self._built:
+            binary = self.cache.get(f"binary/{self.target.key}/{name}")
+            if binary is None:
+                raise KeyError(name)
+            self._built[name] = self.compiler.load(binary)
+        return self._built[name]
+
+    def _program(self, info: dict[str, Any], built: Any, source: str) -> Program:
+        self.cl.Kernel(built, info["symbol"])  # raises where the program has no such kernel
+        groups = tuple(parse(text) for text in info["groups"])
+        arguments = tuple((int(slot), int(size), str(variable)) for slot, size, variable in info["arguments"])
+        entry = Entry(built, info["symbol"], arguments, groups, tuple(map(int, info["lanes"])))
+        return Program(info["name"], entry, int(info["threads"]), source)
+
+    def commands(self, launches: Sequence[Launch]) -> OpenCLCommands:
+        """The launches, in order, on the device's queue."""
+        return OpenCLCommands(self, launches)
+
+
+def _launched(lin: UOp) -> dict[str, Any]:
+    """What a launch of a LINEAR takes, as JSON."""
+    params = sorted((u for u in lin.src if u.op == "PARAM"), key=lambda u: u.arg.slot)
+    arguments = []
+    for u in params:
+        n_bytes = size_max(count(u.shape)) * u.dtype.itemsize if u.arg.name is None else SCALAR
+        arguments.append((u.arg.slot, n_bytes, u.arg.name or ""))
+    groups, lanes = launch_sizes(lin.src)
+    return {"arguments": arguments, "groups": [show(n) for n in groups], "lanes": lanes, "threads": lin.arg.threads}
+
+
+class Reported:
+    """Errors of the driver, told as monolect's own."""
+
+    def __init__(self, device: OpenCLDevice, what: str):
+        self.device, self.what = device, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, self.device.cl.Error):
+            reason = str(error)
+            if any(word in reason for word in OUT_OF_MEMORY):
+                raise AllocationError(f"{self.device.name}, {self.what}: {reason}") from None
+            raise DeviceError(f"{self.device.name}, {self.what}: {reason}") from None
+
+
+class OpenCLMemory(HandleAllocator):
+    """Buffers of one device."""
+
+    def __init__(self, device: OpenCLDevice):
+        super().__init__(device.name, device.handle.global_mem_size // 4)
+        self.device, self.cl = device, device.cl
+
+    def create(self, n_bytes: int) -> Any:
+        if n_bytes > self.device.handle.max_mem_alloc_size:
+            raise AllocationError(f"a buffer has at most {self.device.handle.max_mem_alloc_size} bytes")
+        with self.device.reported(f"a buffer of {n_bytes} bytes"):
+            return self.cl.Buffer(self.device.context, self.cl.mem_flags.READ_WRITE, n_bytes)
+
+    def release(self, handle: Any) -> None:
+        handle.release()
+
+    def wait(self) -> None:
+        self.device.queue.finish()
+
+    def read(self, memory: HandleMemory) -> np.ndarray:
+        out = np.empty(memory.n_bytes, np.uint8)
+        if memory.n_bytes:
+            with self.device.reported("a copy to the host"):
+                self.cl.enqueue_copy(self.device.queue, out, memory.block.handle, is_blocking=True)
+        return out
+
+    def handle(self, address: int, n_bytes: int) -> Any:
+        """What a kernel takes for `n_bytes` at an address: a buffer, or a part of one."""
+        block, offset = self.find(address)
+        if not offset:
+            return block.handle
+        part = block.parts.get((offset, n_bytes))
+        if part is None:
+            with self.device.reported(f"a part of {n_bytes} bytes of a buffer"):
+                part = block.parts[offset, n_bytes] = block.handle.get_sub_region(offset, max(1, n_bytes))
+        return part
+
+
+class OpenCLCommands:
+    """Kernels with their arguments set, to be put on the queue."""
+
+    def __init__(self, device: OpenCLDevice, launches: Sequence[Launch]):
+        self.device, self.cl, self.queue = device, device.cl, device.queue
+        self.steps: list[tuple[str, Any, Entry, dict[str, int]]] = []
+        self.places: dict[int, list[tuple[Any, int, int]]] = {}
+        self.bound: dict[int, int] = {}
+        for program, args in launches:
+            entry: Entry = program.entry
+            kernel = self.cl.Kernel(entry.built, entry.symbol)
+            numbers = {}
+            for position, (slot, n_bytes, variable) in enumerate(entry.arguments):
+                self.places.setdefault(args[slot], []).append((kernel, position, n_bytes))
+                if n_bytes == SCALAR:
+                    numbers[variable] = args[slot]
+            self.steps.append((program.name, kernel, entry, numbers))
+
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`; a number no launch uses is ignored."""
+        if number not in self.places or self.bound.get(number) == address:
+            return
+        for kernel, position, n_bytes in self.places[number]:
+            scalar = n_bytes == SCALAR
+            kernel.set_arg(position, np.int64(address) if scalar else self.device.memory.handle(address, n_bytes))
+        self.bound[number] = address
+
+    def launch(self) -> None:
+        """Put all launches on the queue; whoever reads a result waits for them."""
+        for step in self.steps:
+            self._enqueue(*step)
+        self.queue.flush()
+
+    def launch_timed(self) -> list[int]:
+        """The same; nanoseconds of each, by the device's clock."""
+        events = [self._enqueue(*step) for step in self.steps]
+        self.queue.finish()
+        return [0 if e is None else e.profile.end - e.profile.start for e in events]
+
+    def _enqueue(self, name: str, kernel: Any, entry: Entry, numbers: dict[str, int]) -> Any:
+        values = {variable: self.bound[n] for variable, n in numbers.items()}
+        groups = [group_count(n, values) for n in entry.groups]
+        if 0 in groups:
+            return None
+        size = tuple(n * k for n, k in zip(groups, entry.lanes, strict=True))
+        with self.device.reported(f"kernel {name}"):
+            return self.cl.enqueue_nd_range_kernel(self.queue, kernel, size, entry.lanes)
