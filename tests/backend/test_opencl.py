@@ -22,6 +22,9 @@ from monolect.base.errors import AllocationError, CompileError, DeviceError, DTy
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 from monolect.rules.formula import cast
+from tests.backend import test_ops_suite as suite
+from tests.backend.workgroup_kernels import CASES
+from tests.unit import test_variable as symbolic
 
 F32, I32 = dtypes.float32, dtypes.int32
 needs_device = pytest.mark.skipif(bool(opencl_compile.missing()), reason=opencl_compile.missing() or "-")
@@ -215,6 +218,15 @@ def test_lanes_add_in_local_memory():
     np.testing.assert_array_equal(got, np.full(64, 2016))
 
 
+@needs_device
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_for_workgroups(name):
+    """Plans by hand: groups and lanes, padding, shared sums, tiles."""
+    case, target = CASES[name], Device["opencl"].target._replace(workgroups=True, branches=True)
+    out, *_ = run(case.program(target), case.out, *case.arrays)
+    np.testing.assert_allclose(out.reshape(case.want.shape), case.want, rtol=1e-4, atol=1e-4)
+
+
 # ---- limits and errors -----------------------------------------------------------------------------------------------
 @needs_device
 def test_limits_are_errors_that_name_kernel_device_and_remedy():
@@ -257,6 +269,25 @@ def test_a_buffer_larger_than_the_device_has_is_an_error_and_the_device_goes_on(
     assert Tensor([1.0, 2.0], device="opencl").sum().item() == 3
 
 
+@needs_device
+def test_a_forked_process_is_told_that_it_has_no_device():
+    code = """
+import os, sys
+from monolect import DeviceError, Tensor
+x = Tensor([1.0, 2.0], device="opencl")
+assert (x + 1).tolist() == [2, 3]
+child = os.fork()
+if not child:
+    try:
+        (x + 2).realize()
+    except DeviceError as error:
+        os._exit(0 if "before a fork" in str(error) else 1)
+    os._exit(2)
+assert os.waitpid(child, 0)[1] == 0 and (x + 3).tolist() == [4, 5]
+"""
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=120).returncode == 0
+
+
 # ---- caches ----------------------------------------------------------------------------------------------------------
 @needs_device
 def test_programs_are_kept_on_disk_and_a_damaged_entry_is_a_miss():
@@ -290,6 +321,16 @@ def test_programs_are_kept_on_disk_and_a_damaged_entry_is_a_miss():
 
 # ---- whole programs --------------------------------------------------------------------------------------------------
 @needs_device
+def test_programs_as_one_module():
+    a, b = (Tensor(x, device="opencl") for x in (suite.A, suite.B))
+    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
+    results[0].realize(*results[1:])
+    for title, result in zip(suite.PROGRAMS, results, strict=True):
+        want = suite.PROGRAMS[title][1](suite.A, suite.B)
+        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+
+
+@needs_device
 def test_values_go_from_device_to_device(tmp_path):
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     x = Tensor(a, device="opencl")
@@ -322,6 +363,16 @@ def test_intermediates_are_parts_of_one_buffer():
     plan = next(p for p in reversed(plans.values()) if p.device == "opencl")
     align = Device["opencl"].target.align_bytes
     assert any(plan.offsets) and all(o % align == 0 for o in plan.offsets)
+
+
+@needs_device
+@pytest.mark.parametrize("title", ["slice", "two kernels", "product"])
+def test_one_plan_for_every_value_of_a_size(title):
+    ours, theirs = symbolic.PROGRAMS[title]
+    x = Tensor(symbolic.X, device="opencl").realize()
+    for n in (3, 8, 1):
+        with symbolic.N.bind(n):
+            np.testing.assert_allclose(ours(x).numpy(), theirs(symbolic.X, n), rtol=1e-5)
 
 
 @needs_device

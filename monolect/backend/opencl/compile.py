@@ -48,13 +48,13 @@ def missing() -> str:
     try:
         devices()
     except (MissingExtraError, DeviceError) as error:
-        return str(error)
+        return error.message
     return ""
 
 
 def about(d: Any) -> str:
     """Driver and compiler of a device, in one line."""
-    return " ".join(f"{d.platform.name} {d.platform.version}, {d.name}, {d.opencl_c_version}".split())
+    return " ".join(f"{d.platform.name}, driver {d.driver_version}, {d.name}, {d.opencl_c_version}".split())
 
 
 class Compiler:
@@ -69,7 +69,7 @@ class Compiler:
     @property
     def key(self) -> str:
         """Everything but the source that a binary depends on."""
-        return f"{about(self.device)} {self.device.driver_version} {' '.join(self.options)}"
+        return f"{about(self.device)} {self.device.platform.version} {' '.join(self.options)}"
 
     def compile(self, source: str) -> Any:
         """The program of a source. Raises CompileError with the driver's message and the line it names."""

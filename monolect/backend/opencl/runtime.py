@@ -8,6 +8,7 @@ where it reads.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -55,6 +56,7 @@ class OpenCLDevice:
             raise DeviceError("no such OpenCL device", expected=expected, found=name)
         self.cl, self.handle = pyopencl(), found[int(number)]
         self.name = self.space = name
+        self.process = os.getpid()
         self.context = self.cl.Context([self.handle])
         self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
         self.compiler = Compiler(self.context, self.handle)
@@ -117,7 +119,8 @@ class OpenCLDevice:
             check_limits(name, lin.src, self.target)
         named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
         source = render_module(named, self.language)
-        built = self.compiler.compile(source)
+        with self.reported("building programs"):
+            built = self.compiler.compile(source)
         binary = self.compiler.binary(built) if settings.COMPILE_CACHE else b""
         binary_name = blake2b(binary, digest_size=16).hexdigest()
         if binary:
@@ -192,7 +195,12 @@ class Reported:
         self.device, self.what = device, what
 
     def __enter__(self) -> None:
-        pass
+        if os.getpid() != self.device.process:  # the driver's threads are not here: it would wait for ever
+            raise DeviceError(
+                f"{self.device.name} was opened before a fork",
+                expected="a process that is spawned, or that opens the device itself",
+                found=self.what,
+            )
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, self.device.cl.Error):

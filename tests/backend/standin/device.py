@@ -61,6 +61,8 @@ class Standin:
 
     alloc = staticmethod(memory.alloc)
     from_array = staticmethod(memory.from_array)
+    copy = staticmethod(memory.copy)
+    space = memory.HOST
 
     def lookup(self, key: str):
         return self.programs.get(key)
