@@ -352,6 +352,21 @@ def test_values_go_from_device_to_device(tmp_path):
 
 
 @needs_device
+def test_every_half_is_converted_exactly_and_floats_round_to_the_nearest():
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)]
+    wide = halves.astype(np.float32)
+    np.testing.assert_array_equal(Tensor(halves, device="opencl").float().numpy(), wide)
+    between = (wide[:-1] + wide[1:]) / 2  # ties
+    special = np.array([65519.99, 65520, 1e9, -1e9, 2.9e-8, 2.98023224e-8, 3e-8, np.inf, -np.inf, -0.0], np.float32)
+    floats = np.concatenate([between, np.nextafter(between, np.float32(9e9)), special])
+    with np.errstate(over="ignore"):
+        want = floats.astype(np.float16)
+    np.testing.assert_array_equal(Tensor(floats, device="opencl").half().numpy().view(np.uint16), want.view(np.uint16))
+    assert np.isnan(Tensor(np.array([np.nan], np.float32), device="opencl").half().numpy()).all()
+
+
+@needs_device
 def test_intermediates_are_parts_of_one_buffer():
     rng = np.random.default_rng(3)
     a = rng.standard_normal((33, 17)).astype(np.float32)

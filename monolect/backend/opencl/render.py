@@ -23,7 +23,13 @@ _TYPES = {
 _IDS = {f"{kind}idx{k}": f"get_{name}_id({k})" for kind, name in (("g", "group"), ("l", "local")) for k in range(3)}
 _HALF = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
 _DOUBLE = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+# every device converts halves where it loads and stores them, also one that has no type for them
+_OF_HALF = """static float{m} half_to_float{n}(ushort{m} x) {{ return vload_half{m}(0, (const half*)&x); }}
+static ushort{m} float_to_half{n}(float{m} x) {{ ushort{m} y; vstore_half{m}_rte(x, 0, (half*)&y); return y; }}
+"""
 _LONG_ATOMICS = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+
+_HALVES = "".join(_OF_HALF.format(n=n, m=n if n > 1 else "") for n in (1, 2, 4, 8, 16))
 
 # Additions by exchanging a word for as long as another lane came between. {s} is the address space.
 _ADD_WORD = """void add_{s}_{t}(volatile __{s} {t}* p, {t} x) {{
@@ -54,6 +60,12 @@ class OpenCLC(Language):
 
     def lane(self, r: str, n: int, i: int) -> str:
         return r if n == 1 else f"{r}.s{i:x}"
+
+    def cast(self, x: str, s: DType, d: DType, n: int) -> str:
+        half = dtypes.float16
+        if half.name not in self.types and {s, d} == {half, dtypes.float32}:
+            return f"half_to_float{n}({x})" if s is half else f"float_to_half{n}({x})"
+        return super().cast(x, s, d, n)
 
     def pick(self, r: str, d: DType, n: int, lanes: Sequence[int]) -> str:
         return f"{r}.s" + "".join(f"{i:x}" for i in lanes)
@@ -111,4 +123,5 @@ class OpenCLRenderer(Renderer):
 
 def render_module(kernels: list[tuple[str, UOp]], lang: Language) -> str:
     """One source text with a kernel for each (name, LINEAR)."""
-    return c_style.render_module(kernels, lang, OpenCLRenderer)
+    text = c_style.render_module(kernels, lang, OpenCLRenderer)
+    return _HALVES + text if "half_to_float" in text or "float_to_half" in text else text

@@ -61,7 +61,7 @@ class OpenCLDevice:
         self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
         self.compiler = Compiler(self.context, self.handle)
         self.target = self._target()
-        self.language = language(dtypes.float16 in self.target.cast_dtypes, dtypes.float64 in self.target.native_dtypes)
+        self.language = language("cl_khr_fp16" in self.handle.extensions, dtypes.float64 in self.target.native_dtypes)
         self.memory = OpenCLMemory(self)
         self.programs: dict[str, Program] = {}
         self._built: dict[str, Any] = {}
@@ -79,7 +79,7 @@ class OpenCLDevice:
         is_processor = bool(d.type & self.cl.device_type.CPU)
         return base._replace(
             native_dtypes=base.native_dtypes if has_double else base.native_dtypes - {dtypes.float64},
-            cast_dtypes=frozenset((dtypes.float16,)) if "cl_khr_fp16" in extensions else frozenset(),
+            cast_dtypes=frozenset((dtypes.float16,)),
             vector_bytes=4 * max(1, d.native_vector_width_float),
             n_registers=32 if is_processor else 64,
             n_threads=d.max_compute_units,
