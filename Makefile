@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda-compile test-hip-compile test-opencl check bench bench-quick golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-opencl check bench bench-quick golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -22,6 +22,10 @@ test-all: .venv/.stamp-test ## run all tests, with many more random examples
 
 test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda ## compile kernels for NVIDIA GPUs; none is needed
 	$(BIN)/python -m pytest tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs
+
+test-cuda: .venv/.stamp-test .venv/.stamp-cuda ## run everything that CUDA runs; needs an NVIDIA GPU and its driver
+	$(BIN)/monolect devices
+	$(BIN)/python -m pytest tests/backend -k cuda -rs
 
 # clang 19 is unpacked beside the sources where it is not installed: that needs Debian's apt, and no rights
 test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is needed, nor ROCm

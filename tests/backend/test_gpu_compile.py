@@ -83,6 +83,23 @@ def test_bfloat16_is_converted_by_an_instruction_where_there_is_one():
     assert "bf16_of_f32(" not in texts[75] and texts[80].count("bf16_of_f32(") > 1
 
 
+@needs_nvrtc
+def test_a_wide_access_is_one_instruction():
+    compiler = cuda_compile.Compiler("90a")
+    rtc, texts = compiler.nvrtc, {}
+    for name in ("elementwise", "half the element", "matmul"):
+        source = cuda.render_module([("k", CASES[name].program(cuda.target(90)))], 90)
+        _, program = rtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, None, None)
+        rtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=compute_90"])
+        text = b" " * rtc.nvrtcGetPTXSize(program)[1]
+        rtc.nvrtcGetPTX(program, text)
+        texts[name] = text.decode()
+        rtc.nvrtcDestroyProgram(program)
+    assert texts["elementwise"].count("ld.global.v4") == texts["elementwise"].count("st.global.v4") == 1
+    assert texts["half the element"].count("st.global.v4") == 1  # eight halves
+    assert "ld.global.f32" not in texts["matmul"] and texts["matmul"].count("st.global.v4") == 2
+
+
 def test_a_package_that_is_not_there_is_named_with_what_to_do(monkeypatch):
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}")

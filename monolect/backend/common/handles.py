@@ -113,11 +113,16 @@ class HandleAllocator:
                     expected="smaller batches, or fewer tensors that are kept",
                     found=f"{self.used_bytes} bytes in use",
                 ) from None
-        block = Block(self._next, size, handle)
-        self._next += -(-size // GRAIN_BYTES) * GRAIN_BYTES + GRAIN_BYTES
+        block = Block(self.place(handle, size), size, handle)
         self._blocks[block.address] = block
         insort(self._addresses, block.address)
         return block
+
+    def place(self, handle: Any, n_bytes: int) -> int:
+        """The address of a new handle: the next range of numbers. A device with addresses says its own."""
+        at = self._next
+        self._next += -(-n_bytes // GRAIN_BYTES) * GRAIN_BYTES + GRAIN_BYTES
+        return at
 
     def recycle(self, block: Block) -> None:
         """A block that nobody refers to any more."""

@@ -6,7 +6,7 @@ an older driver. What it does not do: load; the driver does. Invariant: equal ke
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 from monolect.backend.common.complaint import NVRTC, complaint
@@ -58,6 +58,14 @@ class Compiler:
         if answer[0] != self.nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise CompileError(f"NVRTC failed: {answer[0]}")
         return answer[1:]
+
+
+def version() -> str:
+    """What is installed, without loading it; part of the key of cached code."""
+    try:
+        return metadata.version("nvidia-cuda-nvrtc")
+    except metadata.PackageNotFoundError:
+        return "system"
 
 
 def missing() -> str:

@@ -19,6 +19,7 @@ from monolect.backend.common import memory
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import render_module
+from monolect.backend.common.launch import launch_sizes
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
@@ -136,8 +137,8 @@ def params(lin: UOp) -> list[UOp]:
 
 def dimensions(lin: UOp) -> tuple[list[UOp], list[UOp]]:
     """The sizes of the launch and of a workgroup."""
-    sizes = {u.arg: u.src[0] for u in lin.src if u.op == "SPECIAL"}
-    return [sizes.get(f"gidx{i}", idx(1)) for i in range(3)], [sizes.get(f"lidx{i}", idx(1)) for i in range(3)]
+    groups, lanes = launch_sizes(lin.src)
+    return groups, [idx(n) for n in lanes]
 
 
 class Cuda(Standin):

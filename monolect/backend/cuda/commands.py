@@ -1,0 +1,142 @@
+"""A schedule on an NVIDIA GPU: launched kernel by kernel the first time, from then on as one graph of the driver's.
+
+What it does not do: run kernels side by side. They follow each other, for intermediates share memory over time.
+Invariant: what was bound last is what a launch sees; only nodes whose arguments changed are told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from monolect.backend.base import Launch
+from monolect.backend.common.launch import group_count
+from monolect.backend.cuda.driver import Driver
+from monolect.base.errors import DeviceError
+from monolect.ir.uop import UOp
+
+MOST_NAMES = 8  # of kernels in a message
+
+
+class Entry(NamedTuple):
+    """A kernel that is loaded, and what a launch of it takes."""
+
+    function: Any
+    arguments: tuple[tuple[int, str], ...]  # (slot, name of the Variable, or "" for a buffer)
+    groups: tuple[UOp, ...]
+    lanes: tuple[int, ...]
+
+
+class Step:
+    """One launch: its arguments in memory, as the driver reads them."""
+
+    def __init__(self, launch: Launch):
+        self.name, self.entry = launch.program.name, launch.program.entry
+        n = max(1, len(self.entry.arguments))
+        self.values = (ctypes.c_int64 * n)()
+        base = ctypes.addressof(self.values)
+        self.pointers = (ctypes.c_void_p * n)(*(base + 8 * i for i in range(n)))
+        self.address = ctypes.addressof(self.pointers)
+        self.changed = True  # since the graph was told
+        self.node: Any = None
+
+    def groups(self) -> list[int]:
+        """Workgroups along each dimension, for the Variables as they are bound."""
+        named = {name: self.values[i] for i, (_, name) in enumerate(self.entry.arguments) if name}
+        return [group_count(n, named) for n in self.entry.groups]
+
+
+class CudaCommands:
+    """See the module docstring."""
+
+    def __init__(self, driver: Driver, stream: Any, launches: Sequence[Launch]):
+        self.driver, self.stream = driver, stream
+        self.steps = [Step(launch) for launch in launches]
+        self.places: dict[int, list[tuple[Step, int]]] = {}
+        for step, launch in zip(self.steps, launches, strict=True):
+            for i, (slot, _) in enumerate(step.entry.arguments):
+                self.places.setdefault(launch.args[slot], []).append((step, i))
+        self.graph: Any = None
+        self.n_runs = 0
+
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`; a number no launch uses is ignored."""
+        for step, i in self.places.get(number, ()):
+            if step.values[i] != address:
+                step.values[i] = address
+                step.changed = True
+
+    def launch(self) -> None:
+        """Put all launches on the stream; whoever reads a result waits for them."""
+        self.n_runs += 1
+        empty = any(0 in step.groups() for step in self.steps)  # a graph's node cannot be of no size
+        if self.n_runs == 1 or len(self.steps) < 2 or empty:
+            for step in self.steps:
+                self._run(step)
+            return
+        if self.graph is None:
+            self._make_graph()
+        for step in self.steps:
+            if step.changed:
+                self._call(step, "cuGraphExecKernelNodeSetParams", self.graph, step.node, self._params(step))
+                step.changed = False
+        self.driver("cuGraphLaunch", self.graph, self.stream, at=self._names())
+
+    def launch_timed(self) -> list[int]:
+        """The same, kernel by kernel; nanoseconds of each, by the GPU's clock."""
+        events = []
+        for step in self.steps:
+            pair = [self.driver("cuEventCreate", 0) for _ in range(2)]
+            self.driver("cuEventRecord", pair[0], self.stream)
+            self._run(step)
+            self.driver("cuEventRecord", pair[1], self.stream)
+            events.append(pair)
+        self.wait()
+        out = [round(1e6 * float(self.driver("cuEventElapsedTime", *pair))) for pair in events]
+        for event in (e for pair in events for e in pair):
+            self.driver("cuEventDestroy", event)
+        return out
+
+    def wait(self) -> None:
+        """Return when all is done. Raises DeviceError naming the kernels one of which failed."""
+        self.driver("cuStreamSynchronize", self.stream, at=self._names())
+
+    def _run(self, step: Step) -> None:
+        groups = step.groups()
+        if 0 not in groups:
+            sizes = (*groups, *step.entry.lanes)
+            self._call(step, "cuLaunchKernel", step.entry.function, *sizes, 0, self.stream, step.address, 0)
+
+    def _call(self, step: Step, name: str, *args: Any) -> Any:
+        return self.driver(name, *args, at=f"kernel {step.name}")
+
+    def _make_graph(self) -> None:
+        graph = self.driver("cuGraphCreate", 0)
+        before: list[Any] = []
+        for step in self.steps:
+            step.node = self._call(step, "cuGraphAddKernelNode", graph, before, len(before), self._params(step))
+            step.changed = False
+            before = [step.node]
+        self.graph = self.driver("cuGraphInstantiate", graph, 0, at=self._names())
+        self.driver("cuGraphDestroy", graph)
+
+    def _params(self, step: Step) -> Any:
+        params = self.driver.api.CUDA_KERNEL_NODE_PARAMS()
+        params.func = step.entry.function
+        params.gridDimX, params.gridDimY, params.gridDimZ = step.groups()
+        params.blockDimX, params.blockDimY, params.blockDimZ = step.entry.lanes
+        params.kernelParams = step.address
+        return params
+
+    def _names(self) -> str:
+        names = [step.name for step in self.steps]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        return f"kernels {', '.join(names[:MOST_NAMES])}{more}"
+
+    def __del__(self) -> None:
+        if self.graph is not None:
+            try:
+                self.driver("cuGraphExecDestroy", self.graph)
+            except DeviceError:  # the GPU failed before; it has been said
+                pass

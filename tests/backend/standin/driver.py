@@ -1,0 +1,233 @@
+"""A CUDA driver that is not there: the calls of `cuda.bindings.driver` that we make, over host memory and stand-ins.
+
+Kernels really run, so the device can be tested from tensors to results. Work on a stream is put off until somebody
+waits, as a GPU does; `calls` counts every call, `fail` makes one call return an error.
+"""
+
+import ctypes
+import enum
+import re
+from collections import Counter
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
+
+from monolect.backend.common import memory
+from monolect.backend.cuda import render as cuda
+from monolect.base.errors import CompileError
+from tests.backend.standin.device import LAUNCH, Cuda
+
+
+class CUresult(enum.IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+
+
+ATTRIBUTES = {
+    "COMPUTE_CAPABILITY_MAJOR": 9,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 48 << 10,
+    "MAX_THREADS_PER_BLOCK": 1024,
+}
+MESSAGES = {2: b"out of memory", 700: b"an illegal memory access was encountered"}
+
+
+class Driver:
+    """The module. `bytes_free` is what cuMemAlloc may still hand out."""
+
+    CUresult = CUresult
+    CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in ATTRIBUTES.items()})
+    CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+    CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+
+    def __init__(self, n_devices: int = 1, bytes_free: int = 1 << 30):
+        self.n_devices, self.bytes_free = n_devices, bytes_free
+        self.calls: Counter[str] = Counter()
+        self.fail: dict[str, CUresult] = {}
+        self.queue: list = []
+        self.memory: dict[int, memory.Memory] = {}
+        self.pinned: list = []
+        self.clock = count()
+
+    def __getattribute__(self, name: str):
+        if not name.startswith("cu"):
+            return super().__getattribute__(name)
+        call = super().__getattribute__(name)
+        self.calls[name] += 1
+
+        def checked(*args):
+            code = self.fail.get(name, CUresult.CUDA_SUCCESS)
+            if code:
+                return (code, None)
+            out = call(*args)
+            return out if isinstance(out, tuple) else (CUresult.CUDA_SUCCESS, *([] if out is None else [out]))
+
+        return checked
+
+    # ---- devices -----------------------------------------------------------------------------------------------------
+    def cuInit(self, flags):
+        return (CUresult.CUDA_SUCCESS,) if self.n_devices else (CUresult.CUDA_ERROR_NO_DEVICE,)
+
+    def cuDriverGetVersion(self):
+        return 13020
+
+    def cuDeviceGetCount(self):
+        return self.n_devices
+
+    def cuDeviceGet(self, number):
+        return number
+
+    def cuDeviceGetName(self, n, device):
+        return b"a GPU\0\0"
+
+    def cuDeviceTotalMem(self, device):
+        return 1 << 30
+
+    def cuDeviceGetAttribute(self, value, device):
+        return value
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        return f"context {device}"
+
+    def cuCtxSetCurrent(self, context):
+        pass
+
+    def cuDeviceCanAccessPeer(self, a, b):
+        return int(a != b)
+
+    def cuCtxEnablePeerAccess(self, context, flags):
+        pass
+
+    def cuGetErrorString(self, code):
+        return (CUresult.CUDA_SUCCESS, MESSAGES.get(int(code), b"an error"))
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+    def cuMemAlloc(self, n):
+        if n > self.bytes_free:
+            return (CUresult.CUDA_ERROR_OUT_OF_MEMORY, 0)
+        self.bytes_free -= n
+        block = memory.alloc(n)
+        block.view(np.uint8)[:] = 0xA5
+        self.memory[block.address] = block
+        return block.address
+
+    def cuMemFree(self, address):
+        self.bytes_free += self.memory.pop(address).n_bytes
+
+    def cuMemHostAlloc(self, n, flags):
+        self.pinned.append(memory.alloc(n))
+        return self.pinned[-1].address
+
+    def _move(self, target, source, n):
+        self.queue.append(lambda: ctypes.memmove(target, source, n))
+
+    def cuMemcpyHtoDAsync(self, target, source, n, stream):
+        self._move(target, source, n)
+
+    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
+
+    def cuMemcpyPeerAsync(self, target, to, source, of, n, stream):
+        assert to != of
+        self._move(target, source, n)
+
+    # ---- streams, events ---------------------------------------------------------------------------------------------
+    def cuStreamCreate(self, flags):
+        return "stream"
+
+    def cuStreamSynchronize(self, stream):
+        queue, self.queue = self.queue, []
+        for work in queue:
+            work()
+
+    def cuEventCreate(self, flags):
+        return SimpleNamespace(time=None)
+
+    def cuEventRecord(self, event, stream):
+        self.queue.append(lambda: setattr(event, "time", next(self.clock)))
+
+    def cuEventSynchronize(self, event):
+        self.cuStreamSynchronize("stream")
+
+    def cuEventElapsedTime(self, a, b):
+        return float(b.time - a.time)
+
+    def cuEventDestroy(self, event):
+        pass
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+    def cuModuleLoadData(self, code):
+        return MODULES[code]
+
+    def cuModuleGetFunction(self, module, name):
+        return getattr(module, f"run_{name.decode()}")
+
+    def cuLaunchKernel(self, function, gx, gy, gz, lx, ly, lz, shared, stream, params, extra):
+        n = len(function.sizes)
+        values = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int64))[0] for p in (ctypes.c_void_p * n).from_address(params)]
+        assert min(gx, gy, gz, lx, ly, lz) > 0
+        self.queue.append(lambda: _run(function, values, (gx, gy, gz), (lx, ly, lz)))
+
+    def cuGraphCreate(self, flags):
+        return []
+
+    def cuGraphAddKernelNode(self, graph, before, n, params):
+        assert n == len(before) and all(node in graph for node in before)
+        graph.append(node := SimpleNamespace(params=params))
+        self.cuGraphExecKernelNodeSetParams(graph, node, params)
+        return node
+
+    def cuGraphInstantiate(self, graph, flags):
+        return list(graph)
+
+    def cuGraphDestroy(self, graph):
+        graph.clear()
+
+    def cuGraphExecDestroy(self, graph):
+        pass
+
+    def cuGraphExecKernelNodeSetParams(self, graph, node, p):
+        """The driver reads the arguments now, not when the graph is launched."""
+        n = len(p.func.sizes)
+        values = [
+            ctypes.cast(a, ctypes.POINTER(ctypes.c_int64))[0]
+            for a in (ctypes.c_void_p * n).from_address(p.kernelParams)
+        ]
+        sizes = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
+        node.work = lambda: _run(p.func, values, *sizes)
+
+    def cuGraphLaunch(self, graph, stream):
+        self.queue += [node.work for node in graph]
+
+
+def _run(function, values, groups, lanes):
+    slots = (ctypes.c_longlong * max(1, len(values)))(*values)
+    assert function(slots, *((ctypes.c_uint * 3)(*side) for side in (groups, lanes))) == 0
+
+
+MODULES: dict[bytes, ctypes.CDLL] = {}
+
+
+class Compiler:
+    """In place of NVRTC: the stand-in's compiler; the code is a number."""
+
+    def __init__(self, arch: str):
+        self.language = cuda.language(int(arch.rstrip("a")))
+
+    def compile(self, source: str) -> bytes:
+        if "#error" in source:
+            raise CompileError("refused")
+        kernels = source.replace(self.language.header, "")
+        found = re.findall(r" (\w+)\(([^)]*)\) \{$", kernels, re.MULTILINE)
+        for name, _ in found:
+            kernels += LAUNCH.format(name=name, has_barrier="true" if "__syncthreads" in kernels else "false")
+        library, _ = Cuda("standin").library(kernels)
+        for name, params in found:
+            getattr(library, f"run_{name}").sizes = [p for p in params.split(",") if p.strip()]
+        code = f"\x7fELF{len(MODULES)}".encode()
+        MODULES[code] = library
+        return code

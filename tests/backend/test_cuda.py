@@ -1,0 +1,230 @@
+"""The CUDA device, over a driver that is not there: programs from tensors to results, graphs, memory, errors.
+
+What this does not show: that the vendor's driver does what ours does. `make test-cuda` runs it on a GPU.
+"""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from monolect import Context, Tensor, jit
+from monolect.backend import registry
+from monolect.backend.base import Launch
+from monolect.backend.cuda import compile as nvrtc
+from monolect.backend.cuda import driver as cuda_driver
+from monolect.backend.cuda import memory as cuda_memory
+from monolect.backend.cuda.runtime import CudaDevice
+from monolect.base.dtype import dtypes
+from monolect.base.errors import AllocationError, CompileError, DeviceError, MissingExtraError
+from monolect.ir.digest import digest
+from monolect.ir.ops import ParamArg
+from monolect.ir.uop import const, node, shape_source
+from monolect.runtime.execute import plans
+from tests.backend import test_ops_suite as suite
+from tests.backend.standin.device import missing
+from tests.backend.standin.driver import Compiler, CUresult, Driver
+from tests.backend.workgroup_kernels import linear, load, param, special, store
+
+needs_compiler = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+OUT_OF_MEMORY = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Two GPUs that are not there."""
+    fake = Driver(n_devices=2)
+    opened = dict(registry.Device._open)
+    monkeypatch.setattr(cuda_driver, "bindings", lambda: fake)
+    monkeypatch.setattr(nvrtc, "Compiler", Compiler)
+    monkeypatch.setattr(nvrtc, "missing", lambda: "")
+    for name in ("cuda", "cuda:1"):
+        opened.pop(name, None)
+    monkeypatch.setattr(registry.Device, "_open", opened)
+    with Context(COMPILE_CACHE=0):
+        yield fake
+
+
+def data(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# ---- finding one -----------------------------------------------------------------------------------------------------
+def test_what_is_missing_is_said_with_what_to_do(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(cuda_driver, "import_module", absent)
+    assert "pip install 'monolect[cuda]'" in registry.Device.present()["cuda"]
+    with pytest.raises(MissingExtraError):
+        CudaDevice()
+
+
+def test_looking_for_one_imports_nothing_of_the_vendors():
+    code = "import sys, monolect.backend.cuda.runtime; assert not [m for m in sys.modules if m.split('.')[0] == 'cuda']"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_driver(monkeypatch, driver):
+    def no_library(flags):
+        raise RuntimeError('"cuda" is an NVIDIA driver library\nand so on')
+
+    monkeypatch.setattr(driver, "cuInit", no_library)
+    assert "install NVIDIA's driver" in registry.Device.present()["cuda"]
+    with pytest.raises(DeviceError, match="no CUDA driver: .cuda. is an NVIDIA driver library; install"):
+        CudaDevice()
+
+
+def test_no_gpu_and_no_such_gpu(driver):
+    with pytest.raises(DeviceError, match="no such GPU") as caught:
+        Tensor([1.0], device="cuda:7").realize()
+    assert "cuda:0 to cuda:1" in str(caught.value)
+    driver.n_devices = 0
+    assert "the driver knows none" in registry.Device.present()["cuda"]
+
+
+@needs_compiler
+def test_the_table_of_devices_says_what_is_there(driver):
+    assert "a GPU, a GPU; driver for CUDA 13.2; NVRTC" in registry.Device.about("cuda")
+
+
+@needs_compiler
+def test_values_come_from_and_go_to_other_devices(driver):
+    x = data(5, 7)
+    y = Tensor(x).to("cuda") * 2
+    np.testing.assert_array_equal((y.to("cpu") + 1).numpy(), x * 2 + 1)
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+@needs_compiler
+def test_programs_from_tensors_to_results(driver):
+    a, b = (Tensor(x, device="cuda") for x in (suite.A, suite.B))
+    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
+    results[0].realize(*results[1:])
+    for title, result in zip(suite.PROGRAMS, results, strict=True):
+        want = suite.PROGRAMS[title][1](suite.A, suite.B)
+        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+
+
+@needs_compiler
+def test_a_jitted_step_is_one_graph_that_is_told_only_what_changed(driver):
+    @jit
+    def step(x):
+        return (x.softmax(-1) @ x.T).sum(0)
+
+    for k in range(5):
+        x = data(6, 8, seed=k)
+        e = np.exp(x)
+        want = ((e / e.sum(-1, keepdims=True)) @ x.T).sum(0)
+        got = step(Tensor(x, device="cuda"))
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-5)
+    assert driver.calls["cuGraphInstantiate"] >= 1
+    launched = driver.calls["cuLaunchKernel"]
+    step(Tensor(data(6, 8), device="cuda")).numpy()
+    assert driver.calls["cuLaunchKernel"] == launched
+
+
+@needs_compiler
+def test_programs_come_back_from_the_disk(driver):
+    x = data(33)
+    with Context(COMPILE_CACHE=1):
+        np.testing.assert_allclose((Tensor(x, device="cuda") * 3.25 + 1).numpy(), x * 3.25 + 1, rtol=1e-5)
+        (key, made), *_ = registry.Device["cuda"].programs.items()
+        found = CudaDevice().lookup(key)
+        assert found.name == made.name and found.entry[1:] == made.entry[1:]
+        assert CudaDevice().lookup("no such key") is None
+        for damaged in (b"{}", b"{", b'{"name": "k", "code": "gone", "symbol": "k"}'):
+            device = CudaDevice()
+            device.cache.put(f"kernel/{device.target.key}/{key}", damaged)
+            assert device.lookup(key) is None
+
+
+@needs_compiler
+def test_the_number_of_workgroups_may_be_known_at_run_time(driver):
+    n = node("PARAM", (shape_source(()),), ParamArg(1, dtypes.index, None, None, "n", 0, 64))
+    at = node("SPECIAL", (n,), "gidx0")
+    lin = linear(store(param(0, 64), at, const(1.0, dtypes.float32)))
+    device = registry.Device["cuda"]
+    (p,) = device.compile([("ones", digest(lin), lin)])
+    commands = device.commands([Launch(p, (0, 1)), Launch(p, (2, 1))])
+    out, other = (device.from_array(np.zeros(64, np.float32)) for _ in range(2))
+    commands.bind(0, out.address)
+    commands.bind(2, other.address)
+    for size in (5, 0, 7, 3, 9):
+        commands.bind(1, size)
+        commands.launch()
+        if size in (0, 3):
+            assert out.view(np.float32).sum() == {0: 5, 3: 7}[size]
+    assert out.view(np.float32).sum() == other.view(np.float32).sum() == 9
+    assert driver.calls["cuGraphInstantiate"] == 1
+
+
+@needs_compiler
+def test_times_are_by_the_clock_of_the_gpu(driver):
+    x = Tensor(data(64), device="cuda").realize()
+    before = set(plans)
+    (x.exp().sum() + x).realize()
+    (plan,) = [plans[k] for k in plans if k not in before]
+    assert all(t == 1_000_000 for t in plan.commands.launch_timed())
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+@needs_compiler
+def test_copies_larger_than_a_stage(driver, monkeypatch):
+    monkeypatch.setattr(cuda_memory, "STAGE_BYTES", 4096)
+    a = np.arange(5000, dtype=np.int32)
+    device = registry.Device["cuda"]
+    held = device.from_array(a)
+    a += 1
+    np.testing.assert_array_equal(held.view(np.int32), a - 1)
+    assert driver.calls["cuMemcpyHtoDAsync"] == driver.calls["cuMemcpyDtoHAsync"] == 5
+    assert driver.calls["cuMemHostAlloc"] == 2
+
+
+@needs_compiler
+def test_out_of_memory_frees_what_is_cached_and_tries_once_more(driver):
+    device = registry.Device["cuda"]
+    driver.bytes_free = 3 << 20
+    first = device.alloc(2 << 20)
+    del first
+    assert driver.calls["cuMemFree"] == 0  # kept
+    second = device.alloc(5 << 19)
+    assert driver.calls["cuMemFree"] == 1
+    with pytest.raises(AllocationError, match="cuda has no memory for 4194304 bytes") as caught:
+        device.alloc(4 << 20)
+    assert "bytes in use" in str(caught.value)
+    del second
+    assert device.alloc(1 << 20).n_bytes == 1 << 20
+
+
+@needs_compiler
+def test_another_gpu(driver):
+    a, b = registry.Device["cuda"], registry.Device["cuda:1"]
+    x = data(100)
+    held, target = a.from_array(x), b.alloc(x.nbytes)
+    b.copy_from(target, a, held, x.nbytes)
+    b.copy_from(target, a, held, x.nbytes)
+    assert driver.calls["cuCtxEnablePeerAccess"] == 1
+    np.testing.assert_array_equal(target.view(np.float32), x)
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+@needs_compiler
+def test_an_error_names_the_kernel(driver):
+    x = Tensor(data(8, 8), device="cuda").realize()
+    driver.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(
+        DeviceError, match=r"cuda, kernel sum_\w+: cuLaunchKernel: an illegal memory access.*700|ILLEGAL"
+    ):
+        x.sum(1).realize()
+    del driver.fail["cuLaunchKernel"]
+    np.testing.assert_allclose(x.sum(1).numpy(), data(8, 8).sum(1), rtol=1e-5)
+
+
+@needs_compiler
+def test_a_program_over_a_limit_is_refused_with_the_kernel_and_the_remedy(driver):
+    lane = special("lidx0", 2048)
+    lin = linear(store(param(0, 2048), lane, load(param(1, 2048), lane)))
+    with pytest.raises(CompileError, match="copy: too many lanes"):
+        registry.Device["cuda"].compile([("copy", digest(lin), lin)])
