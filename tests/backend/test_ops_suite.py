@@ -236,6 +236,17 @@ def test_reductions(op, d, device):
 
 
 @pytest.mark.parametrize("device", RUNS)
+@pytest.mark.parametrize("d", [d for d in DTYPES if d.bits > 8 or not d.is_float], ids=lambda d: d.name)
+def test_sums_by_place(device, d):
+    a = np.ones((7, 3), storage(d))
+    x, rows = on(device, a, d), Tensor(np.array([4, 0, 1, 1, 4, 4, 1]), device=device)
+    got = Tensor.zeros(5, 3, dtype=d, device=device).index_add(0, rows, x).numpy()
+    want = np.array([1, 3, 0, 0, 3]) if d is not dtypes.bool else np.array([1, 1, 0, 0, 1])
+    got = got.view(np.uint8) if d is dtypes.bool else got
+    np.testing.assert_array_equal(got.astype(np.float64), np.repeat(want[:, None], 3, 1))
+
+
+@pytest.mark.parametrize("device", RUNS)
 def test_a_maximum_of_nan_is_nan_and_of_nothing_special_is_right(device):
     a = np.array([[1, np.nan, 3], [-np.inf, -5, -2], [np.inf, 0, 1]], np.float32)
     np.testing.assert_array_equal(Tensor(a, device=device).amax(1).numpy(), [np.nan, -2, np.inf])

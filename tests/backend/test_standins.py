@@ -12,7 +12,7 @@ from monolect.backend.base import Launch, Program
 from monolect.backend.common import memory
 from monolect.backend.common.c_group import GroupRenderer, runs
 from monolect.backend.cuda import render as cuda
-from monolect.base.errors import InternalError
+from monolect.base.errors import DTypeError, InternalError
 from monolect.ir.digest import digest
 from monolect.ir.ops import Stage
 from monolect.ir.uop import idx
@@ -52,6 +52,13 @@ def test_programs_as_one_module(name):
         np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
 
 
+def test_metal_refuses_to_compute_in_64_bit_floats():
+    x = Tensor(np.ones(5), device="standin-metal")
+    assert x.numpy().tolist() == [1.0] * 5
+    with pytest.raises(DTypeError, match="metal does not compute"):
+        (x + 1).realize()
+
+
 # ---- the suite, a module an op: `make test-all` runs it --------------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize("op", suite.OPS)
@@ -87,6 +94,13 @@ def test_bits(device):
         if d.kind != "b":
             suite.test_bitcasts(device, d)
     suite.test_bitcast_between_sizes(device)
+
+
+@pytest.mark.slow
+def test_sums_by_place(device):
+    for d in suite.DTYPES:
+        if d.bits > 8 or not d.is_float:
+            suite.test_sums_by_place(device, d)
 
 
 @pytest.mark.slow

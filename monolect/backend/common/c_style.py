@@ -27,6 +27,7 @@ from monolect.rules.legalize import NARROW, narrow, widen
 
 _AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "GROUP", *MOVES))  # written where they are read
 OPEN, CLOSED = "1", "0"  # gates that are known
+ADD_ALONE = "{e} = {sum}"  # ATOMICADD of a type that has none: the optimizer lets one lane alone add to a place
 
 
 class Place(NamedTuple):
@@ -329,7 +330,8 @@ class Renderer(Ops):
         if row is None:
             raise InternalError(f"{self.lang.name} has no atomic addition of {d.name}")
         e = f"{p.buffer}[{p.start}]"
-        return row.format(p=f"&{e}", e=e, x=x, sum=self._wrapping("+", d, 1, e, x))
+        total = f"({e} | {x})" if d is dtypes.bool else self._wrapping("+", d, 1, e, x)
+        return row.format(p=f"&{e}", e=e, x=x, sum=total)
 
 
 def plus(base: str, offset: int) -> str:

@@ -76,7 +76,7 @@ def language(arch: int) -> Language:
         barrier="__syncthreads();",
         ids={f"{ours}{i}": f"{theirs}.{c}" for ours, theirs in _IDS.items() for i, c in enumerate("xyz")},
         atomic_add={d: _ADD for d in ("int32", "uint32", "uint64", "float32", "float64")}
-        | {"int64": f"atomicAdd(({_U64}*){{p}}, ({_U64}){{x}})"},
+        | {"int64": f"atomicAdd(({_U64}*){{p}}, ({_U64}){{x}})", "": c_style.ADD_ALONE},
         header=_WIDE + _HALF + (_BFLOAT if bfloat else ""),
         index="long long",
         small_index="int",

@@ -55,7 +55,8 @@ LANGUAGE = Language(
     ids={f"{k}{i}": f"{v}.{c}" for k, v in (("gidx", "group"), ("lidx", "lane")) for i, c in enumerate("xyz")},
     atomic_add={
         d: f"atomic_fetch_add_explicit((device {t}*){{p}}, {{x}}, memory_order_relaxed)" for d, t in _ATOMIC.items()
-    },
+    }
+    | {"": c_style.ADD_ALONE},
     header=_HEADER,
     index="long",
     small_index="int",

@@ -19,7 +19,7 @@ from monolect.backend.common import memory
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import render_module
-from monolect.backend.common.launch import launch_sizes
+from monolect.backend.common.launch import check_limits, launch_sizes
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
@@ -69,6 +69,8 @@ class Standin:
         return self.programs.get(key)
 
     def compile(self, kernels):
+        for name, _, lin in kernels:
+            check_limits(name, lin.src, self.target)
         named = [(f"k_{blake2b(key.encode(), digest_size=8).hexdigest()}", lin) for _, key, lin in kernels]
         library, source = self.build(named)
         for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
