@@ -29,7 +29,7 @@ def missing() -> str:
     try:
         return "" if count() else "no NVIDIA GPU: the driver knows none"
     except (DeviceError, MissingExtraError) as error:
-        return str(error)
+        return error.message
 
 
 def count() -> int:
@@ -38,7 +38,7 @@ def count() -> int:
     try:
         code = api.cuInit(0)[0]
     except Exception as error:  # the package's own, where the driver's library is not found
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise DeviceError(f"no CUDA driver: {reason}; install NVIDIA's driver for this system") from None
     if code == api.CUresult.CUDA_ERROR_NO_DEVICE:
         return 0

@@ -8,6 +8,7 @@ device is on one, in order. Invariant: addresses are the driver's own.
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class Stage:
     def __init__(self, driver: Driver):
         self.address = int(driver("cuMemHostAlloc", STAGE_BYTES, 0, at="pinned memory"))
         self.bytes = np.ctypeslib.as_array((ctypes.c_uint8 * STAGE_BYTES).from_address(self.address))
-        self.event = driver("cuEventCreate", driver.api.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self.event = driver("cuEventCreate", int(driver.api.CUevent_flags.CU_EVENT_DISABLE_TIMING))
 
 
 class CudaMemory(HandleAllocator):
@@ -34,6 +35,7 @@ class CudaMemory(HandleAllocator):
         super().__init__(driver.device, total_bytes // 2)
         self.driver, self.stream = driver, stream
         self._stages: list[Stage] = []
+        self._copying = threading.Lock()  # of the stages
 
     def create(self, n_bytes: int) -> int:
         return int(self.driver("cuMemAlloc", n_bytes, at=f"{n_bytes} bytes"))
@@ -49,6 +51,10 @@ class CudaMemory(HandleAllocator):
 
     def read(self, memory: HandleMemory) -> np.ndarray:
         """The bytes, once everything queued before is done."""
+        with self._copying:
+            return self._read(memory)
+
+    def _read(self, memory: HandleMemory) -> np.ndarray:
         out = np.empty(memory.n_bytes, np.uint8)
         coming: list[tuple[int, Stage]] = []
         for at, stage in self._pieces(memory.n_bytes):
@@ -72,6 +78,10 @@ class CudaMemory(HandleAllocator):
     def write(self, memory: HandleMemory, array: np.ndarray) -> None:
         """Fill from an array; it may change as soon as this returns."""
         source = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        with self._copying:
+            self._write(memory, source)
+
+    def _write(self, memory: HandleMemory, source: np.ndarray) -> None:
         for at, stage in self._pieces(source.size):
             n = min(STAGE_BYTES, source.size - at)
             self.driver("cuEventSynchronize", stage.event, at="a copy from the host")

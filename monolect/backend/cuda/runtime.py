@@ -46,7 +46,7 @@ class CudaDevice:
         self.arch = 10 * read("COMPUTE_CAPABILITY_MAJOR") + read("COMPUTE_CAPABILITY_MINOR")
         if self.arch < OLDEST:
             raise DeviceError(f"{self.driver.name()} is too old", expected=f"compute capability {OLDEST / 10} or more")
-        self.stream = self.driver("cuStreamCreate", self.driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.stream = self.driver("cuStreamCreate", int(self.driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING))
         self.memory = CudaMemory(self.driver, self.stream, int(self.driver("cuDeviceTotalMem", self.driver.handle)))
         self._compiler: nvrtc.Compiler | None = None
         self.target = target(self.arch)._replace(
