@@ -308,12 +308,12 @@ def test_programs_are_kept_on_disk_and_a_damaged_entry_is_a_miss():
     assert ns > 0 and memory.view(np.int32).tolist() == list(range(7))
     entry = f"kernel/{first.target.key}/kept on disk"
     info = json.loads(DiskCache("opencl").get(entry))
-    for damage in (b"{", json.dumps(info | {"binary": "none"}).encode(), json.dumps(info | {"symbol": "g"}).encode(),
+    for damage in (b"{", json.dumps(info | {"code": "none"}).encode(), json.dumps(info | {"symbol": "g"}).encode(),
                    json.dumps(info | {"groups": ["nonsense"]}).encode()):  # fmt: skip
         DiskCache("opencl").put(entry, damage)
         assert OpenCLDevice("opencl").lookup("kept on disk") is None, damage
     DiskCache("opencl").put(entry, json.dumps(info).encode())
-    DiskCache("opencl").put(f"binary/{first.target.key}/{info['binary']}", b"no binary")
+    DiskCache("opencl").put(f"code/{first.target.key}/{info['code']}", b"no binary")
     assert OpenCLDevice("opencl").lookup("kept on disk") is None
     with Context(COMPILE_CACHE=0):
         assert OpenCLDevice("opencl").lookup("kept on disk") is None

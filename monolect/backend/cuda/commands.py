@@ -8,31 +8,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from monolect.backend.base import Launch
+from monolect.backend.common.grouped import Entry
 from monolect.backend.common.launch import group_count
 from monolect.backend.cuda.driver import Driver
 from monolect.base.errors import DeviceError
-from monolect.ir.uop import UOp
 
 MOST_NAMES = 8  # of kernels in a message
-
-
-class Entry(NamedTuple):
-    """A kernel that is loaded, and what a launch of it takes."""
-
-    function: Any
-    arguments: tuple[tuple[int, str], ...]  # (slot, name of the Variable, or "" for a buffer)
-    groups: tuple[UOp, ...]
-    lanes: tuple[int, ...]
 
 
 class Step:
     """One launch: its arguments in memory, as the driver reads them."""
 
     def __init__(self, launch: Launch):
-        self.name, self.entry = launch.program.name, launch.program.entry
+        self.name = launch.program.name
+        self.entry: Entry = launch.program.entry
         n = max(1, len(self.entry.arguments))
         self.values = (ctypes.c_int64 * n)()
         base = ctypes.addressof(self.values)
@@ -43,7 +35,7 @@ class Step:
 
     def groups(self) -> list[int]:
         """Workgroups along each dimension, for the Variables as they are bound."""
-        named = {name: self.values[i] for i, (_, name) in enumerate(self.entry.arguments) if name}
+        named = {name: self.values[i] for i, (_, _, name) in enumerate(self.entry.arguments) if name}
         return [group_count(n, named) for n in self.entry.groups]
 
 
@@ -55,7 +47,7 @@ class CudaCommands:
         self.steps = [Step(launch) for launch in launches]
         self.places: dict[int, list[tuple[Step, int]]] = {}
         for step, launch in zip(self.steps, launches, strict=True):
-            for i, (slot, _) in enumerate(step.entry.arguments):
+            for i, (slot, _, _) in enumerate(step.entry.arguments):
                 self.places.setdefault(launch.args[slot], []).append((step, i))
         self.graph: Any = None
         self.n_runs = 0
@@ -106,7 +98,7 @@ class CudaCommands:
         groups = step.groups()
         if 0 not in groups:
             sizes = (*groups, *step.entry.lanes)
-            self._call(step, "cuLaunchKernel", step.entry.function, *sizes, 0, self.stream, step.address, 0)
+            self._call(step, "cuLaunchKernel", step.entry.kernel, *sizes, 0, self.stream, step.address, 0)
 
     def _call(self, step: Step, name: str, *args: Any) -> Any:
         return self.driver(name, *args, at=f"kernel {step.name}")
@@ -123,7 +115,7 @@ class CudaCommands:
 
     def _params(self, step: Step) -> Any:
         params = self.driver.api.CUDA_KERNEL_NODE_PARAMS()
-        params.func = step.entry.function
+        params.func = step.entry.kernel
         params.gridDimX, params.gridDimY, params.gridDimZ = step.groups()
         params.blockDimX, params.blockDimY, params.blockDimZ = step.entry.lanes
         params.kernelParams = step.address

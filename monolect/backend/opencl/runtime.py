@@ -7,47 +7,32 @@ where it reads.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Launch
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
-from monolect.backend.common.launch import check_limits, group_count, launch_sizes
+from monolect.backend.common.launch import group_count
 from monolect.backend.opencl.compile import Compiler, about, devices, missing, pyopencl
 from monolect.backend.opencl.render import NATIVE, language, render_module
-from monolect.base.cache import DiskCache
 from monolect.base.dtype import dtypes
-from monolect.base.errors import AllocationError, DeviceError, MonolectError
+from monolect.base.errors import AllocationError, DeviceError
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.ir.bounds import size_max
-from monolect.ir.normal import count
-from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp
 
-SCALAR = -1  # in place of the size of a buffer
 OUT_OF_MEMORY = frozenset(("MEM_OBJECT_ALLOCATION_FAILURE", "INVALID_BUFFER_SIZE", "OUT_OF_HOST_MEMORY"))
 
 
-class Entry(NamedTuple):
-    """A kernel of a built program, and what a launch of it takes."""
-
-    built: Any
-    symbol: str
-    arguments: tuple[tuple[int, int, str], ...]  # (slot, bytes or SCALAR, name of the Variable)
-    groups: tuple[UOp, ...]
-    lanes: tuple[int, ...]
-
-
-class OpenCLDevice:
+class OpenCLDevice(GroupDevice):
     """One device of a platform. Raises MissingExtraError or DeviceError where there is none."""
 
     missing = staticmethod(missing)
+    opening = "__kernel"
 
     def __init__(self, name: str = "opencl"):
         found, number = devices(), name.partition(":")[2] or "0"
@@ -55,7 +40,8 @@ class OpenCLDevice:
             expected = f"opencl or opencl:0 to opencl:{len(found) - 1}"
             raise DeviceError("no such OpenCL device", expected=expected, found=name)
         self.cl, self.handle = pyopencl(), found[int(number)]
-        self.name = self.space = name
+        super().__init__(name)
+        self.refusals = (self.cl.Error,)
         self.process = os.getpid()
         self.context = self.cl.Context([self.handle])
         self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
@@ -63,9 +49,6 @@ class OpenCLDevice:
         self.target = self._target()
         self.language = language("cl_khr_fp16" in self.handle.extensions, dtypes.float64 in self.target.native_dtypes)
         self.memory = OpenCLMemory(self)
-        self.programs: dict[str, Program] = {}
-        self._built: dict[str, Any] = {}
-        self.cache = DiskCache("opencl")
 
     @staticmethod
     def about() -> str:
@@ -113,79 +96,25 @@ class OpenCLDevice:
         return Reported(self, what)
 
     # ---- programs ----------------------------------------------------------------------------------------------------
-    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
-        """Programs for (name, key, LINEAR), built together. Raises CompileError or DTypeError."""
-        for name, _, lin in kernels:
-            check_limits(name, lin.src, self.target)
-        named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
-        source = render_module(named, self.language)
+    def render(self, kernels: list[tuple[str, UOp]]) -> str:
+        return render_module(kernels, self.language)
+
+    def build(self, source: str) -> tuple[Any, bytes]:
         with self.reported("building programs"):
             built = self.compiler.compile(source)
-        binary = self.compiler.binary(built) if settings.COMPILE_CACHE else b""
-        binary_name = blake2b(binary, digest_size=16).hexdigest()
-        if binary:
-            self.cache.put(f"binary/{self.target.key}/{binary_name}", binary)
-        out = []
-        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
-            info = {"name": name, "binary": binary_name, "symbol": symbol, **_launched(lin)}
-            text = source if len(kernels) == 1 else self._one(source, symbol)
-            out.append(self._program(info, built, text))
-            self.programs[key] = out[-1]
-            if binary:
-                self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
-        return out
+        return built, self.compiler.binary(built) if settings.COMPILE_CACHE else b""
 
-    @staticmethod
-    def _one(source: str, symbol: str) -> str:
-        at = source.index(f" {symbol}(")
-        start = source.rindex("__kernel", 0, at)
-        return source[start : source.index("\n}\n", at) + 3]
+    def load(self, code: bytes) -> Any:
+        return self.compiler.load(code)
 
-    def lookup(self, key: str) -> Program | None:
-        """The program under `key`; a damaged or incomplete entry, or one the driver does not take, is a miss."""
-        found = self.programs.get(key)
-        if found is not None or not settings.COMPILE_CACHE:
-            return found
-        entry = self.cache.get(f"kernel/{self.target.key}/{key}")
-        if entry is None:
-            return None
-        try:
-            info = json.loads(entry)
-            found = self._program(info, self._loaded(info["binary"]), "")
-        except (ValueError, KeyError, TypeError, MonolectError, self.cl.Error):
-            return None
-        self.programs[key] = found
-        return found
-
-    def _loaded(self, name: str) -> Any:
-        if name not in self._built:
-            binary = self.cache.get(f"binary/{self.target.key}/{name}")
-            if binary is None:
-                raise KeyError(name)
-            self._built[name] = self.compiler.load(binary)
-        return self._built[name]
-
-    def _program(self, info: dict[str, Any], built: Any, source: str) -> Program:
-        self.cl.Kernel(built, info["symbol"])  # raises where the program has no such kernel
-        groups = tuple(parse(text) for text in info["groups"])
-        arguments = tuple((int(slot), int(size), str(variable)) for slot, size, variable in info["arguments"])
-        entry = Entry(built, info["symbol"], arguments, groups, tuple(map(int, info["lanes"])))
-        return Program(info["name"], entry, int(info["threads"]), source)
+    def kernel(self, module: Any, symbol: str, name: str) -> Any:
+        """What makes a kernel: one has the arguments of one launch."""
+        self.cl.Kernel(module, symbol)  # raises where the program has no such kernel
+        return module, symbol
 
     def commands(self, launches: Sequence[Launch]) -> OpenCLCommands:
         """The launches, in order, on the device's queue."""
         return OpenCLCommands(self, launches)
-
-
-def _launched(lin: UOp) -> dict[str, Any]:
-    """What a launch of a LINEAR takes, as JSON."""
-    params = sorted((u for u in lin.src if u.op == "PARAM"), key=lambda u: u.arg.slot)
-    arguments = []
-    for u in params:
-        n_bytes = size_max(count(u.shape)) * u.dtype.itemsize if u.arg.name is None else SCALAR
-        arguments.append((u.arg.slot, n_bytes, u.arg.name or ""))
-    groups, lanes = launch_sizes(lin.src)
-    return {"arguments": arguments, "groups": [show(n) for n in groups], "lanes": lanes, "threads": lin.arg.threads}
 
 
 class Reported:
@@ -258,7 +187,7 @@ class OpenCLCommands:
         self.bound: dict[int, int] = {}
         for program, args in launches:
             entry: Entry = program.entry
-            kernel = self.cl.Kernel(entry.built, entry.symbol)
+            kernel = self.cl.Kernel(*entry.kernel)
             numbers = {}
             for position, (slot, n_bytes, variable) in enumerate(entry.arguments):
                 self.places.setdefault(args[slot], []).append((kernel, position, n_bytes))
