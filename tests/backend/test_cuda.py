@@ -223,6 +223,14 @@ def test_an_error_names_the_kernel(driver):
 
 
 @needs_compiler
+def test_a_forked_child_is_told(driver, monkeypatch):
+    device = registry.Device["cuda"]
+    monkeypatch.setattr(cuda_driver.os, "getpid", lambda: -1)
+    with pytest.raises(DeviceError, match="cuda was opened before a fork"):
+        device.alloc(100)
+
+
+@needs_compiler
 def test_a_program_over_a_limit_is_refused_with_the_kernel_and_the_remedy(driver):
     lane = special("lidx0", 2048)
     lin = linear(store(param(0, 2048), lane, load(param(1, 2048), lane)))

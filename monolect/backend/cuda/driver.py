@@ -6,6 +6,7 @@ thread. What it does not do: decide anything. Invariant: importing this module i
 
 from __future__ import annotations
 
+import os
 import threading
 from importlib import import_module
 from typing import Any
@@ -61,7 +62,7 @@ class Driver:
     """
 
     def __init__(self, device: str, number: int):
-        self.device = device
+        self.device, self.process = device, os.getpid()
         self.api = bindings()
         self.context: Any = None
         self.handle = self("cuDeviceGet", number)
@@ -75,7 +76,10 @@ class Driver:
         return out[0] if len(out) == 1 else tuple(out)
 
     def enter(self) -> None:
-        """Make the context current in this thread."""
+        """Make the context current in this thread. Raises DeviceError in a forked child, where there is no driver."""
+        if os.getpid() != self.process:
+            expected = "a process that is spawned, or that opens the device itself"
+            raise DeviceError(f"{self.device} was opened before a fork", expected=expected)
         if self.context is not None and getattr(_thread, "context", None) is not self.context:
             self.api.cuCtxSetCurrent(self.context)
             _thread.context = self.context
