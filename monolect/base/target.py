@@ -7,6 +7,23 @@ from typing import NamedTuple
 from monolect.base.dtype import DType, dtypes
 
 
+class MatrixUnit(NamedTuple):
+    """An instruction that multiplies tiles: acc[m, n] += sum over k of a[m, k] * b[n, k].
+
+    In memory, `b` lies as [k / pair][n][pair]: `pair` neighbours along k side by side.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    pair: int
+    a: DType
+    b: DType
+    acc: DType
+    n_tiles: int = 0  # tile registers of its own; 0: it works on vector registers
+
+
 class Target(NamedTuple):
     """Capabilities of one target. `native` names the ops rendered directly; everything else is decomposed."""
 
@@ -30,6 +47,7 @@ class Target(NamedTuple):
     max_local: int = 0  # threads of a workgroup
     align_bytes: int = 64  # where a buffer inside another may start
     branches: bool = False  # has no masked stores: a gated STORE of a scalar becomes IF, STORE, ENDIF
+    units: tuple[MatrixUnit, ...] = ()  # the best first
     key: str = ""  # everything compiled code depends on: compiler version, features
 
     def lanes(self, itemsize: int) -> int:

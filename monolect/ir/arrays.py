@@ -83,6 +83,14 @@ def scan_array(op: str, d: DType, x: Array, axis: int) -> Array:
     return f.accumulate(wide, axis=axis, dtype=wide.dtype).astype(x.dtype)
 
 
+def multiply_tiles(d: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Array:
+    """WMMA: `acc` plus the sum of a * b over their last `n_axes` axes. Floats are added up in float64, rounded once."""
+    wide = np.float64 if d.is_float else storage(d)
+    axes = tuple(range(-n_axes, 0))
+    product = np.sum(a.astype(wide) * b.astype(wide), axis=axes, dtype=wide)
+    return (product + acc.astype(wide)).astype(acc.dtype)
+
+
 def add_at(flat: Array, at: Array, new: Array) -> None:
     """ATOMICADD: add `new` to the elements `at` of `flat`, in place, each of equal positions in turn."""
     if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":

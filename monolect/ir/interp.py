@@ -2,7 +2,7 @@
 
 What it is for: the oracle of tests, of the rule checker, and of `VERIFY=2`, which compares meanings around each pass.
 What it is not: fast, or faithful to one target's rounding. Float sums are added up in float64 and rounded once; types
-below 32 bits are computed in float32 and rounded. It runs no machine instructions (INS, WMMA, CUSTOM).
+below 32 bits are computed in float32 and rounded. It runs no machine instructions (INS, CUSTOM).
 
 Invariant: the value of a node is an array of shape `(*batch, *u.shape)`. Batch axes come first: one for each loop that
 some REDUCE closes, then those the caller's arrays have in excess of their node's shape. An element that is `invalid`

@@ -13,7 +13,17 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IRError
-from monolect.ir.arrays import Array, Mask, bitcast, garbage, reduce_array, scan_array, select_valid, storage
+from monolect.ir.arrays import (
+    Array,
+    Mask,
+    bitcast,
+    garbage,
+    multiply_tiles,
+    reduce_array,
+    scan_array,
+    select_valid,
+    storage,
+)
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp
 
@@ -121,6 +131,12 @@ def _load(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
     return np.where(gate, v, alt), select_valid(gate, mask, alt_mask)
 
 
+def _wmma(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+    n = u.arg[1]
+    a, b = (m.aligned(m.values[s], n + len(u.shape)) for s in u.src[:2])
+    return multiply_tiles(u.dtype, a, b, m.values[u.src[2]], n), None
+
+
 def _gettuple(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
     v = m.values[u.src[0]]
     return (v[u.arg] if isinstance(v, tuple) else v), None
@@ -128,6 +144,5 @@ def _gettuple(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
 
 ROW_VALUES: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = {
     "CONST": _const, "BINARY": _binary, "IOTA": _iota, "STACK": _stack, "BITCAST": _bitcast, "REDUCE": _reduce,
-    "SCAN": _scan,
-    "RANGE": _range, "SPECIAL": _range, "LOAD": _load, "GETTUPLE": _gettuple,
+    "SCAN": _scan, "RANGE": _range, "SPECIAL": _range, "LOAD": _load, "WMMA": _wmma, "GETTUPLE": _gettuple,
 }  # fmt: skip

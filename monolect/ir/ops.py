@@ -84,7 +84,7 @@ class KernelInfo(NamedTuple):
     fills: bool = False
 
 
-AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL")
+AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL", "CONTRACT")
 
 
 class Row(NamedTuple):
@@ -514,7 +514,7 @@ _ROWS = [
     Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),
     Row("IF",       1, None, "-",      _void, _scalar, P, _S, None, "Begin a conditional block."),
     Row("ENDIF",    1, 1, "-",         _void, _scalar, P, _S, None, "End a conditional block."),
-    Row("WMMA",     3, 3, "config",    lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "Matrix multiply-accumulate of tiles: A @ B + acc."),
+    Row("WMMA",     3, 3, "(unit, axes summed)",    lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles."),
     Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's, put into generated source."),
     Row("ATOMICADD", 2, 3, "-",        _void, _scalar, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
     Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),

@@ -31,7 +31,7 @@ Arguments = dict[int, Any]  # by slot: an array, or the value of a Variable
 Runner = Callable[[UOp, Arguments], None]
 Outcome = tuple[str, Arguments]  # (why it was not run, what the kernel left in memory)
 
-_FOREIGN = frozenset(("INS", "CUSTOM", "CUSTOMFUNCTION", "CALL", "WMMA"))
+_FOREIGN = frozenset(("INS", "CUSTOM", "CUSTOMFUNCTION", "CALL"))
 _last: list[tuple[UOp, Outcome]] = []  # the newest outcome: what a pass leaves is what the next one reads
 
 

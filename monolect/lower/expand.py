@@ -2,11 +2,13 @@
 
 Each such range is replaced by its constants 0..k-1 along an axis of its own. Output ranges take axes in loop order, so
 the innermost is the last axis, the vector lane. A reduction's GROUP_REDUCE ranges keep a partial result per lane, on
-the last axes, and one REDUCE over axes joins them after the loop. (UNROLL ranges are `reduce`'s: they add into one
-accumulator.)
+the last axes, and one REDUCE over axes joins them after the loop. CONTRACT ranges are the last axes of a product's
+operands, and one REDUCE joins them in each iteration: what a matrix unit does at once. (UNROLL ranges are `reduce`'s:
+they add into one accumulator.)
 
 A vector access is one instruction only where the last axis is contiguous in memory. Where another axis is, the access
-goes along that one, and a PERMUTE turns the value: this is how blocks are transposed in registers.
+goes along that one, and a PERMUTE turns the value: this is how blocks are transposed in registers. Where two axes lie
+in memory as one, the access is that of one long axis.
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0*4 + u), LOAD(INDEX(PARAM1, r0*4 + u))), r0, u:UPCAST 4))
 After:  SINK(END(STORE(INDEX(PARAM0, r0*4 + [0,1,2,3]), LOAD(INDEX(PARAM1, r0*4 + [0,1,2,3]))), r0))
@@ -15,12 +17,15 @@ Invariant: no UPCAST range is left; a value is never split into scalars.
 
 from __future__ import annotations
 
+from math import prod
+
+from monolect.base.dtype import dtypes
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
 from monolect.lower.scan import Scans, widen
 
-SHAPED = ("UPCAST", "GROUP_REDUCE")
+SHAPED = ("UPCAST", "GROUP_REDUCE", "CONTRACT")
 
 
 def expand(sink: UOp) -> UOp:
@@ -32,8 +37,17 @@ def expand(sink: UOp) -> UOp:
     new: dict[UOp, UOp] = {r: _constants(r, p) for r, p in place.items()}
     running = Scans(order, place)
     new |= _widened_accumulators(order, place, running.lanes())
+    inside = _inside(place)
     for u in order:
         if u in new:
+            continue
+        if inside and not ranges(u).isdisjoint(_contracted(inside)) and (u.op == "INDEX" or u.dtype.kind in "xb"):
+            continue  # part of an operand
+        if u.op == "LOAD" and not ranges(u).isdisjoint(_contracted(inside)):
+            new[u] = _operand(u, inside, new)
+            continue
+        if u.op == "STORE" and (square := _square_of_words(u, place)):
+            new[u] = _turned_words(u, *square, new)
             continue
         src = tuple(new[s] for s in u.src)
         if u.op == "REDUCE" and len(u.src) > 1:
@@ -57,9 +71,11 @@ def _places(order: list[UOp]) -> dict[UOp, int]:
     place: dict[UOp, int] = {}
     depth: dict[UOp, int] = {}  # output range -> lanes of reductions inside of it
     shaped = [u for u in order if u.op == "RANGE" and u.arg[1] in SHAPED]
+    for r in sorted((r for r in shaped if r.arg[1] == "CONTRACT"), key=lambda r: -r.arg[0]):
+        place[r] = len(place) + 1
     for u in order:
         if u.op == "REDUCE":
-            groups = sorted((r for r in u.src[1:] if r.arg[1] in SHAPED), key=lambda r: -r.arg[0])
+            groups = sorted((r for r in u.src[1:] if r.arg[1] == "GROUP_REDUCE"), key=lambda r: -r.arg[0])
             inner = max((depth.get(r, 0) for r in groups), default=0)  # a reduction inside has the last axes
             place.update({r: max(place.get(r, 0), inner + k + 1) for k, r in enumerate(groups)})
             last = max((place[r] for r in groups), default=0)
@@ -130,6 +146,68 @@ def _turned(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp] | None:
     return None if any(x.op == "LOAD" for x in conditions) else (lane, side)
 
 
+def _inside(place: dict[UOp, int]) -> dict[UOp, int]:
+    """The places inside a product for a matrix unit: the axes that it contracts stand last."""
+    n = len(_contracted(place))
+    return {r: p + (n if r.arg[1] == "UPCAST" else 0) for r, p in place.items()} if n else {}
+
+
+def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
+    """A load of an operand of a matrix unit. What lies in memory as one is loaded as one axis, then taken apart."""
+    steps = dict(linear(u.src[0].src[1])[1])
+    kept = {x: new[x] for x in toposort(*u.src) if x.op in ("AFTER", "PARAM", "BUFFER")}
+    last = [r for r in steps if r in inside and (r.arg[1] == "CONTRACT" or inside[r] == len(_contracted(inside)) + 1)]
+    last.sort(key=lambda r: steps[r])  # as they lie in memory, the nearest first
+    sizes = [r.src[0].value for r in last]
+    if len(u.src) > 1 or [steps[r] for r in last] != [prod(sizes[:i]) for i in range(len(last))]:
+        return node("LOAD", substitute_all(u.src, kept | {r: _constants(r, p) for r, p in inside.items()}), u.arg)
+    n = prod(sizes)
+    flat = node("STACK", tuple(idx(i) for i in range(n)))
+    mapping = kept | {r: _constants(r, p - len(last) + 1) for r, p in inside.items()} | dict.fromkeys(last, idx(0))
+    view, index = substitute_all(u.src[0].src, mapping)
+    out = node("LOAD", (node("INDEX", (view, index + flat)),), u.arg)
+    lead = out.shape[:-1]
+    out = build("RESHAPE", out, shape_source((*lead, *reversed(sizes))))
+    order = sorted(last, key=lambda r: -inside[r])
+    return build("PERMUTE", out, arg=(*range(len(lead)), *(len(lead) + last[::-1].index(r) for r in order)))
+
+
+def _contracted(inside: dict[UOp, int]) -> list[UOp]:
+    return [r for r in inside if r.arg[1] == "CONTRACT"]
+
+
+def _square_of_words(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | None:
+    """(row, column, part) of a copy of words of 32 bits, in parts, that are rows in memory and columns when stored."""
+    copies = len(u.src) == 2 and u.src[1].op == "LOAD" and len(u.src[1].src) == 1
+    if not copies or any(x.op != "INDEX" or len(x.src) != 2 for x in (u.src[0], u.src[1].src[0])):
+        return None
+    read, written = (dict(linear(x.src[1])[1]) for x in (u.src[1].src[0], u.src[0]))
+    shaped = [r for r in read if r in place and r in written]
+    part = next((r for r in shaped if read[r] == written[r] == 1), None)
+    if part is None or len(shaped) != 3 or not ranges(u).isdisjoint(place.keys() - set(shaped)):
+        return None
+    n = part.src[0].value
+    column = next((r for r in shaped if read[r] == n), None)
+    row = next((r for r in shaped if written[r] == n and r is not column), None)
+    return (row, column, part) if row is not None and column is not None and n * u.src[1].dtype.bits == 32 else None
+
+
+def _turned_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, UOp]) -> UOp:
+    """The copy as vectors of words, which a PERMUTE turns."""
+    d = u.src[1].dtype
+
+    def place(view: UOp, side: UOp, lane: UOp) -> UOp:
+        n = lane.src[0].value * part.src[0].value
+        mapping = {r: new[r] for r in toposort(view) if r in new and r.op != "INDEX" and r.dtype.kind != "x"}
+        mapping |= {r: new[r] for r in ranges(view)} | {lane: idx(0), part: idx(0), side: _constants(side, 2)}
+        base, index = substitute_all(view.src, mapping)
+        return node("INDEX", (base, index + node("STACK", tuple(idx(i) for i in range(n)))))
+
+    words = build("BITCAST", node("LOAD", (place(u.src[1].src[0], row, column),), u.src[1].arg), arg=dtypes.uint32)
+    value = build("BITCAST", build("PERMUTE", words, arg=(1, 0)), arg=d)
+    return node("STORE", (place(u.src[0], column, row), value))
+
+
 def _along(u: UOp, src: tuple[UOp, ...], place: dict[UOp, int], new: dict[UOp, UOp], turned: tuple[UOp, UOp]) -> UOp:
     """The access with the lane range and the other one in each other's place, and a PERMUTE that undoes it."""
     lane, side = turned
@@ -140,13 +218,34 @@ def _along(u: UOp, src: tuple[UOp, ...], place: dict[UOp, int], new: dict[UOp, U
     if u.op == "LOAD":
         out = node("LOAD", substitute_all(u.src, mapping), u.arg)
         return build("PERMUTE", out, arg=_exchange(len(out.shape), swapped[lane]))
-    target, *gate = substitute_all((u.src[0], *u.src[2:]), mapping)
     value = src[1]
+    if _lie_as_one(u, lane, side) and len(u.src) == 2 and place[side] == len(value.shape):
+        return _interleaved(u, value, lane, side, new)
+    target, *gate = substitute_all((u.src[0], *u.src[2:]), mapping)
     if value.shape:
         rank = max(len(value.shape), place[side])
         value = build("RESHAPE", value, shape_source((1,) * (rank - len(value.shape)) + value.shape))
         value = build("PERMUTE", value, arg=_exchange(rank, place[side]))
     return node("STORE", (target, value, *gate), u.arg)
+
+
+def _lie_as_one(u: UOp, lane: UOp, side: UOp) -> bool:
+    """Whether an access along `side` continues along the lanes, and there is no other axis."""
+    terms = dict(linear(u.src[0].src[1])[1])
+    return terms[lane] == side.src[0].value and sum(r.arg[1] in SHAPED for r in terms if r.op == "RANGE") == 2
+
+
+def _interleaved(u: UOp, value: UOp, lane: UOp, side: UOp, new: dict[UOp, UOp]) -> UOp:
+    """The STORE of rows, lane after lane, as that of one vector."""
+    n = lane.src[0].value * side.src[0].value
+    flat = node("STACK", tuple(idx(i) for i in range(n)))
+    view = u.src[0].src[0]
+    index = substitute_all(
+        (u.src[0].src[1],), {r: new[r] for r in ranges(u.src[0]) if r in new} | {lane: idx(0), side: idx(0)}
+    )[0]
+    rank = len(value.shape)
+    value = build("RESHAPE", build("PERMUTE", value, arg=_exchange(rank, rank)), shape_source((n,)))
+    return node("STORE", (node("INDEX", (new[view], index + flat)), value))
 
 
 def _exchange(rank: int, place: int) -> tuple[int, ...]:
@@ -159,6 +258,10 @@ def _exchange(rank: int, place: int) -> tuple[int, ...]:
 def _reduce(u: UOp, body: UOp, place: dict[UOp, int]) -> UOp:
     loops = tuple(r for r in u.src[1:] if r not in place)
     shaped = [r for r in u.src[1:] if r in place]
+    if any(r.arg[1] == "CONTRACT" for r in shaped):
+        n, rank = len(shaped), len(body.shape)
+        body = build("REDUCE", body, arg=("ADD", tuple(range(rank - n, rank))))
+        body, shaped = build("RESHAPE", body, shape_source(body.shape[:-n])), []
     for r in shaped:
         body = widen(body, place[r], r.src[0].value)
     out = node("REDUCE", (body, *loops), (u.arg[0], ())) if loops else body

@@ -1,6 +1,7 @@
 """Instruction selection on values: what the target lacks is legalised or decomposed, multiply-add is chosen.
 
-Values keep their shape throughout; a decomposition is elementwise and so works on a whole block at once.
+A product of tiles becomes WMMA where the target has a unit for it. Values keep their shape throughout; a decomposition
+is elementwise and so works on a whole block at once.
 
 Before: (target without EXP2)  EXP2 f32[16]
 After:  MULACC, BITCAST, ... f32[16]
@@ -14,6 +15,7 @@ from collections import Counter
 from monolect.base.target import Target
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, rebuild, toposort
+from monolect.lower.matrix import multiply
 from monolect.rules.decompose import decompose
 from monolect.rules.legalize import legalize
 
@@ -21,7 +23,9 @@ from monolect.rules.legalize import legalize
 def select(sink: UOp, target: Target) -> UOp:
     """See the module docstring."""
     order = toposort(sink)
-    if all(_is_native(u, target) for u in order) and not any(u.op == "ADD" and u.dtype.is_float for u in order):
+    if all(_is_native(u, target) for u in order) and not any(
+        (u.op == "ADD" and u.dtype.is_float) or (u.op == "REDUCE" and target.units) for u in order
+    ):
         return sink
     out = _rewrite(sink, target)
     return _multiply_add(out) if "MULACC" in target.native else out
@@ -64,6 +68,8 @@ def _rewrite(sink: UOp, target: Target) -> UOp:
 
 
 def _replacement(u: UOp, target: Target) -> UOp | None:
+    if target.units and u.op in ("ADD", "RESHAPE") and (tiles := multiply(u, target.units)) is not None:
+        return tiles
     if u.op not in ELEMENTWISE and u.op not in ("REDUCE", "SCAN"):
         return None
     return legalize(u, target.native_dtypes, target.cast_dtypes) or decompose(u, target.native)

@@ -9,7 +9,7 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("STREAM", store, None)            STORE number `store` goes past the caches
   ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
-  ("TC", axis, config)               tensor cores
+  ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name
 A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
 levels: a PACK copies at the innermost block its load depends on. PACK, STREAM and FETCH depend on every loop: only they
 follow each other.
@@ -27,11 +27,12 @@ from math import prod
 from typing import Any
 
 from monolect.base.errors import ActionError
-from monolect.base.target import Target
+from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import ranges
 from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
+from monolect.optimize.matrix import check
 from monolect.optimize.pack import Block
 from monolect.optimize.sequence import lonely_ranges, running_ranges, sequential_ranges
 from monolect.optimize.stages import Stages, memory_of
@@ -85,6 +86,7 @@ class Plan:
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
         self.padded: dict[UOp, int] = {}
         self.actions: list[Action] = []
+        self.unit: MatrixUnit | None = None
         self.packs: dict[UOp, None] = {}  # loads whose block is copied first
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end
@@ -151,7 +153,7 @@ class Plan:
         if op == "NOLOCALS":
             self.locals = False
         elif op == "TC":
-            raise ActionError("TC needs a target with tensor cores", expected="a matrix unit", found=self.target.name)
+            self._contract(axis, arg)
         elif op == "PACK":
             self._pack(axis)
         elif op in ("STREAM", "FETCH"):
@@ -204,6 +206,8 @@ class Plan:
             raise ActionError(
                 f"SPLIT to {target}", expected="an axis outside of local memory", found="a table of its own"
             )
+        if target == "GROUP_REDUCE" and self.unit is not None:
+            raise ActionError("SPLIT to GROUP_REDUCE", expected="lanes that add by themselves", found=self.unit.name)
         if target == "THREAD":
             self._check_thread(p, k)
         if target == "LOOP" and p.type == "REDUCE":
@@ -308,6 +312,25 @@ class Plan:
             raise ActionError("PACK", expected="a load that is not packed yet, nor fetched", found="one that is")
         Block(self, u)
         self.packs[u] = None
+
+    def _contract(self, axis: int, name: str) -> None:
+        unit = next((m for m in self.target.units if m.name == name), None)
+        names = ", ".join(m.name for m in self.target.units) or "no unit"
+        if unit is None:
+            raise ActionError(f"TC on {self.target.name}", expected=f"one of {names}", found=name)
+        p = self.axes[axis] if isinstance(axis, int) and 0 <= axis < len(self.axes) else None
+        if p is None or p.type != "REDUCE" or p.size % unit.k or self.unit or len(self.reduces) != 1 or self.packs:
+            expected = f"the kernel's only sum, a multiple of {unit.k} steps, once"
+            raise ActionError("TC", expected=expected, found=p.size if p else axis)
+        shaped = sorted((q for q in self.axes if q.type == "UPCAST"), key=lambda q: q.made)
+        check(unit, self.reduces[0], self.lane(self.reduces[0]))
+        rows = prod(q.size for q in shaped if q.root is not shaped[0].root)
+        if shaped[0].size != unit.n or rows % unit.m or any(q.type in ("UNROLL", "GROUP_REDUCE") for q in self.axes):
+            raise ActionError("TC", expected=f"{unit.n} lanes, a multiple of {unit.m} rows", found=shaped[0].size)
+        depth = [(unit.k // unit.pair, unit.pair), (unit.pair, 1)]
+        parts = [Part(p.root, n, p.stride * stride, "CONTRACT") for n, stride in depth if n > 1]
+        self.axes[axis : axis + 1] = [Part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE"), *parts]
+        self.unit = unit
 
     def _sequence(self, order: list[Part]) -> list[tuple[Part, Part]]:
         """The parts of sequential axes, now and in `order`."""

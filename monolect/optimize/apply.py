@@ -23,6 +23,7 @@ from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.heuristic import choose
+from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
 from monolect.optimize.stages import Rows, memory_of
 from monolect.optimize.visible import Bounds
@@ -218,6 +219,10 @@ def _rebuild(
         if u.op in ("END", "REDUCE"):
             closed = sorted((p for r in u.src[1:] for p in parts[r]), key=lambda r: r.arg[0])
             body = new[u.src[0]]
+            if u.op == "REDUCE" and plan.unit is not None:
+                closed = [r for r in closed if r is not block]
+                new[u] = _contracted(plan, u, new, parts, closed)
+                continue
             if u.op == "REDUCE":
                 body = _guarded(body, u, guards)
                 closed = [r for r in closed if r is not block]
@@ -246,6 +251,16 @@ def _rebuild(
             new[u] = node(u.op, new[u].src, plan.flags[u])
     out = new[plan.sink]
     return _thread_special(out, plan, parts)
+
+
+def _contracted(plan: Plan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[UOp]], closed: list[UOp]) -> UOp:
+    """The sum `u` for the plan's matrix unit."""
+    assert plan.unit is not None
+    a, b = operands(u, plan.lane(u))
+    outer = {r for p, r in _make_ranges(plan) if p.is_block or p.type == "THREAD"}
+    mine = [r for x in plan.outputs if x in ranges(b) for r in parts[x] if r not in outer]
+    columns = sorted(mine, key=lambda r: r.arg[0])
+    return products(plan.unit, u, new[a], new[b], closed, columns)
 
 
 def _root_of(plan: Plan) -> UOp | None:

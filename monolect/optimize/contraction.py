@@ -18,8 +18,10 @@ from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.base.errors import ActionError
+from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp
 from monolect.optimize.cost import Access
+from monolect.optimize.matrix import check, flips
 from monolect.optimize.pack import Block
 from monolect.optimize.stages import memory_of
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 LONGEST_UNROLLED = 8  # a reduction is unrolled whole up to this
 REUSE_TO_PACK = 4  # times a panel is read again, from which on copying it pays
 FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around: dot products instead
+FLIPPING = 1  # registers: the bits that turn an operand of a matrix unit into one of the other sign
+MOST_ROWS = 14  # of registers, or of tiles
+LEAST_FOR_UNIT = 16  # rows for which a panel is laid out as a matrix unit reads it
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
 LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
 COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
@@ -46,6 +51,7 @@ class Tile(NamedTuple):
     lanes: int
     vectors: int
     rows: int
+    unit: MatrixUnit | None = None
 
 
 class Contraction:
@@ -59,6 +65,7 @@ class Contraction:
         self.scope = [r for r in self.plan.outputs if r in scope]
         inside = {a.uop: a for j in heavy for a in self.profile.inside(j)}
         self.inside = list(inside.values())
+        self.deepest = max(heavy, key=self.plan.size)
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
     def best(self) -> Tile | None:
@@ -79,13 +86,36 @@ class Contraction:
         rows = [r for r in self.scope if r is not c and all(r not in a.steps for a in panel) and self.plan.size(r) > 1]
         scalars = [a for a in self.inside if c not in a.steps]
         out = []
-        for r in rows or [None]:  # type: ignore[list-item]
-            m = self.plan.size(r) if r is not None else 1
-            for v in range(1, min(8, -(-n // lanes)) + 1):
-                for k in range(1, min(m, 14) + 1):
-                    if self.registers(v, k, scalars, r) < self.target.n_registers:
-                        out.append(Tile(self.cost(c, r, lanes, v, k, panel, scalars), c, r, lanes, v, k))
+        for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
+            for r in rows or [None]:  # type: ignore[list-item]
+                m = self.plan.size(r) if r is not None else 1
+                for v in range(1, min(8, -(-n // lanes)) + 1):
+                    tall = unit.m if unit is not None else 1
+                    for k in range(tall, tall * min(-(-m // tall), MOST_ROWS) + 1, tall):
+                        if self.fits(v, k, scalars, r, unit):
+                            cost = self.cost(c, r, lanes, v, k, panel, scalars, unit)
+                            out.append(Tile(cost, c, r, lanes, v, k, unit))
         return out
+
+    def units(self, c: UOp, lanes: int, panel: list[Access]) -> list[MatrixUnit]:
+        """The matrix units for this sum with lanes along c. Their panel must be packed, so be read often enough."""
+        again = prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel))
+        if len(self.plan.reduces) != 1 or again < LEAST_FOR_UNIT or not all(self.packable(a) for a in panel):
+            return []
+        out = []
+        for unit in self.target.units:
+            if unit.n == lanes and self.plan.size(self.deepest) >= unit.k:
+                with suppress(ActionError):
+                    check(unit, self.plan.reduces[0], c)
+                    out.append(unit)
+        return out
+
+    def fits(self, v: int, k: int, scalars: list[Access], r: UOp | None, unit: MatrixUnit | None) -> bool:
+        """Whether v vectors by k rows of accumulators, and their operands, fit the registers."""
+        if unit is not None and unit.n_tiles:
+            return k % unit.m == 0 and v * (k // unit.m) + v + k // unit.m <= unit.n_tiles
+        more = FLIPPING if unit is not None and flips(unit, self.plan.reduces[0]) else 0
+        return self.registers(v, k, scalars, r) + more < self.target.n_registers
 
     def registers(self, v: int, k: int, scalars: list[Access], r: UOp | None) -> int:
         """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay. With three vectors or
@@ -104,27 +134,38 @@ class Contraction:
         return r is not None and r in a.steps and j in a.steps and a.steps[r] is not None and a.steps[r] == a.steps[j]
 
     def cost(
-        self, c: UOp, r: UOp | None, lanes: int, v: int, k: int, panel: list[Access], scalars: list[Access]
+        self,
+        c: UOp,
+        r: UOp | None,
+        lanes: int,
+        v: int,
+        k: int,
+        panel: list[Access],
+        scalars: list[Access],
+        unit: MatrixUnit | None,
     ) -> float:
         """Cycles of the whole kernel with this tile, on one thread."""
         n, m = self.plan.size(c), self.plan.size(r) if r is not None else 1
         others = prod(self.plan.size(x) or 64 for x in self.scope if x is not c and x is not r)
-        depth = prod(self.plan.size(j) or 64 for j in self.heavy)
+        depth = prod(self.plan.size(j) or 64 for j in self.heavy) / (unit.k if unit is not None else 1)
         gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in scalars)
         loads = v * len(panel) + k * (len(scalars) + 4 * gated)
         again = k * sum(self.shares_sets(a, r, k) for a in scalars) / lanes  # lines fetched anew in each step
         step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k + 4 * again
+        if unit is not None and unit.n_tiles:  # a row a cycle
+            step = v * k + 0.1 * (v * unit.m + k)
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
         reuse = max(1, prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
         packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
         copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
         copying = tiles * depth * v * sum(self.copying(a, c) for a in copied) / reuse
         blocks = self.n_blocks(lanes * v, n) if packs else 1
-        return tiles * (depth * step + 8 * k + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
+        start = 8 * k // (unit.m if unit is not None else 1)
+        return tiles * (depth * step + start + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
 
     def shares_sets(self, a: Access, r: UOp | None, k: int) -> bool:
         """Whether the k rows of a scalar are too many for the sets of the first cache that they lie in."""
-        stride = abs(a.step(r) or 0) * self.profile.itemsize if r is not None else 0
+        stride = abs(a.step(r) or 0) * a.uop.dtype.itemsize if r is not None else 0
         too_many = stride > 0 and k * gcd(stride, L1_WAY_BYTES) > self.target.l1_bytes * 2 // 3
         return too_many and not self.wants_pack(a)
 
@@ -169,7 +210,8 @@ class Contraction:
         if tile.lanes < self.chooser.lanes:
             return True
         panel = [a for a in self.inside if tile.c in a.steps]
-        return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < FEW_ROWS
+        least = FEW_ROWS if tile.unit is None else FEW_ROWS // tile.unit.m
+        return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < least
 
     def reuse(self, tile: Tile, panel: list[Access]) -> int:
         """How many tiles read the same part of the panel."""
@@ -194,9 +236,13 @@ class Contraction:
         if t.row is not None and t.rows > 1:
             act("SPLIT", axis(t.row), (t.rows, "UPCAST", False), "rows that share the vectors")
         self.chooser.vector.add(t.c)
+        if t.unit is not None:
+            if plan.size(self.deepest) % t.unit.k:
+                act("PADTO", axis(self.deepest), t.unit.k, "the last step of the matrix unit is filled with zeros")
+            act("TC", axis(self.deepest), t.unit.name, f"{t.unit.k} steps at once")
         depth = prod(plan.size(j) or 64 for j in self.heavy)
-        size = depth * plan.size(t.c) * self.profile.itemsize
-        packs = turned or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
+        size = depth * plan.size(t.c) * self.item
+        packs = turned or plan.unit is not None or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
         self.threads(panel, scalars, packs)
         if packs:
             self.block_panel(t, panel)
@@ -253,26 +299,35 @@ class Contraction:
         wide = t.lanes * t.vectors
         i = self.loop_of(t.c)
         n_blocks = self.n_blocks(wide, self.plan.axes[i].size * wide if i is not None else wide)
-        deepest = max(self.heavy, key=lambda j: self.plan.size(j))
+        deepest = self.deepest
         rest = prod(self.plan.size(j) for j in self.heavy) // self.plan.size(deepest)
         depth = -(-self.plan.size(deepest) // n_blocks) * rest
         room = self.target.l2_bytes // 2
-        self.cut(t.c, room // (self.profile.itemsize * depth * wide), "a panel of columns stays in cache")
+        self.cut(t.c, room // (self.item * depth * wide), "a panel of columns stays in cache")
         if n_blocks > 1:
             why = f"blocks of {depth}: the panel stays in cache"
             self.chooser.act("SPLIT", self.plan.axis_of(deepest), (n_blocks, "LOOP", True), why)
 
     def n_blocks(self, wide: int, columns: int) -> int:
         """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;
-        equal ones where a divisor is near.
+        equal ones where a divisor is near; one where the output cannot hold what a block leaves.
         """
-        item, room = self.profile.itemsize, self.target.l2_bytes // 2
+        room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.heavy]
-        if prod(sizes) * columns * item <= room:
+        if prod(sizes) * columns * self.item <= room or not self.holds_sums():
             return 1
-        most = max(LEAST_DEPTH, room // (item * max(wide, COLUMNS_AT_ONCE))) * max(sizes) // prod(sizes)
+        most = max(LEAST_DEPTH, room // (self.item * max(wide, COLUMNS_AT_ONCE))) * max(sizes) // prod(sizes)
         least = -(-max(sizes) // max(1, most))
         return next((k for k in range(least, 2 * least) if max(sizes) % k == 0), least)
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element of what is read for each product."""
+        return max(a.uop.dtype.itemsize for a in self.inside)
+
+    def holds_sums(self) -> bool:
+        """Whether the output can hold what blocks of the reduction leave."""
+        return all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
 
     def stream(self, t: Tile) -> None:
         """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side."""
@@ -285,6 +340,11 @@ class Contraction:
     def wants_pack(self, a: Access) -> bool:
         """A gated scalar, or one whose neighbours in memory are rows and not steps of the reduction."""
         gated = len(a.uop.src) == 3
+        if (
+            self.plan.unit is not None
+        ):  # a tail would mask loads in the inner loop, and give rows of tiles places of their own
+            padded = [x for x in self.plan.padded if x is self.deepest or self.plan.unit.n_tiles]
+            gated |= any(x in a.steps for x in padded)
         along = any(a.step(j) == 1 for j in self.heavy)
         return (gated or not along) and self.packable(a)
 
@@ -326,7 +386,7 @@ class Contraction:
                 self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
                 return
         i = self.plan.axis_of(self.heavy[-1], "REDUCE")
-        if self.target.loads_first:
+        if self.target.loads_first or (self.plan.unit is not None and self.plan.unit.n_tiles):
             return  # the scalars of all steps would be loaded before the first is used
         if self.plan.axes[i].size % 4 == 0:
             self.chooser.act("SPLIT", i, (4, "UNROLL", False), "fewer loop steps")

@@ -112,6 +112,16 @@ def fetches(plan: Plan) -> Iterator[Move]:
             yield from ((("FETCH", i, n),) for n in AHEAD)
 
 
+def matrix_units(plan: Plan) -> Iterator[Move]:
+    """A unit of the target for a sum, with the lanes that it wants."""
+    for unit in plan.target.units:
+        for j, _ in _axes(plan, "REDUCE"):
+            yield (("TC", j, unit.name),)
+            for i, n in _axes(plan, "LOOP"):
+                if n % unit.n == 0:
+                    yield (("SPLIT", i, (unit.n, "UPCAST", False)), ("TC", j + 1, unit.name))
+
+
 def workgroups(plan: Plan) -> Iterator[Move]:
     """Loops shared out between workgroups, and between the threads of one."""
     if plan.target.workgroups:
@@ -132,6 +142,7 @@ MOVES: dict[str, Callable[[Plan], Iterator[Move]]] = {
     "PACK": packs,
     "STREAM": streams,
     "FETCH": fetches,
+    "TC": matrix_units,
     "WORKGROUP": workgroups,
 }
 

@@ -112,24 +112,29 @@ class Block:
         """The dimensions in the order of the block, innermost first."""
         windows = [self._of_window(w) for w in self.windows]
         in_window = {r for w in self.windows for r in w.weights}
-        out: list[Dim] = []
+        contracted = [self._of_part(p) for p in reversed(self.inner) if p.type == "CONTRACT"]
+        out: list[Dim] = contracted[:1]  # what a matrix unit reads side by side
         if self.is_panel:
             shaped = [p for p in self.inner if p.type == "UPCAST" and p.root not in in_window]
             loops = [p for p in self.inner if p.type == "LOOP" and p.root not in in_window and p.root not in shaped]
-            out += [self._of_part(p) for p in sorted(shaped, key=lambda p: p.made)]
+            tile = [self._of_part(p) for p in sorted(shaped, key=lambda p: p.made)]
+            out += [*tile[:1], *contracted[1:], *tile[1:]]
             whole = [r for r in self.steps if r in self.plan.reduced and r not in in_window]
             out += sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
             out += [self._of_part(p) for p in reversed(loops)]
         else:
             whole = [r for r in self.steps if r not in in_window]
-            out += sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
+            out += contracted[1:] + sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
         return [d for d in out if d.size > 1]
 
     def _of_part(self, p: Part) -> Dim:
         return Dim(p.size, self.steps[p.root] * p.stride, 0, {p.root: p.stride}, ((p, 1),))
 
     def _of_root(self, r: UOp) -> Dim:
-        return Dim(self.extent(r), self.steps[r], 0, {r: 1}, tuple((p, p.stride) for p in self.inner if p.root is r))
+        """What is left of the loop r where a matrix unit takes k steps at once."""
+        mine = [p for p in self.inner if p.root is r and p.type != "CONTRACT"]
+        k = self.extent(r) // prod(p.size for p in mine)
+        return Dim(self.extent(r) // k, self.steps[r] * k, 0, {r: k}, tuple((p, p.stride // k) for p in mine))
 
     def _of_window(self, w: Window) -> Dim:
         parts = tuple((p, w.weights[p.root] * p.stride) for p in self.inner if p.root in w.weights)
@@ -139,8 +144,9 @@ class Block:
         """Pairs of an output loop and a reduction that only their weighted sum matters of."""
         out: list[Window] = []
         free = list(self.steps)
+        contracted = [p.root for p in self.inner if p.type == "CONTRACT"]
         for a in [r for r in free if r in self.plan.outputs and r is not self.lane]:
-            for b in [r for r in free if r in self.plan.reduced]:
+            for b in [r for r in free if r in self.plan.reduced and r not in contracted]:
                 if a in free and b in free and (w := self._window(a, b)) is not None:
                     out.append(w)
                     free = [r for r in free if r not in w.weights]
@@ -162,17 +168,28 @@ class Block:
 
     def _laid_out(self, dims: list[Dim]) -> list[Dim]:
         """The same with their places in the block; what is vectorised while copying may run over its own end."""
-        lanes, itemsize = self.plan.target.lanes(self.load.dtype.itemsize), self.load.dtype.itemsize
+        lanes, itemsize = self._lanes(), self.pair * self.load.dtype.itemsize
         out: list[Dim] = []
         at = 1
         for i, d in enumerate(dims):
             out.append(d._replace(dst=at))
             n = d.size
-            if i == 0 and len(dims) > 1 and not self.is_panel:
-                n = -(-n // lanes) * lanes if d.step == 1 and n > lanes else n
+            if at == self.pair and i < len(dims) - 1 and not self.is_panel:
+                along = d.step == 1 or (i > 0 and d.step == dims[0].step * self.pair == self.pair)
+                n = -(-n // lanes) * lanes if along and n > lanes else n
                 n += lanes if n * itemsize % 512 == 0 else 0  # rows at powers of two share cache sets
             at *= n
         return out
+
+    @property
+    def pair(self) -> int:
+        """Elements that a matrix unit wants side by side."""
+        unit = self.plan.unit
+        return unit.pair if unit is not None and any(p.type == "CONTRACT" for p in self.inner) else 1
+
+    def _lanes(self) -> int:
+        """Elements of a vector along what comes next to the pairs."""
+        return self.plan.target.lanes(self.load.dtype.itemsize) // self.pair
 
     # ---- code --------------------------------------------------------------------------------------------------------
     def packed(self, made: dict[Part, UOp], ids: count, slots: count) -> UOp:
@@ -285,7 +302,7 @@ class Block:
         """Each dimension with its loops in the copy, (size, stride, type), in the order of memory, the slowest first;
         vectors run along what is side by side in the block, and where memory runs another way along that too.
         """
-        lanes = self.plan.target.lanes(self.load.dtype.itemsize)
+        lanes, pair = self.plan.target.lanes(self.load.dtype.itemsize), self.pair
         dims = self._merged()
         turned = any(d.step == 1 and d.dst > 1 and gcd(d.size, lanes) > 1 for d in dims)
         out: list[tuple[Dim, list[tuple[int, int, str]]]] = []
@@ -297,7 +314,11 @@ class Block:
                 n = -(-d.size // k)
                 v = 1 if turned else next(v for v in (4, 3, 2, 1) if n % v == 0)  # a square alone fills the registers
                 cut = [(n // v, v * k, "LOOP"), (v, k, "UPCAST"), (k, 1, "UPCAST")]
-            elif d.step == 1 and (k := gcd(d.size, lanes)) > 1:
+            elif pair > 1 and pair in (d.step, d.dst) and dims[0].step == 1 and d.size % (k := lanes // pair) == 0:
+                cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]  # `expand` turns squares of pairs
+            elif d.step == 1 and d.dst == pair and not self.is_panel and d.size > (k := lanes // pair):
+                cut = [(-(-d.size // k), k, "LOOP"), (k, 1, "UPCAST")]
+            elif d.step == 1 and (k := gcd(d.size, lanes // (pair if d.dst == pair else 1))) > 1:
                 cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]
             else:
                 cut = [(d.size, 1, "LOOP")]

@@ -339,16 +339,16 @@ def test_threefry_and_wide_integers() -> None:
 
 @pytest.mark.parametrize(("a", "acc"), [(F32, F32), (dtypes.float16, F32), (dtypes.int8, I32)])
 def test_wmma(a: DType, acc: DType) -> None:
-    def tile(slot: int, m: int, n: int, d: DType) -> UOp:
-        flat = load(at(param(slot, m * n, dtype=d), numbers(*range(m * n))))
-        return node("RESHAPE", (flat, shape_source((m, n))))
+    def tile(slot: int, d: DType, *shape: int) -> UOp:
+        n = prod(shape)
+        return node("RESHAPE", (load(at(param(slot, n, dtype=d), numbers(*range(n)))), shape_source(shape)))
 
     out = np.zeros((8, 4), acc.numpy)
-    x, y = (np.random.default_rng(k).integers(-5, 5, s).astype(a.numpy) for k, s in ((1, (8, 16)), (2, (16, 4))))
+    x, y = (np.random.default_rng(k).integers(-5, 5, s).astype(a.numpy) for k, s in ((1, (8, 16)), (2, (4, 16))))
     z = np.arange(32).astype(acc.numpy).reshape(8, 4)
-    wmma = node("WMMA", (tile(1, 8, 16, a), tile(2, 16, 4, a), tile(3, 8, 4, acc)), (8, 4, 16))
+    wmma = node("WMMA", (tile(1, a, 8, 1, 16), tile(2, a, 4, 16), tile(3, acc, 8, 4)), ("unit", 1))
     run(linear(store(param(0, 8, 4, dtype=acc), wmma)), out, x, y, z)
-    np.testing.assert_array_equal(out, x.astype(acc.numpy) @ y.astype(acc.numpy) + z)
+    np.testing.assert_array_equal(out, x.astype(acc.numpy) @ y.T.astype(acc.numpy) + z)
 
 
 @pytest.mark.parametrize("d", [F32, I32, dtypes.float16])

@@ -17,7 +17,9 @@ import numpy as np
 from monolect import Tensor
 from monolect.backend.c import render as c
 from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.cpu.render import render_module
+from monolect.backend.cpu.units import units
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
@@ -39,6 +41,7 @@ TARGET = Target(
     n_threads=2,
     l2_bytes=1 << 18,
     local_bytes=1 << 20,
+    units=units(("avx512vnni",), 64),
 )
 I32 = dtypes.int32
 
@@ -66,8 +69,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> UOp:
     return of(q.scaled_dot_product_attention(k, v, is_causal=True))
 
 
-def array(*shape: int) -> Tensor:
-    return Tensor(np.zeros(shape, np.float32))
+def array(*shape: int, dtype: type = np.float32) -> Tensor:
+    return Tensor(np.zeros(shape, dtype))
 
 
 CASES: dict[str, Callable[[], UOp]] = {
@@ -77,10 +80,11 @@ CASES: dict[str, Callable[[], UOp]] = {
     "store-constant": lambda: kernel(store(param(0, 1), const(199, I32))),
     "folded-add": lambda: kernel(store(param(0, 1), const(199, I32) + const(200, I32))),
     "dot-product": lambda: of((Tensor(np.array([1, 2], np.int32)) * Tensor(np.array([3, 4], np.int32))).sum(dtype=I32)),
-    # and four that use what the compiler is for
+    # and five that use what the compiler is for
     "softmax-rows": lambda: of(array(4, 32).softmax(-1)),
     "padded-vector": lambda: of(array(50) * 2 + 1),
     "blocked-matmul": lambda: of(array(64, 1024) @ array(1024, 64)),
+    "matrix-unit": lambda: of(array(16, 12, dtype=np.int8).cast(I32) @ array(12, 16, dtype=np.int8).cast(I32)),
     "attention": lambda: attention(array(1, 16, 4), array(1, 16, 4), array(1, 16, 16)),
 }
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from monolect import ActionError, Tensor, dtypes
 from monolect.backend.base import Launch
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.cpu.units import ROWS
 from monolect.backend.registry import Device
-from monolect.base.target import Target
+from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
@@ -26,8 +27,22 @@ from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 from monolect.tensor.radix import _move
 
+BF16, F32, I8, U8, I32 = dtypes.bfloat16, dtypes.float32, dtypes.int8, dtypes.uint8, dtypes.int32
+UNITS = (  # some that no processor has: their products are computed element by element
+    MatrixUnit("pairs", 1, 4, 2, 2, BF16, BF16, F32),
+    MatrixUnit("tiles of pairs", 2, 4, 4, 2, BF16, BF16, F32),
+    MatrixUnit("quads", 1, 4, 4, 4, U8, I8, I32),
+    *(r.unit for r in ROWS if r.unit.n == 16 and r.unit.m == 1),
+)
 TARGET = Target(
-    name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20, streams=True
+    name="test",
+    native=LLVM_NATIVE,
+    vector_bytes=64,
+    n_registers=32,
+    n_threads=2,
+    local_bytes=1 << 20,
+    streams=True,
+    units=UNITS,
 )
 GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
 
@@ -35,6 +50,12 @@ GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
 def whole(*shape, high=4):
     """Small whole numbers: sums of them are exact in any order."""
     return Tensor(np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape) * 7 % 11 % high)
+
+
+def narrow(d, *shape):
+    """Whole numbers of both signs, where there are any, in a narrow type."""
+    x = np.arange(int(np.prod(shape))).reshape(shape) * 7 % 11
+    return Tensor((x if d is U8 else x - 5).astype(d.numpy))
 
 
 def attention(q, k, v):
@@ -87,6 +108,14 @@ PROGRAMS = {
     "convolution": lambda: whole(1, 2, 6, 6).conv2d(whole(4, 2, 3, 3), padding=1),
     "strided convolution": lambda: whole(2, 2, 9, 7).conv2d(whole(4, 2, 3, 2), padding=(1, 0), stride=(2, 1)),
     "odd matmul": lambda: whole(7, 13).T @ whole(7, 9) + whole(9),
+    "product of bfloat16": lambda: narrow(BF16, 8, 20).float() @ narrow(BF16, 20, 16).float(),
+    "product of bfloat16 transposed": lambda: narrow(BF16, 20, 8).T @ narrow(BF16, 16, 20).T,
+    "odd product of bfloat16": lambda: narrow(BF16, 7, 13).float() @ narrow(BF16, 13, 19).float() + whole(19),
+    "product with a tail of one": lambda: narrow(BF16, 32, 16) @ narrow(BF16, 16, 65),
+    "convolution of bfloat16": lambda: narrow(BF16, 1, 4, 6, 6).conv2d(narrow(BF16, 16, 4, 3, 3), padding=1),
+    "product of int8": lambda: narrow(I8, 8, 20).int() @ narrow(I8, 20, 16).int(),
+    "odd product of uint8": lambda: narrow(U8, 13, 7).T.int() @ narrow(U8, 21, 13).T.int(),
+    "products of int8 and uint8": lambda: narrow(I8, 3, 4, 8).int() @ narrow(U8, 3, 8, 16).int(),
     "attention": lambda: attention(whole(2, 12, 4), whole(2, 10, 4), whole(2, 10, 6)),
     "masked attention": lambda: masked_attention(whole(2, 12, 4), whole(2, 20, 4, high=2), whole(2, 20, 8)),
     "scan": lambda: whole(4, 10).cumsum(1),
@@ -173,16 +202,25 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
     """(program, legal actions): each is drawn, and dropped if the plan refuses it."""
     name = draw(st.sampled_from(names))
     plan = Plan(made(name)[0], TARGET)
+    if "product" in name and draw(st.booleans()):  # as drawn below, but oftener
+        lane, unit = len(plan.outputs) - 1, draw(st.sampled_from(UNITS))
+        rows = [("PADTO", lane - 1, 2), ("SPLIT", lane - 1, (2, "UPCAST", False))][: 2 * draw(st.booleans())]
+        starts = [("PADTO", lane, unit.n), ("SPLIT", lane, (unit.n, "UPCAST", False)), *rows, ("PADTO", -1, unit.k)]
+        for op, axis, arg in (*starts, ("TC", -1, unit.name)):
+            with contextlib.suppress(ActionError):
+                plan.act((op, axis % len(plan.axes), arg))
     for _ in range(draw(st.integers(1, most))):
         if not plan.axes:
             break
         axis = draw(st.integers(0, len(plan.axes) - 1))
-        op = draw(st.sampled_from(["SPLIT"] * 6 + ["PADTO", "SWAP", "BOUND", "NOLOCALS"]))
+        op = draw(st.sampled_from(["SPLIT"] * 6 + ["PADTO", "SWAP", "BOUND", "NOLOCALS", "TC"]))
         if op == "SPLIT":
             n = plan.axes[axis].size
             fits = [k for k in range(1, n + 1) if n % k == 0] or [1]
             k = draw(st.sampled_from(fits) if draw(st.integers(0, 4)) else st.integers(1, max(1, n)))
             arg = (k, draw(st.sampled_from(sorted(SPLIT_RULES))), draw(st.booleans()))
+        elif op == "TC":
+            arg = draw(st.sampled_from(UNITS)).name
         else:
             arg = draw(st.sampled_from([2, 3, 4, 8, 16]) if op == "PADTO" else st.integers(0, len(plan.axes) - 1))
         try:
@@ -243,6 +281,21 @@ def test_legal_actions_keep_results(case):
         np.testing.assert_array_equal(got[k].view(p.dtype.numpy), wanted[k].view(p.dtype.numpy))
 
 
+@pytest.mark.parametrize(
+    "name, unit",
+    [(n, u) for n in ("product of bfloat16", "product of bfloat16 transposed") for u in UNITS if u.a is BF16]
+    + [("product of int8", u) for u in UNITS if u.acc is I32],
+    ids=lambda x: getattr(x, "name", x),
+)
+def test_a_unit_reads_operands_as_they_lie(name, unit):
+    kernel, arrays, wanted = made(name)
+    actions = (("SPLIT", 1, (unit.n, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False)), ("TC", 4, unit.name))
+    got = [a.copy() for a in arrays]
+    run(apply_actions(kernel, actions, TARGET), got, f"test/{name}/{unit.name}")
+    for p in written(kernel):
+        np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
+
+
 @st.composite
 def walks(draw, names=tuple(PROGRAMS)):
     """(program, actions) as a search makes them: extensions and edits, one after the other."""
@@ -298,7 +351,25 @@ REFUSED = {
     "no such action": ("map", [("TILE", 0, 2)], "unknown action"),
     "no such axis": ("map", [("SPLIT", 9, (2, "UPCAST", False))], "no such axis"),
     "an axis that is no number": ("map", [("PADTO", "x", 2)], "no such axis"),
-    "tensor cores": ("matmul", [("TC", 0, ())], "tensor cores"),
+    "no such unit": ("product of bfloat16", [("TC", 2, "sixes")], "TC on test"),
+    "a unit along an output": ("product of bfloat16", [("TC", 0, "pairs")], "only sum"),
+    "a unit for a part of its steps": ("odd product of bfloat16", [("TC", 2, "pairs")], "multiple of 2 steps"),
+    "a unit for a maximum": ("maximum", [("TC", 1, "pairs")], "sum of products"),
+    "a unit for two sums": ("two reductions", [("TC", 1, "pairs")], "only sum"),
+    "a unit without lanes": ("product of bfloat16", [("TC", 2, "pairs")], "vector lanes"),
+    "a unit with too many lanes": (
+        "product of bfloat16", [("SPLIT", 1, (8, "UPCAST", False)), ("TC", 3, "pairs")], "4 lanes"),
+    "a unit with too few rows": (
+        "product of bfloat16", [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "tiles of pairs")], "2 rows"),
+    "a unit of another type": (
+        "product of bfloat16", [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "quads")], "bfloat16"),
+    "sums in the lanes of a unit": (
+        "product of bfloat16",
+        [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs"), ("SPLIT", 3, (2, "GROUP_REDUCE", False))], "lanes that add"),
+    "a unit for floats": ("matmul", [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs")], "converted"),
+    "a unit twice": (
+        "product of bfloat16",
+        [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs"), ("TC", 3, "pairs")], "once"),
     "no such target": ("map", [("SPLIT", 0, (2, "SIDEWAYS", False))], "SPLIT target"),
     "a reduction as UPCAST": ("row sums", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
     "an output as UNROLL": ("row sums", [("SPLIT", 0, (2, "UNROLL", False))], "SPLIT to UNROLL"),

@@ -4,8 +4,9 @@ from math import inf, prod
 
 import pytest
 
-from monolect import ActionError, Tensor
+from monolect import ActionError, Tensor, dtypes
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.cpu.units import units
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
@@ -20,11 +21,13 @@ from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 
 CPU = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20)
+CPU = CPU._replace(units=units(("avx512vnni",), 64))
 GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
 PROGRAMS = {
     "map": lambda: Tensor.ones(48, 64) + 1,
     "odd": lambda: Tensor.empty(509, 250) + Tensor.empty(250, 509).T,
     "matmul": lambda: Tensor.empty(64, 96) @ Tensor.empty(96, 64),
+    "narrow": lambda: Tensor.empty(64, 96, dtype=dtypes.int8).int() @ Tensor.empty(96, 64, dtype=dtypes.int8).int(),
     "rows": lambda: Tensor.empty(48, 64).softmax(1),
     "scan": lambda: Tensor.empty(48, 64).cumsum(1),
     "total": lambda: Tensor.empty(4096).sum(),

@@ -46,6 +46,10 @@ class ElementwiseRenderer(ValueRenderer):
             fast = self._lane_bound(u)
             if fast is not None:
                 return fast
+        if u.op == "BITCAST" and u.shape != u.src[0].shape:
+            v = self.value(u.src[0])
+            a, b = type_name(u.src[0].dtype, v.lanes), type_name(u.dtype, lanes)
+            return Value(u.shape, [self.emit(f"bitcast {a} {r} to {b}") for r in v.regs])
         cols = [self.broadcast(s, u.shape) for s in u.src]
         f = getattr(self, "op_" + u.op.lower(), self._op)
         return Value(u.shape, [f(u, lanes, *row) for row in zip(*cols, strict=True)])
@@ -233,6 +237,11 @@ class ElementwiseRenderer(ValueRenderer):
         """One step of a reduction."""
         if op == "MAX":
             return self.maximum(d, lanes, a, b)
+        if d is dtypes.bfloat16:  # only what adds in memory has come so far
+            bits = type_name(d, lanes)
+            t = "bfloat" if lanes == 1 else f"<{lanes} x bfloat>"
+            a, b = (self.emit(f"bitcast {bits} {r} to {t}") for r in (a, b))
+            return self.emit(f"bitcast {t} {self.emit(f'fadd {t} {a}, {b}')} to {bits}")
         return self.arithmetic(d, lanes, ("fadd", "add", "or") if op == "ADD" else ("fmul", "mul", "and"), a, b)
 
     def reduce(self, u: UOp) -> Value:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from monolect.backend.common.llvm_elementwise import LLVM_NATIVE
 from monolect.backend.common.llvm_memory import MemoryRenderer, register_of
 from monolect.backend.common.llvm_types import Value, type_name
-from monolect.backend.common.llvm_values import VALUES
+from monolect.backend.common.llvm_values import VALUES, is_interleaving
 from monolect.backend.common.shaped import local_places
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
@@ -47,6 +47,8 @@ class Renderer(MemoryRenderer):
         self.block = "entry"
         self.loops: list[Loop] = []
         self.stored = _stored_in_loops(self.program)
+        self.joined = _joined(self.program)
+        self.scratch = {"%dummy": 64}  # memory of a call: bytes by name
 
     def render(self) -> str:
         """The text of the function."""
@@ -55,8 +57,9 @@ class Renderer(MemoryRenderer):
             self.instruction(u)
         body = "\n".join(self.lines)
         head = f"define void @{self.name}(ptr %args, i64 %thread) #0 {{\nentry:\n"
+        places = "".join(f"  {r} = alloca [{n} x i8], align 64\n" for r, n in self.scratch.items())
         fence = "  fence seq_cst\n" if self.streamed else ""  # stores past the caches are ordered by nothing else
-        return f"{head}  %dummy = alloca [64 x i8], align 64\n{body}\n{fence}  ret void\n}}\n"
+        return f"{head}{places}{body}\n{fence}  ret void\n}}\n"
 
     def local_memory(self) -> None:
         """The address of each LOCAL buffer, in this thread's part of local memory."""
@@ -94,16 +97,28 @@ class Renderer(MemoryRenderer):
             case "SCAN":
                 self.vals[u] = self.scan(u)
             case "PERMUTE":
-                self.vals[u] = self.permute(u)
+                if u not in self.joined:
+                    self.vals[u] = self.permute(u)
             case "SHRINK":
                 self.vals[u] = self.shrink(u)
+            case "WMMA":
+                self.vals[u] = self.multiply(u)
             case "RESHAPE":
-                self.reshape(u)  # for what it shares with its readers; each of them renders it again
+                if u not in self.joined:
+                    self.reshape(u)  # for what it shares with its readers; each of them renders it again
             case op if op in VALUES:
                 if not self.is_index_arithmetic(u):
                     self.vals[u] = self.elementwise(u)
             case op if op not in _AT_USE:
                 raise InternalError(f"the LLVM renderer has no row for {op}")
+
+    def multiply(self, u: UOp) -> Value:
+        """WMMA, of a target that has matrix units."""
+        raise InternalError("the LLVM renderer has no matrix unit", expected="a target's own", found=u.arg)
+
+    def carried_type(self, b: UOp) -> str:
+        """The type of each register of the accumulator `b`."""
+        return type_name(b.dtype, b.shape[-1] if b.shape else 1)
 
     # ---- loops -------------------------------------------------------------------------------------------------------
     def open_loop(self, u: UOp) -> None:
@@ -141,7 +156,7 @@ class Renderer(MemoryRenderer):
         self.lines.append(f"  %n{k} = add nuw nsw i64 %i{k}, 1")
         text = [f"  %i{k} = phi i64 [ 0, %{before} ], [ %n{k}, %{latch} ]"]
         for b, starts, phis in loop.carried:
-            t = type_name(b.dtype, b.shape[-1] if b.shape else 1)
+            t = self.carried_type(b)
             for phi, start, last in zip(phis, starts, self.accumulators[b.arg.slot], strict=True):
                 text.append(f"  {phi} = phi {t} [ {start}, %{before} ], [ {last}, %{latch} ]")
         self.lines[loop.phi_line] = "\n".join(text)
@@ -175,11 +190,24 @@ def _stored_in_loops(program: tuple[UOp, ...]) -> dict[UOp, list[UOp]]:
     return out
 
 
-def render_module(kernels: list[tuple[str, UOp]]) -> str:
+def _joined(program: tuple[UOp, ...]) -> set[UOp]:
+    """Changes of shape that are rendered only as part of what reads them."""
+    out: set[UOp] = set()
+    others: set[UOp] = set()  # what somebody reads as it is
+    for u in program:
+        inside = (
+            set(u.src[:1]) if is_interleaving(u) else {x for x in u.src[:2] if x.op == "RESHAPE" and u.op == "WMMA"}
+        )
+        out |= inside | ({u} if is_interleaving(u) else set())
+        others |= set(u.src) - inside
+    return out - {x for x in others if not is_interleaving(x)}
+
+
+def render_module(kernels: list[tuple[str, UOp]], renderer: type[Renderer] = Renderer) -> str:
     """One LLVM module with a function for each (name, LINEAR)."""
     parts, declares = [], set()
     for name, linear in kernels:
-        r = Renderer(linear, name)
+        r = renderer(linear, name)
         parts.append(r.render())
         declares |= r.declares
     return "\n".join([*sorted(declares), *parts, "attributes #0 = { nounwind }", ""])

@@ -99,16 +99,20 @@ class MemoryRenderer(ElementwiseRenderer):
         if len(index.src) < 2:
             return [(p, (0,))]
         base, offs, dynamic = self.address_parts(index.src[1])
-        if dynamic:
+        if any(term.shape[-1] > 1 for term in dynamic):
             return None
         if base != "0":
             p = self._offset(p, t, base)
         shape = index.shape
         rows = np.broadcast_to(offs, shape).reshape(n_regs(shape), -1) if shape else offs.reshape(1, 1)
         lowest = rows.min(1).tolist()
+        starts = [p] * len(rows)
+        for term in dynamic:  # differs from register to register, not from lane to lane
+            regs = self.broadcast(term, (*shape[:-1], 1))
+            starts = [self._offset(s, t, r) for s, r in zip(starts, regs, strict=True)]
         return [
-            (self._offset(p, t, str(low)) if low else p, tuple((row - low).tolist()))
-            for low, row in zip(lowest, rows, strict=True)
+            (self._offset(s, t, str(low)) if low else s, tuple((row - low).tolist()))
+            for s, low, row in zip(starts, lowest, rows, strict=True)
         ]
 
     def lane_pointers(self, index: UOp) -> list[str]:
@@ -311,6 +315,13 @@ class MemoryRenderer(ElementwiseRenderer):
         elif lanes == 1:
             p = self.emit(f"select i1 {gate}, ptr {p}, ptr %dummy")
             self.lines.append(f"  store {t} {r}, ptr {p}, align {align}")
+        elif (
+            gate[0] == "<" and gate.count("i1 true") == 1
+        ):  # LLVM would store the lane as wide as it was before it was made narrow
+            i = gate.split(", ").index(next(g for g in gate.split(", ") if "true" in g))
+            one = self.emit(f"extractelement {t} {r}, i64 {i}")
+            q = self._offset(p, memory_type(d), str(i)) if i else p
+            self.lines.append(f"  store {memory_type(d)} {one}, ptr {q}, align {align}")
         else:
             full = f"@llvm.masked.store.{overload(memory_type(d), lanes)}.p0"
             self.declares.add(f"declare void {full}({t}, ptr, i32, <{lanes} x i1>)")

@@ -15,8 +15,12 @@ import numpy as np
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.ops import INVALID
 
-_FLOATS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat"}
-_OVERLOADS = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+_FLOATS = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "half",
+}  # others are their bits: LLVM selects few ops on bfloat
+_OVERLOADS = {"float": "f32", "double": "f64", "half": "f16"}
 
 
 class Value:
@@ -38,7 +42,7 @@ def n_regs(shape: tuple) -> int:
 def type_name(d: DType, lanes: int = 1) -> str:
     """The LLVM type of a value of dtype `d`."""
     if d.is_float:
-        t = _FLOATS.get(d.name) or "i8"
+        t = _FLOATS.get(d.name) or f"i{d.bits}"
     else:
         t = "i1" if d is dtypes.bool else "i64" if d.kind == "x" else f"i{d.bits}"
     return t if lanes == 1 else f"<{lanes} x {t}>"
@@ -63,11 +67,9 @@ def literal(value: Any, d: DType) -> str:
     if not d.is_float:
         return str(int(value))
     if d.name not in _FLOATS:  # a float that LLVM has no type for is its bits
-        return str(np.array(value, d.numpy).view(np.uint8))
+        return str(np.array(value, d.numpy).view(f"u{d.itemsize}"))
     if d is dtypes.float16:
         return "0xH" + struct.pack(">e", value).hex().upper()
-    if d is dtypes.bfloat16:
-        return "0xR" + struct.pack(">f", value)[:2].hex().upper()
     return "0x" + struct.pack(">d", value).hex().upper()
 
 

@@ -102,6 +102,9 @@ class ValueRenderer:
     def reshape(self, u: UOp) -> Value:
         """RESHAPE and EXPAND: the same registers where the last axis stays, lane by lane otherwise."""
         x = u.src[0]
+        if is_interleaving(u):
+            rows = self.value(x.src[0])
+            return Value(u.shape, [self.interleave(rows.regs, x.dtype, rows.lanes)])
         v = self.value(x)
         if u.op == "EXPAND":
             return Value(u.shape, self.broadcast(x, u.shape))
@@ -202,10 +205,38 @@ class ValueRenderer:
             regs.append(acc)
         return Value(shape, regs)
 
+    def interleave(self, regs: list[str], d: DType, lanes: int) -> str:
+        """The first lane of each register, then the second of each, and so on; for a power of two of them."""
+        while len(regs) > 1:
+            half, t = len(regs) // 2, type_name(d, lanes)
+            pick = lane_list([i // 2 + lanes * (i % 2) for i in range(2 * lanes)])
+            pairs = zip(regs[:half], regs[half:], strict=True)
+            regs = [self.emit(f"shufflevector {t} {a}, {t} {b}, {pick}") for a, b in pairs]
+            lanes *= 2
+        return regs[0]
+
+    def concatenate(self, regs: list[str], d: DType, lanes: int) -> str:
+        """The lanes of the registers one after the other; for a power of two of them."""
+        while len(regs) > 1:
+            t, pick = type_name(d, lanes), lane_list(range(2 * lanes))
+            pairs = zip(regs[::2], regs[1::2], strict=True)
+            regs = [self.emit(f"shufflevector {t} {a}, {t} {b}, {pick}") for a, b in pairs]
+            lanes *= 2
+        return regs[0]
+
     def shuffle(self, r: str, d: DType, lanes: int, pick: Any) -> str:
         """A vector of the lanes of `r` that `pick` numbers."""
         t = type_name(d, lanes)
         return self.emit(f"shufflevector {t} {r}, {t} poison, {lane_list(pick)}")
+
+
+def is_interleaving(u: UOp) -> bool:
+    """Whether `u` flattens rows turned to columns: a power of two of registers become one, lane by lane."""
+    if u.op != "RESHAPE" or len(u.shape) != 1 or u.src[0].op != "PERMUTE" or u.src[0].dtype is dtypes.bool:
+        return False
+    rows = u.src[0].src[0].shape
+    n = rows[0]
+    return len(rows) == 2 and u.src[0].arg == (1, 0) and n & (n - 1) == 0 and 1 < n <= 8
 
 
 def _vector(t: str, lanes: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from monolect.backend.common.llvm_compile import Compiler, host_features
 from monolect.backend.common.native import NativeDevice
 from monolect.backend.cpu.render import NATIVE, render_module
+from monolect.backend.cpu.units import usable_units
 from monolect.base.dtype import dtypes
 from monolect.base.settings import settings
 from monolect.base.target import Target
@@ -33,6 +34,7 @@ class CpuDevice(NativeDevice):
             l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
             streams=host.machine == "x86_64",
             local_bytes=4 * host.l2_bytes,
+            units=usable_units(self.compiler.features, host.vector_bytes),
             key=f"{self.compiler.key}/{n_threads}",
         )
         super().__init__(name, target)

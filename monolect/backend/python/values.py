@@ -18,7 +18,7 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IndexRangeError, InternalError
-from monolect.ir.arrays import add_at, bitcast, cast, reduce_array, scan_array, storage
+from monolect.ir.arrays import add_at, bitcast, cast, multiply_tiles, reduce_array, scan_array, storage
 from monolect.ir.ops import ELEMENTWISE, ROWS
 from monolect.ir.uop import UOp
 
@@ -89,15 +89,13 @@ def _stack(u: UOp) -> Function:
 
 
 def _multiply_tiles(u: UOp) -> Function:
-    """WMMA: A @ B + acc. Floats are multiplied and added up in float64 and rounded once, as REDUCE does."""
-    out = storage(u.dtype)
-    wide = np.float64 if u.dtype.is_float else out
     a, b, acc = (s.shape for s in u.src)
-    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or (*a[:-1], b[-1]) != acc:
-        raise InternalError(
-            "WMMA: tiles do not fit together", expected="(m, k), (k, n), (m, n)", found=f"{a}, {b}, {acc}"
-        )
-    return lambda x, y, z: (x.astype(wide) @ y.astype(wide) + z.astype(wide)).astype(out)
+    n = u.arg[1]
+    last = {x[-n:] for x in (a, b) if x}  # a number stands for a tile of it
+    if any(len(x) < n for x in last) or len(last) > 1 or np.broadcast_shapes(a[:-n], b[:-n], acc) != acc:
+        expected = f"the same last {n} axes, the others broadcast to those of acc"
+        raise InternalError("WMMA: tiles do not fit together", expected=expected, found=f"{a}, {b}, {acc}")
+    return partial(multiply_tiles, u.dtype, n_axes=n)
 
 
 # ---- indices ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""WMMA where a target has a matrix unit: what `expand` made of a sum of products over contracted axes.
+
+Before: ADD(acc, RESHAPE(REDUCE(ADD, MUL(CAST(a), CAST(b))), acc.shape))   a: bf16[6, 1, 1, 2], b: bf16[4, 16, 2]
+After:  WMMA(a, b, acc)                                                   acc: f32[6, 4, 16]
+Invariant: the WMMA adds what the REDUCE did, in the dtype of the accumulator.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from monolect.base.dtype import DType
+from monolect.base.target import MatrixUnit
+from monolect.ir.uop import UOp, build, const, node, shape_source
+
+
+def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
+    """The WMMA that does what `u`, an ADD or a RESHAPE, does, or None."""
+    for acc, x in ((u.src[0], u.src[1]), (u.src[1], u.src[0])) if u.op == "ADD" else ((None, u),):
+        found = _factors(x, units)
+        if found is not None:
+            unit, a, b, n = found
+            if acc is None:
+                one = build("RESHAPE", const(0, u.dtype), shape_source((1,) * len(u.shape)))
+                acc = build("EXPAND", one, shape_source(u.shape))
+            return node("WMMA", (a, b, acc), (unit.name, n))
+    return None
+
+
+def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UOp, int] | None:
+    """(unit, a, b, contracted axes) of a sum that a unit does at once."""
+    if x.op != "RESHAPE" or x.src[0].op != "REDUCE" or len(x.src[0].src) > 1 or x.src[0].src[0].op != "MUL":
+        return None
+    body, n = x.src[0].src[0], len(x.src[0].arg[1])
+    if x.shape != body.shape[:-n] or not x.shape:
+        return None
+    for unit in units:
+        if unit.k == prod(body.shape[-n:]) and unit.n == x.shape[-1] and unit.acc is x.dtype:
+            for p, q in (body.src, body.src[::-1]):
+                a, b = _as(p, unit.a), _as(q, unit.b)
+                if a is not None and b is not None and (unit.m == 1 or row_axis(unit, a, b, x.shape, n) is not None):
+                    return (unit, a, b, n)
+    return None
+
+
+def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | None:
+    """The axis of a product of `shape` that rows of tiles are of: a moves along it, and b along the lanes only."""
+    if len(a.shape) <= n or len(b.shape) <= n or a.shape[-1 - n] != 1 or b.shape[-1 - n] != unit.n:
+        return None
+    sizes = [(1,) * (len(shape) + n - len(x.shape)) + x.shape for x in (a, b)]
+    fits = (i for i, m in enumerate(shape[:-1]) if sizes[0][i] == m and sizes[1][i] == 1 and m % unit.m == 0)
+    return max(fits, default=None)
+
+
+def _as(x: UOp, d: DType) -> UOp | None:
+    """What `x` was converted from, when that is of dtype `d`; a constant that fits it."""
+    if x.op == "CAST" and x.src[0].dtype is d:
+        return x.src[0]
+    while x.op in ("EXPAND", "RESHAPE"):
+        x = x.src[0]
+    if x.op == "CONST" and d.min <= x.arg[0] <= d.max:
+        return const(x.arg[0], d)
+    return None

@@ -1,0 +1,214 @@
+"""AMX: generated for a processor that has it, whatever this one is. Structure is told from the machine code; meaning by
+running the generated text with each tile a kilobyte of memory, and each of its instructions a function of ours.
+"""
+
+import ctypes
+import re
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, dtypes
+from monolect.backend.common.elf import load_object
+from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.shaped import local_places
+from monolect.backend.cpu.render import render_module
+from monolect.backend.cpu.units import may_use_tiles, units
+from monolect.base.target import Target
+from monolect.optimize.apply import apply_actions
+from monolect.pipeline import lower_kernel
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+FEATURES = (
+    "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
+    "amx-tile", "amx-bf16", "amx-int8",
+)  # fmt: skip
+TARGET = Target(
+    name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2,
+    l1_bytes=48 << 10, l2_bytes=1 << 20, local_bytes=4 << 20, units=units(FEATURES, 64),
+)  # fmt: skip
+BF16, I8, U8 = dtypes.bfloat16, dtypes.int8, dtypes.uint8
+KINDS = {"tdpbf16ps": (BF16, BF16), "tdpbssd": (I8, I8), "tdpbsud": (I8, U8), "tdpbusd": (U8, I8), "tdpbuud": (U8, U8)}
+SIZES = [(64, 128, 96), (40, 130, 50), (17, 100, 33)]
+LAYOUTS = ["NN", "NT", "TN", "TT"]
+OFTEN = [(kind, layout) for kind in ("tdpbf16ps", "tdpbssd") for layout in LAYOUTS]
+ONCE = [(kind, "NN") for kind in ("tdpbsud", "tdpbusd", "tdpbuud")]
+
+
+def numbers(d, *shape, seed=0):
+    low, high = (0, 9) if d is U8 else (-8, 9)
+    return np.random.default_rng(seed).integers(low, high, shape).astype(d.numpy)
+
+
+def product(a, b):
+    """The product and the CALL that computes it."""
+    t = a.float() @ b.float() if a.dtype is BF16 else a.int() @ b.int()
+    sink, bound, _ = callify([t.uop])
+    (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
+    return call, bound
+
+
+def unit_of(linear):
+    return {u.arg[0] for u in linear.src if u.op == "WMMA"}
+
+
+def arguments(call, bound, out):
+    """Arrays for the parameters of a kernel, in order: the result has no content yet."""
+    return [
+        bound[p.arg.slot].storage.view(p.dtype.numpy)[: int(np.prod(p.shape))].copy() if p.op == "PARAM" else out
+        for p in call.src[1:]
+    ]
+
+
+class Emulated:
+    """Functions for the intrinsics of tiles, and text that calls them. A tile is an address."""
+
+    def __init__(self, kind):
+        self.tiles, self.keep = [], []
+        self.da, self.db = KINDS[kind]
+        self.acc = np.float32 if self.da is BF16 else np.int32
+        p, h = ctypes.c_void_p, ctypes.c_int16
+        i = ctypes.c_int64
+        self.functions = {
+            "tilezero.internal": self.made(self.zero, p, h, h),
+            "tileloadd64.internal": self.made(self.load, p, h, h, p, i),
+            "tilestored64.internal": self.made(self.store, None, h, h, p, i, p),
+            f"{kind}.internal": self.made(self.dot, p, h, h, h, p, p, p),
+        }
+
+    def made(self, f, result, *types):
+        self.keep.append(ctypes.CFUNCTYPE(result, *types)(f))
+        return ctypes.cast(self.keep[-1], ctypes.c_void_p).value
+
+    def text(self, ir):
+        ir = re.sub(r"^declare .*@llvm\.x86\.(tile|tdp).*\n", "", ir, flags=re.M).replace("x86_amx", "ptr")
+        ir = re.sub(r"@llvm\.x86\.((?:tile|tdp)[\w.]+)", lambda m: f"inttoptr (i64 {self.functions[m[1]]} to ptr)", ir)
+        assert "tile" not in re.sub(r"%tile\d+", "", ir) and "amx" not in ir
+        return ir
+
+    def new(self):
+        self.tiles.append(np.zeros((16, 64), np.uint8))
+        return self.tiles[-1].ctypes.data, self.tiles[-1]
+
+    def at(self, address):
+        return np.ctypeslib.as_array((ctypes.c_uint8 * 1024).from_address(address)).reshape(16, 64)
+
+    def zero(self, rows, row_bytes):
+        assert (rows, row_bytes) == (16, 64)
+        return self.new()[0]
+
+    def load(self, rows, row_bytes, place, stride):
+        assert (rows, row_bytes) == (16, 64)
+        address, tile = self.new()
+        for r in range(16):
+            tile[r] = np.frombuffer(ctypes.string_at(place + r * stride, 64), np.uint8)
+        return address
+
+    def store(self, rows, row_bytes, place, stride, tile):
+        assert (rows, row_bytes) == (16, 64)
+        for r, row in enumerate(self.at(tile)):
+            ctypes.memmove(place + r * stride, row.tobytes(), 64)
+
+    def dot(self, m, n, k, c, a, b):
+        """Intel's definition: c[i, j] += sum over steps t and parts p of a[i, t, p] * b[t, j, p]."""
+        assert (m, n, k) == (16, 64, 64)
+        address, out = self.new()
+        x = self.at(a).view(self.da.numpy).reshape(16, 16, -1).astype(np.float64)
+        y = self.at(b).view(self.db.numpy).reshape(16, 16, -1).astype(np.float64)
+        total = self.at(c).view(self.acc) + np.einsum("itp,tjp->ij", x, y)
+        out[...] = total.astype(self.acc).view(np.uint8)
+        return address
+
+
+def run_emulated(linear, arrays, kind):
+    """Compile the text with emulated tiles for this processor; run it for each thread."""
+    machine = Emulated(kind)
+    image = load_object(Compiler().compile(machine.text(render_module([("kernel", linear)]))))
+    n_local = local_places(linear.src)[0]
+    local = np.zeros(n_local * linear.arg.threads + 64, np.uint8)
+    table = (ctypes.c_void_p * (len(arrays) + 1))(local.ctypes.data, *(x.ctypes.data for x in arrays))
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(image.address("kernel"))
+    for thread in range(linear.arg.threads):
+        kernel(ctypes.addressof(table) + 8, thread)
+
+
+@pytest.mark.parametrize(
+    "kind, layout, m, k, n", [(*c, *s) for c in OFTEN for s in SIZES] + [(*c, *SIZES[1]) for c in ONCE]
+)
+def test_products_of_tiles_mean_what_they_should(kind, layout, m, k, n):
+    da, db = KINDS[kind]
+    a, b = numbers(da, m, k), numbers(db, k, n, seed=1)
+    x = Tensor(a) if layout[0] == "N" else Tensor(a.T.copy()).T
+    y = Tensor(b) if layout[1] == "N" else Tensor(b.T.copy()).T
+    call, bound = product(x, y)
+    linear = lower_kernel(call.src[0], TARGET)
+    assert unit_of(linear) == {kind}
+    out = np.zeros((m, n), np.float32 if da is BF16 else np.int32)
+    run_emulated(linear, arguments(call, bound, out), kind)
+    np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
+
+
+B = ("PACK", 1, None)  # the right operand; without, each of its elements is brought to its place
+ACTIONS = {
+    "as they lie": [("TC", 4)],
+    "one tile": [("TC", 4), B],
+    "two rows of tiles": [("SPLIT", 0, (2, "UPCAST", False)), ("TC", 5), B],
+    "two columns of tiles": [("SPLIT", 2, (2, "UPCAST", False)), ("TC", 5), B],
+    "steps in a row": [("TC", 4), ("SPLIT", 4, (2, "UNROLL", False)), B],
+    "all steps in a row": [("TC", 4), ("SPLIT", 4, (4, "UNROLL", False)), B],
+    "blocks of the sum": [("TC", 4), ("SPLIT", 4, (2, "LOOP", True)), B],
+    "both packed": [("SPLIT", 0, (2, "UPCAST", False)), ("TC", 5), ("PACK", 0, None), B],
+    "more tiles than registers": [
+        ("SPLIT", 0, (4, "UPCAST", False)),
+        ("SPLIT", 3, (2, "UPCAST", False)),
+        ("TC", 6),
+        B,
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "kind, name", [("tdpbf16ps", name) for name in ACTIONS] + [("tdpbssd", "both packed"), ("tdpbssd", "one tile")]
+)
+def test_any_plan_with_tiles_means_the_same(kind, name):
+    da, db = KINDS[kind]
+    m, k, n = 64, 128 if da is BF16 else 256, 32
+    a, b = numbers(da, m, k), numbers(db, k, n, seed=1)
+    call, bound = product(Tensor(a), Tensor(b))
+    actions = [("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (16, "UPCAST", False)), *ACTIONS[name]]
+    actions = [(*x, kind) if x[0] == "TC" else x for x in actions]
+    kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), tuple(actions), TARGET)
+    linear = lower_kernel(kernel, TARGET, first="device_axes")
+    assert unit_of(linear) == {kind}
+    out = np.zeros((m, n), np.float32 if da is BF16 else np.int32)
+    run_emulated(linear, arguments(call, bound, out), kind)
+    np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
+    Compiler("x86_64", FEATURES).compile(render_module([("kernel", linear)]))
+
+
+@pytest.mark.parametrize("kind, layout", OFTEN + ONCE)
+def test_the_inner_loop_is_tiles(kind, layout):
+    da, db = KINDS[kind]
+    x = Tensor(numbers(da, *((256, 512) if layout[0] == "N" else (512, 256))))
+    y = Tensor(numbers(db, *((512, 384) if layout[1] == "N" else (384, 512))))
+    call, _ = product(x if layout[0] == "N" else x.T, y if layout[1] == "N" else y.T)
+    linear = lower_kernel(call.src[0], TARGET)
+    ir = render_module([("kernel", linear)])
+    assembly = Compiler("x86_64", FEATURES).assembly(ir)
+    blocks = re.split(r"^\.?\w+:.*$|^\tj\w+\t.*$", assembly, flags=re.M)
+    hot = max(blocks, key=lambda b: b.count(kind)).split("\n")
+    counts = [sum(f"\t{name}\t" in line for line in hot) for name in (kind, "tileloadd", "tilestored")]
+    assert counts == [4, 4, 0], "two by two tiles, each operand loaded once, none spilled"
+    assert not any("mm" in line.replace("tmm", "") for line in hot), "a vector in the inner loop"
+    assert assembly.count("ldtilecfg") >= 1 and "tilerelease" in assembly
+    code = Compiler("x86_64", FEATURES).compile(ir)
+    assert len(re.findall(rb"\xc4\xe2[\x00-\xff]\x5e[\xc0-\xff]|\xc4\xe2[\x00-\xff]\x5c[\xc0-\xff]", code)) >= 4
+
+
+def test_tiles_are_asked_for():
+    """Units with tiles are there where processor and system allow them."""
+    assert [u.name for u in TARGET.units if u.n_tiles] == list(KINDS)
+    assert not any(u.n_tiles for u in units(FEATURES[:-3], 64))
+    assert may_use_tiles() in (True, False)  # a question to the system, of which no answer harms

@@ -1,0 +1,161 @@
+"""Products of narrow numbers: one kernel, the processor's dot products in its inner loop, accumulators in registers."""
+
+import re
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, dtypes
+from monolect.backend.base import Launch
+from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.cpu.render import render_module
+from monolect.backend.cpu.units import ROWS, units
+from monolect.backend.registry import Device
+from monolect.base.target import Target
+from monolect.pipeline import lower_kernel
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+AVX512 = ("avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl")
+FEATURES = (*AVX512, "avx512vnni", "avx512bf16")
+PLAIN = Target(
+    name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2,
+    l1_bytes=48 << 10, l2_bytes=1 << 20, local_bytes=4 << 20,
+)  # fmt: skip
+TARGET = PLAIN._replace(units=units(FEATURES, 64))
+BF16, I8, U8 = dtypes.bfloat16, dtypes.int8, dtypes.uint8
+
+
+def numbers(d, *shape, seed=0):
+    low, high = (0, 9) if d is U8 else (-8, 9)
+    return np.random.default_rng(seed).integers(low, high, shape).astype(d.numpy)
+
+
+def lowered(t, target=TARGET):
+    """The LINEAR of the one kernel that `t` is."""
+    sink, _, _ = callify([t.uop])
+    (call,) = schedule(list(sink.src), "cpu", target.local_bytes).linear.src
+    return lower_kernel(call.src[0], target)
+
+
+def inner_loop(linear):
+    """The instructions of the last loop that has a WMMA."""
+    order = list(linear.src)
+    last = max(i for i, u in enumerate(order) if u.op == "WMMA")
+    start = max(i for i, u in enumerate(order[:last]) if u.op == "RANGE")
+    end = next(i for i, u in enumerate(order) if i > last and u.op == "END")
+    return order[start:end]
+
+
+def hot_block(assembly, instruction):
+    """The lines of the block of code in which `instruction` stands most often."""
+    blocks = re.split(r"^\.?\w+:.*$|^\tj\w+\t.*$", assembly, flags=re.M)
+    return max(blocks, key=lambda b: b.count(instruction)).splitlines()
+
+
+FORMS = {
+    "bfloat16": (BF16, BF16, lambda a, b: a @ b, "vdpbf16ps"),
+    "bfloat16 to float32": (BF16, BF16, lambda a, b: a.float() @ b.float(), "vdpbf16ps"),
+    "a linear layer": (BF16, BF16, lambda a, b: (a @ b + b[0]).relu(), "vdpbf16ps"),
+    "einsum": (BF16, BF16, lambda a, b: Tensor.einsum("ik,kj->ij", a, b), "vdpbf16ps"),
+    "bytes to integers": (I8, I8, lambda a, b: a.int() @ b.int(), "vpdpbusd"),
+    "a scale after": (I8, I8, lambda a, b: (a.int() @ b.int()).float() * 0.5, "vpdpbusd"),
+    "unsigned by signed": (U8, I8, lambda a, b: a.int() @ b.int(), "vpdpbusd"),
+    "signed by unsigned": (I8, U8, lambda a, b: a.int() @ b.int(), "vpdpbusd"),
+    "unsigned": (U8, U8, lambda a, b: a.int() @ b.int(), "vpdpbusd"),
+}
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("form", FORMS)
+def test_products_use_the_unit(form, layout):
+    da, db, product, instruction = FORMS[form]
+    m, k, n = 96, 128, 192
+    a = Tensor(numbers(da, m, k) if layout[0] == "N" else numbers(da, k, m))
+    b = Tensor(numbers(db, k, n) if layout[1] == "N" else numbers(db, n, k))
+    linear = lowered(product(a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T))
+    inner = inner_loop(linear)
+    steps = [u for u in inner if u.op == "WMMA"]
+    assert len(steps) == 4 and not any(u.op in ("MUL", "MULACC") and u.dtype.kind != "x" for u in inner)
+    assembly = Compiler("x86_64", FEATURES).assembly(render_module([("kernel", linear)]))
+    hot = hot_block(assembly, instruction)
+    assert sum(instruction in x for x in hot) == sum(int(np.prod(u.shape)) // 16 for u in steps)
+    assert not any("(%rsp" in x for x in hot), "an accumulator left its register"
+
+
+def test_a_convolution_uses_the_unit():
+    x, w = Tensor(numbers(BF16, 1, 16, 12, 12)), Tensor(numbers(BF16, 32, 16, 3, 3))
+    assert any(u.op == "WMMA" for u in lowered(x.conv2d(w, padding=1)).src)
+
+
+@pytest.mark.parametrize("d", [BF16, dtypes.float16, I8])
+def test_without_a_unit_operands_are_widened_where_they_are_read(d):
+    a, b = Tensor(numbers(d, 96, 128)), Tensor(numbers(d, 128, 192))
+    linear = lowered(a.float() @ b.float(), PLAIN)
+    assert not any(u.op == "WMMA" for u in linear.src)
+
+
+def test_few_rows_stream_and_use_no_unit():
+    a, b = Tensor(numbers(BF16, 1, 128)), Tensor(numbers(BF16, 128, 192))
+    assert not any(u.op == "WMMA" for u in lowered(a @ b).src)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("m, k, n", [(32, 64, 48), (19, 37, 35)])
+def test_interpreted_is_rendered(form, layout, m, k, n):
+    """The program with WMMA: run by the interpreter, and by this processor where it has the unit."""
+    da, db, product, _ = FORMS[form]
+    a = numbers(da, m, k) if layout[0] == "N" else numbers(da, k, m)
+    b = numbers(db, k, n, seed=1) if layout[1] == "N" else numbers(db, n, k, seed=1)
+    t = product(*(Tensor(x) if o == "N" else Tensor(x).T for x, o in zip((a, b), layout, strict=True)))
+    sink, bound, _ = callify([t.uop])
+    (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
+    linear = lower_kernel(call.src[0], TARGET)
+    assert any(u.op == "WMMA" for u in linear.src)
+    wanted = product(*(Tensor(x, device="python") if o == "N" else Tensor(x, device="python").T
+                       for x, o in zip((a, b), layout, strict=True))).numpy()  # fmt: skip
+    here = units(Device["cpu"].compiler.features, 64) == TARGET.units and Device["cpu"].target.vector_bytes == 64
+    for name in ["python"] + ["cpu"] * here:
+        arrays = [bound[p.arg.slot].storage.view(p.dtype.numpy)[: int(np.prod(p.shape))].copy() if p.op == "PARAM"
+                  else np.zeros(wanted.shape, wanted.dtype) for p in call.src[1:]]  # fmt: skip
+        (program,) = Device[name].compile([("test", f"units/{form}/{layout}/{hash(linear)}", linear)])
+        commands = Device[name].commands([Launch(program, tuple(range(len(arrays))))])
+        for slot, x in enumerate(arrays):
+            commands.bind(slot, x.ctypes.data)
+        commands.launch()
+        (out,) = [x for p, x in zip(call.src[1:], arrays, strict=True) if p.op != "PARAM"]
+        np.testing.assert_array_equal(out, wanted, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "features, vector_bytes, wanted",
+    [
+        (AVX512, 64, []),
+        ((*AVX512, "avx512bf16"), 64, ["vdpbf16ps"]),
+        (FEATURES, 64, ["vdpbf16ps", "vpdpbusd"]),
+        (("avx2", "fma", "avxvnni"), 32, ["vpdpbusd-8"]),
+        (("neon", "dotprod", "bf16"), 16, ["bfdot", "sdot", "udot"]),
+        ((), 16, []),
+    ],
+)
+def test_units_are_those_of_the_features(features, vector_bytes, wanted):
+    assert [u.name for u in units(features, vector_bytes)] == wanted
+
+
+def test_each_row_is_one_instruction_of_its_processor():
+    """Every unit's intrinsic is selected for the features that its row names."""
+    for row in (r for r in ROWS if not r.unit.n_tiles):
+        u = row.unit
+        machine, name = ("x86_64", "x86") if row.intrinsic.startswith("x86") else ("aarch64", "aarch64")
+        t = {BF16: "bfloat", I8: "i8", U8: "i8", dtypes.float32: "float", dtypes.int32: "i32"}
+        acc, a, b = (f"<{k} x {t[d]}>" for k, d in ((u.n, u.acc), (u.n * u.k, u.a), (u.n * u.k, u.b)))
+        text = (
+            f"declare {acc} @llvm.{row.intrinsic}({acc}, {a}, {b})\n"
+            f"define {acc} @f({acc} %x, {a} %y, {b} %z) {{\n"
+            f"  %r = call {acc} @llvm.{row.intrinsic}({acc} %x, {a} %y, {b} %z)\n  ret {acc} %r\n}}\n"
+        )
+        for features in row.features:
+            base = AVX512 if "avx512" in " ".join(features) else ("avx2",) if name == "x86" else ("neon",)
+            assert u.name.partition("-")[0] in Compiler(machine, (*base, *features)).assembly(text)
