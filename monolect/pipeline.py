@@ -167,6 +167,7 @@ def _run_in_order(target: Target, ir: UOp, args: dict[int, Any]) -> None:
     if ir.op != "LINEAR":
         seen = isinstance(ir.arg, KernelInfo) and ir.arg.actions is not None
         nest = ir if seen else apply_actions(ir, (), target)  # the optimizer decides the order of loops, always
+        nest = device_axes(nest, target)  # lanes are no loops
         ir = linearize(lower_reduce(expand(nest)))
     interpret_program(ir, args)
 

@@ -35,7 +35,7 @@ class Target(NamedTuple):
     )  # fmt: skip
     cast_dtypes: frozenset[DType] = frozenset()  # converted to and from float32, but not computed in
     vector_bytes: int = 0  # bytes of a vector register; 0: scalar target
-    n_registers: int = 16  # vector registers
+    n_registers: int = 16  # vector registers; with workgroups, of four bytes in each lane
     loads_first: bool = False  # arithmetic reads registers only: a scalar for all lanes takes a vector register
     n_threads: int = 1  # threads a THREAD axis may use
     l1_bytes: int = 32 << 10
@@ -49,6 +49,13 @@ class Target(NamedTuple):
     branches: bool = False  # has no masked stores: a gated STORE of a scalar becomes IF, STORE, ENDIF
     units: tuple[MatrixUnit, ...] = ()  # the best first
     key: str = ""  # everything compiled code depends on: compiler version, features
+    # with workgroups; `vector_bytes` is then the widest access of one lane, a `max_local` of 0 no limit
+    local_banks: int = 32  # of local memory, four bytes wide: lanes that meet in one wait for each other
+    max_block: tuple[int, ...] = ()  # lanes of a workgroup along each dimension; (): no limits
+    max_grid: tuple[int, ...] = ()  # workgroups of a launch along each dimension; (): no limits
+    warp: int = 1  # lanes that run in step: a workgroup should be a multiple, and they should read side by side
+    n_units: int = 1  # workgroups that run at the same time, each with a workgroup's local memory and registers
+    atomics: frozenset[DType] = frozenset()  # of which several lanes may ATOMICADD to one place
 
     def lanes(self, itemsize: int) -> int:
         """Elements of `itemsize` bytes in one vector register; 1 on a scalar target."""

@@ -1,9 +1,11 @@
-"""Axes of a workgroup device: GLOBAL and LOCAL ranges become indices of the launch, lanes share sums in local memory.
+"""Axes of a workgroup device: GLOBAL and LOCAL ranges become indices of the launch, lanes share sums and copies.
 
-What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.., LOCAL and WARP ranges lidx0.., number 0
-being the innermost loop, whose lanes run side by side. Axes beyond the third of a kind are merged into the last. A
-REDUCE over GROUP_REDUCE ranges is split: each lane reduces its part into a slot of LOCAL memory, and after a BARRIER
-all lanes read and reduce the slots.
+What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.., LOCAL, WARP and GROUP_REDUCE ranges
+lidx0.., number 0 being the innermost loop, whose lanes run side by side. Lane axes that no value depends on together
+are the same lanes (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: each lane reduces its part into a slot of
+LOCAL memory, and after a BARRIER all lanes read and reduce the slots, in two steps when there are many. A LOCAL range
+that ends with a copy to LOCAL memory is shared out between all lanes of the workgroup, with a BARRIER before, where a
+loop comes back to it, and one after.
 What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where the lanes of
 GROUP_REDUCE are shape (`expand`).
 
@@ -16,19 +18,19 @@ Source: the axis types of the specification.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import count
 from math import prod
 
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges
+from monolect.ir.lanes import MOST_SLOTS, shared_lanes
 from monolect.ir.normal import TRUE, less
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.lower.launch import launched
 
 LANES = frozenset(("LOCAL", "WARP", "GROUP_REDUCE"))
-MOST_DIMENSIONS = 3  # of a launch, and of a workgroup
 
 
 def device_axes(sink: UOp, target: Target) -> UOp:
@@ -39,52 +41,63 @@ def device_axes(sink: UOp, target: Target) -> UOp:
     return _Workgroups(sink, order, target).run()
 
 
-def _launched(loops: list[UOp], name: str) -> dict[UOp, UOp]:
-    """For each range, outermost first, its value as an expression of SPECIALs."""
-    out: dict[UOp, UOp] = {}
-    inner = loops[::-1]
-    for k in range(min(len(inner), MOST_DIMENSIONS)):
-        mine = inner[k:] if k == MOST_DIMENSIONS - 1 else inner[k : k + 1]
-        whole = node("SPECIAL", (_product(r.src[0] for r in mine),), f"{name}{k}")
-        for r in mine[:-1]:
-            out[r] = whole % r.src[0]
-            whole = whole // r.src[0]
-        out[mine[-1]] = whole
-    return out
-
-
-def _product(sizes: Iterable[UOp]) -> UOp:
-    total = idx(1)
-    for n in sizes:
-        total = total * n
-    return total
+def is_shared_copy(u: UOp) -> bool:
+    """True for the END of a copy to LOCAL memory that all lanes of a workgroup make together."""
+    if u.op != "END" or u.src[0].op != "STORE" or not any(r.arg[1] == "LOCAL" for r in u.src[1:]):
+        return False
+    return not _is_global(u.src[0])
 
 
 class _Workgroups:
-    """One kernel. `values` maps its device ranges to what replaces them, `lanes` are those of a workgroup."""
+    """One kernel. `values` maps its device ranges to what replaces them, `dims` are the dimensions of a workgroup, the
+    one whose lanes stand side by side first, each with the ranges that it is for.
+    """
 
     def __init__(self, sink: UOp, order: list[UOp], target: Target):
         self.sink, self.order, self.target = sink, order, target
-        loops = sorted((u for u in order if u.op == "RANGE"), key=lambda r: r.arg[0])
-        self.lanes = [r for r in loops if r.arg[1] in LANES]
-        self.values = _launched([r for r in loops if r.arg[1] == "GLOBAL"], "gidx") | _launched(self.lanes, "lidx")
-        self.n_lanes = prod(min_max(r.src[0])[1] for r in self.lanes)
+        self.copies = {r for u in order if is_shared_copy(u) for r in u.src[1:] if r.arg[1] == "LOCAL"}
+        loops = sorted((u for u in order if u.op == "RANGE"), key=lambda r: -r.arg[0])
+        groups = [r for r in loops if r.arg[1] == "GLOBAL"]
+        lanes = [r for r in loops if r.arg[1] in LANES and r not in self.copies]
+        self.values = dict(zip(groups, launched([r.src[0] for r in groups], "gidx", target.max_grid), strict=True))
+        self.dims = shared_lanes([(r, _size(r)) for r in lanes], {ranges(u) for u in order})
+        sizes = [mine[0].src[0] for mine in self.dims]
+        self.places = launched(sizes, "lidx", target.max_block)  # the lane along each dimension
+        self.values |= {r: v for mine, v in zip(self.dims, self.places, strict=True) for r in mine}
+        self.sizes = [_size(mine[0]) for mine in self.dims]
+        self.n_lanes = prod(self.sizes)
         if target.max_local and self.n_lanes > target.max_local:
             raise ActionError("too many lanes in a workgroup", expected=f"<= {target.max_local}", found=self.n_lanes)
         self.slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
         self.ids = count(1 + max(r.arg[0] for r in loops))
-        self.again: dict[UOp, UOp] = {}  # GROUP_REDUCE range -> the loop over the slots
-        self.local_bytes = 0
+        self.again: dict[tuple, UOp] = {}  # dimensions that are joined -> the loop over their slots
+        self.local_bytes = sum(prod(u.shape) * u.dtype.itemsize for u in order if _is_local(u))
+        self._check_memory()
 
     def run(self) -> UOp:
+        new: dict[UOp, UOp] = dict(self.values) | self._shared_out()
+        copies = [u for u in self.order if u.op == "END" and not self.copies.isdisjoint(u.src)]
+        self._rewrite(toposort(*copies), new)
+        at_once: dict[frozenset[UOp], list[UOp]] = {}  # copies in one loop are made between two barriers
+        for u in copies:
+            at_once.setdefault(ranges(new[u]), []).append(u)
+        for same in at_once.values():
+            if self.n_lanes > 1:
+                new.update(dict.fromkeys(same, node("BARRIER", tuple(new[u] for u in same))))
+        self._rewrite(self.order, new)
+        return new[self.sink]
+
+    def _rewrite(self, order: list[UOp], new: dict[UOp, UOp]) -> None:
+        """What each node of `order` becomes, into `new`."""
         gates = self._gates()
-        new: dict[UOp, UOp] = dict(self.values)
-        for u in self.order:
+        for u in order:
             if u in new:
                 continue
             src = tuple(new[s] for s in u.src)
             if u.op == "REDUCE" and any(r in self.values for r in u.src[1:]):
-                new[u] = self._shared(u, src[0])
+                new[u] = self._joined(u, src[0])
+            elif u.op == "END" and not self.copies.isdisjoint(u.src):
+                new[u] = self._copied(u, src)
             elif u.op in ("END", "AFTER"):
                 left = tuple(v for s, v in zip(u.src, src, strict=True) if s not in self.values)
                 new[u] = node(u.op, left) if len(left) > 1 else left[0]
@@ -93,7 +106,6 @@ class _Workgroups:
                 new[u] = node(u.op, (src[0], src[1], gate), u.arg)
             else:
                 new[u] = rebuild(u, src)
-        return new[self.sink]
 
     def _gates(self) -> dict[UOp, UOp]:
         """For each store to global memory, the condition that lane 0 of each axis whose loop it is not in makes it."""
@@ -108,53 +120,115 @@ class _Workgroups:
                         own[e].update(u.src[1:])
                     elif e.op in ("END", "GROUP"):
                         stack.extend(e.src)
+        axes = [*([r] for r in self.values if r.arg[1] == "GLOBAL"), *self.dims]
         out = {}
         for u, mine in own.items():
             gate = TRUE
-            for r, value in self.values.items():
-                if r not in mine:
-                    gate = build("AND", gate, less(value, 1))
+            for same in axes:
+                if mine.isdisjoint(same):
+                    gate = build("AND", gate, less(self.values[same[0]], 1))
             out[u] = gate
         return out
 
-    def _shared(self, u: UOp, body: UOp) -> UOp:
+    # ---- copies ------------------------------------------------------------------------------------------------------
+    def _shared_out(self) -> dict[UOp, UOp]:
+        """The LOCAL ranges of copies: every lane takes each n-th step. What is left over is copied twice."""
+        lane = self._flat(self.places)
+        out = {}
+        for r in sorted(self.copies, key=lambda r: r.arg[0]):
+            n = _size(r)
+            steps = -(-n // self.n_lanes)
+            at = node("RANGE", (idx(steps),), (next(self.ids), "LOOP")) * self.n_lanes if steps > 1 else idx(0)
+            at = at + lane
+            out[r] = at if steps * self.n_lanes == n else build("MAX", at * -1, idx(1 - n)) * -1
+        return out
+
+    def _copied(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        """The END of a copy. In a loop, memory is written again only when all lanes have read it."""
+        loops = [x for r in src[1:] for x in ranges(r)]
+        store = src[0]
+        view = store.src[0].src
+        out = node("END", (store, *loops)) if loops else store
+        around = sorted((r for r in ranges(out) if r.arg[1] != "UPCAST"), key=lambda r: r.arg[0])
+        if around and self.n_lanes > 1:
+            place = node("AFTER", (view[0], node("BARRIER", tuple(around))))
+            store = node("STORE", (node("INDEX", (place, *view[1:])), *store.src[1:]))
+            out = node("END", (store, *loops)) if loops else store
+        return out
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+    def _joined(self, u: UOp, body: UOp) -> UOp:
         """A REDUCE over lanes: partial results in local memory, and the REDUCE of those."""
         kept = tuple(r for r in u.src[1:] if r not in self.values)
         partial = node("REDUCE", (body, *kept), u.arg) if kept else body
         shaped = sorted((r for r in ranges(u) if r.arg[1] == "UPCAST"), key=lambda r: r.arg[0])
-        own = {r: self.values[r] for r in self.lanes} | {r: r for r in shaped}
-        others = {r: self._slot_loop(r) for r in u.src[1:] if r in self.values}
-        memory = self._memory(u, shaped)
         loops = sorted((r for r in ranges(partial) if r.arg[1] != "UPCAST"), key=lambda r: r.arg[0])
-        # in a loop, slots are written again only when all lanes have read them
-        place = node("AFTER", (memory, node("BARRIER", tuple(loops)))) if loops else memory
-        written = node("STORE", (node("INDEX", (place, _flat(own))), partial))
-        ready = node("AFTER", (memory, node("BARRIER", (written,))))
-        part = node("LOAD", (node("INDEX", (ready, _flat(own | others))),))
-        out = node("REDUCE", (part, *others.values()), u.arg)
-        out.origin = u.origin
+        dims = [k for k, mine in enumerate(self.dims) if not set(mine).isdisjoint(u.src[1:])]
+        out = partial
+        for parts in self._steps(dims):
+            memory = self._memory(u, shaped)
+            # in a loop, slots are written again only when all lanes have read them
+            place = node("AFTER", (memory, node("BARRIER", tuple(loops)))) if loops else memory
+            written = node("STORE", (node("INDEX", (place, self._slot({}, shaped))), out))
+            ready = node("AFTER", (memory, node("BARRIER", (written,))))
+            at = {k: self._part(k, *parts[k]) for k in dims}
+            part = node("LOAD", (node("INDEX", (ready, self._slot(at, shaped))),))
+            out = node("REDUCE", (part, *(r for v in at.values() for r in ranges(v))), u.arg)
+            out.origin = u.origin
         return out
 
-    def _slot_loop(self, r: UOp) -> UOp:
-        if r not in self.again:
-            self.again[r] = node("RANGE", r.src, (next(self.ids), "REDUCE"))
-        return self.again[r]
+    def _steps(self, dims: list[int]) -> list[dict[int, tuple[int, int, bool]]]:
+        """For each step, for each dimension (how many slots are joined, their distance, whether lanes take others)."""
+        n = prod(self.sizes[k] for k in dims)
+        longest = max(dims, key=lambda k: self.sizes[k])
+        size = self.sizes[longest]
+        near = [k for k in range(2, size) if size % k == 0 and k * k >= size]
+        whole = {k: (self.sizes[k], 1, False) for k in dims}
+        if n <= MOST_SLOTS or not near:
+            return [whole]
+        few = near[0]  # lane i joins slots i % few, i % few + few, ..
+        own = {k: (1, 1, True) for k in dims}
+        return [own | {longest: (size // few, few, True)}, whole | {longest: (few, 1, False)}]
+
+    def _part(self, k: int, n: int, distance: int, own: bool) -> UOp:
+        """The slots along dimension k that a lane joins: `n` at `distance`, from its own place within that on."""
+        if (k, n, distance) not in self.again:
+            self.again[k, n, distance] = node("RANGE", (idx(n),), (next(self.ids), "REDUCE"))
+        loop = self.again[k, n, distance] * distance if n > 1 else idx(0)
+        return loop + (self.places[k] % distance if n > 1 else self.places[k]) if own else loop
 
     def _memory(self, u: UOp, shaped: list[UOp]) -> UOp:
         """A slot for each lane and element that the optimizer made shape."""
-        n = self.n_lanes * prod(min_max(r.src[0])[1] for r in shaped)
+        n = self.n_lanes * prod(_size(r) for r in shaped)
         self.local_bytes += n * u.dtype.itemsize
-        if self.local_bytes > self.target.local_bytes:
-            raise ActionError("too much local memory", expected=f"<= {self.target.local_bytes}", found=self.local_bytes)
+        self._check_memory()
         return node("BUFFER", (shape_source((n,)),), BufferArg(next(self.slots), u.dtype, None, "LOCAL"))
 
+    def _check_memory(self) -> None:
+        if self.local_bytes > self.target.local_bytes:
+            raise ActionError("too much local memory", expected=f"<= {self.target.local_bytes}", found=self.local_bytes)
 
-def _flat(values: dict[UOp, UOp]) -> UOp:
-    """The number of the slot with these values of ranges."""
-    at = idx(0)
-    for r, v in values.items():
-        at = at * min_max(r.src[0])[1] + v
-    return at
+    def _slot(self, at: dict[int, UOp], shaped: list[UOp]) -> UOp:
+        """The slot of a lane, elsewhere along some dimensions, for an element of a shaped value: lanes side by side."""
+        out = idx(0)
+        for r in shaped:
+            out = out * _size(r) + r
+        return out * self.n_lanes + self._flat([at.get(k, v) for k, v in enumerate(self.places)])
+
+    def _flat(self, places: list[UOp]) -> UOp:
+        """The number of the lane at these places."""
+        out = idx(0)
+        for n, v in zip(self.sizes[::-1], places[::-1], strict=True):
+            out = out * n + v
+        return out
+
+
+def _size(r: UOp) -> int:
+    return int(min_max(r.src[0])[1])
+
+
+def _is_local(u: UOp) -> bool:
+    return u.op == "BUFFER" and u.arg.addrspace == "LOCAL"
 
 
 def _is_global(e: UOp) -> bool:

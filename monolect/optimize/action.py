@@ -33,11 +33,12 @@ from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.matrix import check
-from monolect.optimize.pack import Block
-from monolect.optimize.sequence import lonely_ranges, running_ranges, sequential_ranges
+from monolect.optimize.sequence import atomic_ranges, lonely_ranges, running_ranges, sequential_ranges
+from monolect.optimize.shared import block_of
 from monolect.optimize.stages import Stages, memory_of
 from monolect.optimize.stream import check_fetch, check_stream
 from monolect.optimize.visible import Limit, visible
+from monolect.optimize.workgroup import Workgroup
 
 Action = tuple[str, Any, Any]
 
@@ -68,6 +69,11 @@ class Part:
         """True for a loop that SPLIT took from the top: it stands around the other loops."""
         return self.type == "LOOP" and self.made > 0
 
+    @property
+    def is_step(self) -> bool:
+        """True for a reduction's loop that SPLIT took from the top: a step through blocks of a workgroup's memory."""
+        return self.type == "REDUCE" and self.made > 0
+
 
 class Plan:
     """The axes of a kernel and what may be done to them."""
@@ -80,6 +86,7 @@ class Plan:
         ends = [u for u in self.order if u.op == "END"]
         outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
         self.sequential, self.lonely = sequential_ranges(self.order), lonely_ranges(self.order)
+        self.atomic = atomic_ranges(self.order, target.atomics) if target.workgroups else frozenset()
         self.running = running_ranges(self.order) if self.sequential else frozenset()
         nest = {r: min(len(self.stages.loops(u)) for u in ends if r in u.src) for r in outs}  # of the shortest inside r
         self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.sequential, r.arg[0]))
@@ -92,6 +99,7 @@ class Plan:
         self.bounded: Limit | None = None  # where loops over what a mask hides end
         self.flags: dict[UOp, str | int] = {}  # the new arg of a LOAD or STORE
         self.locals = True
+        self.workgroup = Workgroup(self) if target.workgroups else None
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
 
@@ -130,9 +138,14 @@ class Plan:
             found, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
         )
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The axis types that become shape; with workgroups, the lanes of GROUP_REDUCE are lanes of those."""
+        return ("UPCAST", "UNROLL") if self.workgroup else ("UPCAST", "UNROLL", "GROUP_REDUCE")
+
     def shaped_elements(self, root: UOp) -> int:
         """Elements of the largest shaped value that the loop `root` is around."""
-        shaped = [p for p in self.axes if p.type in ("UPCAST", "UNROLL", "GROUP_REDUCE")]
+        shaped = [p for p in self.axes if p.type in self.shapes]
         nests = {ranges(u.src[0]) for u in self.order if u.op in ("END", "REDUCE")}
         return max((prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs), default=1)
 
@@ -151,7 +164,7 @@ class Plan:
         """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
         op, axis, arg = action
         if op == "NOLOCALS":
-            self.locals = False
+            self._without_locals()
         elif op == "TC":
             self._contract(axis, arg)
         elif op == "PACK":
@@ -188,8 +201,9 @@ class Plan:
         if top not in sides:
             side = "the outer part" if sides[0] else "the inner part"
             raise ActionError(f"SPLIT to {target}", expected=side, found=top)
-        if target in ("GLOBAL", "LOCAL") and not self.target.workgroups:
-            raise ActionError(f"SPLIT to {target}", expected="a target with workgroups", found=self.target.name)
+        if (target in ("GLOBAL", "LOCAL") and not self.target.workgroups) or (target == "THREAD" and self.workgroup):
+            kind = "without" if target == "THREAD" else "with"
+            raise ActionError(f"SPLIT to {target}", expected=f"a target {kind} workgroups", found=self.target.name)
         if not p.size or not isinstance(k, int) or k < 1 or k > p.size:
             raise ActionError("SPLIT factor", expected=f"1..{p.size} on an axis of constant size", found=k)
         if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
@@ -198,7 +212,8 @@ class Plan:
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}, this being an inner part", found=k)
-        in_order = p.root in self.sequential and not (target == "UPCAST" and self._may_scan(p))
+        apart = self._may_scan(p) if target == "UPCAST" else p.root in self.atomic and target != "THREAD"
+        in_order = p.root in self.sequential and not apart
         if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and (in_order or p.root in self.reduced):
             found = "a scan" if p.root in self.sequential else "blocks of a reduction"
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found=found)
@@ -212,9 +227,9 @@ class Plan:
             self._check_thread(p, k)
         if target == "LOOP" and p.type == "REDUCE":
             self._check_blocked(p, k, top)
-        if target in ("UPCAST", "UNROLL", "GROUP_REDUCE") and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
+        if target in self.shapes and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
-        made, shaped = len(self.actions) + 1, target != "LOOP"
+        made, shaped = len(self.actions) + 1, target not in ("LOOP", "REDUCE")
         if top:
             inner = -(-p.size // k)
             outer = Part(p.root, k, p.stride * inner, target, made=made)
@@ -222,10 +237,12 @@ class Plan:
             new = [outer, rest]
         else:
             new = [
-                Part(p.root, p.size // k, p.stride * k, p.type),
+                Part(p.root, p.size // k, p.stride * k, p.type, made=p.made * (p.type != "LOOP")),
                 Part(p.root, k, p.stride, target, made=made * shaped),
             ]
         order = [*self.axes[:axis], *new, *self.axes[axis + 1 :]]
+        if self.workgroup:
+            self.workgroup.check_split(self, target, p.root, order)
         if top and target == "LOOP" and not self._nests(order):
             raise ActionError(
                 "SPLIT into blocks", expected="every reduction's own loops outermost", found="another order"
@@ -308,9 +325,13 @@ class Plan:
         if not isinstance(load, int) or not 0 <= load < len(found):
             raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)
         u = found[load]
+        if not self.locals:
+            raise ActionError("PACK after NOLOCALS", expected="local memory", found="none")
         if u in self.packs or u in self.flags:
             raise ActionError("PACK", expected="a load that is not packed yet, nor fetched", found="one that is")
-        Block(self, u)
+        made = block_of(self, u)
+        if self.workgroup:
+            self.workgroup.check_blocks(self.axes, [made, *(block_of(self, x) for x in self.packs)])
         self.packs[u] = None
 
     def _contract(self, axis: int, name: str) -> None:
@@ -332,6 +353,11 @@ class Plan:
         self.axes[axis : axis + 1] = [Part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE"), *parts]
         self.unit = unit
 
+    def _without_locals(self) -> None:
+        if self.packs or any(p.type in ("LOCAL", "GROUP_REDUCE") and self.workgroup for p in self.axes):
+            raise ActionError("NOLOCALS", expected="no local memory in use yet", found="lanes, or a packed load")
+        self.locals = False
+
     def _sequence(self, order: list[Part]) -> list[tuple[Part, Part]]:
         """The parts of sequential axes, now and in `order`."""
         now, then = ([p for p in ps if p.root in self.sequential] for ps in (self.axes, order))
@@ -339,7 +365,8 @@ class Plan:
 
     def _nests(self, order: list[Part]) -> bool:
         """Inner reductions and shorter stores need their loops to be a prefix of the nest; scans stay innermost."""
-        inner = [p for p in order if p.root in self.outputs and p.type not in ("UPCAST", "THREAD")]
+        apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # no loops
+        inner = [p for p in order if p.root in self.outputs and p.type not in apart]
         loops = [p.root for p in sorted(inner, key=lambda p: (not p.is_block, p.made if p.is_block else 0))]
         sets = [self.stages.loops(u) for u in self.order if u.op == "END"]
         sets += [ranges(u) & frozenset(self.outputs) for u in self.reduces]

@@ -25,6 +25,7 @@ from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.heuristic import choose
 from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
+from monolect.optimize.shared import shared_loads
 from monolect.optimize.stages import Rows, memory_of
 from monolect.optimize.visible import Bounds
 
@@ -102,7 +103,7 @@ def apply_plan(plan: Plan) -> UOp:
     exprs: dict[UOp, UOp] = {}
     guards: dict[UOp, UOp] = {}
     made = _make_ranges(plan)
-    packed = _packed(plan, dict(made))
+    packed = shared_loads(plan, dict(made)) if plan.workgroup else _packed(plan, dict(made))
     for root in (*plan.outputs, *plan.reduced):
         mine = [(p, r) for p, r in made if p.root is root]
         parts[root] = [r for _, r in mine]
@@ -178,11 +179,17 @@ def _is_single(plan: Plan, p: Part) -> bool:
 
 
 def _place(plan: Plan, p: Part) -> tuple:
-    """Threads, blocks, the output loops, what becomes shape (the lane last), then reductions."""
+    """Threads, blocks, the output loops, what becomes shape (the lane last), then reductions.
+
+    What a launch counts is no loop: it comes first, workgroups, then lanes, those that were made first last.
+    """
+    if plan.workgroup and p.type in ("GLOBAL", "LOCAL", "GROUP_REDUCE"):
+        return (False, False, p.type != "GLOBAL", False, -p.made)
     block = p.is_block
     shaped = p.type == "UPCAST"
     order = p.made if block else -p.made if shaped else 0
-    return (p.root in plan.reduced and not block, p.type != "THREAD", not block, shaped, order)
+    step = p.is_step and plan.workgroup is not None  # what is copied in one is copied once
+    return (p.root in plan.reduced and not block, p.type != "THREAD", not block and not step, shaped, order)
 
 
 def plan_bound(p: Part) -> UOp:

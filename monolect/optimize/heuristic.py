@@ -18,6 +18,7 @@ from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
 from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
 from monolect.optimize.cost import Profile
+from monolect.optimize.groups import Groups
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import buffer_bytes, vector_of
 
@@ -49,6 +50,9 @@ class Chooser:
         return True
 
     def run(self) -> list[str]:
+        if self.plan.workgroup:
+            Groups(self).run()
+            return self.reasons
         heavy = [j for j in self.plan.reduced if self.profile.reuses(j)]
         if self.lanes > 1 and self.plan.stages.fills:
             Staged(self).run()

@@ -23,6 +23,7 @@ UNROLLS = (2, 3, 4, 5, 7, 8, 9)
 BLOCKS = (1, 4, 16, 32, 64, 128, 256, 512)  # iterations in one
 AHEAD = (1024, 4096, 16384)  # bytes
 WORKGROUP = (2, 4, 8, 16, 32, 64, 128, 256)
+STEPS = (4, 8, 16, 32, 64)  # iterations of a reduction copied at once
 MOST_PADDING = 1.125  # what an axis may grow by, as a factor
 
 
@@ -70,7 +71,8 @@ def unrolls(plan: Plan) -> Iterator[Move]:
 
 def partial_sums(plan: Plan) -> Iterator[Move]:
     """One partial result a lane, and several vectors of them."""
-    return _shaped(plan, "REDUCE", "GROUP_REDUCE", (2, 4, 8, *_vectors(plan)))
+    lanes = WORKGROUP if plan.target.workgroups else ()
+    return _shaped(plan, "REDUCE", "GROUP_REDUCE", (2, 4, 8, *_vectors(plan), *lanes))
 
 
 def threads(plan: Plan) -> Iterator[Move]:
@@ -131,6 +133,13 @@ def workgroups(plan: Plan) -> Iterator[Move]:
             yield from ((("SPLIT", i, (k, "LOCAL", False)),) for k in WORKGROUP if n % k == 0)
 
 
+def steps(plan: Plan) -> Iterator[Move]:
+    """A reduction in steps, of each of which all lanes copy what it reads."""
+    if plan.target.workgroups:
+        for i, n in _axes(plan, "REDUCE"):
+            yield from ((("SPLIT", i, (n // k, "REDUCE", True)),) for k in STEPS if n % k == 0 and n > k)
+
+
 # kind of an action -> the moves worth trying; an action's kind is its op, for SPLIT the new axis type
 MOVES: dict[str, Callable[[Plan], Iterator[Move]]] = {
     "UPCAST": upcasts,
@@ -144,6 +153,7 @@ MOVES: dict[str, Callable[[Plan], Iterator[Move]]] = {
     "FETCH": fetches,
     "TC": matrix_units,
     "WORKGROUP": workgroups,
+    "STEP": steps,
 }
 
 
@@ -152,7 +162,8 @@ def kind_of(action: Action) -> str:
     op, _, arg = action
     if op != "SPLIT":
         return str(op)
-    return {"LOOP": "BLOCK", "GLOBAL": "WORKGROUP", "LOCAL": "WORKGROUP"}.get(arg[1], arg[1])
+    kinds = {"LOOP": "BLOCK", "GLOBAL": "WORKGROUP", "LOCAL": "WORKGROUP", "REDUCE": "STEP"}
+    return kinds.get(arg[1], arg[1])
 
 
 def legal_moves(sink: UOp, target: Target, actions: Move = (), kind: str = "") -> list[Move]:

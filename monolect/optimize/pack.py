@@ -62,6 +62,8 @@ class Block:
     not possible.
     """
 
+    has_panels = True
+
     def __init__(self, plan: Plan, u: UOp):
         self.plan, self.load = plan, u
         self.index = u.src[0].src[1]
@@ -69,12 +71,12 @@ class Block:
         self.steps = self._linear()
         mine = [p for p in plan.axes if p.root in self.steps]
         self.level = max((p.made for p in mine if p.is_block), default=0)
-        self.outer = [p for p in mine if p.type == "THREAD" or p.is_block]
+        self.outer = [p for p in mine if self.is_outside(p)]
         self.inner = [p for p in mine if p not in self.outer]
         if any(not p.size for p in self.inner):
             raise ActionError("PACK", expected="loops of constant size", found="a symbolic one")
         lane = plan.lane(u)
-        self.lane = lane if lane in self.steps else None
+        self.lane = lane if self.has_panels and lane in self.steps else None
         self.is_panel = self.lane is not None
         self.gated = self.gate is not TRUE or bool(self._bounds())
         self.windows = self._windows()
@@ -84,6 +86,10 @@ class Block:
         if not self.is_kept and self.elements * u.dtype.itemsize > plan.target.local_bytes:
             found = self.elements * u.dtype.itemsize
             raise ActionError("PACK makes a block too large", expected=f"<= {plan.target.local_bytes}", found=found)
+
+    def is_outside(self, p: Part) -> bool:
+        """Whether the copy is made inside of the loop p."""
+        return p.type == "THREAD" or p.is_block
 
     def _linear(self) -> dict[UOp, int]:
         """Elements in memory per iteration of each loop."""

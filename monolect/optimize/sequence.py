@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from math import gcd
 
+from monolect.base.dtype import DType
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
@@ -33,6 +34,12 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
             if computed:
                 out |= (computed | {x for x in parts if x.op == "RANGE"}) - owners(u)
     return frozenset(out)
+
+
+def atomic_ranges(order: list[UOp], atomics: frozenset[DType]) -> frozenset[UOp]:
+    """The RANGEs that must run in order only because additions may meet, of dtypes that a target adds atomically."""
+    rest = [u for u in order if u.op != "ATOMICADD" or u.src[1].dtype not in atomics]
+    return sequential_ranges(order) - sequential_ranges(rest)
 
 
 def running_ranges(order: list[UOp]) -> frozenset[UOp]:

@@ -27,7 +27,7 @@ def devices() -> list:
 
 
 SLOW = ("opencl",)  # its compiler: a part of the suite is in test_opencl.py, all of it in `make test-opencl`
-RUNS = devices()
+RUNS = [*devices(), "python:gpu"]
 DEVICES = (*RUNS, "null")
 DTYPES = [d for d in ALL if d.kind not in "vx"]
 NARROW = [d for d in DTYPES if d.is_float and d.bits < 32]

@@ -6,7 +6,7 @@ The stand-ins are devices of the registry for these tests only. `standin/device.
 import numpy as np
 import pytest
 
-from monolect import Tensor
+from monolect import Context, Tensor
 from monolect.backend import registry
 from monolect.backend.base import Launch, Program
 from monolect.backend.common import memory
@@ -20,6 +20,7 @@ from monolect.ir.verify import verify
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import LAUNCH, ROWS, missing
 from tests.backend.workgroup_kernels import CASES, param, reversed_in_groups
+from tests.passes.test_workgroup_actions import LARGER
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 NAMES = tuple(ROWS)
@@ -57,6 +58,17 @@ def test_metal_refuses_to_compute_in_64_bit_floats():
     assert x.numpy().tolist() == [1.0] * 5
     with pytest.raises(DTypeError, match="metal does not compute"):
         (x + 1).realize()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_of_several_workgroups(name):
+    """Tiles in local memory, rows shared by lanes, squares that are turned: as the optimizer plans them."""
+    with Context(DEVICE=name):
+        results = [program() for program in LARGER.values()]
+        results[0].realize(*results[1:])
+    for title, result in zip(LARGER, results, strict=True):
+        assert result.device == name
+        np.testing.assert_array_equal(result.numpy(), LARGER[title]().numpy(), err_msg=title)
 
 
 # ---- the suite, a module an op: `make test-all` runs it --------------------------------------------------------------

@@ -22,7 +22,7 @@ from monolect.schedule.order import schedule
 
 CPU = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20)
 CPU = CPU._replace(units=units(("avx512vnni",), 64))
-GPU = Target(name="gpu", native=LLVM_NATIVE, workgroups=True)
+GPU = Target(name="gpu", native=LLVM_NATIVE, vector_bytes=16, workgroups=True, max_local=256, local_bytes=1 << 15)
 PROGRAMS = {
     "map": lambda: Tensor.ones(48, 64) + 1,
     "odd": lambda: Tensor.empty(509, 250) + Tensor.empty(250, 509).T,

@@ -9,7 +9,7 @@ from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE
-from monolect.base.dtype import DType, dtypes
+from monolect.base.dtype import ALL, DType, dtypes
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
@@ -83,6 +83,7 @@ def language(arch: int) -> Language:
     )
 
 
+N_UNITS = 64  # multiprocessors, where no device has been asked
 _IDS = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
 
@@ -93,6 +94,7 @@ def cast_dtypes(arch: int) -> frozenset[DType]:
 
 def target(arch: int) -> Target:
     """What every GPU of the architecture can do."""
+    rendered = language(arch).atomic_add
     return Target(
         name="cuda",
         native=NATIVE,
@@ -102,6 +104,11 @@ def target(arch: int) -> Target:
         workgroups=True,
         local_bytes=48 << 10,
         max_local=1024,
+        max_block=(1024, 1024, 64),
+        max_grid=((1 << 31) - 1, 65535, 65535),
+        warp=32,
+        n_units=N_UNITS,
+        atomics=frozenset(d for d in ALL if d.name in rendered),
         branches=True,
         key=f"cuda/sm_{arch}",
     )

@@ -9,7 +9,7 @@ from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import ALL, dtypes
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
@@ -74,6 +74,11 @@ TARGET = Target(
     workgroups=True,
     local_bytes=64 << 10,
     max_local=1024,
+    max_block=(1024, 1024, 1024),
+    max_grid=((1 << 31) - 1, 65535, 65535),
+    warp=64,
+    n_units=64,
+    atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
     branches=True,
     key="hip",
 )

@@ -28,10 +28,13 @@ from monolect.ir.uop import UOp, toposort
 
 
 class Kernel:
-    """A LINEAR program, translated. Raises InternalError, or CompileError for code of another target's."""
+    """A LINEAR program, translated. Raises InternalError, or CompileError for code of another target's.
 
-    def __init__(self, linear: UOp, name: str):
-        self.name = name
+    With `backwards` the lanes of a workgroup take turns in the other order: what then differs is a data race.
+    """
+
+    def __init__(self, linear: UOp, name: str, backwards: bool = False):
+        self.name, self.backwards = name, backwards
         self.body: Body = Generator(linear, name).run()
         self.bounds = self._bounds(linear)
         self.scalars = [u for u in self.body.params if u.arg.name is not None]
@@ -59,9 +62,11 @@ class Kernel:
         with np.errstate(all="ignore"):
             for group in product(*(range(1 if lane else n) for n, lane in zip(counts, is_lane, strict=True))):
                 local = [np.full(prod(u.shape), garbage(u.dtype)) for u in body.local]
-                lanes = product(
-                    *(range(n) if lane else (g,) for n, g, lane in zip(counts, group, is_lane, strict=True))
+                lanes = list(
+                    product(*(range(n) if lane else (g,) for n, g, lane in zip(counts, group, is_lane, strict=True)))
                 )
+                if self.backwards:
+                    lanes.reverse()
                 if body.has_barrier:
                     self._step([run(values, ids, local) for ids in lanes])
                 else:

@@ -1,6 +1,7 @@
 """The Python device: programs are interpreted with NumPy on host memory. It needs no compiler and checks every index.
 
 What it is for: an oracle of lowered programs on any machine, for tests and for finding out which pass is wrong.
+`python` has vectors and threads as a CPU has, `python:gpu` workgroups, lanes and local memory as a GPU has.
 What it is not: fast. A program runs one Python statement an instruction and loop iteration.
 """
 
@@ -21,20 +22,33 @@ from monolect.ir.uop import UOp
 NATIVE = ELEMENTWISE | {"BITCAST", "WMMA"}
 
 
+TYPES = frozenset(d for d in ALL if d.kind != "v")
+CPU = Target(name="python", native=NATIVE, native_dtypes=TYPES, vector_bytes=64, n_threads=2, key="python")
+GPU = Target(
+    name="python",
+    native=NATIVE,
+    native_dtypes=TYPES,
+    vector_bytes=16,
+    n_registers=128,
+    workgroups=True,
+    local_bytes=32 << 10,
+    max_local=256,
+    max_block=(256, 256, 64),
+    max_grid=(65535, 65535, 65535),
+    warp=32,
+    n_units=8,
+    atomics=TYPES,
+    branches=True,
+    key="python:gpu",
+)  # limits that every GPU keeps
+
+
 class PythonDevice:
     """Host memory, interpreted programs. `Program.entry` is the LINEAR itself."""
 
     def __init__(self, name: str = "python"):
         self.name = name
-        self.target = Target(
-            name="python",
-            native=NATIVE,
-            native_dtypes=frozenset(d for d in ALL if d.kind != "v"),
-            vector_bytes=64,
-            n_threads=2,
-            workgroups=False,
-            key="python",
-        )
+        self.target = GPU if name.endswith(":gpu") else CPU
         self.programs: dict[str, Program] = {}
         self._kernels: dict[tuple[str, UOp], Kernel] = {}
 

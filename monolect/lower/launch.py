@@ -1,0 +1,47 @@
+"""The dimensions of a launch: any number of axes as at most three indices, each within its limit.
+
+Number 0 is the innermost axis, whose iterations run side by side. Axes beyond the third are merged into the last one.
+Where that is longer than a limit, all are merged and cut anew (`ir.lanes.fitted`).
+"""
+
+from __future__ import annotations
+
+from monolect.ir.lanes import MOST_DIMENSIONS, fitted
+from monolect.ir.uop import UOp, idx, node
+
+
+def launched(sizes: list[UOp], name: str, limits: tuple[int, ...]) -> list[UOp]:
+    """For each axis, innermost first, its value as an expression of SPECIALs `name`0, 1, 2. Raises ActionError when no
+    arrangement is within the limits.
+    """
+    if not sizes:
+        return []
+    known = all(n.op == "CONST" for n in sizes)
+    dims = fitted([n.value for n in sizes], limits, name) if known and limits else None
+    if dims is None:
+        return _one_each(sizes, name)
+    flat: UOp = idx(0)
+    step = 1
+    for k, most in enumerate(dims):
+        flat = flat + node("SPECIAL", (idx(most),), f"{name}{k}") * step
+        step *= most
+    out: list[UOp] = []
+    for n in sizes[:-1]:
+        out.append(flat % n)
+        flat = flat // n
+    return [*out, flat]
+
+
+def _one_each(sizes: list[UOp], name: str) -> list[UOp]:
+    out: list[UOp] = []
+    for k in range(min(len(sizes), MOST_DIMENSIONS)):
+        mine = sizes[k:] if k == MOST_DIMENSIONS - 1 else sizes[k : k + 1]
+        total = idx(1)
+        for n in mine:
+            total = total * n
+        whole = node("SPECIAL", (total,), f"{name}{k}")
+        for n in mine[:-1]:
+            out.append(whole % n)
+            whole = whole // n
+        out.append(whole)
+    return out

@@ -1,0 +1,187 @@
+"""PACK on a target with workgroups: all lanes copy a block to local memory together, and then each reads what it needs.
+
+A workgroup's memory is filled anew in each step through a reduction (a SPLIT to REDUCE from the top) and in each block
+that its load depends on. The copy is one LOCAL range over the elements of the block in the order of memory, so that
+neighbouring lanes read neighbouring elements, several at once where that is aligned; `device_axes` shares the range out
+and adds the barriers. What a lane holds in registers side by side lies side by side in the block, then what
+neighbouring lanes read. Rows are padded where fewer lanes of a warp then wait for one bank.
+
+Before: REDUCE(MUL(LOAD(INDEX(A, g0*..+l0*..+r2*16+r3)), ..), r2:4 REDUCE, r3:16 REDUCE)
+After:  REDUCE(MUL(LOAD(INDEX(AFTER(LOCAL[1088], END(STORE(INDEX(LOCAL, e//16 + e%16*68), LOAD(INDEX(A, ..))), e:1024
+        LOCAL)), l0*4 + r3*68)), ..), r2:4 REDUCE, r3:16 REDUCE)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from math import prod
+from typing import TYPE_CHECKING
+
+from monolect.base.errors import ActionError
+from monolect.ir.normal import TRUE, linear
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
+from monolect.optimize.pack import Block, Dim, _sum
+
+if TYPE_CHECKING:
+    from monolect.optimize.action import Part, Plan
+
+BANK_BYTES = 4
+
+
+def block_of(plan: Plan, u: UOp) -> Block:
+    """The block of the load `u`, in the local memory of a thread or of a workgroup."""
+    return SharedBlock(plan, u) if plan.workgroup else Block(plan, u)
+
+
+def shared_loads(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
+    """The loads that read a workgroup's block, in place of those that read memory. `made`: the RANGE of each part."""
+    ids = count(len(plan.axes))
+    slots = count(1 + max((u.arg.slot for u in plan.order if u.op == "BUFFER"), default=-1))
+    return {u: SharedBlock(plan, u).packed(made, ids, slots) for u in plan.packs}
+
+
+def bank_cycles(places: Sequence[int], n_bytes: int, banks: int) -> int:
+    """Steps in which lanes read or write `n_bytes` at each of `places`, in bytes: the banks serve one word each a step.
+
+    Example: 32 lanes, 4 bytes each, side by side: 1 step; at strides of 128 bytes: 32 steps; of 132: 1.
+    """
+    words = max(1, n_bytes // BANK_BYTES)
+    at_once = max(1, banks // words)
+    total = 0
+    for k in range(0, len(places), at_once):
+        mine = {p // BANK_BYTES + i for p in places[k : k + at_once] for i in range(words)}
+        in_bank = [0] * banks
+        for w in mine:
+            in_bank[w % banks] += 1
+        total += max(in_bank)
+    return total
+
+
+class SharedBlock(Block):
+    """What a workgroup reads with the load `u` inside its level. Raises ActionError where PACK is not possible."""
+
+    has_panels = False
+
+    def is_outside(self, p: Part) -> bool:
+        """Workgroups have a block each, the lanes of one share it."""
+        return p.type == "GLOBAL" or p.is_block or p.is_step
+
+    def _dims(self) -> list[Dim]:
+        for r in self.steps:
+            at = 1
+            for p in sorted((p for p in self.inner if p.root is r), key=lambda p: p.stride):
+                if p.stride != at:
+                    raise ActionError("PACK", expected="workgroups and steps around what is copied", found=p.type)
+                at *= p.size
+        return super()._dims()
+
+    # ---- layout ------------------------------------------------------------------------------------------------------
+    def _laid_out(self, dims: list[Dim]) -> list[Dim]:
+        """What is side by side in registers first, then what neighbouring lanes read, then the order of memory."""
+        dims = sorted(dims, key=lambda d: self._rank(d))
+        if len(dims) < 2:
+            return [d._replace(dst=1) for d in dims]
+        return min((self._padded(dims, k * self._width(dims[0])) for k in range(2)), key=self._cycles)
+
+    def _rank(self, d: Dim) -> tuple[int, int, int]:
+        shaped = min((p.made for p, w in d.parts if p.type == "UPCAST" and w == 1), default=1 << 20)
+        lane = min((p.made for p, _ in d.parts if p.type in ("LOCAL", "GROUP_REDUCE")), default=1 << 20)
+        return shaped, lane, abs(d.step)
+
+    def _padded(self, dims: list[Dim], pad: int) -> list[Dim]:
+        out, at = [], 1
+        for k, d in enumerate(dims):
+            out.append(d._replace(dst=at))
+            at *= d.size + (pad if k == 0 else 0)
+        return out
+
+    def _width(self, d: Dim) -> int:
+        """Elements of the dimension that a lane reads at once."""
+        wide = next((p.size for p, w in d.parts if p.type == "UPCAST" and w == 1), 1)
+        lanes = self.plan.target.lanes(self.load.dtype.itemsize)
+        return next(k for k in range(min(wide, lanes), 0, -1) if wide % k == 0 and d.size % k == 0)
+
+    def _cycles(self, dims: list[Dim]) -> tuple[int, int, int]:
+        """Steps in which the first warp reads the block, steps in which it fills it; then its size."""
+        target, itemsize = self.plan.target, self.load.dtype.itemsize
+        width = self._width(dims[0])
+        reads = [at * itemsize for at in self._read_places(dims)]
+        v = self._vector(dims)
+        fills = [self._fill_place(dims, lane * v) * itemsize for lane in range(target.warp)]
+        side = v if self._in_memory_order(dims)[0].dst == 1 else 1
+        return (
+            bank_cycles(reads, width * itemsize, target.local_banks),
+            bank_cycles(fills, side * itemsize, target.local_banks),
+            dims[-1].dst * dims[-1].size,
+        )
+
+    def _read_places(self, dims: list[Dim]) -> list[int]:
+        """Where in the block the lanes of the first warp read."""
+        assert self.plan.workgroup is not None
+        groups = self.plan.workgroup.dims(self.plan.axes)
+        out = []
+        for lane in range(min(self.plan.target.warp, prod(mine[0].size for mine in groups))):
+            at: dict[Part, int] = {}
+            for mine in groups:
+                at.update(dict.fromkeys(mine, lane % mine[0].size))
+                lane //= mine[0].size
+            out.append(sum(at.get(p, 0) * w * d.dst for d in dims for p, w in d.parts))
+        return out
+
+    def _fill_place(self, dims: list[Dim], e: int) -> int:
+        """Where in the block element number `e` in the order of memory lies."""
+        at = 0
+        for d in self._in_memory_order(dims):
+            at += e % d.size * d.dst
+            e //= d.size
+        return at
+
+    @staticmethod
+    def _in_memory_order(dims: list[Dim]) -> list[Dim]:
+        return sorted(dims, key=lambda d: abs(d.step))
+
+    def _vector(self, dims: list[Dim]) -> int:
+        """Elements that a lane copies at once: neighbours in memory, and aligned whatever the loops are at."""
+        mine = self._in_memory_order(dims)
+        if not mine or mine[0].step != 1 or self.gated:
+            return 1
+        k, terms = linear(self.index)
+        steps = [k, *(d.step for d in mine[1:])]
+        steps += [self.steps[x] * p.stride for x, _ in terms for p in self.outer if p.root is x]
+        v = self.plan.target.lanes(self.load.dtype.itemsize)
+        while v > 1 and (mine[0].size % v or any(s % v for s in steps)):
+            v //= 2
+        return v
+
+    # ---- code --------------------------------------------------------------------------------------------------------
+    def packed(self, made: dict[Part, UOp], ids: count, slots: count) -> UOp:
+        """The load from the block, after the copy. `made`: the RANGE of each part."""
+        u = self.load
+        memory = node("BUFFER", (shape_source((self.elements,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))
+        outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
+        values = dict(outer)
+        dims, v = self._in_memory_order(self.dims), self._vector(self.dims)
+        e = node("RANGE", (idx(prod(d.size for d in dims) // v),), (next(ids), "LOCAL"))
+        loops = [e]
+        left = e * v
+        if v > 1:
+            loops.append(node("RANGE", (idx(v),), (next(ids), "UPCAST")))
+            left = left + loops[1]
+        source, target = substitute(self.index, outer), idx(0)
+        for k, d in enumerate(dims):
+            at = left % d.size if k < len(dims) - 1 else left
+            left = left // d.size
+            source, target = source + at * d.step, target + at * d.dst
+            for root, w in d.weights.items():
+                values[root] = values[root] + at * w
+        gate = self._gate(values)
+        place = node("INDEX", (u.src[0].src[0], source))
+        alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
+        value = node("LOAD", (place, alt, gate), u.arg) if gate is not TRUE else node("LOAD", (place,), u.arg)
+        value.origin = u.origin
+        store = node("STORE", (node("INDEX", (memory, target)), value))
+        filled = node("AFTER", (memory, node("END", (store, *loops))))
+        reading = _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
+        return node("LOAD", (node("INDEX", (filled, reading)),), u.arg)
