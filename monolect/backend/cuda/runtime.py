@@ -49,6 +49,7 @@ class CudaDevice(GroupDevice):
             name=name,
             local_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK"),
             max_local=read("MAX_THREADS_PER_BLOCK"),
+            n_units=read("MULTIPROCESSOR_COUNT"),
             key=f"sm_{self.arch}/{nvrtc.version()}",
         )
         self._peers: set[str] = set()

@@ -32,6 +32,7 @@ ATTRIBUTES = {
     "COMPUTE_CAPABILITY_MINOR": 0,
     "MAX_SHARED_MEMORY_PER_BLOCK": 48 << 10,
     "MAX_THREADS_PER_BLOCK": 1024,
+    "MULTIPROCESSOR_COUNT": 132,
 }
 MESSAGES = {2: b"out of memory", 700: b"an illegal memory access was encountered"}
 
