@@ -10,7 +10,7 @@ from monolect.ir.arrays import storage
 from monolect.ir.interp import _Loops, run_kernel
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.text import show
-from monolect.ir.uop import UOp, node, toposort
+from monolect.ir.uop import UOp, node, rebuild, toposort
 
 
 def target(**changes: Any) -> Target:
@@ -24,6 +24,9 @@ def canonical(root: UOp) -> UOp:
     new: dict[UOp, UOp] = {}
     for u in toposort(root):
         src = tuple(new[s] for s in u.src)
+        if u.op == "ADD" and u.dtype.kind == "x":
+            new[u] = rebuild(u, src)  # sums of several terms: in the order of their nodes
+            continue
         if u.op in COMMUTATIVE:
             src = tuple(sorted(src, key=show))
         new[u] = node(u.op, src, u.arg, u.tag)
