@@ -6,6 +6,7 @@ The suite of ops (`test_ops_suite.py`) has the ops one by one. What needs a devi
 import json
 import subprocess
 import sys
+from math import prod
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from monolect import Context, Tensor, jit
 from monolect.backend.base import Launch
 from monolect.backend.common.complaint import complaint
+from monolect.backend.common.launch import group_count
 from monolect.backend.opencl import compile as opencl_compile
 from monolect.backend.opencl.render import language, render_module
 from monolect.backend.registry import Device
@@ -222,7 +224,7 @@ def test_lanes_add_in_local_memory():
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_for_workgroups(name):
     """Plans by hand: groups and lanes, padding, shared sums, tiles."""
-    case, target = CASES[name], Device["opencl"].target._replace(workgroups=True, branches=True)
+    case, target = CASES[name], Device["opencl"].target
     out, *_ = run(case.program(target), case.out, *case.arrays)
     np.testing.assert_allclose(out.reshape(case.want.shape), case.want, rtol=1e-4, atol=1e-4)
 
@@ -320,6 +322,19 @@ def test_programs_are_kept_on_disk_and_a_damaged_entry_is_a_miss():
 
 
 # ---- whole programs --------------------------------------------------------------------------------------------------
+@needs_device
+def test_the_optimizer_shares_a_product_between_lanes():
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((128, 128)).astype(np.float32)
+    x = Tensor(a, device="opencl").realize()
+    before = set(Device["opencl"].programs)
+    np.testing.assert_allclose((x @ x).numpy(), a @ a, rtol=1e-4, atol=1e-4)
+    (key,) = set(Device["opencl"].programs) - before
+    program = Device["opencl"].programs[key]
+    assert prod(program.entry.lanes) > 16 and prod(group_count(n, {}) for n in program.entry.groups) > 1
+    assert "__local float" in program.source and "barrier(" in program.source and "vload4" in program.source
+
+
 @needs_device
 def test_programs_as_one_module():
     a, b = (Tensor(x, device="opencl") for x in (suite.A, suite.B))

@@ -25,6 +25,8 @@ from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
+WIDE_BYTES = 16  # what one lane reads at once
+MOST_LANES = 256  # of a workgroup: more leave each too few registers
 OUT_OF_MEMORY = frozenset(("MEM_OBJECT_ALLOCATION_FAILURE", "INVALID_BUFFER_SIZE", "OUT_OF_HOST_MEMORY"))
 
 
@@ -59,15 +61,23 @@ class OpenCLDevice(GroupDevice):
         d, extensions = self.handle, self.handle.extensions.split()
         base = Target(name=self.name, native=NATIVE)
         has_double = "cl_khr_fp64" in extensions
+        atomics = [dtypes.int32, dtypes.uint32, dtypes.float32, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16]
+        if "cl_khr_int64_base_atomics" in extensions:
+            atomics += [dtypes.int64, dtypes.uint64, *([dtypes.float64] if has_double else [])]
         is_processor = bool(d.type & self.cl.device_type.CPU)
         return base._replace(
             native_dtypes=base.native_dtypes if has_double else base.native_dtypes - {dtypes.float64},
             cast_dtypes=frozenset((dtypes.float16,)),
-            vector_bytes=4 * max(1, d.native_vector_width_float),
-            n_registers=32 if is_processor else 64,
-            n_threads=d.max_compute_units,
+            vector_bytes=WIDE_BYTES,
+            n_registers=64 if is_processor else 128,
+            workgroups=True,
             local_bytes=d.local_mem_size,
-            max_local=d.max_work_group_size,
+            max_local=min(d.max_work_group_size, MOST_LANES),
+            max_block=tuple(min(n, MOST_LANES) for n in d.max_work_item_sizes[:3]),
+            warp=1 if is_processor else 32,
+            n_units=d.max_compute_units,
+            atomics=frozenset(atomics),
+            branches=True,
             align_bytes=max(64, d.mem_base_addr_align // 8),
             key=f"{self.compiler.key}/{d.max_compute_units}",
         )
