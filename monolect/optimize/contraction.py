@@ -36,6 +36,7 @@ FLIPPING = 1  # registers: the bits that turn an operand of a matrix unit into o
 MOST_ROWS = 14  # of registers, or of tiles
 LEAST_FOR_UNIT = 16  # rows for which a panel is laid out as a matrix unit reads it
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
+ROW_AHEAD_BYTES = 512  # how far ahead along each of them is asked for
 LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
 COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
 L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
@@ -256,6 +257,9 @@ class Contraction:
         for a in scalars:
             if self.wants_pack(a):
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
+        if not packs and reuse < REUSE_TO_PACK and self.target.streams and size > self.target.l3_bytes:
+            for a in panel:
+                act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
 
     def threads(self, panel: list[Access], scalars: list[Access], packs: bool) -> None:
         """Share out the batches, the columns (each thread packs its own) or the rows, whichever balances best."""

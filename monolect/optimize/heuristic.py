@@ -213,6 +213,7 @@ class Chooser:
             k = best_divisor(self.plan.size(r), (4, 5, 3, 2))
             if k > 1:
                 self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), "dot products that share operands")
+        self.threads_over(outs[:1])  # of the operand that there is most of each thread reads its own part
         self.block_dots(j, outs)
 
     def block_dots(self, j: UOp, outs: list[UOp]) -> None:

@@ -12,6 +12,7 @@ from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
 from monolect.backend.python.runtime import PythonDevice
 from monolect.base.target import Target
 from monolect.ir.text import show
+from monolect.ir.uop import toposort
 from monolect.optimize.apply import apply_actions, optimize
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
@@ -140,3 +141,18 @@ def test_values_are_the_same():
         (x - x.amax(1, keepdim=True), a - a.max(1)[:, None]),
     ):
         np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+
+
+# ---- products of few rows, whose weights come from memory ------------------------------------------------------------
+def test_rows_of_weights_that_stream_are_asked_for_early():
+    _, loads = flags(data(8, 256) @ data(256, 256))
+    assert loads == ["512"]
+    assert flags(data(8, 64) @ data(64, 64))[1] == []  # they stay in the last cache
+
+
+def test_each_thread_reads_its_own_part_of_the_weights():
+    """x·Wᵀ of few rows: threads share out the rows of W, which there are most of, not those of x."""
+    kernel = optimized(data(8, 512) @ data(256, 512).T)
+    loads = {u.src[0].src[0].shape: u for u in toposort(kernel) if u.op == "LOAD"}
+    shared = {shape for shape, u in loads.items() if any(x.op == "SPECIAL" for x in toposort(u))}
+    assert shared == {(256 * 512,)} and len(loads) == 2
