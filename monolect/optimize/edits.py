@@ -19,7 +19,7 @@ from monolect.ir.uop import UOp
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.moves import MOVES, Move, kind_of, legal_moves
 
-ON_AXES = ("SPLIT", "PADTO", "SWAP")  # their second element is an axis, for SWAP the third as well
+ON_AXES = ("SPLIT", "PADTO", "SWAP", "TC")  # their second element is an axis, for SWAP the third as well
 LAST = {"PACK", "STREAM", "FETCH"}  # nothing else may follow them
 _fresh = count()
 
@@ -62,10 +62,14 @@ class Trail:
         return True
 
     def _rename(self, before: list[Part], step: Step) -> None:
-        """Names of the axes now: a new pair is the rest of an axis and what was made of it, or the reverse."""
+        """Names of the axes now: a new pair is the rest of an axis and what was made of it, or the reverse. TC may make
+        two parts: steps, and those that a unit wants side by side.
+        """
         known = {id(p): name for p, name in zip(before, self.names, strict=True)}
         kept = {known[id(p)] for p in self.plan.axes if id(p) in known}
         new = [*(name for name in self.names if name not in kept), step.made]
+        if step.op == "TC":
+            new.append(f"{step.made} pair")
         if step.op == "SPLIT" and step.arg[2]:
             new.reverse()
         fill = iter(new)

@@ -89,6 +89,19 @@ def test_what_no_size_divides_is_padded_a_little():
     assert all(-(-509 // m) * m <= 1.125 * 509 for move in moves for op, _, m in move if op == "PADTO")
 
 
+def test_a_matrix_unit_may_be_changed_for_another():
+    tiles = CPU.units[0]._replace(name="tiles", m=2, k=8, pair=4)  # steps of pairs: one axis more
+    target = CPU._replace(units=(*CPU.units, tiles))
+    sink = kernel("narrow", target)
+    start = (("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (4, "UPCAST", False)), ("TC", 4, "vpdpbusd"))
+    start = (*start, ("SPLIT", 4, (2, "UNROLL", False)))
+    found = list(edits(sink, target, start))
+    for actions in found:
+        replay(sink, target, actions)
+    without_rows = (("SPLIT", 1, (16, "UPCAST", False)), ("TC", 3, "vpdpbusd"), ("SPLIT", 3, (2, "UNROLL", False)))
+    assert without_rows in found, "the unit stays on its axis when another is gone"
+
+
 def test_dropping_an_action_leaves_the_meaning_of_later_ones():
     sink = kernel("matmul")
     actions = (
