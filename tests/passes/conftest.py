@@ -8,7 +8,7 @@ from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.target import Target
 from monolect.ir.arrays import storage
 from monolect.ir.interp import _Loops, run_kernel
-from monolect.ir.ops import COMMUTATIVE
+from monolect.ir.ops import COMMUTATIVE, ELEMENTWISE
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, rebuild, toposort
 
@@ -24,8 +24,8 @@ def canonical(root: UOp) -> UOp:
     new: dict[UOp, UOp] = {}
     for u in toposort(root):
         src = tuple(new[s] for s in u.src)
-        if u.op == "ADD" and u.dtype.kind == "x":
-            new[u] = rebuild(u, src)  # sums of several terms: in the order of their nodes
+        if u.op in ELEMENTWISE and src[0].dtype.kind == "x":
+            new[u] = rebuild(u, src)  # index arithmetic: sums of several terms stand in the order of their nodes
             continue
         if u.op in COMMUTATIVE:
             src = tuple(sorted(src, key=show))
