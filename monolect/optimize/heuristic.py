@@ -25,6 +25,7 @@ from monolect.optimize.stream import buffer_bytes, vector_of
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
+DOTS_AHEAD_BYTES = 1024  # the same for rows of dot products
 MOST_TAPS = 16  # of reductions that are unrolled whole
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
@@ -215,6 +216,9 @@ class Chooser:
                 self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), "dot products that share operands")
         self.threads_over(outs[:1])  # of the operand that there is most of each thread reads its own part
         self.block_dots(j, outs)
+        for i, u in enumerate(self.plan.loads):
+            if self.plan.target.streams and buffer_bytes(u) > self.plan.target.l3_bytes:
+                self.act("FETCH", i, DOTS_AHEAD_BYTES, "rows that stream from far away")
 
     def block_dots(self, j: UOp, outs: list[UOp]) -> None:
         """The inner output axis in blocks whose operand rows stay in the second cache, outermost."""
