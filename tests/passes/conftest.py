@@ -8,9 +8,9 @@ from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.target import Target
 from monolect.ir.arrays import storage
 from monolect.ir.interp import _Loops, run_kernel
-from monolect.ir.ops import COMMUTATIVE, ELEMENTWISE
+from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.text import show
-from monolect.ir.uop import UOp, node, rebuild, toposort
+from monolect.ir.uop import UOp, node, toposort
 
 
 def target(**changes: Any) -> Target:
@@ -24,13 +24,21 @@ def canonical(root: UOp) -> UOp:
     new: dict[UOp, UOp] = {}
     for u in toposort(root):
         src = tuple(new[s] for s in u.src)
-        if u.op in ELEMENTWISE and src[0].dtype.kind == "x":
-            new[u] = rebuild(u, src)  # index arithmetic: sums of several terms stand in the order of their nodes
+        if u.op == "ADD" and u.dtype.kind == "x":  # sums of several terms stand in the order of their nodes
+            first, *others = sorted(_terms(*src), key=show)
+            new[u] = first
+            for term in others:
+                new[u] = node("ADD", (new[u], term))
             continue
         if u.op in COMMUTATIVE:
             src = tuple(sorted(src, key=show))
         new[u] = node(u.op, src, u.arg, u.tag)
     return new[root]
+
+
+def _terms(*us: UOp) -> list[UOp]:
+    """What is added up by the sums `us`."""
+    return [t for u in us for t in (_terms(*u.src) if u.op == "ADD" else [u])]
 
 
 def assert_same_graph(got: UOp, want: UOp) -> None:
