@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-opencl check bench bench-quick golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-opencl check bench bench-quick bench-host golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -54,10 +54,14 @@ check: .venv/.stamp-dev ## format, lint, types and layers
 
 bench: .venv/.stamp-bench ## the table beside other libraries, some twenty minutes; then what the host does
 	$(BIN)/python -m benchmarks.cpu
-	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	$(BIN)/python -m benchmarks.host
+	$(BIN)/python benchmarks/first_step.py
 
 bench-quick: .venv/.stamp-bench ## a representative part of the table, under three minutes
 	$(BIN)/python -m benchmarks.cpu --quick
+
+bench-host: .venv/.stamp-bench ## what the host does beside the kernels, beside other libraries, a minute
+	$(BIN)/python -m benchmarks.host
 
 golden: .venv/.stamp-test ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden

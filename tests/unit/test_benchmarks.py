@@ -17,6 +17,7 @@ from benchmarks.cpu.machine import Limits, measured
 from benchmarks.cpu.measure import Bench, Failed, Row
 from benchmarks.cpu.peers import PEERS, installed, speaks
 from benchmarks.cpu.worker import Mismatch, Session, check
+from benchmarks.host.__main__ import PEERED, agreed
 
 TINY = [
     *[matmul.matmul(5, 7, 3, layout) for layout in ("A·B", "A·Bᵀ", "Aᵀ·B")],
@@ -207,3 +208,11 @@ def test_the_table_says_what_is_short(tmp_path):
 
 if __name__ == "__main__":
     print(compute_every_row(sys.argv[1]))
+
+
+@pytest.mark.parametrize("name", PEERED)
+def test_every_row_of_the_host_gives_all_libraries_the_same_work(name: str) -> None:
+    calls = PEERED[name][0]()
+    assert {"monolect", "torch"} <= agreed(calls).keys() or "beside" in name
+    with pytest.raises(AssertionError):
+        agreed({**calls, "wrong": lambda: -1.0})

@@ -1,0 +1,1 @@
+"""What monolect costs on the host, beside its peers."""

@@ -1,0 +1,203 @@
+"""What monolect costs on the host beside its peers: compiled calls, replays, steps built anew.
+
+    python -m benchmarks.host             every row, about a minute
+    python -m benchmarks.host "x + 1"     the rows whose name holds a text
+
+Each row gives every library the same work, compares the results, then times the libraries in turns; figures are medians
+of rounds, in microseconds. `NumPy` is the clock of the machine: a busy one slows all of them alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.host import steps
+from monolect import Tensor, jit
+from monolect.base.dtype import dtypes
+from monolect.ir.ops import ParamArg, Stage
+from monolect.ir.uop import UOp, node, shape_source
+from monolect.ir.verify import verify
+
+ROUNDS, ROUND_SECONDS, PAUSE_SECONDS = 11, 0.02, 0.02
+LIBRARIES = ("monolect", "numpy", "torch", "jax", "ort")
+Calls = dict[str, Callable[[], Any]]  # by library: one call, whose result NumPy can read
+
+
+def agreed(calls: Calls) -> Calls:
+    """`calls`, whose results are the same. Raises AssertionError where they are not."""
+    want = np.asarray(next(iter(calls.values()))())
+    for name, call in calls.items():
+        np.testing.assert_allclose(np.asarray(call()), want, rtol=1e-4, atol=1e-5, err_msg=name)
+    return calls
+
+
+def measured(calls: Calls) -> dict[str, float]:
+    """Median microseconds of one call of each library, in turns, once their results agree."""
+    counts = {}
+    for name, call in agreed(calls).items():
+        for _ in range(5):
+            call()
+        start = time.perf_counter()
+        call()
+        counts[name] = max(3, int(ROUND_SECONDS / (time.perf_counter() - start)))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            time.sleep(PAUSE_SECONDS)  # the threads of the others stop spinning
+            call()
+            start = time.perf_counter()
+            for _ in range(counts[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / counts[name] * 1e6)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def peers(ours: Callable[[], Any], **others: Callable[[], Callable[[], Any]]) -> Calls:
+    """Our call, and those of the libraries that are installed."""
+    found: Calls = {"monolect": ours}
+    for name, make in others.items():
+        try:
+            found[name] = make()
+        except ImportError:
+            pass
+    return found
+
+
+# ---- rows with peers -------------------------------------------------------------------------------------------------
+def add_one() -> Calls:
+    a = np.arange(4, dtype=np.float32)
+    f, x = jit(lambda x: x + 1), Tensor(a).realize()
+    f(x)
+    return peers(
+        lambda: f(x), numpy=lambda: lambda: a + 1, torch=lambda: steps.torch_add(a), jax=lambda: steps.jax_add(a),
+        ort=lambda: steps.ort_add(a),
+    )  # fmt: skip
+
+
+def train_jitted() -> Calls:
+    step = jit(steps.ours_train())
+    x, y = Tensor(steps.X).realize(), Tensor(steps.Y).realize()
+    return peers(lambda: step(x, y), torch=steps.torch_train, jax=steps.jax_train)
+
+
+def train_anew() -> Calls:
+    step = steps.ours_train()
+    x, y = Tensor(steps.X).realize(), Tensor(steps.Y).realize()
+    return peers(lambda: step(x, y).realize(), torch=steps.torch_train)
+
+
+def eager_add() -> Calls:
+    a = np.ones(16, np.float32)
+    x, y = Tensor(a).realize(), Tensor(a + 1).realize()
+    b = a + 1
+    return peers(
+        lambda: (x + y).realize(), numpy=lambda: lambda: a + b, torch=lambda: steps.torch_sum(a, b),
+        jax=lambda: steps.jax_sum(a, b),
+    )  # fmt: skip
+
+
+def read_scalar() -> Calls:
+    a = np.array(3)
+    t = Tensor(a).realize()
+    return peers(lambda: int(t), numpy=lambda: lambda: int(a), torch=lambda: steps.torch_int(a))
+
+
+def read_element() -> Calls:
+    a = np.arange(8, dtype=np.float32)
+    t = Tensor(a).realize()
+    return peers(lambda: t[3].item(), numpy=lambda: lambda: a[3].item(), torch=lambda: steps.torch_element(a))
+
+
+def live_tensors() -> Calls:
+    """Our own cost once more, as 'numpy': with 20,000 other tensors alive it must not be dearer."""
+    a = np.ones(16, np.float32)
+    x, y = Tensor(a).realize(), Tensor(a + 1).realize()
+    others: list[Tensor] = []
+
+    def call(n: int) -> Tensor:
+        if len(others) != n:
+            others[:] = [Tensor(a) for _ in range(n)]
+        return (x + y).realize()
+
+    return {"monolect": lambda: call(20_000), "numpy": lambda: call(0)}
+
+
+PEERED: dict[str, tuple[Callable[[], Calls], str]] = {
+    "jitted x + 1, 4 floats": (add_one, "1.5"),
+    "jitted training step 8-16-10, batch 4": (train_jitted, "0.15x JAX"),
+    "the same step, built anew each time": (train_anew, "-"),
+    "(a + b).realize(), 16 floats": (eager_add, "30"),
+    "int(t)": (read_scalar, "3"),
+    "t[3].item()": (read_element, "3"),
+    "(a + b).realize() beside 20,000 tensors ('numpy': beside none)": (live_tensors, "1x none"),
+}
+
+
+# ---- rows of our own -------------------------------------------------------------------------------------------------
+def replay() -> str:
+    """100 small kernels that need each other: one call, and the part of it that is not the kernels."""
+
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(100):
+            x = (x * 0.5 + 1).contiguous()
+        return x
+
+    f, x = jit(chain), Tensor(np.arange(64, dtype=np.float32)).realize()
+    np.testing.assert_allclose(f(x).numpy(), np.full(64, 2.0), rtol=1e-5)
+    commands = next(iter(f.captures.values()))[0].commands
+    got = measured({"call": lambda: (f(x), 0)[1], "table": lambda: (commands.launch(), 0)[1]})
+    return f"replay of 100 dependent kernels: {got['call']:.2f} us, {got['call'] - got['table']:.2f} beyond the kernels"
+
+
+def import_seconds(module: str) -> float:
+    """Seconds a fresh process takes to import `module`."""
+    code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout)
+
+
+def imports() -> str:
+    """monolect beside NumPy, in turns."""
+    pairs = [(import_seconds("monolect"), import_seconds("numpy")) for _ in range(9)]
+    ours, numpy = (statistics.median(p) for p in zip(*pairs, strict=True))
+    return f"import: monolect {ours * 1e3:.0f} ms, numpy {numpy * 1e3:.0f} ms: {ours / numpy:.2f}x"
+
+
+def nodes() -> str:
+    """Nodes made and verified a second, on a chain that is not interned yet."""
+    rates = []
+    for k in range(5):
+        x = node("PARAM", (shape_source((4, 5)),), ParamArg(k, dtypes.float32, "cpu"))
+        start = time.perf_counter()
+        u: UOp = x
+        for _ in range(50_000):
+            u = node("ADD", (u, x))
+        verify(u, Stage.TENSOR)
+        rates.append(50_000 / (time.perf_counter() - start))
+    return f"nodes: {statistics.median(rates):,.0f} made and verified a second"
+
+
+OWN: dict[str, Callable[[], str]] = {"replay": replay, "import": imports, "nodes": nodes}
+
+
+def main(words: list[str]) -> None:
+    """Print the rows that hold one of the words; all without."""
+    print(f"{'us a call':64}{'goal':>10}" + "".join(f"{name:>11}" for name in LIBRARIES), flush=True)
+    for name, (make, goal) in PEERED.items():
+        if not words or any(w in name for w in words):
+            got = measured(make())
+            cells = (f"{got[lib]:11.2f}" if lib in got else f"{'':11}" for lib in LIBRARIES)
+            print(f"{name:64}{goal:>10}" + "".join(cells), flush=True)
+    for name, line in OWN.items():
+        if not words or any(w in name for w in words):
+            print(line(), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
