@@ -20,8 +20,9 @@ test: .venv/.stamp-test ## run the tests, without the slow ones
 test-all: .venv/.stamp-test ## run all tests, with many more random examples
 	$(BIN)/python -m pytest --hypothesis-profile=thorough
 
-test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda ## compile kernels for NVIDIA GPUs; none is needed
+test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda-compile ## compile kernels for NVIDIA GPUs; none is needed
 	$(BIN)/python -m pytest tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs
+	$(BIN)/python -m pytest tests/backend/test_llvm_gpu.py -k "not amd and not linker" -rs
 
 test-cuda: .venv/.stamp-test .venv/.stamp-cuda ## run everything that CUDA runs; needs an NVIDIA GPU and its driver
 	$(BIN)/monolect devices
@@ -31,7 +32,7 @@ test-cuda: .venv/.stamp-test .venv/.stamp-cuda ## run everything that CUDA runs;
 test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is needed, nor ROCm
 	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/usr/bin/clang-19
 	PATH="$$PWD/.tools/usr/bin:$$PATH" LD_LIBRARY_PATH="$$PWD/.tools/usr/lib/$$(uname -m)-linux-gnu" \
-	  $(BIN)/python -m pytest tests/backend/test_gpu_compile.py -k "hip or clang" -rs
+	  $(BIN)/python -m pytest tests/backend/test_gpu_compile.py tests/backend/test_llvm_gpu.py -k "hip or clang or amd or linker" -rs
 
 .tools/usr/bin/clang-19:
 	@mkdir -p .tools

@@ -17,10 +17,13 @@ import numpy as np
 from monolect import Tensor
 from monolect.backend.c import render as c
 from monolect.backend.common.c_group import GroupRenderer
+from monolect.backend.common.llvm_group import GroupRenderer as LlvmGroupRenderer
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import units
+from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
+from monolect.backend.hip import amdgcn
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
 from monolect.backend.opencl import render as opencl
@@ -94,6 +97,8 @@ LANGUAGES: dict[str, Callable[[UOp], str]] = {
     "CUDA": lambda ir: GroupRenderer(cuda.language(80), ir, "program").render(),
     "HIP": lambda ir: GroupRenderer(hip.LANGUAGE, ir, "program").render(),
     "Metal": lambda ir: GroupRenderer(metal.LANGUAGE, ir, "program").render(),
+    "LLVM IR for PTX": lambda ir: LlvmGroupRenderer(ptx.DIALECT, ir, "program").render(),
+    "LLVM IR for AMD": lambda ir: LlvmGroupRenderer(amdgcn.DIALECT, ir, "program").render(),
     "OpenCL": lambda ir: opencl.OpenCLRenderer(opencl.language(), ir, "kernel").render(),
 }
 

@@ -195,17 +195,20 @@ def _llvm_version() -> str:
 class Compiler:
     """Compiles LLVM IR text for one machine. Safe to use from several threads; LLVM runs one of them at a time.
 
-    Defaults to this machine. `machine` ("x86_64", "aarch64") and `features` (LLVM's names) aim it elsewhere.
+    Defaults to this machine. `machine` ("x86_64", "aarch64") and `features` (LLVM's names) aim it elsewhere; `triple`
+    and `cpu` say for which system and which processor where that is not Linux on any of the kind.
     """
 
-    def __init__(self, machine: str | None = None, features: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, machine: str | None = None, features: tuple[str, ...] | None = None, triple: str = "", cpu: str = ""
+    ) -> None:
         host_machine, native_features = _host()
         self.machine = machine or host_machine
         self._is_native = self.machine == host_machine
         self.features = features if features is not None else native_features if self._is_native else ()
         # Always ELF, whatever the system's own format is: the loader reads no other.
-        self.triple = f"{self.machine}-unknown-linux-gnu"
-        self._cpu = _BASELINES.get(self.machine, "")
+        self.triple = triple or f"{self.machine}-unknown-linux-gnu"
+        self._cpu = cpu or _BASELINES.get(self.machine, "")
         self._feature_string = ",".join("+" + name for name in self.features)
         if self.machine == "aarch64" and sys.platform in ("darwin", "win32"):
             self._feature_string += ",+reserve-x18"  # these systems keep that register for themselves

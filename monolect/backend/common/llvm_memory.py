@@ -135,8 +135,16 @@ class MemoryRenderer(ElementwiseRenderer):
         key = (p, t, i)
         out = self.find_shared(key)
         if out is None:
-            out = self.shared[-1][key] = self.emit(f"getelementptr inbounds {t}, ptr {p}, i64 {i}")
+            out = self.shared[-1][key] = self.emit(f"getelementptr inbounds {t}, {self.pointer(p)}, i64 {i}")
         return out
+
+    def pointer(self, p: str) -> str:
+        """The address `p` with its type, which says in which memory it points."""
+        return f"ptr {p}"
+
+    def alignment(self, p: str, d: DType, lanes: int) -> int:
+        """What the address of `lanes` neighbours is a multiple of."""
+        return d.itemsize
 
     # ---- loads -------------------------------------------------------------------------------------------------------
     def load(self, u: UOp) -> Value:
@@ -170,7 +178,9 @@ class MemoryRenderer(ElementwiseRenderer):
         if lanes == 1:
             if gate is not None:
                 p = self.emit(f"select i1 {gate}, ptr {p}, ptr %dummy")
-            r = self._from_memory(d, 1, self.emit(f"load {memory_type(d)}, ptr {p}, align {d.itemsize}"))
+            r = self._from_memory(
+                d, 1, self.emit(f"load {memory_type(d)}, {self.pointer(p)}, align {self.alignment(p, d, 1)}")
+            )
             return r if gate is None else self.emit(f"select i1 {gate}, {type_name(d)} {r}, {type_name(d)} {alt}")
         if is_contiguous(row):
             r = self._load_vector(d, p, lanes, gate)
@@ -190,12 +200,18 @@ class MemoryRenderer(ElementwiseRenderer):
 
     def _load_vector(self, d: DType, p: str, lanes: int, gate: str | None) -> str:
         """`lanes` neighbours as they are in memory, zeros where `gate` is false."""
-        t, align = memory_type(d, lanes), d.itemsize
+        t, align, at = memory_type(d, lanes), self.alignment(p, d, lanes), self.pointer(p)
         if gate is None:
-            return self.emit(f"load {t}, ptr {p}, align {align}")
-        full = f"@llvm.masked.load.{overload(memory_type(d), lanes)}.p0"
-        self.declares.add(f"declare {t} {full}(ptr, i32, <{lanes} x i1>, {t})")
-        return self.emit(f"call {t} {full}(ptr {p}, i32 {align}, <{lanes} x i1> {gate}, {t} zeroinitializer)")
+            return self.emit(f"load {t}, {at}, align {align}")
+        full, kind = self._masked("load", d, lanes, p)
+        self.declares.add(f"declare {t} {full}({kind}, i32, <{lanes} x i1>, {t})")
+        return self.emit(f"call {t} {full}({at}, i32 {align}, <{lanes} x i1> {gate}, {t} zeroinitializer)")
+
+    def _masked(self, what: str, d: DType, lanes: int, p: str) -> tuple[str, str]:
+        """(name, type of the address) of the intrinsic that accesses some of `lanes` neighbours."""
+        kind = self.pointer(p).rpartition(" ")[0]
+        space = "".join(c for c in kind if c.isdigit()) or "0"
+        return f"@llvm.masked.{what}.{overload(memory_type(d), lanes)}.p{space}", kind
 
     def _load_picked(self, d: DType, p: str, row: Row, gate: str | None) -> str:
         """The elements at `row`, picked from vectors of neighbours: backwards, every second, each twice, two rows."""
@@ -305,13 +321,13 @@ class MemoryRenderer(ElementwiseRenderer):
             self._store_row(d, p, 1, self.lane(d, v, i), g)
 
     def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, stream: bool = False) -> None:
-        t, align = memory_type(d, lanes), d.itemsize
+        t, align, at = memory_type(d, lanes), self.alignment(p, d, lanes), self.pointer(p)
         if d is dtypes.bool:
             r = self.emit(f"zext {type_name(d, lanes)} {r} to {t}")
         if stream:
-            self.lines.append(f"  store {t} {r}, ptr {p}, align {align * lanes}, !nontemporal !{{i32 1}}")
+            self.lines.append(f"  store {t} {r}, {at}, align {d.itemsize * lanes}, !nontemporal !{{i32 1}}")
         elif gate is None:
-            self.lines.append(f"  store {t} {r}, ptr {p}, align {align}")
+            self.lines.append(f"  store {t} {r}, {at}, align {align}")
         elif lanes == 1:
             p = self.emit(f"select i1 {gate}, ptr {p}, ptr %dummy")
             self.lines.append(f"  store {t} {r}, ptr {p}, align {align}")
@@ -321,8 +337,8 @@ class MemoryRenderer(ElementwiseRenderer):
             i = gate.split(", ").index(next(g for g in gate.split(", ") if "true" in g))
             one = self.emit(f"extractelement {t} {r}, i64 {i}")
             q = self._offset(p, memory_type(d), str(i)) if i else p
-            self.lines.append(f"  store {memory_type(d)} {one}, ptr {q}, align {align}")
+            self.lines.append(f"  store {memory_type(d)} {one}, {self.pointer(q)}, align {d.itemsize}")
         else:
-            full = f"@llvm.masked.store.{overload(memory_type(d), lanes)}.p0"
-            self.declares.add(f"declare void {full}({t}, ptr, i32, <{lanes} x i1>)")
-            self.lines.append(f"  call void {full}({t} {r}, ptr {p}, i32 {align}, <{lanes} x i1> {gate})")
+            full, kind = self._masked("store", d, lanes, p)
+            self.declares.add(f"declare void {full}({t}, {kind}, i32, <{lanes} x i1>)")
+            self.lines.append(f"  call void {full}({t} {r}, {at}, i32 {align}, <{lanes} x i1> {gate})")

@@ -53,6 +53,11 @@ def memory_type(d: DType, lanes: int = 1) -> str:
     return type_name(dtypes.uint8 if d is dtypes.bool else d, lanes)
 
 
+def type_bytes(t: str) -> int:
+    """Bytes of a scalar type in memory."""
+    return {"half": 2, "float": 4, "double": 8}.get(t) or int(t[1:]) // 8
+
+
 def overload(t: str, lanes: int = 1) -> str:
     """How the name of an intrinsic says that it works on `lanes` of scalar type `t`: `v16f32`."""
     return (f"v{lanes}" if lanes > 1 else "") + _OVERLOADS.get(t, t)

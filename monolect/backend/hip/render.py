@@ -37,7 +37,7 @@ template <typename T> __device__ void atomic_add(T* p, T x) {
 }
 """
 _IDS = {"gidx": "__builtin_amdgcn_workgroup_id", "lidx": "__builtin_amdgcn_workitem_id"}
-_ATOMIC = ("int32", "uint32", "int64", "uint64", "float32", "float64")
+ATOMIC = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 
 LANGUAGE = Language(
     name="hip",
@@ -60,7 +60,7 @@ LANGUAGE = Language(
     local="alignas(16) __shared__ {t} {v}[{n}];",
     barrier="workgroup_barrier();",
     ids={f"{ours}{i}": f"{theirs}_{c}()" for ours, theirs in _IDS.items() for i, c in enumerate("xyz")},
-    atomic_add={d: f"atomic_add<{_TYPES[d]}>({{p}}, {{x}})" for d in _ATOMIC} | {"": c_style.ADD_ALONE},
+    atomic_add={d: f"atomic_add<{_TYPES[d]}>({{p}}, {{x}})" for d in ATOMIC} | {"": c_style.ADD_ALONE},
     header=_HEADER,
     index="long long",
     small_index="int",
@@ -78,7 +78,7 @@ TARGET = Target(
     max_grid=((1 << 31) - 1, 65535, 65535),
     warp=64,
     n_units=64,
-    atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
+    atomics=frozenset(d for d in ALL if d.name in ATOMIC),
     branches=True,
     key="hip",
 )

@@ -1,7 +1,8 @@
 """Devices that run CUDA, HIP and Metal source on this processor: a small C++ header stands in for each language.
 
-What it is for: every kernel of these languages is checked by a compiler and run, where there is no such GPU. What it
-does not show: that the vendor's compiler takes it (address spaces, attributes), nor anything about speed.
+What it is for: every kernel of these languages is checked by a compiler and run, where there is no such GPU; so is LLVM
+IR for workgroups, under a table whose ids and barrier are functions of the host. What it does not show: that the
+vendor's compiler takes it (address spaces, attributes), nor anything about speed.
 """
 
 import ctypes
@@ -20,6 +21,10 @@ from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import render_module
 from monolect.backend.common.launch import check_limits, launch_sizes
+from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.llvm_dialect import Dialect, ids
+from monolect.backend.common.llvm_group import render_module as render_llvm
+from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
@@ -86,15 +91,15 @@ class Standin:
             source += LAUNCH.format(name=symbol, has_barrier=has_barrier)
         return self.library(source)
 
-    def library(self, source: str) -> tuple[ctypes.CDLL, str]:
-        """The functions of a source without a header, and the source with it."""
+    def library(self, source: str, *more: str) -> tuple[ctypes.CDLL, str]:
+        """The functions of a source without a header, and the source with it; `more` for the compiler."""
         source = source if source.startswith("#include") else f'#include "{HERE / self.header}"\n{source}'
         with tempfile.TemporaryDirectory(prefix="monolect-standin-") as folder:
             path = os.path.join(folder, "kernels.so")
-            command = [compiler(), *FLAGS, "-", "-o", path]
+            command = [compiler(), *FLAGS, "-", *more, "-o", path]
             done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise CompileError(f"{self.language.name}: {done.stderr[:3000]}\n{source}")
+                raise CompileError(f"{self.name}: {done.stderr[:3000]}\n{source}")
             return ctypes.CDLL(path), source
 
     def commands(self, launches):
@@ -155,5 +160,35 @@ class Metal(Standin):
     language, target, header = metal.LANGUAGE, metal.TARGET, "metal.h"
 
 
-STANDINS = {"standin-cuda": Cuda, "standin-hip": Hip, "standin-metal": Metal}
+class Llvm(Standin):
+    """LLVM IR: the object of a module, linked to the stand-in."""
+
+    dialect = Dialect(
+        name="host",
+        triple="",
+        ids=ids("@standin_group(i32 {i})", "@standin_lane(i32 {i})"),
+        global_space=0,
+        local_space=0,
+        barrier=("call void @standin_barrier()",),
+        atomics=ptx.DIALECT.atomics,
+        declares=(
+            "declare i32 @standin_group(i32)", "declare i32 @standin_lane(i32)", "declare void @standin_barrier()",
+        ),
+    )  # fmt: skip
+    target = ptx.target(80)
+
+    def build(self, named):
+        ir = render_llvm(named, self.dialect)
+        stub = f'#include "{HERE / "llvm.cpp"}"\n'
+        for symbol, lin in named:
+            has_barrier = "true" if any(u.op == "BARRIER" for u in lin.src) else "false"
+            arguments = ", ".join("long long" for u in lin.src if u.op == "PARAM")
+            stub += f'extern "C" void {symbol}({arguments});' + LAUNCH.format(name=symbol, has_barrier=has_barrier)
+        with tempfile.NamedTemporaryFile(suffix=".o") as file:
+            file.write(Compiler().compile(ir))
+            file.flush()
+            return self.library(stub, "-x", "none", file.name)[0], ir
+
+
+STANDINS = {"standin-cuda": Cuda, "standin-hip": Hip, "standin-metal": Metal, "standin-llvm": Llvm}
 ROWS = {name: (__name__, cls.__name__) for name, cls in STANDINS.items()}

@@ -1,0 +1,196 @@
+"""Programs for workgroups of many lanes in LLVM IR: PTX, AMD's code objects and SPIR-V from the renderer of the CPU.
+
+What it is for: what differs from a CPU. Parameters are the function's own, a pointer says in which memory it points,
+local memory is a global variable of the workgroup, what a gate closes is skipped by a branch, and an access is as wide
+as its address is proven to allow. The table of a target is its `Dialect`. What it does not do: choose which lane reads
+what; LLVM takes vectors apart where the hardware has none.
+
+Invariant: buffers begin at multiples of `wide_bytes`: devices allocate so, and intermediates are placed so.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from monolect.backend.common.launch import launch_sizes
+from monolect.backend.common.llvm_dialect import Dialect
+from monolect.backend.common.llvm_ir import Renderer
+from monolect.backend.common.llvm_memory import Row
+from monolect.backend.common.llvm_types import Value, memory_type, type_bytes, type_name
+from monolect.backend.common.shaped import address_parts
+from monolect.base.dtype import DType, dtypes
+from monolect.base.errors import InternalError
+from monolect.ir.normal import linear as linear_form
+from monolect.ir.uop import UOp
+
+
+class Place(NamedTuple):
+    """What is known of an address: the memory it points into, and what it is a multiple of in bytes; 0: everything."""
+
+    space: int
+    multiple: int
+
+
+class GroupRenderer(Renderer):
+    """One kernel."""
+
+    def __init__(self, dialect: Dialect, linear: UOp, name: str):
+        super().__init__(linear, name)
+        self.dialect = dialect
+        self.places: dict[str, Place] = {}  # by the register of an address
+        self.steps: dict[str, int] = {}  # by the register of an index: what it is a multiple of
+        self.globals: list[str] = []
+        self.branches: list[int] = []
+
+    # ---- the kernel --------------------------------------------------------------------------------------------------
+    def render(self) -> str:
+        """The text of the kernel, local memory before it."""
+        head = self.signature()
+        self.local_memory()
+        for u in self.program:
+            self.instruction(u)
+        return "\n".join([*self.globals, head + " {", "entry:", *self.lines, "  ret void", "}", ""])
+
+    def signature(self) -> str:
+        """The head of the kernel, which names its parameters in the order of their slots."""
+        d, texts = self.dialect, []
+        for u in sorted((u for u in self.program if u.op == "PARAM"), key=lambda u: u.arg.slot):
+            v = f"%data{u.arg.slot}" if u.arg.name is None else f"%size{u.arg.slot}"
+            self.vals[u] = Value((), [v])
+            if u.arg.name is None:
+                self.places[v] = Place(d.global_space, d.wide_bytes)
+                texts.append(d.pointer.format(p=_pointer_type(d.global_space), align=d.wide_bytes, v=v))
+            else:
+                texts.append(f"i64 {v}")
+        sides = launch_sizes(self.program)[1]
+        numbers = dict(zip("xyz", sides, strict=True), lanes=prod(sides))
+        head = d.kernel.format(name=self.name, params=", ".join(texts))
+        return f"{head} {d.attributes.format(**numbers)} {d.metadata.format(**numbers)}".rstrip()
+
+    def local_memory(self) -> None:
+        """Each LOCAL buffer is a global variable, one for each workgroup."""
+        for u in self.program:
+            if u.op == "BUFFER" and u.arg.addrspace == "LOCAL":
+                v, d = f"@{self.name}_local{u.arg.slot}", self.dialect
+                t = f"[{prod(u.shape)} x {memory_type(u.dtype)}]"
+                self.globals.append(f"{v} = internal addrspace({d.local_space}) global {t} undef, align {d.wide_bytes}")
+                self.vals[u], self.places[v] = Value((), [v]), Place(d.local_space, d.wide_bytes)
+
+    def instruction(self, u: UOp) -> None:
+        match u.op:
+            case "PARAM" | "BUFFER":
+                pass
+            case "SPECIAL":
+                self.vals[u] = Value((), [self.special(u)])
+            case "IF":
+                self.branches.append(self.open_branch(self.value(u.src[0]).regs[0]))
+            case "ENDIF":
+                self.close_branch(self.branches.pop())
+            case "BARRIER":
+                self.lines += [f"  {line}" for line in self.dialect.barrier]
+            case _:
+                super().instruction(u)
+
+    def special(self, u: UOp) -> str:
+        """The index of a lane or workgroup."""
+        d = self.dialect
+        if u.arg not in d.ids:
+            raise InternalError(f"{d.name} has no {u.arg}", expected=", ".join(d.ids))
+        r = self.emit(f"call {d.id_type} {d.ids[u.arg]}")
+        return r if d.id_type == "i64" else self.emit(f"zext {d.id_type} {r} to i64")
+
+    # ---- branches ----------------------------------------------------------------------------------------------------
+    def open_branch(self, gate: str) -> int:
+        """Go on only where `gate` is true; what is computed inside is not known outside."""
+        self.n += 1
+        self.lines += [f"  br i1 {gate}, label %open{self.n}, label %join{self.n}", f"open{self.n}:"]
+        self.block = f"open{self.n}"
+        self.shared.append({})
+        return self.n
+
+    def close_branch(self, number: int) -> None:
+        """Where both ways meet."""
+        self.shared.pop()
+        self.lines += [f"  br label %join{number}", f"join{number}:"]
+        self.block = f"join{number}"
+
+    def _load_row(self, d: DType, p: str, row: Row, gate: str | None, alt: str) -> str:
+        if gate is None or (len(row) > 1 and gate not in self.splats):
+            return super()._load_row(d, p, row, gate, alt)
+        before, t = self.block, type_name(d, len(row))
+        number = self.open_branch(self.first(gate, len(row)))
+        r = super()._load_row(d, p, row, None, alt)
+        inside = self.block
+        self.close_branch(number)
+        return self.emit(f"phi {t} [ {r}, %{inside} ], [ {alt}, %{before} ]")
+
+    def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, stream: bool = False) -> None:
+        if gate is None or (lanes > 1 and gate not in self.splats):
+            super()._store_row(d, p, lanes, r, gate)
+            return
+        number = self.open_branch(self.first(gate, lanes))
+        super()._store_row(d, p, lanes, r, None)
+        self.close_branch(number)
+
+    def first(self, r: str, lanes: int) -> str:
+        """The one value of a vector of bools that has the same in all lanes."""
+        return self.lane(dtypes.bool, Value((lanes,), [r]), 0) if lanes > 1 else r
+
+    def atomic_add(self, u: UOp) -> None:
+        """ATOMICADD, element after element; of a type that has none one lane alone adds to a place."""
+        target, val = u.src[0], u.src[1]
+        d = val.dtype
+        if d.name not in self.dialect.atomics:
+            super().atomic_add(u)
+            return
+        gate = u.src[2] if len(u.src) == 3 else None
+        shape = np.broadcast_shapes(target.shape, val.shape, gate.shape if gate is not None else ())
+        v, ends = Value(shape, self.broadcast(val, shape)), self.lane_pointers(target)
+        gated = Value(shape, self.broadcast(gate, shape)) if gate is not None else None
+        how, t = "fadd" if d.is_float else "add", type_name(d)
+        for i in range(prod(shape)):
+            x, p = self.lane(d, v, i), self.pointer(ends[i % len(ends)])
+            number = self.open_branch(self.lane(dtypes.bool, gated, i)) if gated is not None else 0
+            self.emit(f"atomicrmw {how} {p}, {t} {x} {self.dialect.scope}monotonic, align {d.itemsize}")
+            if number:
+                self.close_branch(number)
+
+    # ---- addresses ---------------------------------------------------------------------------------------------------
+    def address_parts(self, u: UOp) -> tuple[str, Any, list[UOp]]:
+        base = address_parts(u, self.consts)[0]
+        r, offs, dynamic = super().address_parts(u)
+        if base is not None:
+            k, terms = linear_form(base)
+            self.steps[r] = gcd(k, *(c for _, c in terms))
+        return r, offs, dynamic
+
+    def _offset(self, p: str, t: str, i: str | None) -> str:
+        out = super()._offset(p, t, i)
+        step = self.steps.get(str(i), 1) if str(i)[0] == "%" else int(str(i))
+        self.places[out] = self.places[p]._replace(multiple=gcd(self.places[p].multiple, step * type_bytes(t)))
+        return out
+
+    def pointer(self, p: str) -> str:
+        return f"{_pointer_type(self.places[p].space)} {p}"
+
+    def alignment(self, p: str, d: DType, lanes: int) -> int:
+        known = self.places[p].multiple & -self.places[p].multiple
+        return max(d.itemsize, min(known, self.dialect.wide_bytes))
+
+
+def _pointer_type(space: int) -> str:
+    return f"ptr addrspace({space})" if space else "ptr"
+
+
+def render_module(kernels: list[tuple[str, UOp]], dialect: Dialect) -> str:
+    """One LLVM module with a kernel for each (name, LINEAR)."""
+    rendered = [GroupRenderer(dialect, linear, name) for name, linear in kernels]
+    texts = [r.render() for r in rendered]
+    declares = {d for r in rendered for d in r.declares} | set(dialect.declares)
+    return "\n".join([*sorted(declares), *texts, dialect.footer])
+
+
+__all__ = ["GroupRenderer", "render_module"]

@@ -1,0 +1,151 @@
+"""LLVM's own GPU targets: PTX, AMD's code objects. What kernels compute is checked by `standin-llvm` in test_standins.
+
+PTX becomes machine code where nvJitLink is installed (`make test-cuda-compile`), AMD's objects are linked where lld is
+(`make test-hip-compile`).
+"""
+
+import re
+import struct
+
+import pytest
+
+from monolect.backend.common import lld
+from monolect.backend.common.llvm_group import GroupRenderer
+from monolect.backend.cuda import ptx
+from monolect.backend.hip import amdgcn
+from monolect.backend.hip.compile import ARCHITECTURES as AMD
+from monolect.base.errors import CompileError
+from tests.backend.test_gpu_compile import cases, programs
+from tests.backend.workgroup_kernels import CASES, linear, load, param, special, store
+
+SLOW = pytest.mark.slow
+ELF = b"\x7fELF"
+
+
+def nvjitlink_missing() -> str:
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except Exception as error:  # the packages raise errors of their own where a library is not found
+        return f"no nvJitLink ({type(error).__name__}); `make test-cuda-compile` installs it"
+    return ""
+
+
+needs_nvjitlink = pytest.mark.skipif(bool(nvjitlink_missing()), reason=nvjitlink_missing() or "-")
+needs_lld = pytest.mark.skipif(bool(lld.missing("ld.lld")), reason=lld.missing("ld.lld") or "-")
+
+
+def case(name, target):
+    return CASES[name].program(target)
+
+
+def ptx_of(linear_, arch="80", name="k"):
+    return ptx.compiler(arch).assembly(ptx.render_module([(name, linear_)]))
+
+
+# ---- PTX -------------------------------------------------------------------------------------------------------------
+def machine_code(text: str, arch: str) -> tuple[bytes, str]:
+    """(the cubin, what the assembler says of registers and memory)."""
+    from cuda.bindings import nvjitlink
+
+    code, handle = text.encode(), nvjitlink.create(2, [f"-arch=sm_{arch}", "-verbose"])
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, code, len(code), "kernels.ptx")
+        nvjitlink.complete(handle)
+        out, said = (bytearray(size(handle)) for size in (nvjitlink.get_linked_cubin_size, nvjitlink.get_info_log_size))
+        nvjitlink.get_linked_cubin(handle, out)
+        nvjitlink.get_info_log(handle, said)
+        return bytes(out), said.decode(errors="replace")
+    finally:
+        nvjitlink.destroy(handle)
+
+
+@needs_nvjitlink
+@pytest.mark.parametrize(
+    ("arch", "make"),
+    [("75", cases), ("90", cases), *(pytest.param(a, programs, marks=SLOW) for a in ptx.ARCHITECTURES)],
+)
+def test_ptx_is_taken_by_the_vendors_assembler(arch, make):
+    named = make(ptx.target(int(arch)))
+    code, said = machine_code(ptx.compiler(arch).assembly(ptx.render_module(named)), arch)
+    assert code.startswith(ELF) and all(name.encode() in code for name, _ in named)
+    assert "warning" not in said and set(re.findall(r"(\d+) bytes spill", said)) == {"0"}
+
+
+def test_ptx_of_the_kernels_by_hand():
+    texts = {name: ptx_of(c.program(ptx.target(80))) for name, c in CASES.items()}
+    assert all(".version 7.0" in text and ".target sm_80" in text for text in texts.values())
+    assert texts["elementwise"].count("ld.global.v4") == texts["elementwise"].count("st.global.v4") == 1
+    assert texts["half the element"].count("st.global.v4") == 1  # eight halves
+    assert "ld.global.b32" not in texts["matmul"] and texts["matmul"].count("st.global.v4") == 2
+    assert texts["sum of rows"].count("bar") == 1 and ".shared" in texts["sum of rows"]
+    assert ".maxntid 32" in texts["sum of rows"]
+    assert ".local" not in "".join(texts.values())  # nothing lives in memory that is not the kernel's own
+    assert re.search(r"(atom|red)\S*\.global\S*\.add", texts["counted in float32"])
+    assert ".param .u64 .ptr .global .align 16 k_param_1" in texts["padded"]
+
+
+def test_products_and_sums_are_fused_only_where_the_program_says_so():
+    x = load(param(1, 8), special("lidx0", 8))
+    text = ptx_of(linear(store(param(0, 8), special("lidx0", 8), x * x + x)))
+    assert "fma" not in text and re.search(r"mul\.rn\.", text) and re.search(r"add\.rn\.", text)
+
+
+# ---- AMD -------------------------------------------------------------------------------------------------------------
+@needs_lld
+@pytest.mark.parametrize(("arch", "make"), [("gfx942", cases), *(pytest.param(a, programs, marks=SLOW) for a in AMD)])
+def test_amd_objects_are_linked(arch, make):
+    named = make(amdgcn.TARGET)
+    code = amdgcn.code_object(amdgcn.render_module(named), arch)
+    assert code.startswith(ELF) and struct.unpack_from("<H", code, 16) == (3,)  # a shared object
+    assert all(f"{name}.kd".encode() in code for name, _ in named)
+
+
+def metadata(arch: str, text: str) -> list[dict]:
+    """What AMD's driver is told of each kernel, from the assembly's YAML: the fields that are numbers."""
+    body = amdgcn.compiler(arch).assembly(text).split("amdhsa.kernels:")[1].split("amdhsa.target")[0]
+    return [
+        {k: int(v) for k, v in re.findall(r"^    \.(\w+):\s+(\d+)$", part, re.MULTILINE)}
+        | {"args": len(re.findall(r"\.value_kind:", part)), "hidden": part.count("hidden_")}
+        for part in re.split(r"^  - ", body, flags=re.MULTILINE)[1:]
+    ]
+
+
+@pytest.mark.parametrize("arch", AMD)
+def test_amd_kernels_say_what_they_take(arch):
+    names = ("elementwise", "sum of rows", "matmul", "reversed")
+    rows = metadata(arch, amdgcn.render_module([(f"k{i}", case(n, amdgcn.TARGET)) for i, n in enumerate(names)]))
+    told = dict(zip(names, rows, strict=True))
+    assert [r["args"] for r in rows] == [2, 2, 3, 2] and not any(r["hidden"] for r in rows)
+    assert [r["kernarg_segment_size"] for r in rows] == [16, 16, 24, 16]
+    assert [r["max_flat_workgroup_size"] for r in rows] == [64, 32, 16, 8]
+    assert told["elementwise"]["group_segment_fixed_size"] == 0 and told["reversed"]["group_segment_fixed_size"] == 32
+    assert told["sum of rows"]["group_segment_fixed_size"] == 128
+    assert not any(r["private_segment_fixed_size"] for r in rows)  # no scratch memory
+    assert {r["wavefront_size"] for r in rows} == {64 if arch.startswith("gfx9") else 32}
+
+
+def test_a_linker_that_is_not_there_is_named_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(lld.shutil, "which", lambda name: None)
+    with pytest.raises(CompileError, match=r"no ld\.lld on the PATH; install lld"):
+        lld.link("ld.lld", b"")
+
+
+@needs_lld
+def test_a_linker_that_refuses_is_quoted():
+    with pytest.raises(CompileError, match="ld.lld: .*error"):
+        lld.link("ld.lld", b"no object")
+
+
+# ---- the renderer ----------------------------------------------------------------------------------------------------
+def test_addresses_are_as_aligned_as_is_proven():
+    texts = {n: GroupRenderer(ptx.DIALECT, case(n, ptx.target(80)), "k").render() for n in CASES}
+    loads = {n: re.findall(r"load (<\d+ x \w+>), .*align (\d+)", text) for n, text in texts.items()}
+    assert loads["elementwise"] == [("<4 x float>", "16")] and loads["half the element"] == [("<8 x float>", "16")]
+    assert not loads["every third"]
+
+
+def test_what_a_gate_closes_is_not_read():
+    text = GroupRenderer(ptx.DIALECT, case("padded", ptx.target(80)), "k").render()
+    assert "%dummy" not in text and ("@llvm.masked.load" in text or "br i1" in text)
