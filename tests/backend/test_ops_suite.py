@@ -15,18 +15,19 @@ from monolect.ir.ops import ELEMENTWISE, ROWS
 from monolect.ir.uop import UOp, build, node
 from tests.strategies import edge_values
 
+SLOW = ("opencl",)  # its compiler: a part of the suite is in test_opencl.py, all of it in `make test-opencl`
 
-def devices() -> list:
+
+def devices(slow: tuple[str, ...] = SLOW) -> list:
     """Every device that computes, those that are absent with a mark that says why."""
     present = {name: why for name, why in Device.present().items() if name not in ("disk", "null")}
     out = []
     for name, why in present.items():
         marks = [pytest.mark.skip(reason=f"{name}: {why}")] if why else []
-        out.append(pytest.param(name, marks=[*marks, pytest.mark.slow] if name in SLOW else marks))
+        out.append(pytest.param(name, marks=[*marks, pytest.mark.slow] if name in slow else marks))
     return out
 
 
-SLOW = ("opencl",)  # its compiler: a part of the suite is in test_opencl.py, all of it in `make test-opencl`
 RUNS = [*devices(), "python:gpu"]
 DEVICES = (*RUNS, "null")
 DTYPES = [d for d in ALL if d.kind not in "vx"]
@@ -236,7 +237,7 @@ def test_reductions(op, d, device):
 
 
 @pytest.mark.parametrize("device", RUNS)
-@pytest.mark.parametrize("d", [d for d in DTYPES if d.bits > 8 or not d.is_float], ids=lambda d: d.name)
+@pytest.mark.parametrize("d", DTYPES, ids=lambda d: d.name)
 def test_sums_by_place(device, d):
     a = np.ones((7, 3), storage(d))
     x, rows = on(device, a, d), Tensor(np.array([4, 0, 1, 1, 4, 4, 1]), device=device)

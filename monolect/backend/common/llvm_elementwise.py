@@ -17,11 +17,13 @@ from monolect.backend.common.llvm_types import (
     type_name,
     vector_literal,
 )
-from monolect.backend.common.llvm_values import ValueRenderer
+from monolect.backend.common.llvm_values import VALUES, ValueRenderer
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
-from monolect.ir.uop import UOp
+from monolect.ir.ops import ParamArg
+from monolect.ir.uop import UOp, node, shape_source, toposort
+from monolect.rules.legalize import NARROW, narrow, widen
 
 _COMPARE = {
     "CMPLT": ("olt", "lt"), "CMPNE": ("une", "ne"), "CMPGT": ("ogt", "gt"), "CMPGE": ("oge", "ge"),
@@ -237,12 +239,22 @@ class ElementwiseRenderer(ValueRenderer):
         """One step of a reduction."""
         if op == "MAX":
             return self.maximum(d, lanes, a, b)
-        if d is dtypes.bfloat16:  # only what adds in memory has come so far
-            bits = type_name(d, lanes)
-            t = "bfloat" if lanes == 1 else f"<{lanes} x bfloat>"
-            a, b = (self.emit(f"bitcast {bits} {r} to {t}") for r in (a, b))
-            return self.emit(f"bitcast {t} {self.emit(f'fadd {t} {a}, {b}')} to {bits}")
+        if op == "ADD" and d in NARROW and d is not dtypes.float16:  # only what adds in memory has come so far
+            return self._add_narrow(d, lanes, a, b)
         return self.arithmetic(d, lanes, ("fadd", "add", "or") if op == "ADD" else ("fmul", "mul", "and"), a, b)
+
+    def _add_narrow(self, d: DType, lanes: int, a: str, b: str) -> str:
+        """The sum of floats that are only their bits here, in float32, rounded back."""
+        shape = () if lanes == 1 else (lanes,)
+        x, y = (node("PARAM", (shape_source(shape),), ParamArg(-k, d, None)) for k in (1, 2))
+        outside, self.vals = self.vals, {**self.vals, x: Value(shape, [a]), y: Value(shape, [b])}
+        total = narrow(widen(x) + widen(y), d)
+        for u in toposort(total):
+            if u.op in VALUES:
+                self.vals[u] = self.elementwise(u)
+        (out,) = self.value(total).regs
+        self.vals = outside
+        return out
 
     def reduce(self, u: UOp) -> Value:
         """REDUCE over axes of a shaped value: a tree over registers, then over lanes."""
