@@ -83,25 +83,18 @@ def test_rows_of_any_length_are_masked_right(n):
 
 
 @needs_compiler
-def test_training_gives_the_losses_of_the_cpu():
-    from monolect import nn
-
-    def losses(device: str) -> list[float]:
-        rng = np.random.default_rng(0)
-        x = Tensor(rng.standard_normal((64, 20)).astype(np.float32), device=device)
-        y = Tensor(rng.integers(0, 5, 64), device=device)
-        w1, w2 = (
-            Tensor(rng.standard_normal(s).astype(np.float32) * 0.3, device=device, requires_grad=True)
-            for s in ((20, 32), (32, 5))
-        )
-        opt = nn.optim.Adam([w1, w2], lr=0.01)
-        out = []
-        for _ in range(5):
-            opt.zero_grad()
-            loss = ((x @ w1).relu() @ w2).cross_entropy(y)
-            loss.backward()
-            opt.step()
-            out.append(loss.item())
-        return out
-
-    np.testing.assert_allclose(losses("c"), losses("cpu"), rtol=1e-4)
+def test_a_compiler_is_asked_once_as_long_as_it_does_not_change(monkeypatch, tmp_path):
+    """Also in other processes: what it says is on disk."""
+    asked, ask = [], c_compile.ask
+    monkeypatch.setattr(c_compile, "ask", lambda command: (asked.append(command), ask(command))[1])
+    command = tmp_path / "cc"
+    command.write_text(f'#!/bin/sh\nexec {c_compile.find()} "$@"\n')
+    command.chmod(0o755)
+    with Context(MONOLECT_CACHE=str(tmp_path / "cache")):
+        first = c_compile.facts.__wrapped__(str(command))
+        assert c_compile.facts.__wrapped__(str(command)) == first and len(asked) == 1
+        assert first == Compiler().facts
+        command.write_text(command.read_text() + "# another build\n")
+        assert c_compile.facts.__wrapped__(str(command)) == first and len(asked) == 2
+    with Context(COMPILE_CACHE=0):
+        assert c_compile.facts.__wrapped__(str(command)) == first and len(asked) == 3

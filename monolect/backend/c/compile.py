@@ -7,13 +7,15 @@ object files does (`common.elf`). Invariant: equal keys and equal source give eq
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
-import subprocess
-import tempfile
+from hashlib import blake2b
+from typing import NamedTuple
 
-from monolect.backend.common.complaint import CLANG, complaint
+from monolect.backend.common.command import compiled, run
 from monolect.backend.common.elf import load_object
+from monolect.base.cache import DiskCache
 from monolect.base.errors import CompileError, ObjectFileError
 from monolect.base.settings import settings
 
@@ -24,7 +26,16 @@ FLAGS = (
 ).split()
 GCC_FLAGS = ("-fno-tree-loop-distribute-patterns",)  # loops stay loops: there is no memset to call
 HALF = "_Float16 f(_Float16 x) { float y = x; return y != y ? 1 : y + 1; }\n"  # GCC asks its library whether x is nan
-TIMEOUT_S = 300
+# the lines of /proc/cpuinfo that say what -march=native stands for
+PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+
+
+class Facts(NamedTuple):
+    """What a compiler says about itself."""
+
+    version: str
+    processor: str  # a short name for what -march=native stands for
+    has_half: bool  # whether it knows `_Float16` for this processor, without a library for it
 
 
 class Compiler:
@@ -34,34 +45,17 @@ class Compiler:
         self.command = command or find()
         if not self.command:
             raise CompileError(missing())
-        self.version = _ask(self.command, "--version")
-        self.flags = [*FLAGS, *(() if "clang" in self.version else GCC_FLAGS)]
+        self.facts = facts(self.command)
+        self.flags = flags_for(self.facts.version)
 
     @property
     def key(self) -> str:
         """Everything but the source that an object depends on."""
-        processor = _ask(self.command, "-march=native", "-E", "-dM", "-x", "c", os.devnull)
-        return f"c {self.version} {' '.join(self.flags)} {hash_of(processor)}"
-
-    @functools.cached_property
-    def has_half(self) -> bool:
-        """Whether the compiler knows `_Float16` for this processor, without a library for it."""
-        try:
-            load_object(self.compile(HALF))
-        except (CompileError, ObjectFileError):
-            return False
-        return True
+        return f"c {self.facts.version} {' '.join(self.flags)} {self.facts.processor}"
 
     def compile(self, source: str) -> bytes:
         """The object file of a source. Raises CompileError with the compiler's message and the line it names."""
-        with tempfile.TemporaryDirectory(prefix="monolect-c-") as folder:
-            target = os.path.join(folder, "kernel.o")
-            done = _run([self.command, *self.flags, "-c", "-x", "c", "-", "-o", target], source)
-            if done.returncode or not os.path.exists(target):
-                name = os.path.basename(self.command)
-                raise CompileError(complaint(name, done.stderr or done.stdout, source, CLANG))
-            with open(target, "rb") as file:
-                return file.read()
+        return compile_with(self.command, self.flags, source)
 
 
 def find() -> str:
@@ -78,21 +72,49 @@ def missing() -> str:
     return f"no C compiler: {wanted} is not on the PATH; install clang or gcc, or set CC to one"
 
 
-def hash_of(text: str) -> str:
-    """A short name for a text."""
-    from hashlib import blake2b
+def flags_for(version: str) -> list[str]:
+    """The flags for a compiler that calls itself so."""
+    return [*FLAGS, *(() if "clang" in version else GCC_FLAGS)]
 
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+def compile_with(command: str, flags: list[str], source: str) -> bytes:
+    """The object file of a source, see `Compiler.compile`."""
+    return compiled([command, *flags, "-c", "-x", "c"], source)
 
 
 @functools.cache
-def _ask(command: str, *arguments: str) -> str:
-    """What the compiler prints about itself."""
-    return _run([command, *arguments], "").stdout
+def facts(command: str) -> Facts:
+    """The facts of a compiler, kept on disk while its file and the processor stay: asking takes long."""
+    key, cache = _identity(command), DiskCache("c")
+    kept = cache.get(key) if key else None
+    if kept is not None:
+        return Facts(*json.loads(kept))
+    found = ask(command)
+    if key:
+        cache.put(key, json.dumps(found).encode())
+    return found
 
 
-def _run(command: list[str], text: str) -> subprocess.CompletedProcess[str]:
+def ask(command: str) -> Facts:
+    """The facts of a compiler, from itself. Raises CompileError when it cannot be run."""
+    version = run([command, "--version"]).stdout
+    processor = run([command, "-march=native", "-E", "-dM", "-x", "c", os.devnull]).stdout
     try:
-        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompileError(f"{command[0]} could not be run: {error}") from None
+        load_object(compile_with(command, flags_for(version), HALF))
+    except (CompileError, ObjectFileError):
+        has_half = False
+    else:
+        has_half = True
+    return Facts(version, blake2b(processor.encode(), digest_size=8).hexdigest(), has_half)
+
+
+def _identity(command: str) -> str:
+    """A name for a compiler on this processor, by its path, size and time of change; "" where it cannot be told."""
+    try:
+        file = os.stat(command)
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as info:
+            first = info.read(1 << 14).partition("\n\n")[0]
+    except OSError:
+        return ""
+    processor = [line for line in first.splitlines() if line.startswith(PROCESSOR)]
+    return "\n".join(["facts", command, f"{file.st_size} {file.st_mtime_ns}", *FLAGS, *GCC_FLAGS, HALF, *processor])

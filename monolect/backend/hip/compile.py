@@ -8,10 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
-import tempfile
 
-from monolect.backend.common.complaint import CLANG, complaint
+from monolect.backend.common.command import compiled, run
 from monolect.base.errors import CompileError
 from monolect.base.settings import settings
 
@@ -22,7 +20,6 @@ FLAGS = (
     "-x hip --cuda-device-only -nogpuinc -nogpulib --no-gpu-bundle-output -std=c++20 -O3 -ffp-contract=off "
     "-fno-math-errno -fuse-cuid=none -w"
 ).split()
-TIMEOUT_S = 300
 
 
 class Compiler:
@@ -33,17 +30,11 @@ class Compiler:
         if not self.command:
             raise CompileError(missing())
         self.flags = [*FLAGS, f"--offload-arch={arch}"]
-        self.key = f"{_run((self.command, '--version'), '').stdout} {' '.join(self.flags)}"
+        self.key = f"{run((self.command, '--version')).stdout} {' '.join(self.flags)}"
 
     def compile(self, source: str) -> bytes:
         """The code object of a source. Raises CompileError with clang's message and the line it names."""
-        with tempfile.TemporaryDirectory(prefix="monolect-hip-") as folder:
-            target = os.path.join(folder, "kernel.hsaco")
-            done = _run((self.command, *self.flags, "-", "-o", target), source)
-            if done.returncode or not os.path.exists(target):
-                raise CompileError(complaint(os.path.basename(self.command), done.stderr, source, CLANG))
-            with open(target, "rb") as file:
-                return file.read()
+        return compiled((self.command, *self.flags), source)
 
 
 def find() -> str:
@@ -65,12 +56,5 @@ def missing() -> str:
 @functools.cache
 def _links(command: str) -> bool:
     """Whether the compiler makes a code object of nothing for the newest architecture."""
-    done = _run((command, *FLAGS, f"--offload-arch={ARCHITECTURES[-1]}", "-", "-o", os.devnull), "")
+    done = run((command, *FLAGS, f"--offload-arch={ARCHITECTURES[-1]}", "-", "-o", os.devnull))
     return done.returncode == 0
-
-
-def _run(command: tuple[str, ...], text: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompileError(f"{command[0]} could not be run: {error}") from None
