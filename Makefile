@@ -44,7 +44,7 @@ test-opencl: .venv/.stamp-test .venv/.stamp-opencl ## install PoCL where no driv
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
 	  $$root apt-get update -qq && $$root apt-get install -y -qq pocl-opencl-icd ocl-icd-libopencl1; }
 	$(BIN)/monolect devices
-	$(BIN)/python -m pytest tests/unit/test_handles.py tests/backend/test_opencl.py
+	$(BIN)/python -m pytest tests/unit/test_handles.py tests/backend/test_opencl.py tests/backend/test_training.py
 	$(BIN)/python -m pytest tests/backend/test_ops_suite.py -k opencl
 
 check: .venv/.stamp-dev ## format, lint, types and layers

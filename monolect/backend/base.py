@@ -92,8 +92,8 @@ class Device(Protocol):
 class Portable(Protocol):
     """A Device whose programs travel as bytes: one process builds them, another runs them. BEAM asks for it."""
 
-    def build(self, linear: UOp) -> bytes:
+    def dumps(self, linear: UOp) -> bytes:
         """A program compiled, without loading it."""
 
-    def load(self, built: bytes) -> Program:
-        """The program that `build` of an equal device made."""
+    def loads(self, built: bytes) -> Program:
+        """The program that `dumps` of an equal device made."""

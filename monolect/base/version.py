@@ -6,7 +6,8 @@ import os
 from functools import cache
 from hashlib import blake2b
 
-FOLDERS = ("ir", "rules", "schedule", "optimize", "lower", "backend/common", "backend/cpu")
+SHARED = ("ir", "rules", "schedule", "optimize", "lower")
+FOLDERS = (*SHARED, *(f"backend/{name}" for name in ("common", "cpu", "c", "opencl", "cuda")))
 
 
 @cache

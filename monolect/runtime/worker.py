@@ -49,13 +49,13 @@ class Worker:
     def build(self, kernel: str) -> bytes:
         """Compile the text of an optimized kernel."""
         linear = lower_kernel(parse(kernel), self.device.target, first="device_axes")
-        return bytes(self.device.build(linear))
+        return bytes(self.device.dumps(linear))
 
     def open(self, kernel: str, built: bytes) -> None:
         """Make buffers for `kernel`; what `built` computes is right from now on."""
         self.close()
         scratch = Scratch(parse(kernel), self.device)
-        scratch.run_checked(scratch.commands(self.device.load(built)))
+        scratch.run_checked(scratch.commands(self.device.loads(built)))
         self.scratch = scratch
 
     def close(self) -> None:
@@ -64,12 +64,12 @@ class Worker:
 
     def crown(self, built: bytes) -> None:
         """Candidates are compared with this program from now on."""
-        self.champion, self.known_ns = self._scratch().commands(self.device.load(built)), NEVER_NS
+        self.champion, self.known_ns = self._scratch().commands(self.device.loads(built)), NEVER_NS
 
     def time(self, built: bytes) -> tuple[float, str]:
         """(time by that of the champion, what is wrong with the result); one run of what is far slower."""
         scratch = self._scratch()
-        commands = scratch.commands(self.device.load(built))
+        commands = scratch.commands(self.device.loads(built))
         first, wrong = scratch.run_checked(commands)
         if wrong:
             return 0.0, wrong
@@ -80,7 +80,7 @@ class Worker:
 
     def against(self, built: bytes) -> float:
         """As `time`, for what decides: many more rounds, and no look at the result."""
-        return self._turns(self._scratch().commands(self.device.load(built)), LONG)
+        return self._turns(self._scratch().commands(self.device.loads(built)), LONG)
 
     def _turns(self, commands: Any, factor: int) -> float:
         """The time of a program by the champion's: the shortest of runs in turns, in reverse order every other time.

@@ -434,28 +434,3 @@ def test_a_copy_between_devices_cannot_be_captured():
 
     with pytest.raises(JitError, match="copy between devices"):
         step(Tensor([1.0], device="opencl"))
-
-
-@needs_device
-def test_training_gives_the_losses_of_the_cpu():
-    from monolect import nn
-
-    def losses(device: str) -> list[float]:
-        rng = np.random.default_rng(0)
-        x = Tensor(rng.standard_normal((16, 20)).astype(np.float32), device=device)
-        y = Tensor(rng.integers(0, 5, 16), device=device)
-        w1, w2 = (
-            Tensor(rng.standard_normal(s).astype(np.float32) * 0.3, device=device, requires_grad=True)
-            for s in ((20, 32), (32, 5))
-        )
-        opt = nn.optim.SGD([w1, w2], lr=0.1)
-        out = []
-        for _ in range(4):
-            opt.zero_grad()
-            loss = ((x @ w1).relu() @ w2).cross_entropy(y)
-            loss.backward()
-            opt.step()
-            out.append(loss.item())
-        return out
-
-    np.testing.assert_allclose(losses("opencl"), losses("cpu"), rtol=1e-4)

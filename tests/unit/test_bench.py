@@ -164,7 +164,7 @@ def test_runs_in_place_start_from_the_same_values(bench):
 
 
 def run_here(k, scratch):
-    program = DEVICE.load(DEVICE.build(lower_kernel(k, DEVICE.target, first="device_axes")))
+    program = DEVICE.loads(DEVICE.dumps(lower_kernel(k, DEVICE.target, first="device_axes")))
     return scratch.run_checked(scratch.commands(program))
 
 

@@ -6,11 +6,8 @@ import re
 
 from monolect.backend.c.compile import Compiler, missing
 from monolect.backend.c.render import NATIVE, render_module
-from monolect.backend.common.llvm_compile import host_features
-from monolect.backend.common.native import NativeDevice
+from monolect.backend.common.native import NativeDevice, host_target
 from monolect.base.dtype import dtypes
-from monolect.base.settings import settings
-from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
 
@@ -21,29 +18,17 @@ class CDevice(NativeDevice):
 
     def __init__(self, name: str = "c"):
         self.compiler = Compiler()
-        self.has_half = self.compiler.has_half
-        host = host_features()
-        n_threads = settings.THREADS or host.n_cores
-        target = Target(
-            name="c",
-            native=NATIVE,
-            cast_dtypes=frozenset((dtypes.float16,)) if self.has_half else frozenset(),
-            vector_bytes=host.vector_bytes,
-            n_registers=host.n_vector_registers,
-            loads_first=host.machine != "x86_64",
-            n_threads=n_threads,
-            l1_bytes=host.l1d_bytes,
-            l2_bytes=host.l2_bytes,
-            local_bytes=4 * host.l2_bytes,
-            key=f"{self.compiler.key}/{n_threads}",
-        )
+        self.has_half = self.compiler.facts.has_half
+        target = host_target("c", NATIVE, self.compiler.key)
+        if self.has_half:
+            target = target._replace(cast_dtypes=frozenset((dtypes.float16,)))
         super().__init__(name, target)
 
     @staticmethod
     def about() -> str:
         """The compiler: its path, and its name for itself."""
         compiler = Compiler()
-        return f"{compiler.command}, {compiler.version.partition(chr(10))[0]}"
+        return f"{compiler.command}, {compiler.facts.version.partition(chr(10))[0]}"
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
         return render_module(kernels, self.has_half)

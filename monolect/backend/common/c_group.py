@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import CLOSED, OPEN, Place, Renderer, ordered, plus, register
+from monolect.backend.common.c_style import CLOSED, OPEN, Place, Renderer, plus
 from monolect.backend.common.c_values import Value
-from monolect.backend.common.shaped import address_parts
+from monolect.backend.common.shaped import address_parts, ordered, register_of
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import linear as linear_form
@@ -47,7 +47,7 @@ class GroupRenderer(Renderer):
         segment = 0
         for u in linear.src:
             segment += _ends_segment(u)
-            if u.op == "LOAD" and len(u.src) == 1 and register(u.src[0]) is None and u.src[0].shape == u.shape:
+            if u.op == "LOAD" and len(u.src) == 1 and register_of(u.src[0]) is None and u.src[0].shape == u.shape:
                 if (at := self.offsets(u.src[0])) is not None:
                     self.together.setdefault((segment, at[0]), set()).update(at[1])
 
@@ -59,7 +59,7 @@ class GroupRenderer(Renderer):
 
     def load(self, u: UOp) -> Value:
         """LOAD; where the offsets are known, by runs."""
-        at = self.offsets(u.src[0]) if register(u.src[0]) is None and u.src[0].shape == u.shape else None
+        at = self.offsets(u.src[0]) if register_of(u.src[0]) is None and u.src[0].shape == u.shape else None
         if at is None:
             return super().load(u)
         if len(u.src) == 3:
@@ -95,7 +95,7 @@ class GroupRenderer(Renderer):
         target, val = u.src[0], u.src[1]
         gate = u.src[2] if len(u.src) == 3 else None
         shape = np.broadcast_shapes(target.shape, val.shape, gate.shape if gate is not None else ())
-        at = self.offsets(target) if register(target) is None and target.shape == shape else None
+        at = self.offsets(target) if register_of(target) is None and target.shape == shape else None
         if at is None or len(set(at[1])) < len(at[1]):
             super().store(u)
             return
@@ -174,7 +174,7 @@ def runs(offsets: Sequence[int], k: int, m: int, widest: int) -> list[tuple[int,
 def _ends_segment(u: UOp) -> bool:
     """Whether what was read before may be something else after."""
     if u.op in ("STORE", "ATOMICADD"):
-        return register(u.src[0]) is None
+        return register_of(u.src[0]) is None
     return u.op in ("BARRIER", "RANGE", "END", "IF", "ENDIF")
 
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import INVALID
-
-LETTERS = "xyzw"
 
 
 @dataclass(frozen=True)
@@ -205,6 +205,4 @@ def _bits(value: float, d: DType) -> bytes:
         return struct.pack("<e", value)
     if d.name in ("float32", "float64"):
         return struct.pack("<f" if d.bits == 32 else "<d", value)
-    import numpy as np
-
     return np.array(value, d.numpy).tobytes()

@@ -18,7 +18,7 @@ from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_ops import C_NATIVE, Ops
 from monolect.backend.common.c_values import MOVES, VALUES, Value
 from monolect.backend.common.launch import launch_sizes
-from monolect.backend.common.shaped import const_value
+from monolect.backend.common.shaped import const_value, ordered, register_of
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ParamArg
@@ -173,7 +173,7 @@ class Renderer(Ops):
     # ---- loads -------------------------------------------------------------------------------------------------------
     def load(self, u: UOp) -> Value:
         """LOAD, with a gate and a value for where it is closed, or without."""
-        reg = register(u.src[0])
+        reg = register_of(u.src[0])
         if reg is not None:  # a copy: the accumulator may change before this value is read
             n, d = self.width(reg.shape), u.dtype
             return Value([self._copy(d, n, r) for r in self.accumulators[reg.arg.slot]], n)
@@ -252,7 +252,7 @@ class Renderer(Ops):
     def store(self, u: UOp) -> None:
         """STORE, with a gate or without."""
         target, val = u.src[0], u.src[1]
-        reg = register(target)
+        reg = register_of(target)
         if reg is not None:
             for v, x in zip(self.accumulators[reg.arg.slot], self.broadcast(val, reg.shape), strict=True):
                 if v != x:
@@ -338,19 +338,6 @@ def plus(base: str, offset: int) -> str:
     if not base:
         return str(offset)
     return base if not offset else f"{base} + {offset}" if offset > 0 else f"{base} - {-offset}"
-
-
-def ordered(u: UOp) -> UOp:
-    """What a chain of AFTERs orders."""
-    while u.op == "AFTER":
-        u = u.src[0]
-    return u
-
-
-def register(u: UOp) -> UOp | None:
-    """The REG buffer behind `u`, or None."""
-    u = ordered(u)
-    return u if u.op == "BUFFER" and u.arg.addrspace == "REG" else None
 
 
 def render_module(kernels: list[tuple[str, UOp]], language: Language, renderer: type[Renderer] = Renderer) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 
+from monolect.backend.common.command import run
 from monolect.base.errors import CompileError
 
 VERSIONS = ("", "-22", "-21", "-20", "-19")  # as Debian names them; the first that is there is taken
-TIMEOUT_S = 60
 
 
 def find(name: str) -> str:
@@ -35,11 +34,7 @@ def link(name: str, obj: bytes, *options: str) -> bytes:
         source, target = os.path.join(folder, "kernel.o"), os.path.join(folder, "kernel")
         with open(source, "wb") as file:
             file.write(obj)
-        command = [find(name), *options, source, "-o", target]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CompileError(f"{command[0]} could not be run: {error}") from None
+        done = run([find(name), *options, source, "-o", target])
         if done.returncode:
             raise CompileError(f"{name}: {done.stderr.strip() or done.returncode}")
         with open(target, "rb") as file:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monolect.backend.common.llvm_elementwise import LLVM_NATIVE
-from monolect.backend.common.llvm_memory import MemoryRenderer, register_of
+from monolect.backend.common.llvm_memory import MemoryRenderer
 from monolect.backend.common.llvm_types import Value, type_name
 from monolect.backend.common.llvm_values import VALUES, is_interleaving
-from monolect.backend.common.shaped import local_places
+from monolect.backend.common.shaped import local_places, register_of
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
 from monolect.ir.uop import UOp

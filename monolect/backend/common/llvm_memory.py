@@ -27,6 +27,7 @@ from monolect.backend.common.llvm_types import (
     splat_literal,
     type_name,
 )
+from monolect.backend.common.shaped import ordered, register_of
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp
 
@@ -38,19 +39,6 @@ _ZEROS = frozenset(
 )  # fmt: skip
 
 LINE_BYTES = 64
-
-
-def ordered(u: UOp) -> UOp:
-    """What a chain of AFTERs orders."""
-    while u.op == "AFTER":
-        u = u.src[0]
-    return u
-
-
-def register_of(u: UOp) -> UOp | None:
-    """The REG buffer behind `u`, or None."""
-    u = ordered(u)
-    return u if u.op == "BUFFER" and u.arg.addrspace == "REG" else None
 
 
 def is_contiguous(row: Row) -> bool:

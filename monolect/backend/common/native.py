@@ -1,8 +1,6 @@
-"""Devices whose programs are this process's machine code: objects kept on disk, command tables run by the thread pool.
+"""Devices whose programs are this process's machine code: object files loaded, command tables run by the thread pool.
 
-What it is for: targets that differ in how a LINEAR becomes an object file. Kernels missing at one time are compiled as
-one module. Its object is one cache entry; each kernel's entry names the object and the symbol, so another process loads
-exactly what it needs and never imports the compiler.
+What it is for: targets that differ in how a LINEAR becomes an object file.
 
 Kernel signature: `void name(ptr args, i64 thread)`, args being 8-byte slots: buffer addresses, then scalar Variables.
 The slot before the first holds the address of local memory, `local_bytes` for each thread.
@@ -20,27 +18,44 @@ from typing import Any
 from monolect.backend.base import Launch, Program
 from monolect.backend.common import memory
 from monolect.backend.common.elf import Image, load_object
-from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.llvm_compile import Compiler, host_features
 from monolect.backend.common.pool import ThreadPool
 from monolect.backend.common.pool_ir import COMMAND_BYTES
+from monolect.backend.common.programs import ProgramDevice
 from monolect.backend.common.shaped import local_places
-from monolect.base.cache import DiskCache
-from monolect.base.errors import ObjectFileError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
 LOCAL = -1  # in place of the number of a buffer: local memory
+LARGEST_CACHE = 32 << 20  # a last cache beyond this is shared with cores that are not ours
 
 
-class NativeDevice:
+def host_target(name: str, native: frozenset[str], key: str) -> Target:
+    """This processor as a target, but for what depends on the compiler."""
+    host = host_features()
+    n_threads = settings.THREADS or host.n_cores
+    return Target(
+        name=name,
+        native=native,
+        vector_bytes=host.vector_bytes,
+        n_registers=host.n_vector_registers,
+        loads_first=host.machine != "x86_64",
+        n_threads=n_threads,
+        l1_bytes=host.l1d_bytes,
+        l2_bytes=host.l2_bytes,
+        l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
+        local_bytes=4 * host.l2_bytes,
+        key=f"{key}/{n_threads}",
+    )
+
+
+class NativeDevice(ProgramDevice):
     """The host's processor, by way of `render` and `emit`."""
 
     def __init__(self, name: str, target: Target):
-        self.name, self.target, self.n_threads = name, target, target.n_threads
-        self.programs: dict[str, Program] = {}
-        self.images: dict[str, Image] = {}
-        self.cache = DiskCache(target.name)
+        super().__init__(name)
+        self.target, self.n_threads = target, target.n_threads
         self._pool: ThreadPool | None = None
         self.compile_seconds = 0.0  # spent in the compiler so far
 
@@ -49,16 +64,8 @@ class NativeDevice:
     copy = staticmethod(memory.copy)
     space = memory.HOST
 
-    def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        """The source of a module with a function for each (symbol, LINEAR)."""
-        raise NotImplementedError
-
     def emit(self, source: str) -> bytes:
         """The object file of a module."""
-        raise NotImplementedError
-
-    def one(self, source: str, symbol: str) -> str:
-        """The text of one function of a module."""
         raise NotImplementedError
 
     @property
@@ -84,62 +91,32 @@ class NativeDevice:
         self.compile_seconds += time.perf_counter() - start
         return obj
 
-    def lookup(self, key: str) -> Program | None:
-        """The program under `key`; a damaged or incomplete entry is a miss."""
-        found = self.programs.get(key)
-        if found is not None or not settings.COMPILE_CACHE:
-            return found
-        entry = self.cache.get(f"kernel/{self.target.key}/{key}")
-        if entry is None:
-            return None
-        try:
-            info = json.loads(entry)
-            address = self._image(info["object"]).address(info["symbol"])
-            found = Program(info["name"], address, info["threads"], local_bytes=info["local"])
-        except (ValueError, KeyError, TypeError, ObjectFileError):
-            return None
-        self.programs[key] = found
-        return found
+    def load(self, code: bytes) -> Image:
+        """See `ProgramDevice`. Raises ObjectFileError when the object is damaged."""
+        return load_object(code)
 
-    def _image(self, name: str, obj: bytes | None = None) -> Image:
-        if name not in self.images:
-            obj = obj if obj is not None else self.cache.get(f"object/{self.target.key}/{name}")
-            if obj is None:
-                raise KeyError(name)
-            self.images[name] = load_object(obj)
-        return self.images[name]
-
-    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
-        """Programs for (name, key, LINEAR), compiled together; see `Device`."""
-        named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
-        source = self.render(named)
+    def build(self, source: str) -> tuple[Image, bytes]:
+        """See `ProgramDevice`."""
         obj = self._timed_emit(source)
-        object_name = blake2b(obj, digest_size=16).hexdigest()
-        image = self._image(object_name, obj)
-        if settings.COMPILE_CACHE:
-            self.cache.put(f"object/{self.target.key}/{object_name}", obj)
-        out = []
-        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
-            text = source if len(kernels) == 1 else self.one(source, symbol)
-            n_local = local_places(lin.src)[0]
-            p = Program(name, image.address(symbol), lin.arg.threads, text, n_local)
-            self.programs[key] = p
-            out.append(p)
-            if settings.COMPILE_CACHE:
-                info = {"object": object_name, "symbol": symbol, "threads": p.n_threads, "name": name, "local": n_local}
-                self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
-        return out
+        return load_object(obj), obj
 
-    def build(self, linear: UOp) -> bytes:
+    def info(self, linear: UOp) -> dict[str, Any]:
+        """See `ProgramDevice`."""
+        return {"threads": linear.arg.threads, "local": local_places(linear.src)[0]}
+
+    def program(self, info: dict[str, Any], module: Image, source: str) -> Program:
+        """See `ProgramDevice`."""
+        return Program(info["name"], module.address(info["symbol"]), info["threads"], source, info["local"])
+
+    def dumps(self, linear: UOp) -> bytes:
         """See `Portable`: an object file, behind a line with what else is known about the program."""
-        info = {"name": linear.arg.name, "threads": linear.arg.threads, "local": local_places(linear.src)[0]}
+        info = {"name": linear.arg.name, "symbol": "kernel", **self.info(linear)}
         return json.dumps(info).encode() + b"\n" + self._timed_emit(self.render([("kernel", linear)]))
 
-    def load(self, built: bytes) -> Program:
+    def loads(self, built: bytes) -> Program:
         """See `Portable`. Raises ObjectFileError when the object is damaged."""
         head, _, obj = built.partition(b"\n")
-        info = json.loads(head)
-        return Program(info["name"], load_object(obj).address("kernel"), info["threads"], local_bytes=info["local"])
+        return self.program(json.loads(head), load_object(obj), "")
 
     def commands(self, launches: Sequence[Launch]) -> NativeCommands:
         """The launches as one native command table."""

@@ -63,6 +63,19 @@ def _storage(d: DType) -> Any:
     return np.int64 if d.kind == "x" else d.numpy
 
 
+def ordered(u: UOp) -> UOp:
+    """What a chain of AFTERs orders."""
+    while u.op == "AFTER":
+        u = u.src[0]
+    return u
+
+
+def register_of(u: UOp) -> UOp | None:
+    """The REG buffer behind `u`, or None."""
+    u = ordered(u)
+    return u if u.op == "BUFFER" and u.arg.addrspace == "REG" else None
+
+
 def local_places(program: tuple[UOp, ...]) -> tuple[int, dict[UOp, int]]:
     """(bytes of local memory a thread needs, where each LOCAL buffer lies in it)."""
     n, places = 0, {}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from monolect.backend.common.llvm_compile import Compiler, host_features
-from monolect.backend.common.native import NativeDevice
+from monolect.backend.common.native import NativeDevice, host_target
 from monolect.backend.cpu.render import NATIVE, render_module
 from monolect.backend.cpu.units import usable_units
 from monolect.base.dtype import dtypes
-from monolect.base.settings import settings
-from monolect.base.target import Target
 from monolect.ir.uop import UOp
-
-LARGEST_CACHE = 32 << 20  # a last cache beyond this is shared with cores that are not ours
 
 
 class CpuDevice(NativeDevice):
@@ -20,22 +16,10 @@ class CpuDevice(NativeDevice):
     def __init__(self, name: str = "cpu"):
         self.compiler = Compiler()
         host = host_features()
-        n_threads = settings.THREADS or host.n_cores
-        target = Target(
-            name="cpu",
-            native=NATIVE,
+        target = host_target("cpu", NATIVE, self.compiler.key)._replace(
             cast_dtypes=frozenset((dtypes.float16,)),
-            vector_bytes=host.vector_bytes,
-            n_registers=host.n_vector_registers,
-            loads_first=host.machine != "x86_64",
-            n_threads=n_threads,
-            l1_bytes=host.l1d_bytes,
-            l2_bytes=host.l2_bytes,
-            l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
             streams=host.machine == "x86_64",
-            local_bytes=4 * host.l2_bytes,
             units=usable_units(self.compiler.features, host.vector_bytes),
-            key=f"{self.compiler.key}/{n_threads}",
         )
         super().__init__(name, target)
 

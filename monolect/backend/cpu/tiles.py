@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.common.llvm_ir import Renderer
-from monolect.backend.common.llvm_memory import ordered, register_of
 from monolect.backend.common.llvm_types import Value, memory_type, type_name
+from monolect.backend.common.shaped import ordered, register_of
 from monolect.backend.cpu.units import BY_NAME
 from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp

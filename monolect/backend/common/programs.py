@@ -1,0 +1,109 @@
+"""Programs of a device: compiled together, found again by their keys, kept on disk.
+
+What it is for: kernels missing at one time are compiled as one module. Its code is one entry on disk; each kernel's
+entry names the code, the symbol, and what a launch must know, so another process loads exactly what it needs and never
+asks the compiler. What it does not do: memory and launches. Invariant: anything on disk may be damaged, or not be taken
+by a driver: that is a miss.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from monolect.backend.base import Program
+from monolect.base.cache import DiskCache
+from monolect.base.errors import MonolectError
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+
+class ProgramDevice:
+    """The part of a device that keeps programs."""
+
+    target: Target
+    refusals: tuple[type[Exception], ...] = ()  # what the driver raises for code that it does not take
+
+    def __init__(self, name: str):
+        self.name = name
+        self.programs: dict[str, Program] = {}
+        self.cache = DiskCache(name.partition(":")[0])
+        self._modules: dict[str, Any] = {}
+
+    # ---- what a device supplies --------------------------------------------------------------------------------------
+    def render(self, kernels: list[tuple[str, UOp]]) -> str:
+        """The source of a module with a kernel for each (symbol, LINEAR)."""
+        raise NotImplementedError
+
+    def build(self, source: str) -> tuple[Any, bytes]:
+        """The module of a source, loaded, and what to keep of it: b"" for nothing. Raises CompileError."""
+        raise NotImplementedError
+
+    def load(self, code: bytes) -> Any:
+        """The module of what was kept."""
+        raise NotImplementedError
+
+    def check(self, name: str, linear: UOp) -> None:
+        """Raises where the device could not launch it."""
+
+    def info(self, linear: UOp) -> dict[str, Any]:
+        """What a launch must know, as JSON."""
+        raise NotImplementedError
+
+    def program(self, info: dict[str, Any], module: Any, source: str) -> Program:
+        """A kernel of a module. `info` also has its "name" and "symbol". Raises where the module has no such symbol."""
+        raise NotImplementedError
+
+    def one(self, source: str, symbol: str) -> str:
+        """The text of one kernel of a module."""
+        raise NotImplementedError
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+        """Programs for (name, key, LINEAR), built together; see `Device`. Raises CompileError or DTypeError."""
+        for name, _, lin in kernels:
+            self.check(name, lin)
+        named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
+        source = self.render(named)
+        module, code = self.build(source)
+        code_name = blake2b(code, digest_size=16).hexdigest()
+        if code:
+            module = self._modules.setdefault(code_name, module)
+        if code and settings.COMPILE_CACHE:
+            self.cache.put(f"code/{self.target.key}/{code_name}", code)
+        out = []
+        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
+            info = {"name": name, "code": code_name, "symbol": symbol, **self.info(lin)}
+            self.programs[key] = self.program(info, module, source if len(kernels) == 1 else self.one(source, symbol))
+            out.append(self.programs[key])
+            if code and settings.COMPILE_CACHE:
+                self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
+        return out
+
+    def lookup(self, key: str) -> Program | None:
+        """The program under `key`; a damaged or incomplete entry, or one the driver does not take, is a miss."""
+        found = self.programs.get(key)
+        if found is not None or not settings.COMPILE_CACHE:
+            return found
+        entry = self.cache.get(f"kernel/{self.target.key}/{key}")
+        if entry is None:
+            return None
+        misses: tuple[type[Exception], ...] = (ValueError, KeyError, TypeError, MonolectError, *self.refusals)
+        try:
+            info = json.loads(entry)
+            found = self.program(info, self._module(info["code"]), "")
+        except misses:
+            return None
+        self.programs[key] = found
+        return found
+
+    def _module(self, name: str) -> Any:
+        if name not in self._modules:
+            code = self.cache.get(f"code/{self.target.key}/{name}")
+            if code is None:
+                raise KeyError(name)
+            self._modules[name] = self.load(code)
+        return self._modules[name]

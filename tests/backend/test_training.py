@@ -1,0 +1,41 @@
+"""Training gives the losses of PyTorch on every device that computes; one that is absent says why."""
+
+import numpy as np
+import pytest
+import torch
+
+from monolect import Tensor, nn
+from tests.backend.test_ops_suite import devices
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((16, 20)).astype(np.float32)
+Y = RNG.integers(0, 5, 16)
+W1, W2 = (RNG.standard_normal(shape).astype(np.float32) * 0.3 for shape in ((20, 32), (32, 5)))
+STEPS = 5
+
+
+def losses_of_pytorch() -> list[float]:
+    w1, w2 = (torch.tensor(w, requires_grad=True) for w in (W1, W2))
+    optimizer, out = torch.optim.Adam([w1, w2], lr=0.01), []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy((torch.tensor(X) @ w1).relu() @ w2, torch.tensor(Y))
+        loss.backward()
+        optimizer.step()
+        out.append(loss.item())
+    return out
+
+
+@pytest.mark.parametrize("device", [*devices(slow=()), "python:gpu"])
+def test_training_gives_the_losses_of_pytorch(device):
+    x, y = Tensor(X, device=device), Tensor(Y, device=device)
+    w1, w2 = (Tensor(w, device=device, requires_grad=True) for w in (W1, W2))
+    optimizer, out = nn.optim.Adam([w1, w2], lr=0.01), []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = ((x @ w1).relu() @ w2).cross_entropy(y)
+        loss.backward()
+        optimizer.step()
+        out.append(loss.item())
+    assert out[-1] < out[0]
+    np.testing.assert_allclose(out, losses_of_pytorch(), rtol=1e-4)
