@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-opencl check bench bench-quick bench-host golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-opencl test-webgpu check bench bench-quick bench-host golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -44,8 +44,16 @@ test-opencl: .venv/.stamp-test .venv/.stamp-opencl ## install PoCL where no driv
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
 	  $$root apt-get update -qq && $$root apt-get install -y -qq pocl-opencl-icd ocl-icd-libopencl1; }
 	$(BIN)/monolect devices
-	$(BIN)/python -m pytest tests/unit/test_handles.py tests/backend/test_opencl.py tests/backend/test_training.py
+	$(BIN)/python -m pytest tests/unit/test_handles.py tests/backend/test_opencl.py tests/backend/test_group_devices.py tests/backend/test_training.py
 	$(BIN)/python -m pytest tests/backend/test_ops_suite.py -k opencl
+
+test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu ## install a driver for Vulkan where none is, run everything that WebGPU runs
+	@ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
+	  $$root apt-get update -qq && $$root apt-get install -y -qq mesa-vulkan-drivers; }
+	$(BIN)/monolect devices
+	$(BIN)/python -m pytest tests/backend/test_webgpu.py
+	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_ops_suite.py -k webgpu
 
 check: .venv/.stamp-dev ## format, lint, types and layers
 	$(BIN)/ruff format --check

@@ -16,6 +16,7 @@ TARGETS: dict[str, tuple[str, str]] = {
     "cpu": ("monolect.backend.cpu.runtime", "CpuDevice"),
     "c": ("monolect.backend.c.runtime", "CDevice"),
     "opencl": ("monolect.backend.opencl.runtime", "OpenCLDevice"),
+    "webgpu": ("monolect.backend.webgpu.runtime", "WebGPUDevice"),
     "cuda": ("monolect.backend.cuda.runtime", "CudaDevice"),
     "python": ("monolect.backend.python.runtime", "PythonDevice"),
     "null": ("monolect.backend.null.runtime", "NullDevice"),

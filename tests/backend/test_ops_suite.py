@@ -15,7 +15,7 @@ from monolect.ir.ops import ELEMENTWISE, ROWS
 from monolect.ir.uop import UOp, build, node
 from tests.strategies import edge_values
 
-SLOW = ("opencl",)  # its compiler: a part of the suite is in test_opencl.py, all of it in `make test-opencl`
+SLOW = ("opencl", "webgpu")  # their compilers: parts of the suite are in test_opencl.py and test_webgpu.py
 
 
 def devices(slow: tuple[str, ...] = SLOW) -> list:

@@ -27,6 +27,7 @@ from monolect.backend.hip import amdgcn
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
 from monolect.backend.opencl import render as opencl
+from monolect.backend.webgpu import render as webgpu
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
 from monolect.ir.ops import KernelInfo, ParamArg
@@ -100,6 +101,7 @@ LANGUAGES: dict[str, Callable[[UOp], str]] = {
     "LLVM IR for PTX": lambda ir: LlvmGroupRenderer(ptx.DIALECT, ir, "program").render(),
     "LLVM IR for AMD": lambda ir: LlvmGroupRenderer(amdgcn.DIALECT, ir, "program").render(),
     "OpenCL": lambda ir: opencl.OpenCLRenderer(opencl.language(), ir, "kernel").render(),
+    "WGSL": lambda ir: webgpu.WGSLRenderer(webgpu.language(), ir, "program").render(),
 }
 
 

@@ -22,6 +22,8 @@ from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import INVALID
 
+_UINTS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
 
 @dataclass(frozen=True)
 class Language:
@@ -102,7 +104,7 @@ class Language:
         if d is dtypes.bool:
             return "1" if value else "0"
         if d.is_float and d.name not in self.types:
-            return str(int.from_bytes(_bits(value, d), "little"))
+            return self.literal(int.from_bytes(_bits(value, d), "little"), _UINTS[max(8, d.bits)])
         if d.is_float:
             if not math.isfinite(value):
                 u = dtypes.uint64 if d.bits == 64 else dtypes.uint32 if d.bits == 32 else dtypes.uint16
@@ -192,6 +194,10 @@ class Language:
         if s is dtypes.bool and self.masks:
             x, s = f"({x} & 1)", dtypes.int32
         return x if self.type(s, n) == t else self.convert_vector.format(v=t, x=x)
+
+    def shift(self, sign: str, x: str, k: str) -> str:
+        """`x` moved by `k` bits, fewer than it has."""
+        return f"({x} {sign} {k})"
 
     def bitcast(self, x: str, s: DType, d: DType, n: int) -> str:
         """The same bits as another type."""

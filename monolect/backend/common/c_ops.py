@@ -146,8 +146,8 @@ class Ops(Values):
         return out if keeps_sign else self.lang.select(d, n, far, zero, self.emit(d, n, out))
 
     def _shifted(self, d: DType, n: int, x: str, k: str, sign: str) -> str:
-        if sign == ">>" or d.is_unsigned:
-            return self._narrowed(d, n, f"({x} {sign} {k})")
+        if sign == ">>" or d.is_unsigned or self.lang.wraps:
+            return self._narrowed(d, n, self.lang.shift(sign, x, k))
         return self._wrapping(sign, d, n, x, k)
 
     def op_idiv(self, u: UOp, n: int, a: str, b: str) -> str:

@@ -101,7 +101,7 @@ class Renderer(Ops):
                 self.vals[u] = Value([self.emit(u.dtype, 1, self.special(u))], 1)
             case "RANGE":
                 self.n += 1
-                i = f"i{self.n}"
+                i = f"r{self.n}"  # no i32, which is a type
                 self.open(self.lang.loop.format(t=self.lang.index, i=i, n=self.scalar(u.src[0])))
                 self.vals[u] = Value([i], 1)
             case "IF":
@@ -308,7 +308,7 @@ class Renderer(Ops):
             if d in NARROW and g != CLOSED:
                 self._add_narrow(d, ends[i % len(ends)], x, g)
             else:
-                self._guarded(g, self.atomic(d, ends[i % len(ends)], x) + ";")
+                self._guarded(g, self.atomic(d, ends[i % len(ends)], x))
 
     def _add_narrow(self, d: DType, p: Place, x: str, gate: str) -> None:
         """The addition of a float of fewer than 32 bits, in float32; only one lane may make it to the same place."""
@@ -325,13 +325,13 @@ class Renderer(Ops):
         self.close()
 
     def atomic(self, d: DType, p: Place, x: str) -> str:
-        """The addition to one element."""
+        """The addition to one element, as a statement."""
         row = self.lang.atomic_add.get(d.name) or self.lang.atomic_add.get("")
         if row is None:
             raise InternalError(f"{self.lang.name} has no atomic addition of {d.name}")
         e = f"{p.buffer}[{p.start}]"
         total = f"({e} | {x})" if d is dtypes.bool else self._wrapping("+", d, 1, e, x)
-        return row.format(p=f"&{e}", e=e, x=x, sum=total)
+        return row.format(p=f"&{e}", e=e, x=x, sum=total) + ";"
 
 
 def plus(base: str, offset: int) -> str:

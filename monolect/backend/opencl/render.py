@@ -118,7 +118,7 @@ class OpenCLRenderer(Renderer):
             text = _ADD_PART.format(u=u, mask="0xFF" if d.bits <= 8 else "0xFFFF", sum=sum_, **row)
         self.demanded[text] = None
         x = self.lang.cast(x, d, dtypes.uint8, 1) if d is dtypes.bool else x
-        return f"add_{space}_{t}(&{p.buffer}[{p.start}], {x})"
+        return f"add_{space}_{t}(&{p.buffer}[{p.start}], {x});"
 
 
 def render_module(kernels: list[tuple[str, UOp]], lang: Language) -> str:

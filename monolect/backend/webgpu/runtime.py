@@ -1,0 +1,309 @@
+"""The WebGPU device: kernels as WGSL, compiled by wgpu-native, run in order on its queue. `webgpu:1` is the second.
+
+What it is for: any GPU with a driver for Vulkan, Metal or Direct3D 12; Mesa makes one of the processor. Needs the extra
+`webgpu`.
+Invariant: the queue runs what it is given in order, so that memory may be handed out again at once; the host waits only
+where it reads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.base import Launch
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
+from monolect.backend.common.handles import HandleAllocator, HandleMemory
+from monolect.backend.common.launch import group_count
+from monolect.backend.webgpu.compile import about, adapters, check, kind, missing, module_of, opened, refusal, wgpu
+from monolect.backend.webgpu.render import NATIVE, WORD_BYTES, language, render_module
+from monolect.base.dtype import dtypes
+from monolect.base.errors import AllocationError, CompileError, DeviceError
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+MOST_LANES = 256  # of a workgroup: more leave each too few registers
+N_UNITS = 16  # of a GPU: no adapter says
+MOST_CACHED_BYTES = 1 << 30
+
+
+class WebGPUDevice(GroupDevice):
+    """One adapter, opened. Raises MissingExtraError or DeviceError where there is none."""
+
+    missing = staticmethod(missing)
+    opening = "//"
+
+    def __init__(self, name: str = "webgpu"):
+        found, number = adapters(), name.partition(":")[2] or "0"
+        if not number.isdigit() or int(number) >= len(found):
+            expected = f"webgpu or webgpu:0 to webgpu:{len(found) - 1}"
+            raise DeviceError("no such WebGPU adapter", expected=expected, found=name)
+        super().__init__(name)
+        self.wgpu, self.adapter = wgpu(), found[int(number)]
+        self.refusals = (self.wgpu.GPUError,)
+        self.process = os.getpid()
+        try:
+            self.handle = opened(self.adapter)
+        except (self.wgpu.GPUError, RuntimeError) as error:
+            raise DeviceError(f"{name} cannot be opened: {error}") from None
+        self.queue, self.limits, features = self.handle.queue, self.handle.limits, self.handle.features
+        has_long, has_double = "shader-int64" in features, "shader-f64" in features
+        self.language = language("shader-f16" in features, has_long, has_double)
+        self.target = self._target()
+        self.memory = WebGPUMemory(self)
+        self._layouts: dict[tuple[int, bool], tuple[Any, Any]] = {}
+
+    @staticmethod
+    def about() -> str:
+        """The adapters here."""
+        return "; ".join(map(about, adapters()))
+
+    def _target(self) -> Target:
+        base, limits = Target(name=self.name, native=NATIVE), self.limits
+        is_processor, types = kind(self.adapter) == "CPU", self.language.types
+        lanes = min(MOST_LANES, limits["max-compute-invocations-per-workgroup"])
+        return base._replace(
+            native_dtypes=frozenset(d for d in base.native_dtypes if d is dtypes.index or d.name in types),
+            cast_dtypes=frozenset((dtypes.float16,)) if "float16" in types else frozenset(),
+            vector_bytes=16,
+            n_registers=64 if is_processor else 128,
+            workgroups=True,
+            local_bytes=limits["max-compute-workgroup-storage-size"],
+            max_local=lanes,
+            max_block=tuple(min(lanes, limits[f"max-compute-workgroup-size-{c}"]) for c in "xyz"),
+            max_grid=(limits["max-compute-workgroups-per-dimension"],) * 3,
+            warp=1 if is_processor else 32,
+            n_units=os.cpu_count() or 1 if is_processor else N_UNITS,
+            atomics=frozenset((dtypes.int32, dtypes.uint32, dtypes.float32)),
+            branches=True,
+            align_bytes=max(64, limits["min-storage-buffer-offset-alignment"]),
+            key=f"{about(self.adapter)} {' '.join(sorted(types.values()))}",
+        )
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+    def alloc(self, n_bytes: int) -> HandleMemory:
+        """Uninitialised memory. Raises AllocationError."""
+        return self.memory.alloc(n_bytes)
+
+    def from_array(self, array: np.ndarray) -> HandleMemory:
+        """A copy of the array on the device."""
+        out = self.alloc(array.nbytes)
+        if array.nbytes:
+            host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            whole = host.size // WORD_BYTES * WORD_BYTES
+            with self.reported("a copy from the host"):
+                if whole:
+                    self.queue.write_buffer(out.block.handle, 0, host[:whole])
+                if whole < host.size:
+                    rest = np.zeros(WORD_BYTES, np.uint8)
+                    rest[: host.size - whole] = host[whole:]
+                    self.queue.write_buffer(out.block.handle, whole, rest)
+        return out
+
+    def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
+        """The first bytes of one memory to another; both are whole words."""
+        with self.reported("a copy"):
+            encoder = self.handle.create_command_encoder()
+            encoder.copy_buffer_to_buffer(source.block.handle, 0, target.block.handle, 0, words(n_bytes))
+            self.queue.submit([encoder.finish()])
+
+    def reported(self, what: str) -> Reported:
+        """A context in which errors of wgpu become errors that name the device and what it was at."""
+        return Reported(self, what)
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+    def check(self, name: str, linear: UOp) -> None:
+        super().check(name, linear)
+        check(name, linear.src, self.target, self.limits["max-storage-buffers-per-shader-stage"])
+
+    def render(self, kernels: list[tuple[str, UOp]]) -> str:
+        return render_module(kernels, self.language)
+
+    def build(self, source: str) -> tuple[Any, bytes]:
+        with self.reported("building programs"):
+            return (module_of(self.handle, source), source), source.encode()
+
+    def load(self, code: bytes) -> Any:
+        return self.build(code.decode())[0]
+
+    def kernel(self, module: Any, symbol: str, name: str) -> Any:
+        """A pipeline for each number of buffers a program may have been given: it has its own layout."""
+        shader, source = module
+        arguments = source[source.index(f"// {symbol}\n") : source.index(f"fn {symbol}(")]
+        n, has_sizes = arguments.count("var<storage"), "var<uniform>" in arguments
+        layout, pipeline_layout = self.layout(n, has_sizes)
+        try:
+            pipeline = self.handle.create_compute_pipeline(
+                layout=pipeline_layout, compute={"module": shader, "entry_point": symbol}
+            )
+        except self.wgpu.GPUError as error:
+            raise CompileError(f"{name}: {refusal(str(error), source)}") from None
+        return pipeline, layout
+
+    def layout(self, n: int, has_sizes: bool) -> tuple[Any, Any]:
+        """What programs of `n` buffers are bound to: (of the group of buffers, of the pipeline)."""
+        if (n, has_sizes) not in self._layouts:
+            kinds = ["storage"] * n + ["uniform"] * has_sizes
+            entries = [
+                {"binding": k, "visibility": self.wgpu.ShaderStage.COMPUTE, "buffer": {"type": t}}
+                for k, t in enumerate(kinds)
+            ]
+            group = self.handle.create_bind_group_layout(entries=entries)
+            self._layouts[n, has_sizes] = group, self.handle.create_pipeline_layout(bind_group_layouts=[group])
+        return self._layouts[n, has_sizes]
+
+    def commands(self, launches: Sequence[Launch]) -> WebGPUCommands:
+        """The launches, in order, on the device's queue."""
+        return WebGPUCommands(self, launches)
+
+
+def words(n_bytes: int) -> int:
+    """So many bytes as whole words, one at least."""
+    return max(1, -(-n_bytes // WORD_BYTES)) * WORD_BYTES
+
+
+class Reported:
+    """Errors of wgpu, told as monolect's own."""
+
+    def __init__(self, device: WebGPUDevice, what: str):
+        self.device, self.what = device, what
+
+    def __enter__(self) -> None:
+        if os.getpid() != self.device.process:  # the driver's threads are not here: it would wait for ever
+            raise DeviceError(
+                f"{self.device.name} was opened before a fork",
+                expected="a process that is spawned, or that opens the device itself",
+                found=self.what,
+            )
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, self.device.wgpu.GPUOutOfMemoryError):
+            raise AllocationError(f"{self.device.name}, {self.what}: {error}") from None
+        if isinstance(error, self.device.wgpu.GPUError):
+            raise DeviceError(f"{self.device.name}, {self.what}: {error}") from None
+
+
+class WebGPUMemory(HandleAllocator):
+    """Buffers of one device."""
+
+    def __init__(self, device: WebGPUDevice):
+        super().__init__(device.name, MOST_CACHED_BYTES)
+        self.device = device
+        usage = device.wgpu.BufferUsage
+        self.usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
+        self.mark = device.handle.create_buffer(size=WORD_BYTES, usage=usage.COPY_SRC)
+
+    def create(self, n_bytes: int) -> Any:
+        most = self.device.limits["max-buffer-size"]
+        if n_bytes > most:
+            raise AllocationError(f"a buffer has at most {most} bytes")
+        with self.device.reported(f"a buffer of {n_bytes} bytes"):
+            return self.device.handle.create_buffer(size=n_bytes, usage=self.usage)
+
+    def release(self, handle: Any) -> None:
+        handle.destroy()
+
+    def wait(self) -> None:
+        self.device.queue.read_buffer(self.mark)  # wgpu 0.32 has no other way that works
+
+    def read(self, memory: HandleMemory) -> np.ndarray:
+        if not memory.n_bytes:
+            return np.empty(0, np.uint8)
+        with self.device.reported("a copy to the host"):
+            got = self.device.queue.read_buffer(memory.block.handle, 0, words(memory.n_bytes))
+        return np.frombuffer(got, np.uint8)[: memory.n_bytes].copy()
+
+    def part(self, address: int, n_bytes: int) -> dict[str, Any]:
+        """What a program is bound to for `n_bytes` at an address."""
+        most = self.device.limits["max-storage-buffer-binding-size"]
+        if n_bytes > most:
+            expected = f"at most {most} bytes on {self.device.name}: smaller batches, or a tensor in parts"
+            raise AllocationError("a kernel reads or writes too large a tensor", expected=expected, found=n_bytes)
+        block, offset = self.find(address)
+        return {"buffer": block.handle, "offset": offset, "size": words(n_bytes)}
+
+
+class Step:
+    """One launch: its program, its arguments, and the group they are bound in once all are known."""
+
+    def __init__(self, device: WebGPUDevice, name: str, entry: Entry, slots: Sequence[int]):
+        self.device, self.name, self.entry = device, name, entry
+        self.pipeline, self.layout = entry.kernel
+        buffers = [(slots[slot], n) for slot, n, _ in entry.arguments if n != SCALAR]
+        self.buffers: list[tuple[int, int]] = buffers
+        self.sizes = {variable: slots[slot] for slot, n, variable in entry.arguments if n == SCALAR}
+        usage = device.wgpu.BufferUsage
+        self.uniform = (
+            device.handle.create_buffer(size=16 * -(-len(self.sizes) // 4), usage=usage.UNIFORM | usage.COPY_DST)
+            if self.sizes
+            else None
+        )
+        self.group: Any = None
+
+    def prepare(self, bound: dict[int, int]) -> tuple[int, ...]:
+        """Bind what has changed; how many workgroups there are."""
+        values = {variable: bound[n] for variable, n in self.sizes.items()}
+        if self.group is None:
+            resources = [self.device.memory.part(bound[number], n) for number, n in self.buffers]
+            if self.uniform is not None:
+                numbers = np.array(list(values.values()), np.int32)
+                self.device.queue.write_buffer(self.uniform, 0, numbers)
+                resources.append({"buffer": self.uniform, "offset": 0, "size": self.uniform.size})
+            entries = [{"binding": k, "resource": r} for k, r in enumerate(resources)]
+            self.group = self.device.handle.create_bind_group(layout=self.layout, entries=entries)
+        return tuple(group_count(n, values) for n in self.entry.groups)
+
+
+class WebGPUCommands:
+    """Launches that are recorded anew each time they go on the queue."""
+
+    def __init__(self, device: WebGPUDevice, launches: Sequence[Launch]):
+        self.device = device
+        self.steps: list[Step] = []
+        self.users: dict[int, list[Step]] = {}
+        self.bound: dict[int, int] = {}
+        for program, args in launches:
+            step = Step(device, program.name, program.entry, args)
+            self.steps.append(step)
+            for slot, _, _ in program.entry.arguments:
+                self.users.setdefault(args[slot], []).append(step)
+
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`; a number no launch uses is ignored."""
+        if number not in self.users or self.bound.get(number) == address:
+            return
+        self.bound[number] = address
+        for step in self.users[number]:
+            step.group = None
+
+    def launch(self) -> None:
+        """Put all launches on the queue; whoever reads a result waits for them."""
+        self._submit(self.steps)
+
+    def launch_timed(self) -> list[int]:
+        """The same, one launch at a time; nanoseconds of each by the host's clock, from submission to its end."""
+        out = []
+        self.device.memory.wait()
+        for step in self.steps:
+            start = perf_counter_ns()
+            self._submit([step])
+            self.device.memory.wait()
+            out.append(perf_counter_ns() - start)
+        return out
+
+    def _submit(self, steps: Sequence[Step]) -> None:
+        with self.device.reported(f"kernel {steps[0].name}" if len(steps) == 1 else "kernels"):
+            encoder = self.device.handle.create_command_encoder()
+            work = encoder.begin_compute_pass()
+            for step in steps:
+                groups = step.prepare(self.bound)
+                if 0 not in groups:
+                    work.set_pipeline(step.pipeline)
+                    work.set_bind_group(0, step.group)
+                    work.dispatch_workgroups(*groups)
+            work.end()
+            self.device.queue.submit([encoder.finish()])

@@ -1,0 +1,187 @@
+"""WebGPU: its language, its adapters, its errors. What it shares with others is in `test_group_devices.py`.
+
+The suite of ops (`test_ops_suite.py`) has the ops one by one. What needs an adapter is skipped where there is none.
+"""
+
+import subprocess
+import sys
+from math import prod
+
+import numpy as np
+import pytest
+
+from monolect import Tensor
+from monolect.backend.common.complaint import complaint
+from monolect.backend.common.launch import group_count
+from monolect.backend.registry import Device
+from monolect.backend.webgpu import compile as webgpu_compile
+from monolect.backend.webgpu.render import NATIVE, language, render_module
+from monolect.base.dtype import DType, dtypes
+from monolect.base.errors import AllocationError, CompileError, DTypeError, MissingExtraError
+from monolect.ir.uop import UOp, node
+from tests.backend import test_ops_suite as suite
+from tests.backend.test_group_devices import at, linear, load, local, param, run, special, store
+from tests.backend.workgroup_kernels import groups, planned
+
+F32, I32, U8 = dtypes.float32, dtypes.int32, dtypes.uint8
+needs_adapter = pytest.mark.skipif(bool(webgpu_compile.missing()), reason=webgpu_compile.missing() or "-")
+
+
+def copied(d: DType, n: int = 4) -> UOp:
+    return linear(store(at(param(0, n, dtype=d), 0), load(at(param(1, n, dtype=d), 0))))
+
+
+# ---- the language, without an adapter --------------------------------------------------------------------------------
+def test_types_that_an_adapter_lacks_are_their_bits():
+    def text(d: DType, **has: bool) -> str:
+        return render_module([("k", copied(d))], language(**has))
+
+    assert "data0: array<f16>" in text(dtypes.float16, has_half=True)
+    assert "enable f16;" in text(dtypes.float16, has_half=True)
+    assert "data0: array<atomic<u32>>" in text(dtypes.float16) and "data1: array<u32>" in text(dtypes.float16)
+    assert "data0: array<f64>" in text(dtypes.float64)
+    assert "data0: array<u64>" in text(dtypes.float64, has_double=False)
+    assert "f16" not in text(F32) and "f64" not in text(F32, has_double=False)
+
+
+def test_elements_that_fill_a_word_are_one_access_and_fewer_change_their_own_bits():
+    def text(n: int) -> str:
+        x = np.arange(256, dtype=np.uint8)
+        case = planned(lambda x: x * 3, x * 3, x, actions=groups(0, n, 8, 256 // n // 8))
+        target = Device["python:gpu"].target
+        return render_module([("k", case.program(target._replace(native=NATIVE, branches=True)))], language())
+
+    assert text(4).count("atomicStore(") == text(4).count("= data1[") == 1 and "atomicXor" not in text(4)
+    assert text(8).count("atomicStore(") == text(8).count("= data1[") == 2
+    assert text(2).count("atomicXor(") == text(2).count("= data1[") == 1 and "65535u << " in text(2)
+    assert text(1).count("atomicXor(") == 1 and "255u << " in text(1)
+
+
+def test_a_refusal_is_told_with_its_line():
+    message = "Validation Error\n\nCaused by:\n  In x\n\nShader '' parsing error: no `y`\n  ┌─ wgsl:2:9\n  │\n"
+    assert (
+        complaint("it", message, "one\ntwo\n", webgpu_compile.PLACE) == "it refused the program at line 2: no `y`\ntwo"
+    )
+
+
+def test_without_the_package_the_device_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    webgpu_compile.adapters.cache_clear()
+    try:
+        assert "pip install 'monolect[webgpu]'" in Device.present()["webgpu"]
+        with pytest.raises(MissingExtraError):
+            webgpu_compile.adapters()
+    finally:
+        monkeypatch.undo()
+        webgpu_compile.adapters.cache_clear()
+
+
+def test_importing_monolect_does_not_import_wgpu():
+    code = "import sys, monolect, monolect.backend.webgpu.runtime; sys.exit('wgpu' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---- with an adapter -------------------------------------------------------------------------------------------------
+@needs_adapter
+def test_what_drivers_make_of_nan_and_of_constants_is_kept_from_them():
+    """An adapter may take x != x for false, and (x + c) - c for x."""
+    x = Tensor(np.array([np.nan, 0.3, np.inf], np.float32), device="webgpu")
+    assert (x != x).tolist() == [True, False, False] and x.isnan().tolist() == [True, False, False]
+    y = Tensor(np.array([0.3, 2.5, -7.75], np.float32), device="webgpu")
+    np.testing.assert_array_equal((y + 12582912.0 - 12582912.0).numpy(), [0, 2, -8])
+    with np.errstate(over="ignore"):
+        want = y.numpy() * np.float32(1e38) * np.float32(1e-38)
+    assert want[2] == -np.inf
+    np.testing.assert_array_equal((y * 1e38 * 1e-38).numpy(), want)
+    k = Tensor(np.arange(8, dtype=np.int32), device="webgpu").cast(dtypes.int64)
+    assert (k < 3).tolist() == [True] * 3 + [False] * 5  # of numbers that were 32 bits a moment ago
+
+
+@needs_adapter
+@pytest.mark.parametrize("d", [dtypes.uint8, dtypes.int16, dtypes.bool], ids=lambda d: d.name)
+def test_lanes_write_to_one_word_at_the_same_time(d):
+    n = 4096
+    i = special("gidx0", n // 64) * 64 + special("lidx0", 64)
+    a = (np.arange(n) * 7 % 251).astype(d.numpy)
+    lin = linear(store(at(param(0, n, dtype=d), i * -1 + (n - 1)), load(at(param(1, n, dtype=d), i))))
+    out, _ = run("webgpu", lin, np.ones(n, d.numpy), a)
+    np.testing.assert_array_equal(out, a[::-1])
+
+
+@needs_adapter
+def test_small_elements_lie_packed_in_local_memory():
+    i = special("lidx0", 64)
+    memory = local(0, 64, dtypes.int8)
+    filled = node("BARRIER", (store(at(memory, i), load(at(param(1, 64, dtype=dtypes.int8), i))),))
+    lin = linear(store(at(param(0, 64, dtype=dtypes.int8), i), load(at(node("AFTER", (memory, filled)), i * -1 + 63))))
+    assert "var<workgroup> local0: array<atomic<u32>, 16>;" in render_module([("k", lin)], language())
+    a = np.arange(-32, 32, dtype=np.int8)
+    out, _ = run("webgpu", lin, np.zeros(64, np.int8), a)
+    np.testing.assert_array_equal(out, a[::-1])
+
+
+@needs_adapter
+def test_a_refused_program_shows_its_line_and_the_device_goes_on():
+    device = Device["webgpu"]
+    source = "@compute @workgroup_size(1)\nfn k() {\n  let x = y;\n}\n"
+    with pytest.raises(CompileError, match="line 3: .*`y`") as caught:
+        device.build(source)
+    assert str(caught.value).splitlines()[1].strip() == "let x = y;"
+    with pytest.raises(CompileError, match="line 3"):
+        device.build(source.replace("= y", ": i32 = 1.5f"))
+    assert Tensor([1.0, 2.0], device="webgpu").sum().item() == 3
+
+
+@needs_adapter
+def test_what_the_adapter_lacks_is_an_error_that_says_so(monkeypatch):
+    device = Device["webgpu"]
+    monkeypatch.setattr(device, "limits", device.limits | {"max-storage-buffers-per-shader-stage": 3})
+    xs = [Tensor(np.full(3, k, np.float32), device="webgpu") for k in range(5)]
+    with pytest.raises(CompileError, match=r"(?s)too many buffers.*at most 3 on webgpu"):
+        (xs[0] + xs[1] + xs[2] * xs[3] - xs[4]).realize()
+    monkeypatch.undo()
+    longs = frozenset((dtypes.int64, dtypes.uint64, dtypes.float64))
+    monkeypatch.setattr(device, "target", device.target._replace(native_dtypes=device.target.native_dtypes - longs))
+    x = Tensor(np.arange(5), device="webgpu")
+    with pytest.raises(DTypeError, match=r"(?s)webgpu has no integers of 64 bits.*t.int\(\).*int64"):
+        (x * 3 + 77).realize()
+    monkeypatch.undo()
+    assert (x * 3 + 77).tolist() == [77, 80, 83, 86, 89]
+
+
+@needs_adapter
+def test_a_tensor_too_large_for_a_binding_is_an_error_and_the_device_goes_on(monkeypatch):
+    device = Device["webgpu"]
+    x = Tensor(np.ones(1024, np.float32), device="webgpu").realize()
+    monkeypatch.setattr(device, "limits", device.limits | {"max-storage-buffer-binding-size": 2048})
+    with pytest.raises(AllocationError, match=r"(?s)too large a tensor.*at most 2048 bytes on webgpu"):
+        (x + 5).realize()
+    monkeypatch.undo()
+    np.testing.assert_array_equal((x + 5).numpy(), np.full(1024, 6))
+
+
+@needs_adapter
+def test_the_optimizer_shares_a_product_between_lanes():
+    a = np.random.default_rng(5).standard_normal((128, 128)).astype(np.float32)
+    x = Tensor(a, device="webgpu").realize()
+    before = set(Device["webgpu"].programs)
+    np.testing.assert_allclose((x @ x).numpy(), a @ a, rtol=1e-4, atol=1e-4)
+    (key,) = set(Device["webgpu"].programs) - before
+    program = Device["webgpu"].programs[key]
+    assert prod(program.entry.lanes) > 16 and prod(group_count(n, {}) for n in program.entry.groups) > 1
+    assert "var<workgroup>" in program.source and "workgroupBarrier()" in program.source
+
+
+# ---- of the suite of ops, a part that is quick -----------------------------------------------------------------------
+@needs_adapter
+@pytest.mark.parametrize("op", ["ADD", "CMPNE", "EXP2", "IDIV", "MAX", "SHR", "SIN", "WHERE"])
+def test_elementwise(op):
+    suite.test_elementwise(op, "webgpu")
+
+
+@needs_adapter
+@pytest.mark.parametrize("d", [dtypes.float32, dtypes.int8, dtypes.float16, dtypes.uint64], ids=lambda d: d.name)
+def test_casts_and_reductions(d):
+    suite.test_casts_between_all_dtypes(d, "webgpu")
+    suite.test_reductions("ADD", d, "webgpu")
+    suite.test_sums_by_place("webgpu", d)
