@@ -10,7 +10,8 @@ from monolect.base.dtype import DType, dtypes
 class MatrixUnit(NamedTuple):
     """An instruction that multiplies tiles: acc[m, n] += sum over k of a[m, k] * b[n, k].
 
-    In memory, `b` lies as [k / pair][n][pair]: `pair` neighbours along k side by side.
+    In memory, `b` lies as [k / pair][n][pair]: `pair` neighbours along k side by side. Where a warp of `threads` lanes
+    multiplies together, `maps` says which lane holds what of a, of b and of the sum (`base.units`).
     """
 
     name: str
@@ -22,6 +23,8 @@ class MatrixUnit(NamedTuple):
     b: DType
     acc: DType
     n_tiles: int = 0  # tile registers of its own; 0: it works on vector registers
+    threads: int = 0  # lanes that it takes together; 0: it belongs to one thread
+    maps: tuple[tuple[str, str], ...] = ()
 
 
 class Target(NamedTuple):

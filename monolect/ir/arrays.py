@@ -7,11 +7,16 @@ Invariant: no function changes an argument, except `add_at`, whose purpose it is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from monolect.base.dtype import DType, to_numpy
+from monolect.base.errors import InternalError
+from monolect.base.target import MatrixUnit
+from monolect.base.units import n_elements, place
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None  # where the value is valid; None: everywhere
@@ -89,6 +94,55 @@ def multiply_tiles(d: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Arr
     axes = tuple(range(-n_axes, 0))
     product = np.sum(a.astype(wide) * b.astype(wide), axis=axes, dtype=wide)
     return (product + acc.astype(wide)).astype(acc.dtype)
+
+
+def multiply_in_warp(unit: MatrixUnit, a: Array, b: Array, acc: Array) -> Array:
+    """WMMA of a unit that a warp has in common: (lanes, elements) of each operand, to those of the sum."""
+    left, right = (_matrix(m, x, (n, unit.k)) for m, x, n in zip(unit.maps, (a, b), (unit.m, unit.n), strict=False))
+    if unit.name.endswith("tf32"):
+        left, right = tf32(left), tf32(right)
+    wide = np.float64 if unit.acc.is_float else storage(unit.acc)
+    places = _places(unit.maps[2], acc.shape)
+    total = (left.astype(wide) @ right.astype(wide).T)[places] + acc.astype(wide)
+    return total.astype(acc.dtype)
+
+
+def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> list[tuple[Array, Array, Array]]:
+    """For each tile of a WMMA's sum, the numbers of the elements that a lane holds of a, of b and of the sum. `shapes`:
+    of all three, in a lane; what it holds of an operand's tile are the last `n_axes`, of the sum the last axes.
+    """
+    acc = shapes[2]
+    held = [n_elements(m) for m in unit.maps]
+    lead = next(acc[:k] for k in range(len(acc), -1, -1) if prod(acc[k:]) == held[2])
+    out = [np.arange(prod(acc)).reshape(-1, held[2])]
+    for shape, n in zip(shapes[:2], held, strict=False):
+        outer = (1,) * (len(acc) + n_axes - len(shape)) + shape[: len(shape) - n_axes]
+        if shape[len(shape) - n_axes :] and prod(shape[len(shape) - n_axes :]) != n or set(outer[len(lead) :]) - {1}:
+            raise InternalError(f"WMMA of {unit.name}: not what a lane holds", expected=n, found=shape)
+        at = np.arange(prod(shape)).reshape(*outer[: len(lead)], n)
+        out.insert(-1, np.broadcast_to(at, (*lead, n)).reshape(-1, n))
+    return list(zip(*out, strict=True))
+
+
+def _places(words: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
+    lanes, elements = (np.arange(n) for n in shape)
+    return place(words, lanes[:, None], elements)
+
+
+def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
+    """The operand that the lanes hold as `x`; lanes that hold the same element must agree."""
+    out, at = np.zeros(shape, x.dtype), _places(words, x.shape)
+    out[at] = x
+    if out[at].tobytes() != np.ascontiguousarray(x).tobytes():
+        raise InternalError("WMMA: lanes that should hold the same element of an operand differ", found=words)
+    return out
+
+
+def tf32(x: Array) -> Array:
+    """float32 rounded to 10 bits behind the point, ties away from zero."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(x), rounded, x)
 
 
 def add_at(flat: Array, at: Array, new: Array) -> None:

@@ -176,7 +176,7 @@ _EMPTY: frozenset[UOp] = frozenset()
 
 
 def ranges(u: UOp) -> frozenset[UOp]:
-    """The RANGE nodes `u` depends on and does not close itself (a REDUCE or END closes its own)."""
+    """The RANGE nodes `u` depends on and does not close itself (a REDUCE, END or WMMA closes its own)."""
     known: frozenset[UOp] | None = u._ranges
     if known is not None:
         return known
@@ -209,6 +209,8 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
         r = s._ranges
         if r is not out and r:
             out = r if not out else (out if r <= out else out | r)
+    if u.op == "WMMA":
+        return out - {r for r in u.src[3:] if r.op == "RANGE" and r.arg[1] == "CONTRACT"}
     return out
 
 

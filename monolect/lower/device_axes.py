@@ -28,6 +28,7 @@ from monolect.ir.lanes import MOST_SLOTS, shared_lanes
 from monolect.ir.normal import TRUE, less
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.lower.fragments import fragments
 from monolect.lower.launch import launched
 
 LANES = frozenset(("LOCAL", "WARP", "GROUP_REDUCE"))
@@ -38,7 +39,8 @@ def device_axes(sink: UOp, target: Target) -> UOp:
     order = toposort(sink)
     if not target.workgroups or not any(u.op == "RANGE" and (u.arg[1] in LANES or u.arg[1] == "GLOBAL") for u in order):
         return sink
-    return _Workgroups(sink, order, target).run()
+    held = fragments(sink, order, target)
+    return _Workgroups(held, order if held is sink else toposort(held), target).run()
 
 
 def is_shared_copy(u: UOp) -> bool:
@@ -98,9 +100,9 @@ class _Workgroups:
                 new[u] = self._joined(u, src[0])
             elif u.op == "END" and not self.copies.isdisjoint(u.src):
                 new[u] = self._copied(u, src)
-            elif u.op in ("END", "AFTER"):
+            elif u.op in ("END", "AFTER", "WMMA"):
                 left = tuple(v for s, v in zip(u.src, src, strict=True) if s not in self.values)
-                new[u] = node(u.op, left) if len(left) > 1 else left[0]
+                new[u] = node(u.op, left, u.arg) if len(left) > 1 else left[0]
             elif gates.get(u, TRUE) is not TRUE:
                 gate = build("AND", src[2], gates[u]) if len(src) > 2 else gates[u]
                 new[u] = node(u.op, (src[0], src[1], gate), u.arg)

@@ -49,6 +49,9 @@ def expand(sink: UOp) -> UOp:
         if u.op == "STORE" and (square := _square_of_words(u, place)):
             new[u] = _turned_words(u, *square, new)
             continue
+        if u.op == "WMMA":
+            new[u] = _multiplied(u, place, new)
+            continue
         src = tuple(new[s] for s in u.src)
         if u.op == "REDUCE" and len(u.src) > 1:
             new[u] = _reduce(u, src[0], place)
@@ -170,6 +173,23 @@ def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
     out = build("RESHAPE", out, shape_source((*lead, *reversed(sizes))))
     order = sorted(last, key=lambda r: -inside[r])
     return build("PERMUTE", out, arg=(*range(len(lead)), *(len(lead) + last[::-1].index(r) for r in order)))
+
+
+def _multiplied(u: UOp, place: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
+    """A WMMA over ranges: what a lane holds of an operand are its last axes, of the sum too."""
+    closed = [r for r in u.src[3:] if r.arg[1] == "CONTRACT"]
+    n, kept = len(_contracted(place)), [r for r in ranges(u) if r in place]
+    operands = []
+    for x in u.src[:2]:
+        v = new[x]
+        if ranges(x).isdisjoint(closed):  # one element a lane
+            v = build("RESHAPE", v, shape_source((*v.shape, *(1,) * n)))
+        operands.append(v)
+    shape = [1] * max(place[r] for r in kept)
+    for r in kept:
+        shape[-place[r]] = r.src[0].value
+    nothing = build("RESHAPE", u.src[2], shape_source((1,) * len(shape)))
+    return node("WMMA", (*operands, build("EXPAND", nothing, shape_source(shape))), (u.arg[0], n))
 
 
 def _contracted(inside: dict[UOp, int]) -> list[UOp]:

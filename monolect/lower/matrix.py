@@ -17,6 +17,8 @@ from monolect.ir.uop import UOp, build, const, node, shape_source
 def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
     """The WMMA that does what `u`, an ADD or a RESHAPE, does, or None."""
     for acc, x in ((u.src[0], u.src[1]), (u.src[1], u.src[0])) if u.op == "ADD" else ((None, u),):
+        if acc is not None and x.op == "WMMA" and x.shape == acc.shape:  # of a warp: made with nothing to add to
+            return node("WMMA", (*x.src[:2], acc), x.arg)
         found = _factors(x, units)
         if found is not None:
             unit, a, b, n = found
@@ -35,7 +37,7 @@ def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UO
     if x.shape != body.shape[:-n] or not x.shape:
         return None
     for unit in units:
-        if unit.k == prod(body.shape[-n:]) and unit.n == x.shape[-1] and unit.acc is x.dtype:
+        if not unit.threads and unit.k == prod(body.shape[-n:]) and unit.n == x.shape[-1] and unit.acc is x.dtype:
             for p, q in (body.src, body.src[::-1]):
                 a, b = _as(p, unit.a), _as(q, unit.b)
                 if a is not None and b is not None and (unit.m == 1 or row_axis(unit, a, b, x.shape, n) is not None):

@@ -24,7 +24,7 @@ def select(sink: UOp, target: Target) -> UOp:
     """See the module docstring."""
     order = toposort(sink)
     if all(_is_native(u, target) for u in order) and not any(
-        (u.op == "ADD" and u.dtype.is_float) or (u.op == "REDUCE" and target.units) for u in order
+        (u.op == "ADD" and u.dtype.is_float) or (u.op in ("REDUCE", "WMMA") and target.units) for u in order
     ):
         return sink
     out = _rewrite(sink, target)

@@ -9,7 +9,8 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("STREAM", store, None)            STORE number `store` goes past the caches
   ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
-  ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name
+  ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name;
+  ("TC", axis, (unit, rows, columns))  of one that a warp has in common: with parts of the axes rows and columns
 A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
 levels: a PACK copies at the innermost block its load depends on. PACK, STREAM and FETCH depend on every loop: only they
 follow each other.
@@ -38,6 +39,7 @@ from monolect.optimize.shared import block_of
 from monolect.optimize.stages import Stages, memory_of
 from monolect.optimize.stream import check_fetch, check_stream
 from monolect.optimize.visible import Limit, visible
+from monolect.optimize.warp import in_warp
 from monolect.optimize.workgroup import Workgroup
 
 Action = tuple[str, Any, Any]
@@ -102,6 +104,11 @@ class Plan:
         self.workgroup = Workgroup(self) if target.workgroups else None
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
+
+    @property
+    def now(self) -> int:
+        """What the next part is `made` at; one action may make several."""
+        return 64 * (len(self.actions) + 1)
 
     def copy(self) -> Plan:
         """A plan to try actions on: what is done to it is not done to this one."""
@@ -229,7 +236,7 @@ class Plan:
             self._check_blocked(p, k, top)
         if target in self.shapes and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
-        made, shaped = len(self.actions) + 1, target not in ("LOOP", "REDUCE")
+        made, shaped = self.now, target not in ("LOOP", "REDUCE")
         if top:
             inner = -(-p.size // k)
             outer = Part(p.root, k, p.stride * inner, target, made=made)
@@ -334,7 +341,8 @@ class Plan:
             self.workgroup.check_blocks(self.axes, [made, *(block_of(self, x) for x in self.packs)])
         self.packs[u] = None
 
-    def _contract(self, axis: int, name: str) -> None:
+    def _contract(self, axis: int, arg: Any) -> None:
+        name = arg[0] if isinstance(arg, tuple) else arg
         unit = next((m for m in self.target.units if m.name == name), None)
         names = ", ".join(m.name for m in self.target.units) or "no unit"
         if unit is None:
@@ -343,6 +351,9 @@ class Plan:
         if p is None or p.type != "REDUCE" or p.size % unit.k or self.unit or len(self.reduces) != 1 or self.packs:
             expected = f"the kernel's only sum, a multiple of {unit.k} steps, once"
             raise ActionError("TC", expected=expected, found=p.size if p else axis)
+        if unit.threads:
+            self.axes, self.unit = in_warp(self, unit, axis, *(arg[1:] if isinstance(arg, tuple) else ())), unit
+            return
         shaped = sorted((q for q in self.axes if q.type == "UPCAST"), key=lambda q: q.made)
         check(unit, self.reduces[0], self.lane(self.reduces[0]))
         rows = prod(q.size for q in shaped if q.root is not shaped[0].root)

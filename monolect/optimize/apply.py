@@ -263,6 +263,8 @@ def _rebuild(
 def _contracted(plan: Plan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[UOp]], closed: list[UOp]) -> UOp:
     """The sum `u` for the plan's matrix unit."""
     assert plan.unit is not None
+    if plan.unit.threads:
+        return node("REDUCE", (new[u.src[0]], *closed), u.arg)
     a, b = operands(u, plan.lane(u))
     outer = {r for p, r in _make_ranges(plan) if p.is_block or p.type == "THREAD"}
     mine = [r for x in plan.outputs if x in ranges(b) for r in parts[x] if r not in outer]

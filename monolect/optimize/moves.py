@@ -115,9 +115,13 @@ def fetches(plan: Plan) -> Iterator[Move]:
 
 
 def matrix_units(plan: Plan) -> Iterator[Move]:
-    """A unit of the target for a sum, with the lanes that it wants."""
+    """A unit of the target for a sum, with the lanes that it wants, or with the axes of which a warp takes tiles."""
     for unit in plan.target.units:
         for j, _ in _axes(plan, "REDUCE"):
+            if unit.threads:
+                sides = [[i for i, n in _axes(plan, "LOOP") if n % k == 0] for k in (unit.m, unit.n)]
+                yield from ((("TC", j, (unit.name, a, b)),) for a in sides[0] for b in sides[1] if a != b)
+                continue
             yield (("TC", j, unit.name),)
             for i, n in _axes(plan, "LOOP"):
                 if n % unit.n == 0:

@@ -4,6 +4,12 @@ NVRTC comes with `pip install 'monolect[cuda]'` (`make test-cuda-compile`); a cl
 from the system (`make test-hip-compile`). Where one is missing, the tests are skipped and say so.
 """
 
+import os
+import re
+import shutil
+import subprocess
+from importlib import metadata
+
 import numpy as np
 import pytest
 
@@ -15,6 +21,7 @@ from monolect.backend.hip import render as hip
 from monolect.base.dtype import ALL, to_numpy
 from monolect.base.errors import CompileError
 from monolect.pipeline import lower_kernel
+from tests.backend.test_units import Product
 from tests.backend.workgroup_kernels import CASES, kernels
 
 needs_nvrtc = pytest.mark.skipif(bool(cuda_compile.missing()), reason=cuda_compile.missing() or "-")
@@ -57,6 +64,35 @@ def test_cuda(arch, make):
     named = make(cuda.target(number(arch)))
     code = cuda_compile.Compiler(arch).compile(cuda.render_module(named, number(arch)))
     assert code.startswith(ELF) and all(name.encode() in code for name, _ in named)
+
+
+def nvdisasm() -> str:
+    """The path of NVIDIA's disassembler: `pip install nvidia-cuda-nvdisasm`, or "" where there is none."""
+    try:
+        found = [f for f in metadata.files("nvidia-cuda-nvdisasm") or () if f.name == "nvdisasm"]
+    except metadata.PackageNotFoundError:
+        found = []
+    return str(found[0].locate()) if found else shutil.which("nvdisasm") or ""
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["75", "90a", *(pytest.param(a, marks=SLOW) for a in ("80", "86", "89", "100a"))])
+def test_matrix_units_are_instructions_of_nvidia(arch, tmp_path):
+    """Each unit of an architecture is compiled; where a disassembler is here, it is seen in the machine code."""
+    target = cuda.target(number(arch))
+    products = [Product(u, target) for u in target.units]
+    named = [(p.unit.name, p.linear()) for p in products]
+    code = cuda_compile.Compiler(arch).compile(cuda.render_module(named, number(arch)))
+    assert code.startswith(ELF) and named
+    if tool := nvdisasm():
+        os.chmod(tool, 0o755)
+        (tmp_path / "k.cubin").write_bytes(code)
+        text = subprocess.run([tool, tmp_path / "k.cubin"], capture_output=True, text=True, check=True).stdout
+        sections = {s.split(",", 1)[0].split()[0]: s for s in text.split(".section\t.text.")[1:]}
+        assert sections.keys() == {name for name, _ in named}
+        for name, section in sections.items():
+            # a tile of rows by one of columns a warp and step: two of each are taken, in a loop or not
+            assert len(re.findall(r"\b[HIQ]MMA\.", section)) >= 2, name
 
 
 @needs_nvrtc
@@ -119,6 +155,22 @@ def test_hip(arch, make):
     named = make(hip.TARGET)
     code = hip_compile.Compiler(arch).compile(hip.render_module(named))
     assert code.startswith(ELF) and all(f"{name}.kd".encode() in code for name, _ in named)
+
+
+@needs_clang
+@pytest.mark.parametrize(("arch", "instruction"), [
+    ("gfx90a", "v_mfma"), ("gfx942", "v_mfma"), ("gfx1100", "v_wmma"), ("gfx1201", "v_wmma"),
+])  # fmt: skip
+def test_matrix_units_are_instructions_of_amd_by_hip(arch, instruction):
+    target = hip.target(arch)
+    products = [Product(u, target) for u in target.units]
+    source = hip.render_module([(p.unit.name, p.linear()) for p in products], arch)
+    assert hip_compile.Compiler(arch).compile(source).startswith(ELF)
+    command = [hip_compile.find(), *hip_compile.FLAGS, f"--offload-arch={arch}", "-S", "-", "-o", "-"]
+    text = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+    for p in products:
+        body = text.split(f"\n{p.unit.name}:", 1)[1].split("s_endpgm", 1)[0]
+        assert len(re.findall(instruction, body)) >= 2, p.unit.name
 
 
 @needs_clang

@@ -22,6 +22,8 @@ from monolect.backend.common.c_style import CLOSED, OPEN, Place, Renderer, plus
 from monolect.backend.common.c_values import Value
 from monolect.backend.common.shaped import address_parts, ordered, register_of
 from monolect.base.dtype import DType, dtypes
+from monolect.base.units import BY_NAME
+from monolect.ir.arrays import tiles_in_warp
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import linear as linear_form
 from monolect.ir.uop import UOp, toposort
@@ -105,6 +107,25 @@ class GroupRenderer(Renderer):
             xs = {o: x for o, x, mine in zip(offsets, values, gates, strict=True) if mine == g}
             for start, n in runs(sorted(xs), *self.alignment(key.base), self.widest(d)):
                 self._guarded(g, self._store_run(d, self.place(key, start), [xs[start + i] for i in range(n)]))
+
+    def multiply_tiles(self, u: UOp) -> Value:
+        """WMMA of a unit that a warp has in common: a call for each tile of what this lane holds."""
+        if u.arg[0] not in self.lang.units:
+            return super().multiply_tiles(u)
+        unit, held = BY_NAME[u.arg[0]], [self.elements(s) for s in u.src]
+        self.demanded[self.lang.units[unit.name]] = None
+        out = [""] * len(held[2])
+        for at in tiles_in_warp(unit, [s.shape for s in u.src], u.arg[1]):
+            operands = [
+                self.lang.build_wide.format(t=self.lang.type(s.dtype), n=len(i), x=", ".join(xs[k] for k in i))
+                for s, xs, i in zip(u.src, held, at, strict=True)
+            ]
+            self.n += 1
+            t = self.lang.wide.format(t=self.lang.type(u.dtype), n=len(at[2]))
+            self.line(self.lang.declare.format(t=t, v=f"v{self.n}", x=f"{unit.name}({', '.join(operands)})"))
+            for i, k in enumerate(at[2]):
+                out[k] = self.lang.lane_wide.format(v=f"v{self.n}", i=i)
+        return self.join(out, u.shape, u.dtype)
 
     def offsets(self, index: UOp) -> tuple[Base, list[int]] | None:
         """(base, the offset from it of every element), or None where they are not constants."""

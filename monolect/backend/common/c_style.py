@@ -118,6 +118,8 @@ class Renderer(Ops):
                 self.vals[u] = self.reduce(u)
             case "SCAN":
                 self.vals[u] = self.scan(u)
+            case "WMMA":
+                self.vals[u] = self.multiply_tiles(u)
             case "BARRIER":
                 self.line(self.lang.barrier)
             case op if op in VALUES:
@@ -143,6 +145,10 @@ class Renderer(Ops):
         if u.arg not in self.lang.ids:
             raise InternalError(f"{self.lang.name} has no {u.arg}", expected=", ".join(self.lang.ids))
         return self.lang.ids[u.arg]
+
+    def multiply_tiles(self, u: UOp) -> Value:
+        """WMMA, of a language that has matrix units."""
+        raise InternalError(f"{self.lang.name} has no matrix unit {u.arg[0]}", expected=", ".join(self.lang.units))
 
     # ---- addresses ---------------------------------------------------------------------------------------------------
     def places(self, index: UOp, n: int) -> list[Place] | None:

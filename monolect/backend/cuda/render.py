@@ -9,6 +9,7 @@ from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE
+from monolect.backend.cuda.units import function, units
 from monolect.base.dtype import ALL, DType, dtypes
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
@@ -28,6 +29,8 @@ _FUNCTIONS = {
     "EXP2 float32": "exp2f({0})", "EXP2 float64": "exp2({0})", "LOG2 float32": "log2f({0})",
     "LOG2 float64": "log2({0})", "SIN float32": "sinf({0})", "SIN float64": "sin({0})",
 }  # fmt: skip
+# how elements of matrix units are kept in registers: narrow floats as their bits
+_STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iuf"}
 _WIDE = """\
 template <typename T, int N> struct alignas(sizeof(T) * N) vec { T e[N]; };
 template <int N, typename T> __device__ vec<T, N> load_wide(const T* p) { return *(const vec<T, N>*)p; }
@@ -78,6 +81,7 @@ def language(arch: int) -> Language:
         atomic_add={d: _ADD for d in ("int32", "uint32", "uint64", "float32", "float64")}
         | {"int64": f"atomicAdd(({_U64}*){{p}}, ({_U64}){{x}})", "": c_style.ADD_ALONE},
         header=_WIDE + _HALF + (_BFLOAT if bfloat else ""),
+        units={u.name: function(u, _STORED) for u in units(arch)},
         index="long long",
         small_index="int",
     )
@@ -110,6 +114,7 @@ def target(arch: int) -> Target:
         n_units=N_UNITS,
         atomics=frozenset(d for d in ALL if d.name in rendered),
         branches=True,
+        units=units(arch),
         key=f"cuda/sm_{arch}",
     )
 

@@ -1,14 +1,17 @@
 """HIP C++ as a table, in terms of what clang knows by itself: no header, no library.
 
-What it does not do: depend on the architecture; clang lowers what one of them lacks.
+What it does not do: depend on the architecture, but for matrix units; clang lowers what one of them lacks.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE
+from monolect.backend.hip.units import function, units
 from monolect.base.dtype import ALL, dtypes
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
@@ -84,9 +87,24 @@ TARGET = Target(
 )
 
 
-def render_module(kernels: list[tuple[str, UOp]]) -> str:
+# how elements of matrix units are kept in registers: narrow floats that are no type as their bits
+_STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iuf"}
+
+
+def language(arch: str = "") -> Language:
+    """HIP C++, with the matrix units of an architecture such as "gfx942"."""
+    return replace(LANGUAGE, units={u.name: function(u, _STORED) for u in units(arch)})
+
+
+def target(arch: str) -> Target:
+    """What every GPU of the architecture can do; those before and beside RDNA have warps of 64 lanes."""
+    warp = 64 if arch.startswith("gfx9") else 32
+    return TARGET._replace(warp=warp, units=units(arch), key=f"hip/{arch}")
+
+
+def render_module(kernels: list[tuple[str, UOp]], arch: str = "") -> str:
     """One source text with a kernel for each (name, LINEAR)."""
-    return c_style.render_module(kernels, LANGUAGE, GroupRenderer)
+    return c_style.render_module(kernels, language(arch), GroupRenderer)
 
 
-__all__ = ["LANGUAGE", "NATIVE", "TARGET", "GroupRenderer", "render_module"]
+__all__ = ["LANGUAGE", "NATIVE", "TARGET", "GroupRenderer", "language", "render_module", "target"]

@@ -9,8 +9,10 @@ from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE
+from monolect.backend.metal.units import function
 from monolect.base.dtype import ALL, dtypes
 from monolect.base.target import Target
+from monolect.base.units import APPLE
 from monolect.ir.uop import UOp
 
 NATIVE = C_NATIVE
@@ -57,6 +59,7 @@ LANGUAGE = Language(
         d: f"atomic_fetch_add_explicit((device {t}*){{p}}, {{x}}, memory_order_relaxed)" for d, t in _ATOMIC.items()
     }
     | {"": c_style.ADD_ALONE},
+    units={u.name: function(u, {d: _TYPES.get(d.name) or "ushort" for d in (u.a, u.b, u.acc)}) for u in APPLE},
     header=_HEADER,
     index="long",
     small_index="int",
@@ -76,6 +79,7 @@ TARGET = Target(
     n_units=16,
     atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
     branches=True,
+    units=APPLE,
     key="metal",
 )
 

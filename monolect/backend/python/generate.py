@@ -2,9 +2,9 @@
 
 Loops and conditions become Python's; a value becomes a local variable; an op becomes a call of its function in
 `values`, or a Python expression where it is scalar index arithmetic. What depends on nothing is computed here. A REG
-buffer that is only read and written as a whole is a variable, others are arrays; a BARRIER is a `yield`, so lanes can
-be stepped. `body(args, ids, local)` takes the PARAMs' memory or values, the SPECIALs and the LOCAL buffers, each in the
-order of its list in `Body`.
+buffer that is only read and written as a whole is a variable, others are arrays; a BARRIER is a `yield`, and so is
+what lanes exchange, so lanes can be stepped. `body(args, ids, local)` takes the PARAMs' memory or values, the SPECIALs
+and the LOCAL buffers, each in the order of its list in `Body`.
 
 What it is not: an optimiser. Instructions run in the order and in the loops they are listed.
 Invariant: operands are computed before a gate is tested, and a check of its index precedes every load and store.
@@ -30,8 +30,9 @@ from monolect.backend.python.place import (
     total,
     validity,
 )
-from monolect.backend.python.values import Access, function, operands, positions
+from monolect.backend.python.values import Access, Exchange, function, operands, positions
 from monolect.base.errors import CompileError, InternalError
+from monolect.base.units import BY_NAME
 from monolect.ir.arrays import garbage, storage
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp, toposort
@@ -49,14 +50,16 @@ _SCALAR_BOOL = {"AND": "{0} & {1}", "OR": "{0} | {1}", "XOR": "{0} ^ {1}", "CMPN
 
 
 class Body(NamedTuple):
-    """The translated program; `run` is a generator function if the program has a BARRIER."""
+    """The translated program; `run` is a generator function if lanes wait for each other: at a BARRIER, or to exchange
+    what they hold. It yields (number of the stop, what is to be done with what all lanes hold or None, what it holds).
+    """
 
     run: Callable[..., Any]
     source: str
     params: list[UOp]
     specials: list[str]  # names, sorted
     local: list[UOp]
-    has_barrier: bool
+    has_stops: bool
 
 
 class Generator:
@@ -72,7 +75,7 @@ class Generator:
         self.accesses: dict[UOp, Access] = {}
         self.space: dict[str, Any] = {"np": np}
         self.shared: dict[int, str] = {}  # id of an object in `space` -> its name
-        self.n = self.n_barriers = 0
+        self.n = self.n_stops = 0
         nodes = toposort(linear)
         self.params = [u for u in nodes if u.op == "PARAM"]
         self.specials = sorted({u.arg for u in nodes if u.op == "SPECIAL"})
@@ -100,13 +103,13 @@ class Generator:
             self._prologue()
             for u in self.linear.src:
                 self.instruction(u)
-        has_barrier = any(u.op == "BARRIER" for u in self.linear.src)
+        has_stops = any(u.op == "BARRIER" or (u.op == "WMMA" and u.arg[0] in BY_NAME) for u in self.linear.src)
         source = "def body(args, ids, local):\n" + "\n".join(self.lines or ["    pass"]) + "\n"
         try:
             exec(compile(source, f"<monolect kernel {self.kernel}>", "exec"), self.space)
         except SyntaxError as e:  # Python bounds how deep blocks may nest
             raise InternalError(f"kernel {self.kernel} cannot be translated: {e.msg}", found=source) from None
-        return Body(self.space["body"], source, self.params, self.specials, self.local, has_barrier)
+        return Body(self.space["body"], source, self.params, self.specials, self.local, has_stops)
 
     def _prologue(self) -> None:
         scope = self.names[0]
@@ -249,8 +252,16 @@ class Generator:
         self.close()
 
     def _barrier(self, u: UOp) -> None:
-        self.n_barriers += 1
-        self.line(f"yield {self.n_barriers}")
+        self.n_stops += 1
+        self.line(f"yield {self.n_stops}, None, None")
+
+    def _wmma(self, u: UOp) -> None:
+        if u.arg[0] not in BY_NAME:
+            self.value(u)
+            return
+        self.n_stops += 1  # all lanes of a warp bring what they hold, and are handed back what they get
+        held = ", ".join(self.value(s) for s in u.src)
+        self.names[-1][u] = self.assign(f"yield {self.n_stops}, {self.share(Exchange(u))}, ({held})")
 
     def _load(self, u: UOp) -> None:
         view, scope = u.src[0], self.names[-1]

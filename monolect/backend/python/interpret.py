@@ -1,9 +1,9 @@
 """The interpreter of LINEAR programs: one launch runs the program for every thread, workgroup and lane on host memory.
 
 What it is for: the oracle of what a lowered program means where there is no hardware, with loops, gates, registers,
-local memory, barriers and matrix tiles. The launch sizes are the bounds of the program's SPECIALs: `thread0` and
-`gidx0..` count workgroups, which run one after another; `lidx0..` count the lanes of one, which are stepped together
-from BARRIER to BARRIER.
+local memory, barriers and matrix tiles, also those that a warp has in common. The launch sizes are the bounds of the
+program's SPECIALs: `thread0` and `gidx0..` count workgroups, which run one after another; `lidx0..` count the lanes of
+one, which are stepped together from stop to stop: a BARRIER, or a WMMA for which they bring what they hold.
 What it is not: parallel, or a model of a target's timing. It does not find data races.
 
 Invariant: memory outside the PARAMs' sizes is never read or written: a wrong index raises IndexRangeError.
@@ -12,7 +12,7 @@ Invariant: memory outside the PARAMs' sizes is never read or written: a wrong in
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -67,16 +67,27 @@ class Kernel:
                 )
                 if self.backwards:
                     lanes.reverse()
-                if body.has_barrier:
-                    self._step([run(values, ids, local) for ids in lanes])
+                if body.has_stops:
+                    numbers = [self._lane(ids, counts) for ids in lanes]
+                    self._step([run(values, ids, local) for ids in lanes], numbers)
                 else:
                     for ids in lanes:
                         run(values, ids, local)
 
-    def _step(self, lanes: list[Iterator[int]]) -> None:
-        """Run the lanes of a workgroup from BARRIER to BARRIER, until all have ended."""
+    def _lane(self, ids: Sequence[int], counts: list[int]) -> int:
+        """The number of a lane in its workgroup: lidx0 counts fastest."""
+        out = 0
+        for name, i, n in reversed(list(zip(self.body.specials, ids, counts, strict=True))):
+            out = out * n + i if name.startswith("lidx") else out
+        return out
+
+    def _step(self, lanes: list[Any], numbers: list[int]) -> None:
+        """Run the lanes of a workgroup, whose numbers are given, from stop to stop, until all have ended."""
+        order = sorted(range(len(lanes)), key=lambda k: numbers[k])
+        handed: list[Any] = [None] * len(lanes)
         while True:
-            stops = [next(lane, None) for lane in lanes]
+            met = [_sent(lane, x) for lane, x in zip(lanes, handed, strict=True)]
+            stops = [stop for stop, _, _ in met]
             if len(set(stops)) > 1:
                 found = ", ".join(f"lane {k} " + _where(s) for k, s in enumerate(stops[:8]))
                 raise InternalError(
@@ -86,6 +97,15 @@ class Kernel:
                 )
             if not stops or stops[0] is None:
                 return
+            handed = [None] * len(lanes)
+            if met[0][1] is not None:
+                do, n = met[0][1], met[0][1].threads
+                for first in range(0, len(order), n):
+                    warp = order[first : first + n]
+                    if len(warp) < n:
+                        raise InternalError(f"kernel {self.name}: a warp is not full", expected=n, found=len(warp))
+                    for k, x in zip(warp, do([met[k][2] for k in warp]), strict=True):
+                        handed[k] = x
 
     def _view(self, param: UOp, address: int, env: dict[UOp, Any]) -> Any:
         """The memory of a PARAM as a flat array, of the size its shape says."""
@@ -95,6 +115,14 @@ class Kernel:
         if size.__class__ is int:
             return size
         return int(size.value if size.op == "CONST" else evaluate(size, env))
+
+
+def _sent(lane: Any, x: Any) -> tuple[int | None, Any, Any]:
+    """Where the lane stops next, handed `x`."""
+    try:
+        return lane.send(x)
+    except StopIteration:
+        return None, None, None
 
 
 def _where(stop: int | None) -> str:

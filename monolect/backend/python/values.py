@@ -18,7 +18,18 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IndexRangeError, InternalError
-from monolect.ir.arrays import add_at, bitcast, cast, multiply_tiles, reduce_array, scan_array, storage
+from monolect.base.units import BY_NAME
+from monolect.ir.arrays import (
+    add_at,
+    bitcast,
+    cast,
+    multiply_in_warp,
+    multiply_tiles,
+    reduce_array,
+    scan_array,
+    storage,
+    tiles_in_warp,
+)
 from monolect.ir.ops import ELEMENTWISE, ROWS
 from monolect.ir.uop import UOp
 
@@ -61,7 +72,7 @@ def function(u: UOp, kernel: str) -> Function | None:
     if op == "SHRINK":
         window = tuple(slice(o, o + n) for o, n in zip(u.src[1].sizes, shape, strict=True))
         return lambda x: x[window]
-    if op == "WMMA":
+    if op == "WMMA" and u.arg[0] not in BY_NAME:  # what a warp has in common is no function of one lane's values
         return _multiply_tiles(u)
     return None
 
@@ -96,6 +107,23 @@ def _multiply_tiles(u: UOp) -> Function:
         expected = f"the same last {n} axes, the others broadcast to those of acc"
         raise InternalError("WMMA: tiles do not fit together", expected=expected, found=f"{a}, {b}, {acc}")
     return partial(multiply_tiles, u.dtype, n_axes=n)
+
+
+class Exchange:
+    """WMMA of a unit that `threads` lanes have in common."""
+
+    def __init__(self, u: UOp):
+        self.u, self.unit = u, BY_NAME[u.arg[0]]
+        self.threads = self.unit.threads
+        self.tiles = tiles_in_warp(self.unit, [s.shape for s in u.src], u.arg[1])
+
+    def __call__(self, lanes: list[tuple[Array, Array, Array]]) -> list[Array]:
+        """From what each lane holds of (a, b, acc) to what it holds of the sum."""
+        held = [np.stack([np.ravel(lane[k]) for lane in lanes]) for k in range(3)]
+        out = np.empty_like(held[2])
+        for at in self.tiles:
+            out[:, at[2]] = multiply_in_warp(self.unit, *(x[:, i] for x, i in zip(held, at, strict=True)))
+        return [x.reshape(self.u.shape) for x in out]
 
 
 # ---- indices ---------------------------------------------------------------------------------------------------------

@@ -28,10 +28,13 @@ from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
+from monolect.base.dtype import ALL
 from monolect.base.errors import CompileError, InternalError
 from monolect.base.target import Target
+from monolect.base.units import BY_NAME
 from monolect.ir.interp import evaluate
 from monolect.ir.uop import UOp, idx
+from tests.backend.standin.fragments import emulated, tables
 
 HERE = Path(__file__).parent
 FLAGS = (
@@ -84,10 +87,12 @@ class Standin:
         return [self.programs[key] for _, key, _ in kernels]
 
     def build(self, named: list[tuple[str, UOp]]) -> tuple[ctypes.CDLL, str]:
-        language = replace(self.language, header=f'#include "{HERE / self.header}"\n')
+        types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
+        units = {name: emulated(BY_NAME[name], types) for name in self.language.units}
+        language = replace(self.language, header=f'#include "{HERE / self.header}"\n{tables()}\n', units=units)
         source = render_module(named, language, GroupRenderer)
         for symbol, lin in named:
-            has_barrier = "true" if any(u.op == "BARRIER" for u in lin.src) else "false"
+            has_barrier = "true" if any(u.op in ("BARRIER", "WMMA") for u in lin.src) else "false"
             source += LAUNCH.format(name=symbol, has_barrier=has_barrier)
         return self.library(source)
 
@@ -149,11 +154,18 @@ def dimensions(lin: UOp) -> tuple[list[UOp], list[UOp]]:
 
 
 class Cuda(Standin):
-    language, target, header = cuda.language(80), cuda.target(80), "cuda.h"
+    language, target, header = cuda.language(90), cuda.target(90), "cuda.h"
 
 
 class Hip(Standin):
     language, target, header = hip.LANGUAGE, hip.TARGET, "hip.h"
+
+    @classmethod
+    def of(cls, arch: str) -> "Hip":
+        """One with the matrix units of an architecture."""
+        device = cls("standin-hip")
+        device.language, device.target = hip.language(arch), hip.target(arch)
+        return device
 
 
 class Metal(Standin):

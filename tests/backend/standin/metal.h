@@ -11,6 +11,7 @@ typedef _Float16 half;
 typedef standin::uint3 uint3;
 template <typename T, int N> struct alignas(sizeof(T) * N) vec {
   T e[N];
+  vec() = default;
   template <typename... X> explicit vec(X... x) : e{(T)x...} { static_assert(sizeof...(x) == N && N <= 4); }
   T operator[](int i) const { return e[i]; }
 };

@@ -59,6 +59,35 @@ static void run_group(uint3 n, bool backwards) {
   }
 }
 
+// ---- what a warp has in common ---------------------------------------------------------------------------------------
+inline float half_of(unsigned short x) { return __builtin_bit_cast(_Float16, x); }
+inline float half_of(_Float16 x) { return x; }
+inline float tf32(float x) { return __builtin_bit_cast(float, (__builtin_bit_cast(unsigned, x) + 4096) & 0xFFFFE000); }
+
+// The product of tiles M x K and N x K of which each of T lanes holds a part: element i of lane l is at at[l * n + i].
+template <int M, int N, int K, int T, class W, int na, int nb, int nc, class A, class B, class C, class X, class Y>
+C in_warp(A a, B b, C c, const int (*at_a)[2], const int (*at_b)[2], const int (*at_c)[2], X x, Y y) {
+  static A all_a[MOST_LANES];
+  static B all_b[MOST_LANES];
+  const int me = current - lanes, first = me / T * T;
+  all_a[me] = a;
+  all_b[me] = b;
+  barrier();
+  static W left[M][K], right[N][K];
+  for (int l = 0; l < T; l++) {
+    for (int i = 0; i < na; i++) left[at_a[l * na + i][0]][at_a[l * na + i][1]] = x(all_a[first + l].e[i]);
+    for (int i = 0; i < nb; i++) right[at_b[l * nb + i][0]][at_b[l * nb + i][1]] = y(all_b[first + l].e[i]);
+  }
+  for (int i = 0; i < nc; i++) {
+    const int *at = at_c[(me - first) * nc + i];
+    W sum = c.e[i];
+    for (int k = 0; k < K; k++) sum += left[at[0]][k] * right[at[1]][k];
+    c.e[i] = sum;
+  }
+  barrier();
+  return c;
+}
+
 static const long long* arguments;
 
 // Argument `i` of `n` as the kernel declares it; the last two of type uint3 are where the lane is.

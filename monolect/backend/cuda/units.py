@@ -1,0 +1,59 @@
+"""The matrix units of NVIDIA's GPUs: from which architecture on, and how CUDA C++ says them.
+
+What it is for: one function a unit, in which a lane gives what it holds of both operands and of the sum and gets what
+it holds of the new sum. What it does not do: say which elements those are (`base.units`).
+Source: NVIDIA, "PTX ISA", mma.
+"""
+
+from __future__ import annotations
+
+from monolect.base.dtype import DType, dtypes
+from monolect.base.target import MatrixUnit
+from monolect.base.units import NVIDIA, n_elements
+
+_PTX = {
+    dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32", dtypes.int8: "s8", dtypes.uint8: "u8",
+    dtypes.fp8e4m3: "e4m3", dtypes.fp8e5m2: "e5m2",
+}  # fmt: skip
+_C = {dtypes.float32: ("float", "f", "f32"), dtypes.int32: ("int", "r", "s32")}  # of a sum: type, register, in PTX
+
+
+def units(arch: int) -> tuple[MatrixUnit, ...]:
+    """What compute capability arch / 10 has, the best first."""
+    return tuple(u for u in NVIDIA if _since(u) <= arch)
+
+
+def _since(u: MatrixUnit) -> int:
+    if u.a in (dtypes.fp8e4m3, dtypes.fp8e5m2):
+        return 89
+    first = (u.a is dtypes.float16 and u.k == 8) or u.m == 8
+    return 75 if first else 80
+
+
+def function(u: MatrixUnit, stored: dict[DType, str]) -> str:
+    """The function of a unit; `stored`: the types in which the language keeps elements."""
+    held = [n_elements(m) for m in u.maps]
+    t, letter, total = _C[u.acc]
+    n_registers = [n * d.itemsize // 4 for n, d in zip(held, (u.a, u.b), strict=False)]
+    lines = []
+    for x, n in zip("ab", n_registers, strict=True):
+        if u.a is dtypes.float32:  # rounded, where the instruction alone would cut off
+            lines.append(f"  vec<unsigned int, {n}> {x}r;")
+            lines += [f'  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"({x}r.e[{i}]) : "f"({x}.e[{i}]));' for i in range(n)]
+        else:
+            lines.append(f"  const auto {x}r = __builtin_bit_cast(vec<unsigned int, {n}>, {x});")
+    sides, at = [], 0
+    for n in (held[2], *n_registers, held[2]):
+        sides.append("{" + ", ".join(f"%{(at + i) % (held[2] + sum(n_registers))}" for i in range(n)) + "}")
+        at += n
+    outs = ", ".join(f'"+{letter}"(c.e[{i}])' for i in range(held[2]))
+    ins = ", ".join(f'"r"({x}r.e[{i}])' for x, n in zip("ab", n_registers, strict=True) for i in range(n))
+    shape = f"m{u.m}n{u.n}k{u.k}.row.col.{total}.{_PTX[u.a]}.{_PTX[u.b]}.{total}"
+    types = ", ".join(f"vec<{s}, {n}> {x}" for s, n, x in zip((stored[u.a], stored[u.b], t), held, "abc", strict=True))
+    return "\n".join([
+        f"__device__ vec<{t}, {held[2]}> {u.name}({types}) {{",
+        *lines,
+        f'  asm volatile("mma.sync.aligned.{shape} {", ".join(sides)};" : {outs} : {ins});',
+        "  return c;",
+        "}",
+    ])  # fmt: skip

@@ -1,0 +1,225 @@
+"""Matrix units of GPUs: every row of every table against its vendor's manual, run lane by lane, and as source."""
+
+from functools import partialmethod
+
+import numpy as np
+import pytest
+
+from monolect import Context
+from monolect.backend import registry
+from monolect.backend.base import Launch
+from monolect.backend.python.interpret import Kernel
+from monolect.backend.python.runtime import GPU
+from monolect.backend.python.values import Exchange
+from monolect.base.dtype import to_numpy
+from monolect.base.errors import ActionError, InternalError
+from monolect.base.target import MatrixUnit, Target
+from monolect.base.units import BY_NAME, n_elements, place, runs
+from monolect.ir.digest import digest
+from monolect.ir.ops import Stage
+from monolect.ir.uop import UOp
+from monolect.ir.verify import verify
+from monolect.optimize.action import Plan
+from monolect.optimize.apply import apply_actions
+from monolect.optimize.moves import legal_moves
+from monolect.pipeline import lower_kernel
+from tests.backend.standin.device import STANDINS, Hip, missing
+from tests.backend.standin.fragments import of_vendor
+from tests.backend.workgroup_kernels import kernels, split
+
+UNITS = list(BY_NAME)
+F16 = BY_NAME["mma_m16n8k16_f16"]
+
+
+def tiles(u: MatrixUnit) -> tuple:
+    """Two tiles of rows a warp, two warps along the columns, two workgroups along the rows."""
+    columns = 1 + sum(r.axis == 0 for r in runs(u.maps[2]))  # the axis, after those of the rows
+    return split(0, 2, "UPCAST"), split(columns + 1, 2, "LOCAL"), split(0, 2, "GLOBAL", True)
+
+
+def numbers(d, *shape, seed=0):
+    low = 0 if d.is_unsigned else -4
+    return np.random.default_rng(seed).integers(low, 5, shape).astype(to_numpy(d))
+
+
+class Product:
+    """A product of matrices of four tiles by two by two, with an epilogue, as one kernel under a plan."""
+
+    def __init__(self, unit: MatrixUnit, target: Target, layout: str = "NN", more: tuple = (), tail: int = 0):
+        self.unit, self.target = unit, target
+        m, n, k = 4 * unit.m - tail, 2 * unit.n - tail, 2 * unit.k - tail
+        a, b = numbers(unit.a, m, k), numbers(unit.b, k, n, seed=1)
+        acc = unit.acc
+        x, y = (v if o == "N" else v.T.copy() for v, o in zip((a, b), layout, strict=True))
+        turn = [(lambda t: t) if o == "N" else (lambda t: t.T) for o in layout]
+        (sink,) = kernels(target, lambda x, y: turn[0](x).cast(acc) @ turn[1](y).cast(acc) * 2, x, y)
+        self.sink = lower_kernel(sink, target, last="merge_ranges")
+        pads = tuple(("PADTO", i, n) for i, n in enumerate((unit.m * 4, unit.n * 2, unit.k * 2)) if tail)
+        self.actions = (*pads, ("TC", 2, (unit.name, 0, 1)), *(more or tiles(unit)))
+        self.arrays = [np.zeros((m, n), to_numpy(acc)), x, y]
+        self.want = (a.astype(np.float64) @ b.astype(np.float64) * 2).astype(to_numpy(acc))
+
+    def linear(self) -> UOp:
+        planned = apply_actions(self.sink, self.actions, self.target)
+        return lower_kernel(planned, self.target, first="device_axes")
+
+    def run(self, backwards: bool = False) -> np.ndarray:
+        arrays = [x.copy() for x in self.arrays]
+        Kernel(self.linear(), "test", backwards).run([x.ctypes.data for x in arrays])
+        return arrays[0]
+
+
+def model(unit: MatrixUnit) -> Target:
+    return GPU._replace(units=(unit,), warp=unit.threads)
+
+
+# ---- the tables ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", UNITS)
+def test_a_row_says_what_the_manual_says(name):
+    u = BY_NAME[name]
+    for k, operand in enumerate("abc"):
+        for lane in range(u.threads):
+            for i in range(n_elements(u.maps[k])):
+                at = of_vendor(u, operand, lane, i)
+                assert place(u.maps[k], lane, i) == (at[::-1] if operand == "b" else at), (operand, lane, i)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_row_covers_its_tiles(name):
+    u = BY_NAME[name]
+    for words, sides in zip(u.maps, ((u.m, u.k), (u.n, u.k), (u.m, u.n)), strict=True):
+        n = n_elements(words)
+        found = {place(words, lane, i) for lane in range(u.threads) for i in range(n)}
+        assert found == {(x, y) for x in range(sides[0]) for y in range(sides[1])}
+    assert n_elements(u.maps[2]) * u.threads == u.m * u.n  # each element of the sum once
+    assert sorted(r.first for r in runs(u.maps[2]) if r.is_lane)[0] == 0
+
+
+# ---- lane by lane ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", UNITS)
+def test_a_product_in_warps(name):
+    u = BY_NAME[name]
+    product = Product(u, model(u))
+    linear = product.linear()
+    verify(linear, Stage.PROGRAM)
+    assert any(x.op == "WMMA" and x.arg[0] == name for x in linear.src)
+    assert not any(x.op in ("MUL", "MULACC") and x.dtype is u.acc and x.shape != () and x.src[0].op == "CAST"
+                   for x in linear.src)  # fmt: skip
+    for backwards in (False, True):
+        np.testing.assert_array_equal(product.run(backwards), product.want)
+
+
+@pytest.mark.parametrize("layout", ["NT", "TN", "TT"])
+@pytest.mark.parametrize("name", ["mma_m16n8k16_f16", "mma_m16n8k8_tf32"])
+def test_products_of_turned_operands(name, layout):
+    u = BY_NAME[name]
+    product = Product(u, model(u), layout)
+    np.testing.assert_array_equal(product.run(), product.want)
+
+
+@pytest.mark.parametrize("name", ["mma_m16n8k16_bf16", "mma_m16n8k32_s8"])
+def test_tiles_beyond_the_edges(name):
+    """Rows, columns and steps that no tile divides are masked, or read again and not stored."""
+    u = BY_NAME[name]
+    product = Product(u, model(u), tail=3)
+    np.testing.assert_array_equal(product.run(), product.want)
+
+
+def test_operands_through_local_memory():
+    u = F16
+    more = (*tiles(u), ("PACK", 0, None), ("PACK", 1, None))
+    product = Product(u, model(u), more=more)
+    linear = product.linear()
+    assert any(x.op == "BARRIER" for x in linear.src)
+    np.testing.assert_array_equal(product.run(), product.want)
+    np.testing.assert_array_equal(product.run(True), product.want)
+
+
+def test_steps_without_a_loop():
+    u = F16
+    product = Product(u, model(u), more=(split(6, 2, "UNROLL"),))
+    linear = product.linear()
+    assert sum(x.op == "WMMA" for x in linear.src) == 2
+    np.testing.assert_array_equal(product.run(), product.want)
+
+
+def test_each_pass_keeps_the_meaning():
+    product = Product(F16, model(F16), tail=3)
+    with Context(VERIFY=2, CHECK_BOUNDS=1):
+        product.linear()
+
+
+def test_a_search_finds_the_unit():
+    sink = Product(F16, model(F16)).sink
+    assert (("TC", 2, (F16.name, 0, 1)),) in legal_moves(sink, model(F16), kind="TC")
+    # columns of eight lie along either side of the matrix; rows and columns may change places, and so the operands
+    assert (("TC", 2, (F16.name, 1, 0)),) in legal_moves(sink, model(F16), kind="TC")
+
+
+def test_tf32_rounds_its_operands():
+    u = BY_NAME["mma_m16n8k8_tf32"]
+    product = Product(u, model(u))
+    product.arrays[1][:] = 1 + 2.0**-11  # between two neighbours: away from zero
+    product.arrays[2][:] = 1 - 2.0**-13
+    np.testing.assert_array_equal(product.run(), np.full(product.want.shape, 2 * 2 * u.k * (1 + 2.0**-10), np.float32))
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("actions", "expected"), [
+    ((("TC", 2, ("no such unit", 0, 1)),), "mma_m16n8k16_f16"),
+    ((("TC", 2, F16.name),), "the axes of rows and of columns"),
+    ((("TC", 2, (F16.name, 0, 7)),), "the axes of rows and of columns"),
+    ((("TC", 1, (F16.name, 0, 1)),), "a multiple of 16 steps"),
+    ((split(0, 2, "LOCAL"), ("TC", 3, (F16.name, 0, 2))), "no lanes and no vectors"),
+    ((("TC", 2, (F16.name, 0, 0)),), "a load along the rows"),
+    ((("TC", 2, (F16.name, 0, 1)), ("TC", 4, (F16.name, 0, 1))), "once"),
+    ((("TC", 2, (F16.name, 0, 1)), split(6, 2, "GROUP_REDUCE")), "lanes that add by themselves"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(actions, expected):
+    plan = Plan(Product(F16, model(F16)).sink, model(F16))
+    with pytest.raises(ActionError, match=expected):
+        for a in actions:
+            plan.act(a)
+
+
+def test_types_and_sizes_that_do_not_fit_are_refused():
+    sink = Product(BY_NAME["mma_m16n8k16_bf16"], model(BY_NAME["mma_m16n8k16_bf16"])).sink
+    with pytest.raises(ActionError, match=r"float16 \* float16"):
+        Plan(sink, model(F16)).act(("TC", 2, (F16.name, 0, 1)))
+    small = Product(F16, model(F16), tail=3).sink
+    with pytest.raises(ActionError, match="multiple of 16"):
+        Plan(small, model(F16)).act(("TC", 2, (F16.name, 0, 1)))
+    with pytest.raises(ActionError, match="sum of products in int32"):
+        u = BY_NAME["mma_m16n8k16_s8"]
+        Plan(Product(F16, model(F16)).sink, model(u)).act(("TC", 2, (u.name, 0, 1)))
+
+
+def test_a_warp_that_is_not_full_is_an_error(monkeypatch):
+    product = Product(F16, model(F16))
+    monkeypatch.setattr(Exchange, "__init__", partialmethod(wide, Exchange.__init__))
+    with pytest.raises(InternalError, match="a warp is not full"):
+        product.run()
+
+
+def wide(self, init, u):
+    init(self, u)
+    self.threads = 96
+
+
+# ---- as source, on this processor ------------------------------------------------------------------------------------
+@pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+@pytest.mark.parametrize("name", ["standin-cuda", "standin-metal", "gfx90a", "gfx942", "gfx1100", "gfx1201"])
+def test_every_unit_of_a_language(name):
+    device = STANDINS[name](name) if name in STANDINS else Hip.of(name)
+    assert device.language.units.keys() == {u.name for u in device.target.units} != set()
+    products = [Product(BY_NAME[u], device.target) for u in device.language.units]
+    linears = [p.linear() for p in products]
+    programs = device.compile([("test", digest(lin), lin) for lin in linears])
+    for product, program in zip(products, programs, strict=True):
+        arrays = [registry.Device["python"].from_array(x) for x in product.arrays]
+        commands = device.commands([Launch(program, (0, 1, 2))])
+        for k, x in enumerate(arrays):
+            commands.bind(k, x.address)
+        commands.launch()
+        out = arrays[0].view(product.want.dtype)[: product.want.size].reshape(product.want.shape)
+        np.testing.assert_array_equal(out, product.want, err_msg=product.unit.name)
