@@ -39,6 +39,7 @@ ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
 ROW_AHEAD_BYTES = 512  # how far ahead along each of them is asked for
 LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
 COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
+COLUMNS_A_PACK = 512  # the same where scalars are packed: again for each block of columns
 L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 FROM_MEMORY = 12  # cycles more to turn a vector that comes from memory: nothing else is done meanwhile
 
@@ -151,8 +152,8 @@ class Contraction:
         depth = prod(self.plan.size(j) or 64 for j in self.heavy) / (unit.k if unit is not None else 1)
         gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in scalars)
         loads = v * len(panel) + k * (len(scalars) + 4 * gated)
-        again = k * sum(self.shares_sets(a, r, k) for a in scalars) / lanes  # lines fetched anew in each step
-        step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k + 4 * again
+        missed = k * sum(self.shares_sets(a, r, k) for a in scalars) / lanes  # lines fetched anew in each step
+        step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k + 4 * missed
         if unit is not None and unit.n_tiles:  # a row a cycle
             step = v * k + 0.1 * (v * unit.m + k)
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
@@ -160,7 +161,11 @@ class Contraction:
         packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
         copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
         copying = tiles * depth * v * sum(self.copying(a, c) for a in copied) / reuse
-        blocks = self.n_blocks(lanes * v, n) if packs else 1
+        again = [a for a in scalars if self.is_copied_again(a, r)]
+        blocks = self.n_blocks(lanes * v, n, bool(again)) if packs else 1
+        if again:
+            wide = self.columns(lanes * v, -(-max(map(self.plan.size, self.heavy)) // blocks), True) if packs else n
+            copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v))) for a in again)
         start = 8 * k // (unit.m if unit is not None else 1)
         return tiles * (depth * step + start + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
 
@@ -182,8 +187,23 @@ class Contraction:
         if a.step(c) == 1:
             return 1
         along = any(a.step(j) == 1 and self.plan.size(j) >= 3 for j in self.heavy)
-        far = prod(memory_of(a.uop.src[0]).shape) * a.uop.dtype.itemsize > self.target.l2_bytes
-        return (5 if along and a.step(c) not in (2, 3, 4) else 40) + far * FROM_MEMORY
+        return (5 if along and a.step(c) not in (2, 3, 4) else 40) + self.is_far(a) * FROM_MEMORY
+
+    def is_copied_again(self, a: Access, r: UOp | None) -> bool:
+        """Whether the scalars of `a` are packed for each block of columns, in short pieces: rows of a tile that are
+        neighbours in memory.
+        """
+        rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.heavy)
+        return rows and self.wants_pack(a) and not self.plan.is_frozen(a.uop)
+
+    def copying_rows(self, a: Access, times: int) -> float:
+        """Cycles to copy all of what a scalar reads, so many times; it comes from memory once in any case."""
+        vectors = prod(self.plan.size(x) or 64 for x in a.steps) / self.target.lanes(a.uop.dtype.itemsize)
+        return vectors * (2 * times + (times - 1) * self.is_far(a) * FROM_MEMORY)
+
+    def is_far(self, a: Access) -> bool:
+        """Whether the second cache does not hold the memory it reads."""
+        return prod(memory_of(a.uop.src[0]).shape) * a.uop.dtype.itemsize > self.target.l2_bytes
 
     def packable(self, a: Access) -> bool:
         """Whether the access could be packed, as far as that does not depend on its size."""
@@ -246,7 +266,8 @@ class Contraction:
         packs = turned or plan.unit is not None or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
         self.threads(panel, scalars, packs)
         if packs:
-            self.block_panel(t, panel)
+            again = any(self.is_copied_again(a, t.row) for a in scalars)
+            self.block_panel(t, panel, again)
         elif reuse < REUSE_TO_PACK:
             self.stream(t)
         self.block_rows(t, scalars)
@@ -295,24 +316,32 @@ class Contraction:
         if not self.chooser.act("SPLIT", i, (even or least, "LOOP", True), why):
             self.chooser.act("SPLIT", i, (n, "LOOP", True), why)
 
-    def block_panel(self, t: Tile, panel: list[Access]) -> None:
-        """Batches one by one; then columns and reduction so that a block of the panel is half the second cache."""
+    def block_panel(self, t: Tile, panel: list[Access], again: bool) -> None:
+        """Batches one by one; then columns and reduction so that a block of the panel is half the second cache.
+        `again`: scalars are packed for each block of columns.
+        """
         for x in self.scope:
             if x is not t.c and x is not t.row and any(x in a.steps for a in panel):
                 self.cut(x, 1, "one panel at a time")
         wide = t.lanes * t.vectors
         i = self.loop_of(t.c)
-        n_blocks = self.n_blocks(wide, self.plan.axes[i].size * wide if i is not None else wide)
+        n_blocks = self.n_blocks(wide, self.plan.axes[i].size * wide if i is not None else wide, again)
         deepest = self.deepest
-        rest = prod(self.plan.size(j) for j in self.heavy) // self.plan.size(deepest)
-        depth = -(-self.plan.size(deepest) // n_blocks) * rest
-        room = self.target.l2_bytes // 2
-        self.cut(t.c, room // (self.item * depth * wide), "a panel of columns stays in cache")
+        depth = -(-self.plan.size(deepest) // n_blocks)
+        self.cut(t.c, self.columns(wide, depth, again) // wide, "a panel of columns stays in cache")
         if n_blocks > 1:
             why = f"blocks of {depth}: the panel stays in cache"
             self.chooser.act("SPLIT", self.plan.axis_of(deepest), (n_blocks, "LOOP", True), why)
 
-    def n_blocks(self, wide: int, columns: int) -> int:
+    def columns(self, wide: int, depth: int, again: bool) -> int:
+        """Columns of a block of `depth` steps of the longest reduction. Where all of it is in one block and scalars are
+        packed for each, a panel may be as large as the second cache.
+        """
+        sizes = [self.plan.size(j) for j in self.heavy]
+        room = self.target.l2_bytes // (1 if again and depth == max(sizes) else 2)
+        return room // (self.item * depth * (prod(sizes) // max(sizes))) // wide * wide
+
+    def n_blocks(self, wide: int, columns: int, again: bool) -> int:
         """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;
         equal ones where a divisor is near; one where the output cannot hold what a block leaves.
         """
@@ -320,7 +349,8 @@ class Contraction:
         sizes = [self.plan.size(j) for j in self.heavy]
         if prod(sizes) * columns * self.item <= room or not self.holds_sums():
             return 1
-        most = max(LEAST_DEPTH, room // (self.item * max(wide, COLUMNS_AT_ONCE))) * max(sizes) // prod(sizes)
+        wide = max(wide, COLUMNS_A_PACK if again else COLUMNS_AT_ONCE)
+        most = max(LEAST_DEPTH, room // (self.item * wide)) * max(sizes) // prod(sizes)
         least = -(-max(sizes) // max(1, most))
         return next((k for k in range(least, 2 * least) if max(sizes) % k == 0), least)
 
@@ -353,11 +383,13 @@ class Contraction:
         return (gated or not along) and self.packable(a)
 
     def block_rows(self, t: Tile, scalars: list[Access]) -> None:
-        """Blocks of rows of which the packed scalars are a quarter of the second cache."""
+        """Blocks of rows of which the packed scalars are a quarter of the second cache; half of it where short pieces
+        are copied, which are longer then.
+        """
         mine = [a for a in scalars if self.wants_pack(a)]
         if not mine:
             return
-        room = self.target.l2_bytes // 4
+        room = self.target.l2_bytes // (2 if all(self.is_copied_again(a, t.row) for a in mine) else 4)
         for x in [x for x in self.scope if x is not t.c and any(x in a.steps for a in mine)]:
             i = self.loop_of(x)
             if i is None or max(self.packed_bytes(self.plan, a) for a in mine) <= room:

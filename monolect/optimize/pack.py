@@ -6,8 +6,8 @@ than pairs (the rows and taps of a convolution), make one dimension: a window. T
 so that what is outside of a padded tensor is zeros in the block, and the tile inside reads without a gate.
 
 The layout: a load along the vector lanes is laid out in panels, lanes innermost, then the other shaped parts, then the
-reductions, then the loops, so that the innermost loop walks it in steps of one vector. Any other load keeps the order
-of memory, without the gaps.
+reductions, then the loops, so that the innermost loop walks it in steps of one vector. So are scalars of which the rows
+of a tile are neighbours in memory. Any other load keeps the order of memory, without the gaps.
 
 What is packed of memory that holds the same at every run is kept: all blocks lie in the order of the loops around them
 in one more PARAM, and the copying, with those loops around it, is a kernel of its own that runs once.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
 
 ZERO = idx(0)
+PIECES_AHEAD = 8  # short ones that are asked for before they are copied
 
 
 class Dim(NamedTuple):
@@ -80,6 +81,7 @@ class Block:
         self.is_panel = self.lane is not None
         self.gated = self.gate is not TRUE or bool(self._bounds())
         self.windows = self._windows()
+        self.in_tiles = self.is_panel or self._has_rows()
         self.dims = self._laid_out(self._dims())
         self.elements = max((d.dst * d.size for d in self.dims), default=1)
         self.is_kept = plan.is_frozen(u)
@@ -120,7 +122,7 @@ class Block:
         in_window = {r for w in self.windows for r in w.weights}
         contracted = [self._of_part(p) for p in reversed(self.inner) if p.type == "CONTRACT"]
         out: list[Dim] = contracted[:1]  # what a matrix unit reads side by side
-        if self.is_panel:
+        if self.in_tiles:
             shaped = [p for p in self.inner if p.type == "UPCAST" and p.root not in in_window]
             loops = [p for p in self.inner if p.type == "LOOP" and p.root not in in_window and p.root not in shaped]
             tile = [self._of_part(p) for p in sorted(shaped, key=lambda p: p.made)]
@@ -145,6 +147,15 @@ class Block:
     def _of_window(self, w: Window) -> Dim:
         parts = tuple((p, w.weights[p.root] * p.stride) for p in self.inner if p.root in w.weights)
         return Dim(w.size, w.step, 0, {r: int(r is w.one) for r in w.weights}, parts)
+
+    def _has_rows(self) -> bool:
+        """Whether the rows of a tile are neighbours in memory, each read by all lanes. A tile of a matrix unit that has
+        rows of its own reads them otherwise.
+        """
+        shaped = [p for p in self.inner if p.type == "UPCAST" and self.steps[p.root] == 1 and p.stride == 1]
+        unit = self.plan.unit
+        in_window = {r for w in self.windows for r in w.weights}
+        return self.has_panels and bool(shaped) and shaped[0].root not in in_window and not (unit and unit.m > 1)
 
     def _windows(self) -> list[Window]:
         """Pairs of an output loop and a reduction that only their weighted sum matters of."""
@@ -180,11 +191,13 @@ class Block:
         for i, d in enumerate(dims):
             out.append(d._replace(dst=at))
             n = d.size
-            if at == self.pair and i < len(dims) - 1 and not self.is_panel:
+            if at == self.pair and i < len(dims) - 1 and not self.in_tiles:
                 along = d.step == 1 or (i > 0 and d.step == dims[0].step * self.pair == self.pair)
                 n = -(-n // lanes) * lanes if along and n > lanes else n
                 n += lanes if n * itemsize % 512 == 0 else 0  # rows at powers of two share cache sets
             at *= n
+            if at > n and self.in_tiles and not self.is_panel and i == len(dims) - 2 and at * itemsize % 512 == 0:
+                at += lanes  # tiles are filled side by side
         return out
 
     @property
@@ -282,10 +295,18 @@ class Block:
         gate = build("AND", self._gate(values), inside)
         place = node("INDEX", (origin, source))
         alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
-        value = node("LOAD", (place, alt, gate), u.arg) if gate is not TRUE else node("LOAD", (place,), u.arg)
+        ahead = self._ahead()
+        value = node("LOAD", (place, alt, gate), ahead) if gate is not TRUE else node("LOAD", (place,), ahead)
         value.origin = u.origin
         store = node("STORE", (node("INDEX", (memory, target)), value))
         return node("END", (store, *loops)) if loops else store
+
+    def _ahead(self) -> Any:
+        """The bytes by which rows for tiles are asked for early: short pieces, each far from the one before."""
+        far = prod(memory_of(self.load.src[0]).shape) * self.load.dtype.itemsize > self.plan.target.l2_bytes
+        if not self.in_tiles or self.is_panel or not far or not self.plan.target.streams:
+            return self.load.arg
+        return PIECES_AHEAD * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize
 
     def _gate(self, values: dict[UOp, UOp]) -> UOp:
         """Where the load is open, and inside of what was padded."""
@@ -313,7 +334,9 @@ class Block:
         turned = any(d.step == 1 and d.dst > 1 and gcd(d.size, lanes) > 1 for d in dims)
         out: list[tuple[Dim, list[tuple[int, int, str]]]] = []
         for d in sorted(dims, key=lambda d: (-abs(d.step), d.dst)):
-            if d.dst == 1 and d.size <= lanes:
+            if d.dst in (1, pair) and d.step == 1 and self.in_tiles and not self.is_panel:
+                cut = [(d.size, 1, "UPCAST")]
+            elif d.dst == 1 and d.size <= lanes:
                 cut = [(d.size, 1, "UPCAST")]
             elif d.dst == 1:
                 k = lanes if not self.is_panel else gcd(d.size, lanes)

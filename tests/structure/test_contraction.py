@@ -1,16 +1,18 @@
 """What the cost model chooses for sums of products: which operand is copied and turned, the tile, the blocks."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from monolect import Tensor
+from monolect import Tensor, dtypes
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
-from monolect.base.target import Target
+from monolect.base.target import MatrixUnit, Target
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.action import Plan
 from monolect.optimize.apply import apply_plan
 from monolect.optimize.contraction import Contraction, Tile
 from monolect.optimize.heuristic import Chooser
+from monolect.optimize.pack import Block
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
@@ -23,11 +25,11 @@ def of(*shape: int) -> Tensor:
     return Tensor(np.zeros(shape, np.float32), device="null")
 
 
-def planned(tensor: Tensor) -> Chooser:
+def planned(tensor: Tensor, target: Target = TARGET) -> Chooser:
     """The decisions for the one kernel of a tensor, before they are made."""
     sink, _, _ = callify([tensor.uop])
-    (call,) = schedule(list(sink.src), "null", TARGET.local_bytes).linear.src
-    return Chooser(Plan(lower_kernel(call.src[0], TARGET, last="merge_ranges"), TARGET))
+    (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
+    return Chooser(Plan(lower_kernel(call.src[0], target, last="merge_ranges"), target))
 
 
 def tile(tensor: Tensor) -> tuple[Tile, list[UOp]]:
@@ -65,6 +67,29 @@ def test_a_sum_is_cut_in_as_few_blocks_as_fit_the_cache(k, blocks):
     chooser.run()
     cut = [p for p in chooser.plan.axes if p.is_block and p.root in chooser.plan.reduced]
     assert [p.size for p in cut] == ([] if blocks == 1 else [blocks])
+
+
+@pytest.mark.parametrize("n", [512, 2048, 4096])
+def test_rows_that_are_neighbours_in_memory_are_packed_tile_by_tile(n):
+    """Aᵀ·B: the rows of a tile side by side, and copied again at most once for 512 columns."""
+    chooser = planned(of(n, n).T @ of(n, n))
+    chooser.run()
+    plan = chooser.plan
+    rows, columns = plan.outputs
+    block = next(b for b in (Block(plan, u) for u in plan.packs) if rows in b.steps)
+    tall = next(p.size for p in plan.axes if p.root is rows and p.type == "UPCAST")
+    assert (block.dims[0].size, block.dims[0].step, block.dims[0].dst) == (tall, 1, 1)
+    assert block.dims[1].dst == tall
+    assert sum(p.is_block and p.root is columns and p.size > max(1, n // 2 // 512) for p in plan.axes) == 0
+
+
+def test_columns_of_b_are_no_scalars_where_they_would_be_packed_for_each_block_of_rows():
+    """A sum of 4096 in bfloat16 cannot be cut: blocks are narrow, and what is packed for each of them is dear."""
+    unit = MatrixUnit("dot", 1, 16, 2, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
+    a, b = (Tensor(np.zeros((4096, 4096), ml_dtypes.bfloat16), device="null") for _ in range(2))
+    chooser = planned(a @ b, TARGET._replace(units=(unit,)))
+    found = Contraction(chooser, chooser.plan.reduced).best()
+    assert found is not None and found.c is chooser.plan.outputs[1]
 
 
 def test_few_rows_of_two_operands_along_memory_are_dot_products():
