@@ -35,13 +35,15 @@ from monolect.base.errors import (
 from monolect.base.settings import Context
 from monolect.tensor.capture import jit
 from monolect.tensor.function import function
+from monolect.tensor.kernel import custom_kernel, native_function
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.transform import grad, value_and_grad
 from monolect.tensor.variable import Variable
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Device", "Tensor", "Variable", "dtypes", "function", "grad", "jit", "nn", "value_and_grad",
+    "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
+    "nn", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CompileError", "DTypeError", "DeviceError",
     "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError", "JitError", "MissingExtraError",
     "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError", "VerifyError",

@@ -33,16 +33,17 @@ from monolect.autograd.graph import (
     where,
 )
 from monolect.base.errors import GradientError
-from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.call import parameters
+from monolect.ir.ops import ELEMENTWISE, ParamArg
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, build, const, rebuild, toposort
+from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, toposort
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
 
 # Ops a gradient may arrive at but cannot pass, and why.
 NOT_DIFFERENTIABLE: dict[str, str] = {
-    "CALL": "an opaque kernel has no derivative; make it a FUNCTION, or detach() its result",
+    "CALL": "an opaque kernel has no derivative; give it one with @function(gradient=...), or detach() its result",
     "BITCAST": "reinterpreting bits is not continuous",
     "MOD": "it is defined on integers",
     "IDIV": "it is defined on integers",
@@ -51,6 +52,11 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
 }
 # Float ops whose derivative is zero wherever it exists: the walk stops there.
 _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
+
+_CALLS = frozenset(("FUNCTION", "CALL"))
+Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
+_own: dict[str, Backward] = {}  # by the name of the call
+_derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 
 _closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], Callable[..., Sequence[UOp]]]] = (
     weakref.WeakKeyDictionary()
@@ -112,24 +118,35 @@ def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) 
     With `cut`, targets are leaves: what they were made from is not looked at. Raises GradientError when a gradient
     arrives at an op of NOT_DIFFERENTIABLE.
     """
-    grads: dict[UOp, UOp] = {root: root_grad}
+    return _backward({root: root_grad}, targets, cut)
+
+
+def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
+    """`gradients` from several roots at once: `grads` holds the gradient of each, and is added to."""
     wanted = frozenset(targets)
-    order = _leading(root, wanted, cut)
+    order = _leading(tuple(grads), wanted, cut)
+    results: dict[UOp, dict[int, UOp]] = {}  # of each call, the gradients of its results
     for u in reversed(order):
-        g = grads.get(u)
-        if g is None or (cut and u in wanted):
+        if u.op in _CALLS and u.src[0].op == "TUPLE":
+            passed = _through_call(u, results.get(u, {}), order)
+        elif (g := grads.get(u)) is None or (cut and u in wanted):
             continue
-        for s, d in _pass(u, g, order):
+        elif u.op == "GETTUPLE" and u.src[0].op in _CALLS:
+            results.setdefault(u.src[0], {})[u.arg] = g
+            continue
+        else:
+            passed = _pass(u, g, order)
+        for s, d in passed:
             had = grads.get(s)
             grads[s] = d if had is None else build("ADD", had, d)
     return {t: grads.get(t) if t in order else None for t in targets}
 
 
-def _leading(root: UOp, targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
-    """The nodes between `root` and the targets, sources first (an ordered set)."""
+def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
+    """The nodes between `roots` and the targets, sources first (an ordered set)."""
     leads: dict[UOp, bool] = {}
     order: dict[UOp, bool] = {}
-    stack: list[tuple[UOp, bool]] = [(root, False)]
+    stack: list[tuple[UOp, bool]] = [(r, False) for r in roots]
     while stack:
         u, done = stack.pop()
         if done:
@@ -147,6 +164,8 @@ def _leading(root: UOp, targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
     """The nodes a gradient of `u` flows to."""
+    if u.op in _CALLS:
+        return u.src[1:]
     if not u.dtype.is_float:
         return ()
     if (c := _closed.get(u)) is not None:
@@ -154,9 +173,7 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
     if u.op in _FLAT:
         return ()
     if u.op == "AFTER":
-        return (u.src[0], *(w.src[1] for w in _writes(u)))
-    if u.op in ("FUNCTION", "GETTUPLE"):
-        return (inline(u),)
+        return (u.src[0], *(w.src[1] for w in _writes(u)), *(c for c in u.src[1:] if c.op == "CALL"))
     return u.src
 
 
@@ -168,20 +185,66 @@ def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     if u.op in _FLAT:
         return []
     if u.op == "AFTER":
+        if any(c in wanted for c in u.src[1:] if c.op == "CALL"):
+            raise _refused(u.src[-1])
         return [(s, d) for s, d in _after(u, g) if s in wanted]
-    if u.op in ("FUNCTION", "GETTUPLE"):
-        return [(inline(u), g)]
     rules = GRADIENTS.get(u.op)
     out = []
     for k, s in enumerate(u.src):
         if s in wanted and s.dtype.is_float:
             if rules is None:
-                reason = NOT_DIFFERENTIABLE.get(u.op, "it has no row in the table of gradients")
-                raise GradientError(f"{u.op} has no derivative: {reason}", line=u.origin[:2] if u.origin else None)
+                raise _refused(u)
             rule = rules[min(k, len(rules) - 1)]
             d = _part(u, g, k) if u.op == "STACK" else rule(u, g)
             out.append((s, sum_to(d, s.shape) if u.op in ELEMENTWISE else d))
     return out
+
+
+def _refused(u: UOp) -> GradientError:
+    reason = NOT_DIFFERENTIABLE.get(u.op, "it has no row in the table of gradients")
+    return GradientError(f"{u.op} has no derivative: {reason}", line=u.origin[:2] if u.origin else None)
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+def own_gradient(name: str, backward: Backward) -> str:
+    """A name for FUNCTIONs and CALLs whose derivative is `backward(inputs, gradients of the results)`."""
+    unique = f"{name}#{len(_own)}"
+    _own[unique] = backward
+    return unique
+
+
+def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
+    """The arguments of a FUNCTION or CALL that are wanted, each with its gradient: another call of the same kind."""
+    body, args = u.src[0], u.src[1:]
+    if not results:
+        return []
+    if (own := _own.get(u.arg)) is not None:
+        grads = tuple([results.get(k, full(v.shape, 0, v.dtype)) for k, v in enumerate(body.src)])
+        return [(a, d) for a, d in zip(args, own(args, grads), strict=False) if d is not None and a in wanted]
+    slots = tuple([k for k, a in enumerate(args) if a in wanted and a.dtype.is_float])
+    key = (tuple(sorted(results)), slots)
+    cache = _derivatives.setdefault(body, {})
+    if key not in cache:
+        cache[key] = _derivative(body, len(args), *key)
+    back, reached = cache[key]
+    call = node(u.op, (back, *args, *(results[k] for k in key[0])))
+    return [(args[k], node("GETTUPLE", (call,), i)) for i, k in enumerate(reached)]
+
+
+def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:
+    """The gradients of arguments `slots` as a body of its own, and which of them there are.
+
+    Its arguments are those of `body`, then the gradients of `results`.
+    """
+    known = parameters(body)
+    grads: dict[UOp, UOp] = {}
+    for i, k in enumerate(results):
+        v = body.src[k]
+        g = node("PARAM", (shape_source(v.shape),), ParamArg(n + i, v.dtype, device(v), "GLOBAL"))
+        grads[v] = g if v not in grads else build("ADD", grads[v], g)
+    found = _backward(grads, [known[k] for k in slots if k in known], cut=False)
+    values = {k: d for k in slots if k in known and (d := found[known[k]]) is not None}
+    return node("TUPLE", tuple(values.values())), tuple(values)
 
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
@@ -309,21 +372,6 @@ def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
             hole = _view(w.src[0], x, rest)
             left = build("AFTER", rest, build("STORE", hole, full(hole.shape, 0, g.dtype), *gate))
     return out if left is None else [*out, (x, left)]
-
-
-def inline(u: UOp) -> UOp:
-    """The value of a FUNCTION, or of one element of it, with the arguments put in for its PARAMs."""
-    k = 0
-    if u.op == "GETTUPLE":
-        k, u = u.arg, u.src[0]
-    if u.op == "TUPLE":
-        return u.src[k]
-    if u.op != "FUNCTION":
-        raise GradientError(f"{u.op} has no derivative", expected="a FUNCTION", found=u.op)
-    body, args = u.src[0], u.src[1:]
-    value = body.src[k] if body.op == "TUPLE" else body
-    params = {p: args[p.arg.slot] for p in toposort(value) if p.op == "PARAM" and p.arg.slot < len(args)}
-    return replace((value,), params)[0]
 
 
 def _same(u: UOp, g: UOp) -> UOp:

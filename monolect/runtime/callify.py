@@ -6,43 +6,54 @@ time makes the same PARAM graph, interned to the same node, and schedules nothin
 
 from __future__ import annotations
 
+from monolect.ir.call import applied, is_opaque
 from monolect.ir.ops import ParamArg
-from monolect.ir.uop import UOp, node, rebuild, substitute, toposort
+from monolect.ir.place import device
+from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 
 
 def resolve_functions(roots: list[UOp]) -> list[UOp]:
-    """`roots` with each GETTUPLE(FUNCTION(body, args...)) replaced by its body over the arguments."""
-    order = toposort(*roots)
-    if not any(u.op == "GETTUPLE" for u in order):
-        return roots
-    new: dict[UOp, UOp] = {}
-    for u in order:
-        if u.op == "GETTUPLE":
-            call = u.src[0]
-            if call.op == "FUNCTION":
-                args = [new[a] for a in call.src[1:]]
-                inner = [p for p in toposort(call.src[0]) if p.op == "PARAM" and p.arg.name is None]
-                new[u] = substitute(call.src[0].src[u.arg], {p: args[p.arg.slot] for p in inner})
-                (new[u],) = resolve_functions([new[u]])
+    """`roots` with each GETTUPLE(FUNCTION(body, args...)) replaced by its body over the arguments; CALLs stay."""
+    while True:
+        order = toposort(*roots, stop=_stops)
+        if not any(u.op == "GETTUPLE" and not is_opaque(u) for u in order):
+            return roots
+        new: dict[UOp, UOp] = {}
+        values: dict[UOp, tuple[UOp, ...]] = {}  # of each FUNCTION
+        for u in order:
+            if _stops(u):
+                new[u] = u
+            elif u.op == "FUNCTION":
+                values[u] = applied(u.src[0], tuple([new[a] for a in u.src[1:]]))
+                new[u] = u
+            elif u.op == "GETTUPLE":
+                call = u.src[0]
+                new[u] = values[call][u.arg] if call.op == "FUNCTION" else call.src[u.arg]
             else:
-                new[u] = new[call].src[u.arg]
-        else:
-            new[u] = rebuild(u, tuple(new[s] for s in u.src))
-    return [new[r] for r in roots]
+                new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+        roots = [new[r] for r in roots]
+
+
+def _stops(u: UOp) -> bool:
+    return u.op == "TUPLE" or is_opaque(u)
 
 
 def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
-    """(SINK of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs."""
+    """(SINK of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs.
+
+    A result of a CALL is an input, too: it is listed with the buffers, and has no storage yet.
+    """
     roots = resolve_functions(roots)
     buffers: list[UOp] = []
     new: dict[UOp, UOp] = {}
-    for u in toposort(*roots):
-        if u.op == "BUFFER":
-            new[u] = node("PARAM", u.src, ParamArg(len(buffers), u.dtype, u.arg.device, u.arg.addrspace))
+    for u in toposort(*roots, stop=is_opaque):
+        if u.op == "BUFFER" or is_opaque(u):
+            shape = u.src if u.op == "BUFFER" else (shape_source(u.shape),)
+            new[u] = node("PARAM", shape, ParamArg(len(buffers), u.dtype, device(u), "GLOBAL"))
             buffers.append(u)
         elif not u.src:
             new[u] = u
         else:
-            new[u] = rebuild(u, tuple(new[s] for s in u.src))
+            new[u] = rebuild(u, tuple([new[s] for s in u.src]))
     sink = node("SINK", tuple(new[r] for r in roots))
     return sink, buffers, [u for u in new.values() if u.op == "PARAM" and u.arg.name is not None]

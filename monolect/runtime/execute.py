@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,12 +21,13 @@ from monolect.backend.base import Launch
 from monolect.backend.registry import Device
 from monolect.base.errors import DeviceError, JitError
 from monolect.base.settings import settings
+from monolect.ir.call import BODIES, applied, is_opaque, stored_slots
 from monolect.ir.place import device as place
 from monolect.ir.uop import UOp, build, rebuild, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
-from monolect.runtime.callify import callify
+from monolect.runtime.callify import callify, resolve_functions
 from monolect.schedule.memory import buffer_bytes
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class Run(NamedTuple):
 
 
 plans: OrderedDict[tuple, Plan] = OrderedDict()
+native_functions: dict[str, tuple[int, Any]] = {}  # of the user's, by the name of their CUSTOMFUNCTION: address, owner
+stand_ins: weakref.WeakSet[UOp] = weakref.WeakSet()  # what stands for Tensors while a function is traced
 
 
 class _Listeners(threading.local):
@@ -96,6 +100,7 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
     for r in todo:
         b = base_of(r)
         if b.op == "BUFFER" and b.storage is None:
+            refuse_stand_in(b)
             b.storage = Device[b.arg.device].alloc(buffer_bytes(b))
         elif 0 in r.shape:
             dev = one_device([r])
@@ -109,6 +114,10 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     sink, buffers, _ = callify(batch)
+    if any(b.op != "BUFFER" for b in buffers):
+        return realize(with_calls_run(batch))
+    if any(base_of(r).op == "PARAM" for r in sink.src):  # a function that returns what it was given
+        return realize(resolve_functions(batch))
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch))
     key = (sink, dev, settings.NOOPT, settings.BEAM)
@@ -121,6 +130,44 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     else:
         plans.move_to_end(key)
     return run_plan(plan, buffers)
+
+
+def with_calls_run(batch: list[UOp]) -> list[UOp]:
+    """The batch with a buffer in place of each result of a CALL: its arguments realised, its body run on its own."""
+    batch = resolve_functions(batch)
+    new: dict[UOp, UOp] = {}
+    results: dict[UOp, list[UOp]] = {}
+    for u in toposort(*batch, stop=lambda u: u.op in BODIES):
+        if u.op in BODIES:
+            new[u] = u
+        elif u.op == "CALL":
+            results[u] = run_call(u, [new[a] for a in u.src[1:]])
+            new[u] = u
+        elif is_opaque(u):
+            call = next(s for s in u.src if s.op == "CALL")
+            new[u] = results[call][u.arg if u.op == "GETTUPLE" else call.src.index(u.src[0]) - 1]
+        else:
+            new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+    return [new[r] for r in batch]
+
+
+def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
+    """The results of a CALL on `args`: of a TUPLE its values, computed as a batch of their own on whole buffers.
+
+    Of a kernel, new buffers in place of those that the CALL names as its results.
+    """
+    body = call.src[0]
+    if body.op == "TUPLE":
+        args = realize([a if a.op == "BUFFER" else build("CONTIGUOUS", a) for a in args])
+        return realize(list(applied(body, tuple(args))))
+    n = len(stored_slots(body))
+    results, inputs = args[:n], realize([a if a.op == "BUFFER" else build("CONTIGUOUS", a) for a in args[n:]])
+    dev = one_device(args)
+    key = (body, dev, settings.NOOPT, settings.BEAM)
+    plan = plans.get(key)
+    if plan is None:
+        plan = plans[key] = import_module("monolect.runtime.plan").make_kernel_plan(body, results, inputs, dev)
+    return run_plan(plan, inputs)
 
 
 def brought(batch: list[UOp]) -> list[UOp]:
@@ -186,8 +233,30 @@ def _input_address(b: UOp, is_read: bool) -> int:
     if b.storage is None:
         if not is_read:
             return 0  # overwritten before it is read
+        refuse_stand_in(b)
         b.storage = Device[b.arg.device].alloc(buffer_bytes(b))  # declared and never written: whatever is there
     return b.storage.address
 
 
-__all__ = ["Run", "from_numpy", "launch", "listening", "plans", "realize", "run_plan", "running", "to_numpy"]
+def refuse_stand_in(b: UOp) -> None:
+    """Raise JitError for a buffer that stands for a Tensor while a function is traced: it has no value."""
+    if b in stand_ins:
+        expected = "a function that only builds graphs; or a Tensor that another thread does not trace at this moment"
+        raise JitError(
+            "reading values while a @function is traced", expected=expected, found="a value that is asked for"
+        )
+
+
+__all__ = [
+    "Run",
+    "from_numpy",
+    "launch",
+    "listening",
+    "native_functions",
+    "plans",
+    "realize",
+    "run_plan",
+    "running",
+    "stand_ins",
+    "to_numpy",
+]

@@ -20,12 +20,13 @@ from monolect.backend.base import Launch
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
+from monolect.ir.call import stored_slots
 from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.buffer import base_of, with_storage
 from monolect.runtime.execute import Run, launch, realize, running
 from monolect.runtime.hoist import hoist
-from monolect.runtime.prologue import WRITABLE, Prologue, Step, split, stored_slots, writes_seen
+from monolect.runtime.prologue import WRITABLE, Prologue, Step, split, writes_seen
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 

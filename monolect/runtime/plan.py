@@ -15,16 +15,19 @@ from typing import Any, NamedTuple
 
 from monolect import pipeline
 from monolect.backend.base import Launch, Program
+from monolect.backend.common.native import NativeDevice
 from monolect.backend.registry import Device
-from monolect.base.errors import InternalError, SettingError
+from monolect.base.errors import DeviceError, InternalError, SettingError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
-from monolect.ir.uop import UOp
+from monolect.ir.ops import BufferArg, ParamArg
+from monolect.ir.uop import UOp, node
 from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
+from monolect.runtime.execute import native_functions
 from monolect.schedule.memory import plan_memory
-from monolect.schedule.order import schedule
+from monolect.schedule.order import Schedule, schedule
 from monolect.schedule.shard import shard
 
 READY = "merge_ranges"  # the last pass before actions are chosen
@@ -71,6 +74,22 @@ def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     pipeline.check_stop_after()
     target = Device[dev].target
     sched = schedule(roots, dev, 0 if target.workgroups else target.local_bytes)
+    return _planned(sched, n_inputs, dev, start)
+
+
+def make_kernel_plan(body: UOp, results: list[UOp], inputs: list[UOp], dev: str) -> Plan:
+    """Compile and bind one kernel of the user's, or a native function: its results, then its inputs."""
+    start = time.perf_counter_ns()
+    fresh = [node("BUFFER", b.src, BufferArg(k, b.dtype, b.arg.device)) for k, b in enumerate(results)]
+    params = [node("PARAM", b.src, ParamArg(k, b.dtype, dev, "GLOBAL")) for k, b in enumerate(inputs)]
+    with collection_paused():
+        return _planned(
+            Schedule(node("LINEAR", (node("CALL", (body, *fresh, *params)),)), tuple(fresh)), len(inputs), dev, start
+        )
+
+
+def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
+    target = Device[dev].target
     calls = sched.linear.src
     outs = {b for b in sched.outputs if b.op == "BUFFER"}
     fresh = [b for b in dict.fromkeys(sched.outputs) if b.op == "BUFFER"]
@@ -119,6 +138,9 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
     out: dict[UOp, Program] = {}
     missing: list[tuple[UOp, str]] = []
     for s in dict.fromkeys(sinks):
+        if s.op == "CUSTOMFUNCTION":
+            out[s] = _native(s, dev)
+            continue
         key = f"{digest(s)}/{settings.NOOPT}/{settings.BEAM}/{compiler_version()}"
         found = device.lookup(key)
         if found is None:
@@ -142,6 +164,16 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
             if "src" in settings.tracing:
                 profile.show_source(p)
     return out
+
+
+def _native(function: UOp, dev: str) -> Program:
+    """Machine code of the user's as a Program. Raises DeviceError where the device runs none of this processor."""
+    address = native_functions[function.arg][0]
+    if not isinstance(Device[dev], NativeDevice):
+        raise DeviceError(
+            "a native function on a device that does not run this processor's code", expected="cpu or c", found=dev
+        )
+    return Program(function.arg.partition("@")[0], address, 1)
 
 
 def lower(sinks: list[UOp], dev: str, last: str = "") -> list[UOp]:

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp
 from monolect.runtime.execute import launch
 
 WRITABLE = -1  # in place of a count: somebody outside can write at any time
@@ -31,13 +30,6 @@ class Step(NamedTuple):
     launch: Launch
     call: UOp
     written: dict[int, int]
-
-
-@lru_cache(maxsize=4096)
-def stored_slots(sink: UOp) -> frozenset[int]:
-    """The PARAMs that a kernel writes, by slot."""
-    places = [u.src[0] for u in toposort(sink) if u.op in ("STORE", "ATOMICADD")]
-    return frozenset(p.arg.slot for place in places for p in toposort(place.src[0]) if p.op == "PARAM")
 
 
 def split(steps: Sequence[Step], given: set[int]) -> tuple[list[Step], list[Step]]:
@@ -98,4 +90,4 @@ class Prologue:
         self.seen, self.has_run = now, True
 
 
-__all__ = ["Prologue", "Step", "split", "stored_slots", "writes_seen"]
+__all__ = ["Prologue", "Step", "split", "writes_seen"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import JitError
-from monolect.ir.uop import UOp, new_buffer, toposort
+from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import Capture, changes, external
@@ -160,6 +160,29 @@ class Jit:
         woven += [t for t in tensors if t._uop not in found and base_of(t._uop) in found]
         return reads, [(weakref.ref(t), t._uop) for t in woven]
 
+    def _computed_outside(self, batch: list[Tensor], graph: set[UOp]) -> set[UOp]:
+        """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now.
+
+        It is no part of the step: a replay must not draw initial weights anew.
+        """
+        if not graph:
+            return set()
+        own = {id(t) for t in batch}
+        outside = [t for t in gc.get_objects() if issubclass(type(t), Tensor) and t._uop in graph and id(t) not in own]
+        if not outside:
+            return set()
+        captures, execute.listening.captures = execute.listening.captures, []
+        try:
+            values = execute.realize([t._uop for t in outside])
+        finally:
+            execute.listening.captures = captures
+        new = dict(zip((t._uop for t in outside), values, strict=True))
+        for t in outside:
+            t.uop = new[t._uop]
+        for t, u in zip(batch, substitute_all(tuple(t._uop for t in batch), new), strict=True):
+            t._uop = u
+        return graph - {u for u in toposort(*(t._uop for t in batch)) if not is_realized(u)}
+
     def _capture(self, key: Any, args: Any, kwargs: Any, inputs: list[UOp]) -> Any:
         runs: list[execute.Run] = []
         start = new_buffer((), dtypes.bool, "cpu").serial
@@ -172,6 +195,7 @@ class Jit:
             assigned = [t for t, _ in changes.captures[-1].values()]
             batch = [*outputs, *assigned, *random_state.pending()]
             graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
+            graph -= self._computed_outside(batch, graph)
             if batch:
                 batch[0].realize(*batch[1:])
         finally:

@@ -1,8 +1,12 @@
-"""`@function`: a Python function of Tensors as one FUNCTION node, traced without running anything.
+"""`@function`: a Python function of Tensors as one node of the graph, traced once for each signature.
 
-The Tensors among the arguments are found and deduplicated by identity, the function is run lazily, its inputs are
-replaced by PARAMs, and the results come back as GETTUPLEs of FUNCTION(TUPLE(body), inputs...). The body holds no
-buffers, so it is the same node for every call of one signature.
+The Tensors that the function can reach (in its arguments, in any nesting; in what it closes over; in the globals it
+names) are found and deduplicated by identity. The function runs once, lazily, on stand-ins for them; its results become
+TUPLE(body) over PARAMs, and each call FUNCTION(body, inputs...) with a GETTUPLE for each result. The body holds no
+buffers, so calls of one signature share it, and its derivative (`autograd.gradient`).
+
+Tensors that the function assigns are results too: each call assigns to them. What cannot be repeated without running
+the function again (random numbers, a Tensor reached through something that may change unseen) is traced at each call.
 
 Source: the `@function` decorator of the specification.
 """
@@ -10,46 +14,175 @@ Source: the `@function` decorator of the specification.
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from monolect.base.errors import ArgumentError
+from monolect.autograd.gradient import Backward, own_gradient, replace
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.ops import ParamArg
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, node, shape_source, substitute_all
+from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
+from monolect.runtime.execute import running, stand_ins
+from monolect.runtime.jit import changes
+from monolect.tensor import random as random_state
 from monolect.tensor.capture import flatten, unflatten
+from monolect.tensor.deferred import defer, deferred
+from monolect.tensor.inputs import Inputs
 from monolect.tensor.tensor import Tensor
 
+MOST_TRACES = 64
+Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]
 
-def function(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `f` a graph fragment: calling it adds one FUNCTION node. It may return nested lists and tuples of Tensors.
+
+class Trace(NamedTuple):
+    """One signature: the TUPLE of results, the results as the function nested them, and what it assigned."""
+
+    body: UOp
+    extra: tuple[UOp, ...]  # inputs that belong to no Tensor that was found: such a trace serves one call
+    result: Any
+    n_results: int
+    assigned: tuple[tuple[int, bool], ...]  # for each assigned Tensor its place in `Inputs.tensors`; deferred?
+
+
+class Function:
+    """A function of Tensors and its traces, a bounded cache of them. See `function`."""
+
+    def __init__(self, f: Callable[..., Any], precompile: bool, gradient: Gradient | None):
+        self.op = "CALL" if precompile else "FUNCTION"
+        self.traces: OrderedDict[Any, Trace] = OrderedDict()
+        functools.update_wrapper(self, f)
+        self.name: str | None = getattr(f, "__name__", None)
+        if gradient is not None:
+            self.name = own_gradient(self.name or "function", _on_nodes(gradient))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: the instance is the first argument."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        f = self.__wrapped__  # type: ignore[attr-defined]
+        with running.lock:
+            found = Inputs(f, args, kwargs)
+            try:
+                t = self.traces.get(found.key)
+            except TypeError:
+                t, found.is_complete = None, False
+            if t is None:
+                t = trace(f, args, kwargs, found)
+                if found.is_complete:
+                    self.traces[found.key] = t
+                    if len(self.traces) > MOST_TRACES:
+                        self.traces.popitem(last=False)
+        call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
+        values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
+        for (place, late), u in zip(t.assigned, values[t.n_results :], strict=True):
+            found.tensors[place]._become(u)
+            if late:
+                defer(found.tensors[place])
+        return unflatten(t.result, iter([Tensor._wrap(u) for u in values[: t.n_results]]))
+
+
+def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:
+    """Make `f` a graph fragment: a call adds one node, and runs `f` only for a signature that is new.
+
+    `f` takes anything and returns Tensors, in any nesting of lists, tuples and dicts. The signature is the shapes,
+    dtypes and devices of the Tensors that `f` can reach, and every other value that it can reach.
+
+    With `precompile` a call is opaque (CALL): it is scheduled and compiled on its own, once for all its calls, and
+    nothing is fused across its border. With `gradient(inputs, grads)` the derivative is the user's: from the Tensors
+    that `f` reached, in the order in which they were found, and the gradients of its results, it returns for each
+    input a gradient or None.
+
+    Raises JitError for a function that reads values while it is traced, ArgumentError for one that returns no Tensor.
 
     >>> from monolect import Tensor, function
-    >>> add = function(lambda a, b: a + b)
-    >>> add(Tensor([1.0]), Tensor([2.0])).tolist()
-    [3.0]
+    >>> @function
+    ... def scaled(a, b):
+    ...     print("traced")
+    ...     return a * b
+    >>> scaled(Tensor([1.0]), Tensor([2.0])).tolist(), scaled(Tensor([3.0]), Tensor([4.0])).tolist()
+    traced
+    ([2.0], [12.0])
     """
+    if f is None:
+        return functools.partial(function, precompile=precompile, gradient=gradient)
+    for what, value in (("a function", f), ("gradient", gradient)):
+        if value is not None and not callable(value):
+            raise ArgumentError(f"@function: {what}", expected="a callable", found=repr(value)[:80])
+    return Function(f, precompile, gradient)
 
-    @functools.wraps(f)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        tensors: list[Tensor] = []
-        flatten((args, kwargs), tensors)
-        inputs = list(dict.fromkeys(t._uop for t in tensors))
+
+def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Inputs) -> Trace:
+    """Run `f` on stand-ins for the Tensors found, and what it made of them as a TUPLE over PARAMs.
+
+    Sets `found.is_complete` to False when another call could make something else of equal inputs.
+    """
+    stands = [new_buffer(u.shape, u.dtype, device(u)) for u in found.nodes]
+    stand_ins.update(stands)
+    real = [(t, t._uop, t._grad) for t in found.tensors]
+    drawn, early = random_state.drawn(), {id(t) for t in deferred()}
+    outer, changes.captures = changes.captures, [{}]
+    for t in found.tensors:
+        t._uop = stands[found.nodes[t._uop]]
+    outputs: list[Tensor] = []
+    try:
         result = f(*args, **kwargs)
-        outputs: list[Tensor] = []
         flatten(result, outputs)
-        if not outputs:
-            raise ArgumentError("a @function returns Tensors", expected="at least one Tensor", found=repr(result))
-        body = trace([t._uop for t in outputs], inputs)
-        call_ = node("FUNCTION", (body, *inputs), getattr(f, "__name__", None))
-        return unflatten(result, iter([Tensor._wrap(node("GETTUPLE", (call_,), i)) for i in range(len(outputs))]))
+        assigned = [t for t, _ in changes.captures[0].values()]
+        roots = tuple(t._uop for t in (*outputs, *assigned))
+        late = {id(t) for t in deferred()} - early
+        differentiated = any(t._grad is not g for t, _, g in real)
+    finally:
+        for t, u in changes.captures[0].values():
+            t._uop = u
+        for t, u, g in real:
+            t._uop, t._grad = u, g
+        changes.captures = outer
+    if differentiated:
+        expected = "monolect.grad or value_and_grad inside, or backward() outside"
+        raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)
+    if not outputs:
+        raise ArgumentError("a @function returns Tensors", expected="at least one Tensor", found=repr(result)[:80])
+    body, extra = _body(roots, stands)
+    places = {id(t): k for k, t in enumerate(found.tensors)}
+    unknown = [t for t in assigned if id(t) not in places]
+    for t in unknown:
+        places[id(t)] = len(found.tensors)
+        found.tensors.append(t)
+    found.is_complete &= not extra and not unknown and random_state.drawn() == drawn
+    marks = tuple((places[id(t)], id(t) in late) for t in assigned)
+    hole = Tensor._wrap(const(0, dtypes.bool))
+    return Trace(body, extra, unflatten(result, iter([hole] * len(outputs))), len(outputs), marks)
 
-    return call
 
-
-def trace(outputs: list[UOp], inputs: list[UOp]) -> UOp:
-    """TUPLE of `outputs` with input k replaced by PARAM k."""
+def _body(roots: tuple[UOp, ...], stands: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
+    """TUPLE of the roots over PARAMs: for the stand-ins, and for every other buffer; these come as inputs, too."""
+    known = frozenset(stands)
+    extra = tuple(u for u in toposort(*roots) if u.op == "BUFFER" and u not in known)
     params: dict[UOp, UOp] = {}
-    for k, u in enumerate(inputs):
+    for k, u in enumerate((*stands, *extra)):
         params[u] = node("PARAM", (shape_source(u.shape),), ParamArg(k, u.dtype, device(u), "GLOBAL"))
-    return node("TUPLE", substitute_all(tuple(outputs), params))
+    return node("TUPLE", replace(roots, params)), extra
+
+
+def _on_nodes(gradient: Gradient) -> Backward:
+    """A gradient of Tensors as one of nodes."""
+
+    def backward(inputs: tuple[UOp, ...], grads: tuple[UOp, ...]) -> list[UOp | None]:
+        given = gradient(tuple(map(Tensor._wrap, inputs)), tuple(map(Tensor._wrap, grads)))
+        given = given if isinstance(given, tuple | list) else (given,)
+        if len(given) > len(inputs) or not all(d is None or isinstance(d, Tensor) for d in given):
+            expected = f"at most {len(inputs)} Tensors, or None in their place"
+            raise GradientError("gradient of a @function", expected=expected, found=repr(given)[:80])
+        for x, d in zip(inputs, given, strict=False):
+            if d is not None and (d.shape != x.shape or d.dtype is not x.dtype):
+                expected, got = f"{x.dtype.name} {x.shape}", f"{d.dtype.name} {d.shape}"
+                raise GradientError("gradient of a @function does not fit its input", expected=expected, found=got)
+        return [None if d is None else d._uop for d in given]
+
+    return backward
+
+
+__all__ = ["Function", "function"]

@@ -110,6 +110,11 @@ def pending() -> list[Any]:
     return [*(t for state in _states.values() for t in state.advance()), *deferred()]
 
 
+def drawn() -> dict[Any, tuple[int, int]]:
+    """How much of each state was drawn: it differs once a number was."""
+    return {device: (id(state.base), state.used) for device, state in _states.items()}
+
+
 def _bits(cls: Any, count: int, device: Any) -> UOp:
     """`count` uint64 numbers of 64 random bits, 1-d."""
     device = as_device(device)

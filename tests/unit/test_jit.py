@@ -91,6 +91,16 @@ def test_a_replay_takes_no_memory_from_the_system() -> None:
     assert out[1].item() == 4096 * 512 * 512
 
 
+def test_weights_that_were_not_computed_yet_are_drawn_once() -> None:
+    w = Tensor.randn(3, 3)
+    noisy = jit(lambda x: (x @ w, x + Tensor.rand(2, 3)))
+    x = Tensor.ones(2, 3)
+    drawn = [noisy(x) for _ in range(4)]
+    for product, _ in drawn:
+        np.testing.assert_allclose(product.numpy(), x.numpy() @ w.numpy(), rtol=1e-5)
+    assert len({tuple(noise.numpy().ravel()) for _, noise in drawn}) == 4
+
+
 def test_a_numpy_view_of_state_keeps_its_values() -> None:
     c = Tensor([0.0]).realize()
 

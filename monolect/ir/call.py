@@ -1,0 +1,48 @@
+"""FUNCTION and CALL: what a body is over its arguments, and what it writes.
+
+Invariant: the PARAMs of a body are its own. A body inside a body has PARAMs of the same numbers, which may be the very
+same nodes, so whoever puts arguments in for PARAMs stays out of inner bodies.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from monolect.ir.uop import UOp, rebuild, toposort
+
+BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
+
+
+def is_opaque(u: UOp) -> bool:
+    """Whether `u` is a result of a CALL: a value that something else computes, and that is not looked into."""
+    if u.op == "GETTUPLE":
+        return u.src[0].op == "CALL"
+    return u.op == "AFTER" and any(s.op == "CALL" for s in u.src[1:])
+
+
+def parameters(body: UOp) -> dict[int, UOp]:
+    """The PARAMs of a TUPLE by slot, without symbolic sizes."""
+    below = toposort(*body.src, stop=lambda u: u.op in BODIES)
+    return {u.arg.slot: u for u in below if u.op == "PARAM" and u.arg.name is None}
+
+
+def applied(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The values of a TUPLE, with the arguments in place of its PARAMs."""
+    new: dict[UOp, UOp] = {}
+    for u in toposort(*body.src, stop=lambda u: u.op in BODIES):
+        if u.op in BODIES:
+            new[u] = u
+        elif u.op == "PARAM" and u.arg.name is None:
+            new[u] = args[u.arg.slot]
+        else:
+            new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+    return tuple([new[v] for v in body.src])
+
+
+@lru_cache(maxsize=4096)
+def stored_slots(body: UOp) -> frozenset[int]:
+    """The PARAMs that a kernel writes, by slot; a custom function names them as its sources."""
+    if body.op == "CUSTOMFUNCTION":
+        return frozenset(p.arg.slot for p in body.src)
+    places = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
+    return frozenset(p.arg.slot for place in places for p in toposort(place.src[0]) if p.op == "PARAM")

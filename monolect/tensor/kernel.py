@@ -1,0 +1,136 @@
+"""Kernels of the user's: written in the dialect (`custom_kernel`), or native code (`native_function`).
+
+What it is for: what no composition of methods says well enough. A call is a CALL node, opaque to fusion and gradients;
+give it a derivative by putting it into a `@function(gradient=...)`.
+Invariant: what runs was checked. A kernel of the dialect keeps the rules of its stage, writes to its results alone, and
+every index is proven to stay in its buffer, whatever the settings say. Native code is the user's own word.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from monolect.base.dtype import as_dtype
+from monolect.base.errors import ArgumentError, VerifyError
+from monolect.ir.call import stored_slots
+from monolect.ir.normal import count
+from monolect.ir.ops import ParamArg, Stage
+from monolect.ir.prove import check_bounds
+from monolect.ir.uop import UOp, build, new_buffer, node, shape_source, toposort
+from monolect.ir.verify import verify
+from monolect.runtime.execute import native_functions
+from monolect.tensor.base import as_device, as_sizes, same_device
+from monolect.tensor.tensor import Tensor
+
+_POINTER: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # what all function pointers of ctypes are
+
+
+def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
+    """The results of one kernel that `kernel` writes in the dialect.
+
+    `out` is (shape, dtype) of the result, or a list of those for several; their values are undefined before the kernel
+    stores them. `kernel` takes a flat PARAM for each result, then one for each input, and returns a SINK of stage
+    KERNEL: loops (RANGE, END), INDEX, LOAD, STORE, REDUCE and arithmetic. The optimizer chooses its schedule, unless
+    its KernelInfo names actions.
+
+    Raises ArgumentError for anything but a SINK, VerifyError for a kernel that breaks a rule, stores to an input or has
+    an index that cannot be proven to stay inside.
+
+    >>> from monolect.ir.ops import KernelInfo
+    >>> from monolect.ir.uop import idx
+    >>> def twice(out, x):
+    ...     i = build("RANGE", idx(3), arg=(0, "LOOP"))
+    ...     value = build("LOAD", build("INDEX", x, i)) * 2.0
+    ...     store = build("STORE", build("INDEX", out, i), value)
+    ...     return build("SINK", build("END", store, i), arg=KernelInfo("twice"))
+    >>> custom_kernel(twice, Tensor([1.0, 2.0, 3.0]), out=((3,), "float32")).tolist()
+    [2.0, 4.0, 6.0]
+    """
+    results, device = _results("custom_kernel", inputs, out)
+    args = [*results, *(t._uop for t in inputs)]
+    params = [_param(k, u, device) for k, u in enumerate(args)]
+    sink = kernel(*params)
+    if not isinstance(sink, UOp) or sink.op != "SINK":
+        found = sink.op if isinstance(sink, UOp) else repr(sink)[:80]
+        raise ArgumentError("custom_kernel: the function returns no kernel", expected="a SINK", found=found)
+    _check(sink, params, len(results))
+    return _called(sink, results, inputs, out)
+
+
+def native_function(code: Any, *inputs: Tensor, out: Any, name: str = "native") -> Any:
+    """The results of machine code of the user's, on devices that run code of this processor (`cpu`, `c`).
+
+    `code` is the address of a function `void f(void **buffers, int64_t thread)`, or a ctypes function pointer of that
+    kind: it finds the results, then the inputs, contiguous, in `buffers`. It is called once, with thread 0. `out` is as
+    for `custom_kernel`. Raises ArgumentError for anything else, DeviceError on other devices.
+
+    >>> signature = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.POINTER(ctypes.c_float)), ctypes.c_int64)
+    >>> def plus_one(buffers, thread):
+    ...     buffers[0][0] = buffers[1][0] + 1
+    >>> native_function(signature(plus_one), Tensor([41.0]), out=((1,), "float32")).tolist()
+    [42.0]
+    """
+    address = code if isinstance(code, int) else None
+    if isinstance(code, _POINTER):
+        address = ctypes.cast(code, ctypes.c_void_p).value
+    if not address or isinstance(code, bool) or address < 0:
+        expected = "the address of a function, or a ctypes function pointer"
+        raise ArgumentError("native_function: no machine code", expected=expected, found=repr(code)[:80])
+    results, device = _results("native_function", inputs, out)
+    key = f"{name}@{address:x}"
+    native_functions[key] = (address, code)  # ctypes frees a callback with its last reference
+    writes = tuple([_param(k, u, device) for k, u in enumerate(results)])
+    return _called(node("CUSTOMFUNCTION", writes, key), results, inputs, out)
+
+
+def _results(what: str, inputs: Sequence[Any], out: Any) -> tuple[list[UOp], Any]:
+    """A new BUFFER for each result, and the device."""
+    for t in inputs:
+        if not isinstance(t, Tensor):
+            raise ArgumentError(f"{what}: an input", expected="a Tensor", found=repr(t)[:80])
+    same_device(*(t._uop for t in inputs))
+    device = inputs[0].device if inputs else as_device(None)
+    specs = out if isinstance(out, list) else [out]
+    if not specs or not all(isinstance(s, tuple) and len(s) == 2 for s in specs):
+        raise ArgumentError(f"{what}: out", expected="(shape, dtype), or a list of those", found=repr(out)[:80])
+    buffers = []
+    for shape, dtype in specs:
+        sizes = as_sizes(tuple(shape) if isinstance(shape, tuple | list) else (shape,))
+        if not all(isinstance(n, int) and n > 0 for n in sizes):
+            raise ArgumentError(f"{what}: shape of a result", expected="sizes above 0", found=sizes)
+        buffers.append(new_buffer(sizes, as_dtype(dtype), device))
+    return buffers, device
+
+
+def _param(slot: int, u: UOp, device: Any) -> UOp:
+    return node("PARAM", (shape_source((count(u.shape),)),), ParamArg(slot, u.dtype, device, "GLOBAL"))
+
+
+def _check(sink: UOp, params: list[UOp], n_results: int) -> None:
+    verify(sink, Stage.KERNEL)
+    known = frozenset(params)
+    for u in toposort(sink):
+        if u.op == "PARAM" and u not in known and u.arg.addrspace is not None:
+            raise VerifyError(
+                "a PARAM that the kernel was not given", op="PARAM", expected="its arguments", found=repr(u)
+            )
+        if u.op in ("STORE", "ATOMICADD"):
+            target = u.src[0]
+            while target.src and target.op not in ("PARAM", "BUFFER"):
+                target = target.src[0]
+            if target.op == "PARAM" and target.arg.slot >= n_results:
+                raise VerifyError("a kernel that stores to its input", op=u.op, expected="a result", found=repr(target))
+    if (stored := stored_slots(sink)) != set(range(n_results)):
+        raise VerifyError("a kernel without a store to each result", op="SINK", expected=n_results, found=len(stored))
+    check_bounds(sink)
+
+
+def _called(body: UOp, results: list[UOp], inputs: Sequence[Tensor], out: Any) -> Any:
+    call = node("CALL", (body, *results, *(t._uop for t in inputs)))
+    tensors = [Tensor._wrap(build("AFTER", b, call)) for b in results]
+    return tensors if isinstance(out, list) else tensors[0]
+
+
+__all__ = ["custom_kernel", "native_function"]

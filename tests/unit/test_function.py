@@ -1,0 +1,365 @@
+"""`@function`: traced once for each signature and never for another, stateful and differentiable; precompiled calls."""
+
+import dataclasses
+import threading
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, function, grad, jit, nn
+from monolect.base.errors import ArgumentError, GradientError, JitError
+from monolect.ir.uop import live_nodes, toposort
+from monolect.runtime import execute
+from monolect.tensor.function import MOST_TRACES, Function
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def counting(f, **options):
+    """`function(f)` and a list that grows by one at each trace."""
+    runs: list[int] = []
+
+    class Log:  # a class is compared by identity, so what it holds is no part of the key
+        note = staticmethod(lambda: runs.append(1))
+
+    made = function(lambda *a, **k: (Log.note(), f(*a, **k))[1], **options)
+    return made, runs
+
+
+def test_a_signature_is_traced_once() -> None:
+    f, runs = counting(lambda a, b: a * b + 1)
+    for k in range(3):
+        x, y = values(4, seed=k), values(4, seed=k + 9)
+        np.testing.assert_allclose(f(Tensor(x), Tensor(y)).numpy(), x * y + 1, rtol=1e-6)
+    assert len(runs) == 1
+    f(Tensor(values(5)), Tensor(values(5)))
+    assert len(runs) == 2
+    x = Tensor(values(4))
+    np.testing.assert_allclose(f(x, x).numpy(), values(4) ** 2 + 1, rtol=1e-6)
+    assert len(runs) == 3  # one Tensor twice is another function of its inputs
+
+
+def test_calls_of_one_signature_share_one_body() -> None:
+    f, _ = counting(lambda a: (a.exp() + a).sum())
+    one, two = f(Tensor(values(4))), f(Tensor(values(4, seed=1)))
+    calls = [t.uop.src[0] for t in (one, two)]
+    assert calls[0].op == "FUNCTION" and calls[0].src[0] is calls[1].src[0] and calls[0] is not calls[1]
+    assert not any(u.op == "BUFFER" for u in toposort(calls[0].src[0]))
+
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+@dataclasses.dataclass
+class Config:
+    weight: Tensor
+    scale: float
+
+
+def test_tensors_are_found_in_any_nesting() -> None:
+    w = Tensor(values(3, seed=5))
+    layer = nn.Linear(3, 2)
+
+    def f(tree, *, config):
+        return tree["p"].left @ layer.weight.T + tree["l"][0][0] * config.scale + (w * config.weight).sum()
+
+    made, runs = counting(f)
+    for k in range(2):
+        a, b, c = (values(3, seed=10 * k + j) for j in range(3))
+        tree = {"p": Pair(Tensor(a), None), "l": [(Tensor(b[:1]),)]}
+        got = made(tree, config=Config(Tensor(c), 2.0)).numpy()
+        want = a @ layer.weight.numpy().T + b[:1] * 2.0 + (w.numpy() * c).sum()
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert len(runs) == 1
+    made({"p": Pair(Tensor(a), None), "l": [(Tensor(b[:1]),)]}, config=Config(Tensor(c), 3.0))
+    assert len(runs) == 2
+
+
+SCALE = 2.0
+
+
+def test_numbers_that_a_function_reads_are_part_of_the_signature(monkeypatch) -> None:
+    exponent = 2
+
+    @function
+    def f(x, add=0):
+        return x**exponent * SCALE + add
+
+    x = Tensor([3.0])
+    assert f(x).item() == 18.0
+    exponent = 3
+    assert f(x).item() == 54.0
+    monkeypatch.setitem(globals(), "SCALE", 1.0)
+    assert f(x).item() == 27.0
+    assert f(x, add=1).item() == 28.0 and f(x, add=True).item() == 28.0 and f(x, add=1.5).item() == 28.5
+    assert len(f.traces) == 6
+
+
+def test_a_mode_of_a_layer_is_part_of_the_signature() -> None:
+    norm = nn.BatchNorm1d(4)
+    f = function(lambda x: norm(x))
+    x = Tensor(values(8, 4))
+    trained = f(x).numpy()
+    norm.eval()
+    assert np.abs(f(x).numpy() - trained).max() > 1e-3
+
+
+def test_what_is_assigned_is_assigned_at_each_call() -> None:
+    ours, reference = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    f, runs = counting(lambda x: ours(x))
+    for k in range(3):
+        x = Tensor(values(8, 4, seed=k) + k)
+        np.testing.assert_allclose(f(x).numpy(), reference(x).numpy(), rtol=1e-5, atol=1e-6)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        np.testing.assert_allclose(getattr(ours, name).numpy(), getattr(reference, name).numpy(), rtol=1e-5, atol=1e-6)
+    assert len(runs) == 1
+
+
+def test_an_argument_that_is_assigned() -> None:
+    @function
+    def add_to(total, x):
+        total.assign(total + x)
+        return total * 2
+
+    for start in (1.0, 5.0):
+        total = Tensor([start]).realize()
+        assert add_to(total, Tensor([1.0])).item() == 2 * (start + 1)
+        assert total.item() == start + 1
+    assert len(add_to.traces) == 1
+
+
+def test_random_numbers_are_new_at_each_call() -> None:
+    f, runs = counting(lambda x: x + Tensor.rand(4))
+    a, b = f(Tensor([0.0])), f(Tensor([0.0]))
+    assert a.tolist() != b.tolist() and len(runs) == 2
+
+
+class Hidden:
+    """Tensors behind __slots__, where nobody looks for them."""
+
+    __slots__ = ("tensor",)
+
+
+def test_a_tensor_that_is_not_found_is_never_stale() -> None:
+    h = Hidden()
+    h.tensor = Tensor([1.0]).realize()
+    f, runs = counting(lambda x: x * h.tensor)
+    assert f(Tensor([3.0])).item() == 3.0
+    h.tensor = Tensor([2.0]).realize()
+    assert f(Tensor([3.0])).item() == 6.0 and len(runs) == 2
+    x = Tensor([5.0])
+    assert grad(lambda t: f(t).sum())(x).item() == 2.0
+
+
+def test_a_function_in_a_function_has_parameters_of_its_own() -> None:
+    inner = function(lambda a, b: a - b)
+
+    @function
+    def outer(x, y, z):
+        return inner(y, x) * inner(z, y), inner(x, z)
+
+    x, y, z = (Tensor([v]) for v in (1.0, 10.0, 100.0))
+    assert [t.item() for t in outer(x, y, z)] == [9.0 * 90.0, -99.0]
+    product = lambda *t: outer(*t)[0].sum()  # noqa: E731
+    assert [grad(product, k)(x, y, z).item() for k in range(3)] == [-90.0, 81.0, 9.0]
+
+
+def test_results_that_are_inputs() -> None:
+    x = Tensor(values(2, 3))
+    same, turned = function(lambda t: (t, t.T))(x)
+    np.testing.assert_array_equal(same.numpy(), x.numpy())
+    np.testing.assert_array_equal(turned.numpy(), x.numpy().T)
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_derivatives_are_those_of_the_body(precompile: bool) -> None:
+    def f(x, w):
+        h = (x @ w).tanh()
+        return h.sum(1), (h * h).mean()
+
+    made, runs = counting(f, precompile=precompile)
+
+    def loss(g):
+        return lambda x, w: (lambda a, b: (a**2).sum() * b)(*g(x, w))
+
+    for k in range(2):
+        x, w = Tensor(values(3, 4, seed=k)), Tensor(values(4, 5, seed=k + 7))
+        for got, want in zip(grad(loss(made), (0, 1))(x, w), grad(loss(f), (0, 1))(x, w), strict=True):
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+    assert len(runs) == 1
+    second = [grad(lambda v, g=g: (grad(loss(g))(v, w) ** 2).sum())(x).numpy() for g in (made, f)]  # noqa: B023
+    np.testing.assert_allclose(*second, rtol=1e-3, atol=1e-4)
+
+
+def test_a_derivative_is_made_once_for_all_calls() -> None:
+    f = function(lambda x: (x.exp() * x).sum())
+    backs = []
+    for k in range(2):
+        x = Tensor(values(4, seed=k), requires_grad=True)
+        f(x).backward()
+        backs.append([u.src[0] for u in toposort(x.grad.uop) if u.op == "FUNCTION"])
+        np.testing.assert_allclose(x.grad.numpy(), np.exp(x.numpy()) * (x.numpy() + 1), rtol=1e-5)
+    assert backs[0] == backs[1] != []
+
+
+def test_leaves_inside_a_layer_get_gradients() -> None:
+    a = nn.Linear(3, 2)
+    f = function(lambda x: a(x).relu())
+    x = Tensor(values(5, 3))
+    f(x).sum().backward()
+    got, a.weight.grad = a.weight.grad.numpy(), None
+    a(x).relu().sum().backward()
+    np.testing.assert_allclose(got, a.weight.grad.numpy(), rtol=1e-6)
+
+
+def test_a_derivative_of_the_users() -> None:
+    @function(gradient=lambda inputs, grads: (grads[0] * 10, None))
+    def f(x, y):
+        return x * y
+
+    x, y = Tensor([2.0], requires_grad=True), Tensor([3.0], requires_grad=True)
+    f(x, y).sum().backward()
+    assert x.grad.item() == 10.0 and y.grad is None
+    assert grad(lambda a: (a * y).sum())(x).item() == 3.0  # the same formula without it
+
+
+@pytest.mark.parametrize(
+    "given", [lambda i, g: g[0].sum(), lambda i, g: 1.0, lambda i, g: (g[0], g[0])], ids=["shape", "no tensor", "many"]
+)
+def test_a_derivative_that_does_not_fit_is_refused(given) -> None:
+    f = function(lambda x: x * 2, gradient=given)
+    with pytest.raises(GradientError, match="gradient of a @function"):
+        grad(lambda x: f(x).sum())(Tensor([1.0, 2.0]))
+
+
+# ---- precompiled -----------------------------------------------------------------------------------------------------
+def blocks(n: int, precompile: bool):
+    layers = [nn.Linear(8, 8) for _ in range(n)]
+    block = function(lambda x, layer: layer(x).relu() + x, precompile=precompile)
+
+    def net(x):
+        for layer in layers:
+            x = block(x, layer)
+        return x
+
+    return net, layers
+
+
+def test_precompiled_calls_are_planned_once() -> None:
+    net, layers = blocks(6, precompile=True)
+    for layer in layers:
+        layer.weight.realize(layer.bias)
+    x = Tensor(values(4, 8)).realize()
+    before = len(execute.plans)
+    got = net(x).numpy()
+    assert len(execute.plans) == before + 1
+    want = x.numpy()
+    for layer in layers:
+        want = np.maximum(want @ layer.weight.numpy().T + layer.bias.numpy(), 0) + want
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    x = Tensor(values(4, 8, seed=1), requires_grad=True)
+    net(x).sum().backward()
+    x.grad.realize()
+    middle = len(execute.plans)
+    again, more = blocks(12, precompile=True)
+    for layer in more:
+        layer.weight.realize(layer.bias)
+    x = Tensor(values(4, 8, seed=2), requires_grad=True).realize()
+    loss = again(x).sum()
+    loss.backward()
+    at = len(execute.plans)
+    loss.realize(x.grad, *(p.grad for layer in more for p in (layer.weight, layer.bias)))
+    assert len(execute.plans) - at <= 8 and middle > before  # as many for twelve layers as for two
+
+
+def test_precompiled_calls_in_a_captured_step() -> None:
+    net, _ = blocks(3, precompile=True)
+    plain = jit(net)
+    for k in range(4):
+        x = Tensor(values(2, 8, seed=k))
+        np.testing.assert_allclose(plain(x).numpy(), net(x).numpy(), rtol=1e-6)
+
+
+def test_a_precompiled_call_of_views_and_of_calls() -> None:
+    f = function(lambda x: x.sum(0), precompile=True)
+    x = Tensor(values(3, 4))
+    got = f(f(x.T).expand(5, 3) + 1)
+    np.testing.assert_allclose(got.numpy(), (x.numpy().sum(1) + 1) * 5, rtol=1e-5)
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+def test_reading_values_while_tracing_is_refused_with_the_line() -> None:
+    x = Tensor([1.0, 2.0])
+    with pytest.raises(JitError, match=r"test_function.py:\d+: with pytest|item\(\)"):
+        function(lambda t: t * t.sum().item())(x)
+    with pytest.raises(JitError, match="while a @function is traced"):
+        function(lambda t: (t + 1).realize())(x)
+    assert (x * 2).tolist() == [2.0, 4.0]  # and the tensors are what they were
+
+
+def test_a_failed_trace_changes_nothing() -> None:
+    total, x = Tensor([1.0]).realize(), Tensor([2.0])
+
+    def fails(t):
+        total.assign(total + t)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        function(fails)(x)
+    assert total.item() == 1.0 and x.item() == 2.0
+
+
+@pytest.mark.parametrize("result", [None, 3, [], {}], ids=repr)
+def test_a_function_without_results_is_refused(result) -> None:
+    with pytest.raises(ArgumentError, match="returns Tensors"):
+        function(lambda x: result)(Tensor([1.0]))
+
+
+def test_backward_inside_is_refused() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(GradientError, match="backward.. inside a @function"):
+        function(lambda t: (t * t).sum().backward())(x)
+    assert x.grad is None
+
+
+def test_what_is_no_function_is_refused() -> None:
+    for bad in (3, "f"):
+        with pytest.raises(ArgumentError, match="callable"):
+            function(bad)
+        with pytest.raises(ArgumentError, match="callable"):
+            function(lambda x: x, gradient=bad)
+
+
+# ---- caches ----------------------------------------------------------------------------------------------------------
+def test_traces_are_bounded_and_leave_nothing_behind() -> None:
+    f = function(lambda x, k: x + k)
+    x = Tensor([1.0]).realize()
+    for k in range(MOST_TRACES + 20):
+        assert f(x, k).item() == 1.0 + k
+    assert len(f.traces) == MOST_TRACES
+    at = live_nodes()
+    for k in range(MOST_TRACES + 20):
+        f(x, k % 7).item()
+    assert live_nodes() <= at + 50
+
+
+def test_threads_trace_and_call_at_once() -> None:
+    f: Function = function(lambda x, k: (x * k).sum())
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        for k in range(12):
+            x = values(4, seed=seed)
+            got = f(Tensor(x), k % 4).item()
+            if abs(got - float((x * (k % 4)).sum())) > 1e-4:
+                wrong.append((seed, k, got))
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []

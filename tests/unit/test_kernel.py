@@ -1,0 +1,198 @@
+"""Kernels written in the dialect, and native functions: what they compute, in captures too, and what is refused."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, custom_kernel, function, grad, jit, native_function
+from monolect.backend.registry import Device
+from monolect.base.errors import ArgumentError, DeviceError, GradientError, VerifyError
+from monolect.ir.ops import KernelInfo
+from monolect.ir.uop import build, idx, node
+from monolect.pipeline import lower_kernel
+from monolect.runtime import profile
+from monolect.runtime.execute import plans
+
+POINTERS = ctypes.POINTER(ctypes.POINTER(ctypes.c_float))
+NATIVE = ctypes.CFUNCTYPE(None, POINTERS, ctypes.c_int64)
+
+
+def loop(k, n, kind="LOOP"):
+    return build("RANGE", idx(n), arg=(k, kind))
+
+
+def sink(*stores, name="mine"):
+    return build("SINK", *stores, arg=KernelInfo(name))
+
+
+def row_sums_and_squares(rows, columns):
+    """A kernel of two results: the sum of each row, and each element squared."""
+
+    def kernel(sums, squares, x):
+        i, j = loop(0, rows), loop(1000, columns, "REDUCE")
+        total = build("REDUCE", build("LOAD", build("INDEX", x, i * columns + j)), j, arg=("ADD", ()))
+        k = loop(1, rows * columns)
+        value = build("LOAD", build("INDEX", x, k))
+        return sink(
+            build("END", build("STORE", build("INDEX", sums, i), total), i),
+            build("END", build("STORE", build("INDEX", squares, k), value * value), k),
+        )
+
+    return kernel
+
+
+@pytest.mark.parametrize("device", ["cpu", "python", "c"])
+def test_a_kernel_with_two_results(device: str) -> None:
+    if why := Device.present()[device]:
+        pytest.skip(f"{device}: {why}")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    out = [((3,), "float32"), ((3, 4), "float32")]
+    sums, squares = custom_kernel(row_sums_and_squares(3, 4), Tensor(x, device=device), out=out)
+    np.testing.assert_allclose((sums + 1).numpy(), x.sum(1) + 1)
+    np.testing.assert_allclose(squares.numpy(), x * x)
+
+
+def doubled(n):
+    def kernel(out, x):
+        i = loop(0, n)
+        value = build("LOAD", build("INDEX", x, i)) * 2.0
+        return sink(build("END", build("STORE", build("INDEX", out, i), value), i))
+
+    return kernel
+
+
+def test_a_kernel_between_methods_alone_and_captured() -> None:
+    def f(x):
+        return custom_kernel(doubled(4), x.flip(0) + 1, out=((2, 2), "float32")).sum(0)
+
+    step = jit(f)
+    for k in range(4):
+        x = np.arange(4, dtype=np.float32) + k
+        want = ((x[::-1] + 1) * 2).reshape(2, 2).sum(0)
+        np.testing.assert_allclose(f(Tensor(x)).numpy(), want)
+        np.testing.assert_allclose(step(Tensor(x)).numpy(), want)
+
+
+def test_a_kernel_runs_once_for_all_its_results_and_is_planned_once() -> None:
+    out = [((3,), "float32"), ((3, 4), "float32")]
+    kernel = row_sums_and_squares(3, 4)
+    planned = []
+    for k in range(2):
+        results = custom_kernel(kernel, Tensor(np.full((3, 4), k, np.float32)), out=out)
+        with profile.Recorder() as ran:
+            results[0].realize(results[1])
+        assert len(ran) == 1
+        planned.append(len(plans))
+    assert planned[0] == planned[1]
+
+
+def test_actions_of_the_users_are_kept() -> None:
+    def kernel(out, x):
+        i = loop(0, 4)
+        store = build("STORE", build("INDEX", out, i), build("LOAD", build("INDEX", x, i)))
+        return build("SINK", build("END", store, i), arg=KernelInfo("plain", actions=()))
+
+    def loops(kernel):
+        with profile.Recorder() as ran:
+            custom_kernel(kernel, Tensor([1.0, 2.0, 3.0, 4.0]), out=((4,), "float32")).realize()
+        program = lower_kernel(ran[0].call.src[0], Device["cpu"].target)
+        return sum(u.op == "RANGE" for u in program.src)
+
+    assert loops(kernel) == 1 and loops(doubled(4)) == 0  # left to the optimizer, it is one vector
+
+
+def test_a_derivative_comes_from_function() -> None:
+    x = Tensor([1.0, 2.0, 3.0])
+    make = lambda t: custom_kernel(doubled(3), t, out=((3,), "float32"))  # noqa: E731
+    with pytest.raises(GradientError, match="opaque kernel has no derivative"):
+        grad(lambda t: make(t + 1).sum())(x)
+    with_gradient = function(make, gradient=lambda inputs, grads: grads[0] * 2)
+    assert grad(lambda t: (with_gradient(t) * t).sum())(x).tolist() == [4.0, 8.0, 12.0]
+
+
+# ---- refused kernels -------------------------------------------------------------------------------------------------
+def beyond(out, x):
+    i = loop(0, 4)
+    return sink(build("END", build("STORE", build("INDEX", out, i), build("LOAD", build("INDEX", x, i))), i))
+
+
+def to_input(out, x):
+    i = loop(0, 3)
+    return sink(
+        build("END", build("STORE", build("INDEX", out, i), build("LOAD", build("INDEX", x, i))), i),
+        build("END", build("STORE", build("INDEX", x, i), build("LOAD", build("INDEX", out, i))), i),
+    )
+
+
+def nothing_stored(out, x):
+    return sink()
+
+
+def open_loop(out, x):
+    i = loop(0, 3)
+    return sink(build("STORE", build("INDEX", out, i), build("LOAD", build("INDEX", x, i))))
+
+
+def wrong_stage(out, x):
+    return sink(node("LINEAR", ()))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (beyond, "not proven to stay inside"),
+        (to_input, "stores to its input"),
+        (nothing_stored, "without a store to each result"),
+        (open_loop, "RANGE that is used outside"),
+        (wrong_stage, "may not stand at stage KERNEL"),
+        (lambda out, x: doubled(3)(out, node("PARAM", x.src, x.arg._replace(slot=7))), "not given"),
+    ],
+)
+def test_a_kernel_that_breaks_a_rule_is_refused(kernel, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        custom_kernel(kernel, Tensor([1.0, 2.0, 3.0]), out=((3,), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(out=3), "out"),
+        (dict(out=[]), "out"),
+        (dict(out=((0,), "float32")), "shape of a result"),
+        (dict(out=((3,), "float32"), inputs=[[1.0]]), "an input"),
+        (dict(out=((3,), "float32"), kernel=lambda *_: 3), "returns no kernel"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(arguments, message: str) -> None:
+    arguments = {"kernel": doubled(3), "inputs": [Tensor([1.0, 2.0, 3.0])], **arguments}
+    with pytest.raises(ArgumentError, match=message):
+        custom_kernel(arguments["kernel"], *arguments["inputs"], out=arguments["out"])
+
+
+# ---- native code -----------------------------------------------------------------------------------------------------
+@NATIVE
+def add_one(buffers, thread):
+    for i in range(3):
+        buffers[0][i] = buffers[1][i] + 1 + thread
+
+
+@pytest.mark.parametrize("code", [add_one, ctypes.cast(add_one, ctypes.c_void_p).value], ids=["pointer", "address"])
+def test_native_code_alone_and_captured(code) -> None:
+    step = jit(lambda x: native_function(code, x * 2, out=((3,), "float32")) - 1)
+    for k in range(4):
+        x = np.arange(3, dtype=np.float32) + k
+        np.testing.assert_allclose(native_function(code, Tensor(x), out=((3,), "float32")).numpy(), x + 1)
+        np.testing.assert_allclose(step(Tensor(x)).numpy(), x * 2)
+
+
+@pytest.mark.parametrize("bad", [0, -5, True, None, print, "f"], ids=repr)
+def test_what_is_no_native_code_is_refused(bad) -> None:
+    with pytest.raises(ArgumentError, match="no machine code"):
+        native_function(bad, Tensor([1.0]), out=((1,), "float32"))
+
+
+def test_native_code_needs_a_device_of_this_processor() -> None:
+    x = Tensor([1.0, 2.0, 3.0], device="python")
+    with pytest.raises(DeviceError, match="does not run this processor's code"):
+        native_function(add_one, x, out=((3,), "float32")).numpy()
