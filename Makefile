@@ -64,7 +64,7 @@ check: .venv/.stamp-dev ## format, lint, types and layers
 bench: .venv/.stamp-bench ## the table beside other libraries, some twenty minutes; then what the host does
 	$(BIN)/python -m benchmarks.cpu
 	$(BIN)/python -m benchmarks.host
-	$(BIN)/python benchmarks/first_step.py
+	$(BIN)/python -m benchmarks.first
 
 bench-quick: .venv/.stamp-bench ## a representative part of the table, under three minutes
 	$(BIN)/python -m benchmarks.cpu --quick
