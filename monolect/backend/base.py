@@ -89,6 +89,20 @@ class Device(Protocol):
 
 
 @runtime_checkable
+class Sharing(Protocol):
+    """A Device with memory of its own that other libraries reach. Those in the host's memory need nothing for it."""
+
+    dlpack: tuple[int, int]  # what DLPack calls it: its kind and number
+    stream: Any  # as an integer, what its launches are ordered by
+
+    def wait(self) -> None:
+        """Return when all launches are done."""
+
+    def borrow(self, address: int, n_bytes: int, owner: Any) -> Any:
+        """Memory that belongs to `owner`, kept alive with it."""
+
+
+@runtime_checkable
 class Portable(Protocol):
     """A Device whose programs travel as bytes: one process builds them, another runs them. BEAM asks for it."""
 

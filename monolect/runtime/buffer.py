@@ -61,8 +61,8 @@ def is_realized(u: UOp) -> bool:
     return b.op == "BUFFER" and b.storage is not None
 
 
-def to_numpy(u: UOp) -> np.ndarray:
-    """The values of a realised node as an array that shares its memory."""
+def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:
+    """The values of a realised node as an array that shares its memory; `memory` stands for the bytes of its BUFFER."""
     chain = []
     while u.op in VIEWS:
         chain.append(u)
@@ -70,7 +70,8 @@ def to_numpy(u: UOp) -> np.ndarray:
     if u.op != "BUFFER" or u.storage is None:
         raise InternalError("to_numpy of a value that is not realised", expected="a BUFFER with storage", found=u.op)
     n = count(u.shape)
-    flat = u.storage.view(np.uint8)[: n * u.dtype.itemsize].view(u.dtype.numpy)
+    flat = u.storage.view(np.uint8) if memory is None else memory
+    flat = flat[: n * u.dtype.itemsize].view(u.dtype.numpy)
     try:
         a = flat.reshape(u.shape)
     except ValueError:  # nothing in it, but an axis beyond what NumPy can count

@@ -16,10 +16,11 @@ import numpy as np
 from monolect.autograd.gradient import gradients, reach, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.base.dtype import DType, as_dtype
-from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import is_realized, to_numpy
+from monolect.runtime.dlpack import HOST, borrow, device_of, share
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import note_assign, refuse_while_capturing
 from monolect.tensor import random as random_state
@@ -238,6 +239,49 @@ class Tensor(
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self.numpy()
         return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where its memory is, in DLPack's words. Raises DeviceError for a device that cannot share it."""
+        return device_of(self.device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Its memory for another library, as `np.from_dlpack(t)` or `torch.from_dlpack(t)` asks for it: no copy.
+
+        >>> import numpy as np
+        >>> t = Tensor([1, 2, 3])
+        >>> np.from_dlpack(t)[0] = 7
+        >>> t.tolist()
+        [7, 2, 3]
+        """
+        refuse_while_capturing("sharing the memory of a tensor")
+        here, there = device_of(self.device), dl_device or device_of(self.device)
+        if there != here and (there != HOST or copy is False):
+            raise DeviceError("memory that is elsewhere", expected=f"DLPack device {here}", found=there)
+        t = self.to("cpu") if there != here else self.clone() if copy else self
+        return share(t.realize()._uop, max_version, stream)
+
+    @classmethod
+    def from_dlpack(cls, x: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+        """The tensor of another library, in its memory: what that library writes later is seen.
+
+        It is copied when `copy` is True, or when it is None and the strides are those of no row-major array with its
+        axes permuted, flipped or repeated; False raises ArgumentError instead.
+
+        >>> import numpy as np
+        >>> a = np.zeros(3, np.int64)
+        >>> t = Tensor.from_dlpack(a)
+        >>> a[1] = 5
+        >>> t.tolist()
+        [0, 5, 0]
+        """
+        return cls._wrap(borrow(x, None if device is None else as_device(device), copy))
 
     def __repr__(self) -> str:
         at = "" if self._uop.op == "BUFFER" else ", lazy"

@@ -3,6 +3,7 @@
 What this does not show: that the vendor's driver does what ours does. `make test-cuda` runs it on a GPU.
 """
 
+import ctypes
 import subprocess
 import sys
 
@@ -17,10 +18,11 @@ from monolect.backend.cuda import driver as cuda_driver
 from monolect.backend.cuda import memory as cuda_memory
 from monolect.backend.cuda.runtime import CudaDevice
 from monolect.base.dtype import dtypes
-from monolect.base.errors import AllocationError, CompileError, DeviceError, MissingExtraError
+from monolect.base.errors import AllocationError, ArgumentError, CompileError, DeviceError, MissingExtraError
 from monolect.ir.digest import digest
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import const, node, shape_source
+from monolect.runtime import dlpack
 from monolect.runtime.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
@@ -236,3 +238,69 @@ def test_a_program_over_a_limit_is_refused_with_the_kernel_and_the_remedy(driver
     lin = linear(store(param(0, 2048), lane, load(param(1, 2048), lane)))
     with pytest.raises(CompileError, match="copy: too many lanes"):
         registry.Device["cuda"].compile([("copy", digest(lin), lin)])
+
+
+# ---- memory of others ------------------------------------------------------------------------------------------------
+class Lent:
+    """Memory of the GPU that belongs to another library, with axes in any order."""
+
+    def __init__(self, device: CudaDevice, array: np.ndarray, offset: int = 0):
+        self.array, self.offset, self.streams = array, offset, []
+        self.memory = device.from_array(array.transpose(np.argsort(array.strides, kind="stable")[::-1]))
+        device.wait()
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        self.streams.append(stream)
+        interface = {"version": 3, "typestr": self.array.dtype.str, "shape": self.array.shape}
+        interface |= {"data": (self.memory.address + self.offset, False), "strides": self.array.strides}
+        place = type("Place", (), {"__array_interface__": interface})()
+        capsule = np.asarray(place).__dlpack__(max_version=max_version)
+        dlpack.description(capsule).device_type = 2
+        return capsule
+
+
+@needs_compiler
+def test_memory_is_shared_where_it_is(driver):
+    t = (Tensor(data(6, 4), device="cuda:1") + 1).realize()
+    assert t.__dlpack_device__() == (2, 1)
+    told = dlpack.description(capsule := t.T.__dlpack__(max_version=(1, 0)))
+    memory = t.uop.storage
+    assert (told.data, told.device_type, told.device_number) == (memory.address, 2, 1)
+    strides = (ctypes.c_int64 * 2).from_address(told.strides)
+    assert list(strides) == [1, 4] and not driver.queue, "what was queued is done"
+    assert sys.getrefcount(memory) > 3 and memory.n_views == 1
+    told.device_type = 1
+    del capsule
+
+
+@needs_compiler
+def test_memory_of_another_library_is_read_where_it_is(driver):
+    x = data(4, 6).T
+    lent = Lent(registry.Device["cuda"], x)
+    t = Tensor.from_dlpack(lent)
+    assert t.device == "cuda" and dlpack.base_of(t.uop).storage.address == lent.memory.address
+    assert lent.streams == [int(registry.Device["cuda"].stream)]
+    np.testing.assert_array_equal(t.numpy(), x)
+    np.testing.assert_array_equal((t * 2).numpy(), x * 2)
+    with pytest.raises(ArgumentError, match="without a copy"):
+        Tensor.from_dlpack(Lent(registry.Device["cuda"], data(8), offset=4))
+
+
+@needs_compiler
+def test_a_captured_step_reads_what_another_library_writes_on_the_gpu(driver):
+    lent = Lent(registry.Device["cuda"], data(8, 8))
+    w = Tensor.from_dlpack(lent)
+    step = jit(lambda x: x @ w)
+    for k in range(4):
+        now, x = data(8, 8, seed=k), data(3, 8)
+        registry.Device["cuda"].memory.write(lent.memory, now)
+        np.testing.assert_allclose(step(Tensor(x, device="cuda")).numpy(), x @ now, rtol=1e-4, atol=1e-5)
+
+
+@needs_compiler
+def test_memory_on_the_gpu_can_be_asked_for_on_the_host(driver):
+    x = data(5)
+    np.testing.assert_array_equal(np.from_dlpack(Tensor(x, device="cuda"), device="cpu"), x)

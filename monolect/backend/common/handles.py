@@ -37,12 +37,11 @@ class Block:
 class HandleMemory:
     """Memory of a device; its block is recycled when nothing refers to it any more."""
 
-    __slots__ = ("__weakref__", "_owner", "address", "block", "n_bytes")
-
-    n_views = 0  # nobody but kernels writes to it
+    __slots__ = ("__weakref__", "_owner", "address", "block", "n_bytes", "n_views")
 
     def __init__(self, owner: HandleAllocator, block: Block, n_bytes: int):
         self._owner, self.block, self.address, self.n_bytes = owner, block, block.address, n_bytes
+        self.n_views = 0  # `view` makes copies: how often it was shared otherwise
 
     def view(self, dtype: Any) -> np.ndarray:
         """A copy of the values, once everything queued before is done."""
@@ -81,7 +80,7 @@ class HandleAllocator:
         """Return when the device has run everything it was given."""
         raise NotImplementedError
 
-    def read(self, memory: HandleMemory) -> np.ndarray:
+    def read(self, memory: Any) -> np.ndarray:
         """The bytes of a memory."""
         raise NotImplementedError
 

@@ -28,6 +28,25 @@ class Stage:
         self.event = driver("cuEventCreate", int(driver.api.CUevent_flags.CU_EVENT_DISABLE_TIMING))
 
 
+class Borrowed:
+    """Memory of the GPU that belongs to another library, kept alive with what owns it."""
+
+    __slots__ = ("__weakref__", "_memory", "_owner", "address", "n_bytes", "n_views")
+
+    def __init__(self, memory: CudaMemory, address: int, n_bytes: int, owner: Any):
+        self._memory, self.address, self.n_bytes, self._owner, self.n_views = memory, address, n_bytes, owner, 0
+
+    def view(self, dtype: Any) -> np.ndarray:
+        """A copy of the values, once everything queued before is done."""
+        return self._memory.read(self).view(dtype)
+
+    def is_lent(self) -> bool:
+        return True
+
+    def __del__(self) -> None:
+        self._memory.wait()  # its owner may hand it out again at once
+
+
 class CudaMemory(HandleAllocator):
     """The memory of one GPU. A handle is an address."""
 
@@ -49,12 +68,12 @@ class CudaMemory(HandleAllocator):
     def wait(self) -> None:
         self.driver("cuStreamSynchronize", self.stream, at="a wait")
 
-    def read(self, memory: HandleMemory) -> np.ndarray:
+    def read(self, memory: HandleMemory | Borrowed) -> np.ndarray:
         """The bytes, once everything queued before is done."""
         with self._copying:
             return self._read(memory)
 
-    def _read(self, memory: HandleMemory) -> np.ndarray:
+    def _read(self, memory: HandleMemory | Borrowed) -> np.ndarray:
         out = np.empty(memory.n_bytes, np.uint8)
         coming: list[tuple[int, Stage]] = []
         for at, stage in self._pieces(memory.n_bytes):

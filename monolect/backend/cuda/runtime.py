@@ -18,12 +18,13 @@ from monolect.backend.common.handles import HandleMemory
 from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda.commands import CudaCommands
 from monolect.backend.cuda.driver import Driver, about, count, missing
-from monolect.backend.cuda.memory import CudaMemory
+from monolect.backend.cuda.memory import Borrowed, CudaMemory
 from monolect.backend.cuda.render import render_module, target
 from monolect.base.errors import DeviceError
 from monolect.ir.uop import UOp
 
 OLDEST = 75
+DLPACK_CUDA = 2
 WITH_OWN_CODE = 90  # from here on, machine code may use what only this architecture has
 
 
@@ -37,6 +38,7 @@ class CudaDevice(GroupDevice):
         if not number.isdigit() or int(number) >= n:
             raise DeviceError("no such GPU", expected=f"cuda or cuda:0 to cuda:{n - 1}" if n else "a GPU", found=name)
         super().__init__(name)
+        self.dlpack = (DLPACK_CUDA, int(number))
         self.driver = Driver(name, int(number))
         read = self.driver.attribute
         self.arch = 10 * read("COMPUTE_CAPABILITY_MAJOR") + read("COMPUTE_CAPABILITY_MINOR")
@@ -81,6 +83,14 @@ class CudaDevice(GroupDevice):
         out = self.alloc(array.nbytes)
         self.memory.write(out, array)
         return out
+
+    def borrow(self, address: int, n_bytes: int, owner: Any) -> Borrowed:
+        """Memory of this GPU that belongs to `owner`."""
+        return Borrowed(self.memory, address, n_bytes, owner)
+
+    def wait(self) -> None:
+        """Return when everything queued is done."""
+        self.memory.wait()
 
     def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
         """The first bytes of one memory to another, within this GPU."""
