@@ -108,7 +108,7 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
             return
         graph = writes[0].src[1]
     seen = reach(graph, leaves)
-    if computed not in toposort(graph) and any(u in seen for u in leaves):
+    if any(u in seen for u in leaves) and computed not in toposort(graph):
         _closed[computed] = ((graph,), lambda g, y, x: (g,))
 
 

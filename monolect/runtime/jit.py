@@ -52,6 +52,9 @@ def refuse_while_capturing(what: str) -> None:
         raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
 
 
+Uses = dict[UOp, list[tuple[int, UOp, int]]]
+
+
 class State(NamedTuple):
     """A tensor the step updates: its buffer's number going in and coming out (equal: in place)."""
 
@@ -86,7 +89,8 @@ class Capture:
             self._of(b)
         self.n_args = len(args)
         self._check_arguments(args)
-        self.states = [self._state(t, before, after, runs, outputs) for t, before, after in states]
+        uses = _uses(runs) if states else {}
+        self.states = [self._state(t, before, after, uses, outputs) for t, before, after in states]
         steps = self._steps(runs)
         self.outputs = list(outputs)
         self.fresh = self._fresh_outputs(runs, outputs)
@@ -113,10 +117,10 @@ class Capture:
     def _of(self, b: UOp) -> int:
         return self.number.setdefault(b, len(self.number))
 
-    def _state(self, t: Any, before: UOp, after: UOp, runs: list[Run], outputs: Sequence[UOp]) -> State:
+    def _state(self, t: Any, before: UOp, after: UOp, uses: Uses, outputs: Sequence[UOp]) -> State:
         n = self._of(before)
         returned = {base_of(o) for o in outputs}
-        if after is not before and after not in returned and _may_overwrite(before, after, runs):
+        if after is not before and after not in returned and _may_overwrite(before, after, uses):
             self.number[after] = n
         return State(t, n, self._of(after), after)
 
@@ -266,27 +270,33 @@ def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
     return list(out)
 
 
-def _may_overwrite(before: UOp, after: UOp, runs: list[Run]) -> bool:
+def _uses(runs: list[Run]) -> Uses:
+    """For each buffer the launches that take it, in order: (the number of the launch, its CALL, the slot)."""
+    out: Uses = {}
+    at = 0
+    for r in runs:
+        names = [*r.inputs, *r.fresh]
+        for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
+            for slot, a in enumerate(item.args):
+                if a < len(names):
+                    out.setdefault(names[a], []).append((at, call, slot))
+            at += 1
+    return out
+
+
+def _may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
     """True when `after` can be written over `before`: nobody reads `before` once `after` is being written, except the
     writing kernel itself at the very element it writes.
     """
     if before.shape != after.shape or before.dtype is not after.dtype:
         return False
-    writes, reads, at = [], [], 0
-    for r in runs:
-        names: list[Any] = [*r.inputs, *r.fresh]
-        for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
-            bound = [names[a] if a < len(names) else None for a in item.args]
-            if after in bound:
-                writes.append((at, call, bound.index(after), bound.index(before) if before in bound else None))
-            if before in bound:
-                reads.append(at)
-            at += 1
-    if not writes:
+    reads = uses.get(before, [])
+    if not (writes := uses.get(after)):
         return False
-    first, call, out, source = writes[0]
-    if any(i > first for i in reads):
+    first, call, out = writes[0]
+    if any(at > first for at, _, _ in reads):
         return False
+    source = next((slot for at, _, slot in reads if at == first), None)
     return source is None or _same_elements(call.src[0], source, out)
 
 

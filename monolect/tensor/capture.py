@@ -78,6 +78,15 @@ def unflatten(tree: Any, tensors: Any) -> Any:
     return tree
 
 
+def live_tensors() -> list[Tensor]:
+    """Every Tensor of the process."""
+    kinds: list[type] = [Tensor]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    wanted = frozenset(kinds)
+    return [t for t in gc.get_objects() if type(t) in wanted]
+
+
 class Jit:
     """A function and its captures, a bounded cache of them."""
 
@@ -152,7 +161,7 @@ class Jit:
         part of the step's `graph`, is woven into the kernels: the step is captured again when it changes.
         """
         found = {b for b in external(runs, inputs) if b not in states}
-        tensors = [t for t in gc.get_objects() if issubclass(type(t), Tensor)] if found or graph else []
+        tensors = live_tensors() if found or graph else []
         holders = [t for t in tensors if t._uop in found]
         shared = Counter(t._uop for t in holders)
         reads = [(t, t._uop) for t in holders if shared[t._uop] == 1]
@@ -168,7 +177,7 @@ class Jit:
         if not graph:
             return set()
         own = {id(t) for t in batch}
-        outside = [t for t in gc.get_objects() if issubclass(type(t), Tensor) and t._uop in graph and id(t) not in own]
+        outside = [t for t in live_tensors() if t._uop in graph and id(t) not in own]
         if not outside:
             return set()
         captures, execute.listening.captures = execute.listening.captures, []
