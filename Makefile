@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-opencl test-webgpu check bench bench-quick bench-host golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu check bench bench-quick bench-host golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -29,15 +29,32 @@ test-cuda: .venv/.stamp-test .venv/.stamp-cuda ## run everything that CUDA runs;
 	$(BIN)/python -m pytest tests/backend -k cuda -rs
 
 # clang 19 is unpacked beside the sources where it is not installed: that needs Debian's apt, and no rights
-test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is needed, nor ROCm
-	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/usr/bin/clang-19
-	PATH="$$PWD/.tools/usr/bin:$$PATH" LD_LIBRARY_PATH="$$PWD/.tools/usr/lib/$$(uname -m)-linux-gnu" \
-	  $(BIN)/python -m pytest tests/backend/test_gpu_compile.py tests/backend/test_llvm_gpu.py -k "hip or clang or amd or linker" -rs
+TOOLS := PATH="$$PWD/.tools/usr/bin:$$PATH" LD_LIBRARY_PATH="$$PWD/.tools/usr/lib/$$(uname -m)-linux-gnu"
+PACKAGES_clang := clang-19 lld-19 libclang-cpp19 libllvm19 libclang-common-19-dev
+PACKAGES_emulators := qemu-user-static spirv-tools
 
-.tools/usr/bin/clang-19:
+test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is needed, nor ROCm
+	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/.stamp-clang
+	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_gpu_compile.py tests/backend/test_llvm_gpu.py \
+	  -k "hip or clang or amd or linker" -rs
+
+test-wasm: .venv/.stamp-test ## link kernels as WebAssembly and run them in node
+	@command -v wasm-ld-19 || $(MAKE) --no-print-directory .tools/.stamp-clang
+	@command -v node || { \
+	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
+	  $$root apt-get update -qq && $$root apt-get install -y -qq nodejs; }
+	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_elsewhere.py -k wasm32 -rs
+
+test-llvm-targets: .venv/.stamp-test ## run kernels of AArch64 and RISC-V under qemu, validate SPIR-V
+	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/.stamp-clang
+	@command -v qemu-aarch64-static && command -v spirv-val || $(MAKE) --no-print-directory .tools/.stamp-emulators
+	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_elsewhere.py tests/backend/test_llvm_gpu.py -k "not wasm32" -rs
+
+.tools/.stamp-%:
 	@mkdir -p .tools
-	cd .tools && apt-get download clang-19 lld-19 libclang-cpp19 libllvm19 libclang-common-19-dev && \
+	cd .tools && apt-get download $(PACKAGES_$*) && \
 	  for package in *.deb; do dpkg -x "$$package" . || exit 1; done && rm -f *.deb
+	@touch $@
 
 test-opencl: .venv/.stamp-test .venv/.stamp-opencl ## install PoCL where no driver is, run everything that OpenCL runs
 	@ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 || { \

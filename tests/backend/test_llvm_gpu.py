@@ -1,11 +1,14 @@
-"""LLVM's own GPU targets: PTX, AMD's code objects. What kernels compute is checked by `standin-llvm` in test_standins.
+"""LLVM's own GPU targets: PTX, AMD's code objects, SPIR-V.
 
-PTX becomes machine code where nvJitLink is installed (`make test-cuda-compile`), AMD's objects are linked where lld is
-(`make test-hip-compile`).
+What kernels compute is checked by `standin-llvm` in test_standins. PTX becomes machine code where nvJitLink is there
+(`make test-cuda-compile`), AMD's objects are linked where lld is (`make test-hip-compile`), SPIR-V is checked where
+spirv-val is (`make test-llvm-targets`).
 """
 
 import re
+import shutil
 import struct
+import subprocess
 
 import pytest
 
@@ -14,6 +17,7 @@ from monolect.backend.common.llvm_group import GroupRenderer
 from monolect.backend.cuda import ptx
 from monolect.backend.hip import amdgcn
 from monolect.backend.hip.compile import ARCHITECTURES as AMD
+from monolect.backend.opencl import spirv
 from monolect.base.errors import CompileError
 from tests.backend.test_gpu_compile import cases, programs
 from tests.backend.workgroup_kernels import CASES, linear, load, param, special, store
@@ -34,6 +38,8 @@ def nvjitlink_missing() -> str:
 
 needs_nvjitlink = pytest.mark.skipif(bool(nvjitlink_missing()), reason=nvjitlink_missing() or "-")
 needs_lld = pytest.mark.skipif(bool(lld.missing("ld.lld")), reason=lld.missing("ld.lld") or "-")
+VALIDATOR = shutil.which("spirv-val") or ""
+needs_validator = pytest.mark.skipif(not VALIDATOR, reason="no spirv-val; install spirv-tools")
 
 
 def case(name, target):
@@ -136,6 +142,37 @@ def test_a_linker_that_is_not_there_is_named_with_what_to_do(monkeypatch):
 def test_a_linker_that_refuses_is_quoted():
     with pytest.raises(CompileError, match="ld.lld: .*error"):
         lld.link("ld.lld", b"no object")
+
+
+# ---- SPIR-V ----------------------------------------------------------------------------------------------------------
+@needs_validator
+@pytest.mark.parametrize("make", [cases, pytest.param(programs, marks=SLOW)])
+def test_spirv_is_valid(make):
+    for name, lin in make(spirv.TARGET):
+        source = spirv.render_module([(name, lin)])
+        # half is a type that OpenCL leaves to its devices: the validator has no environment with it
+        assert validate(spirv.compiler().compile(source), "spv1.2" if "half" in source else "opencl2.2") == ""
+
+
+@needs_validator
+def test_the_validator_finds_what_is_wrong():
+    module = bytearray(spirv.compiler().compile(spirv.render_module([("k", case("elementwise", spirv.TARGET))])))
+    module[4:8] = struct.pack("<I", 0x00010600)  # a later version than OpenCL 2.2 takes
+    assert "Invalid SPIR-V binary version" in validate(bytes(module), "opencl2.2")
+
+
+def validate(module: bytes, environment: str) -> str:
+    command = [VALIDATOR, "--target-env", environment, "-"]
+    done = subprocess.run(command, input=module, capture_output=True, check=False)
+    return (done.stderr + done.stdout).decode() if done.returncode else ""
+
+
+def test_spirv_of_the_kernels_by_hand():
+    text = spirv.compiler().assembly(spirv.render_module([("k", case("sum of rows", spirv.TARGET))]))
+    assert text.count("OpControlBarrier") == 1 and "LocalSize 32 1 1" in text and "Workgroup" in text
+    assert 'OpEntryPoint Kernel %1 "k"' in re.sub(r"%\d+", "%1", text) and "BuiltIn WorkgroupId" in text
+    text = spirv.compiler().assembly(spirv.render_module([("k", case("counted in int32", spirv.TARGET))]))
+    assert "OpAtomicIAdd" in text
 
 
 # ---- the renderer ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from monolect.backend.hip import amdgcn
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
 from monolect.backend.opencl import render as opencl
+from monolect.backend.opencl import spirv
 from monolect.backend.webgpu import render as webgpu
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
@@ -100,6 +101,7 @@ LANGUAGES: dict[str, Callable[[UOp], str]] = {
     "Metal": lambda ir: GroupRenderer(metal.LANGUAGE, ir, "program").render(),
     "LLVM IR for PTX": lambda ir: LlvmGroupRenderer(ptx.DIALECT, ir, "program").render(),
     "LLVM IR for AMD": lambda ir: LlvmGroupRenderer(amdgcn.DIALECT, ir, "program").render(),
+    "LLVM IR for SPIR-V": lambda ir: LlvmGroupRenderer(spirv.DIALECT, ir, "program").render(),
     "OpenCL": lambda ir: opencl.OpenCLRenderer(opencl.language(), ir, "kernel").render(),
     "WGSL": lambda ir: webgpu.WGSLRenderer(webgpu.language(), ir, "program").render(),
 }

@@ -88,6 +88,7 @@ _BASELINES: Final = {"x86_64": "x86-64", "aarch64": "generic"}
 _FEATURE_NAMES: Final = {"x86_64": _X86_FEATURES, "aarch64": _ARM_FEATURES}
 _MACHINE_NAMES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 _INLINE_ASSEMBLY: Final = re.compile(r"\basm\s+(?:sideeffect|alignstack|inteldialect|unwind|\")")
+_KEPT: Final[list[Any]] = []  # see `Compiler._prepared`
 _DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
 
 
@@ -195,12 +196,17 @@ def _llvm_version() -> str:
 class Compiler:
     """Compiles LLVM IR text for one machine. Safe to use from several threads; LLVM runs one of them at a time.
 
-    Defaults to this machine. `machine` ("x86_64", "aarch64") and `features` (LLVM's names) aim it elsewhere; `triple`
-    and `cpu` say for which system and which processor where that is not Linux on any of the kind.
+    Defaults to this machine. `machine` ("x86_64", "aarch64") and `features` (LLVM's names) aim it elsewhere; `triple`,
+    `cpu` and `abi` say for which system, processor and calls where these are not Linux, any, and LLVM's own.
     """
 
     def __init__(
-        self, machine: str | None = None, features: tuple[str, ...] | None = None, triple: str = "", cpu: str = ""
+        self,
+        machine: str | None = None,
+        features: tuple[str, ...] | None = None,
+        triple: str = "",
+        cpu: str = "",
+        abi: str = "",
     ) -> None:
         host_machine, native_features = _host()
         self.machine = machine or host_machine
@@ -208,6 +214,7 @@ class Compiler:
         self.features = features if features is not None else native_features if self._is_native else ()
         # Always ELF, whatever the system's own format is: the loader reads no other.
         self.triple = triple or f"{self.machine}-unknown-linux-gnu"
+        self._abi = abi
         self._cpu = cpu or _BASELINES.get(self.machine, "")
         self._feature_string = ",".join("+" + name for name in self.features)
         if self.machine == "aarch64" and sys.platform in ("darwin", "win32"):
@@ -222,7 +229,7 @@ class Compiler:
 
     def key_at(self, opt: int) -> str:
         """As `key`, for objects compiled with that `opt`."""
-        return f"llvm {_llvm_version()} {self.triple} {self._cpu} {self._feature_string} pic small O{opt}"
+        return f"llvm {_llvm_version()} {self.triple} {self._cpu} {self._feature_string} pic small {self._abi}O{opt}"
 
     def compile(self, ir: str, opt: int = 2) -> bytes:
         """Object file of a module. `opt` is the code generator's level: 0 compiles glue fastest, 2 is for kernels.
@@ -230,14 +237,24 @@ class Compiler:
         Raises `CompileError` with LLVM's message and the offending line when the IR does not parse or verify.
         """
         with self._lock:
-            target_machine = self._target_machine(opt)
-            return bytes(target_machine.emit_object(self._parse(ir, target_machine)))
+            target_machine, module = self._prepared(ir, opt)
+            return bytes(target_machine.emit_object(module))
 
     def assembly(self, ir: str, opt: int = 2) -> str:
         """Assembly text of a module, for people to read."""
         with self._lock:
-            target_machine = self._target_machine(opt)
-            return str(target_machine.emit_assembly(self._parse(ir, target_machine)))
+            target_machine, module = self._prepared(ir, opt)
+            return str(target_machine.emit_assembly(module))
+
+    def _prepared(self, ir: str, opt: int) -> tuple[Any, Any]:
+        """(target machine, module) of a text."""
+        target_machine = self._target_machine(opt)
+        module = self._parse(ir, target_machine)
+        if self.triple.startswith("spirv"):
+            # LLVM 22 keeps tables of what it wrote that outlive a module and go by addresses: what is freed makes the
+            # next module wrong. So nothing is, and each module has a target machine of its own.
+            _KEPT.append((self._target_machines.pop(opt), module))
+        return target_machine, module
 
     def _target_machine(self, opt: int) -> Any:
         if opt not in self._target_machines:
@@ -247,7 +264,7 @@ class Compiler:
             except RuntimeError as error:
                 raise CompileError(f"LLVM has no target for {self.triple}: {error}") from error
             self._target_machines[opt] = target.create_target_machine(
-                cpu=self._cpu, features=self._feature_string, opt=opt, reloc="pic", codemodel="small"
+                cpu=self._cpu, features=self._feature_string, opt=opt, reloc="pic", codemodel="small", abiname=self._abi
             )
         return self._target_machines[opt]
 

@@ -99,7 +99,7 @@ class GroupRenderer(Renderer):
         d = self.dialect
         if u.arg not in d.ids:
             raise InternalError(f"{d.name} has no {u.arg}", expected=", ".join(d.ids))
-        r = self.emit(f"call {d.id_type} {d.ids[u.arg]}")
+        r = self.emit(f"call {d.ids[u.arg]}")
         return r if d.id_type == "i64" else self.emit(f"zext {d.id_type} {r} to i64")
 
     # ---- branches ----------------------------------------------------------------------------------------------------
@@ -118,26 +118,41 @@ class GroupRenderer(Renderer):
         self.block = f"join{number}"
 
     def _load_row(self, d: DType, p: str, row: Row, gate: str | None, alt: str) -> str:
-        if gate is None or (len(row) > 1 and gate not in self.splats):
-            return super()._load_row(d, p, row, gate, alt)
-        before, t = self.block, type_name(d, len(row))
-        number = self.open_branch(self.first(gate, len(row)))
+        """A row under one gate is read in a branch, one with a gate a lane is taken apart."""
+        lanes, t = len(row), type_name(d, len(row))
+        if gate in (None, "true"):
+            return super()._load_row(d, p, row, None, alt)
+        if lanes > 1 and gate not in self.splats:
+            alts = Value((lanes,), [alt])
+            places = [self._offset(p, memory_type(d), str(at)) if at else p for at in row]
+            rows = zip(places, self.gate_lanes(gate, lanes), [self.lane(d, alts, i) for i in range(lanes)], strict=True)
+            return self.join([self._load_row(d, q, (0,), g, a) for q, g, a in rows], (lanes,), d).regs[0]
+        if gate == "false":
+            return alt
+        before, number = self.block, self.open_branch(self.gate_lanes(gate, lanes)[0])
         r = super()._load_row(d, p, row, None, alt)
         inside = self.block
         self.close_branch(number)
         return self.emit(f"phi {t} [ {r}, %{inside} ], [ {alt}, %{before} ]")
 
     def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, stream: bool = False) -> None:
-        if gate is None or (lanes > 1 and gate not in self.splats):
-            super()._store_row(d, p, lanes, r, gate)
-            return
-        number = self.open_branch(self.first(gate, lanes))
-        super()._store_row(d, p, lanes, r, None)
-        self.close_branch(number)
+        if gate in (None, "true"):
+            super()._store_row(d, p, lanes, r, None)
+        elif lanes > 1 and gate not in self.splats:
+            for i, g in enumerate(self.gate_lanes(gate, lanes)):
+                q = self._offset(p, memory_type(d), str(i)) if i else p
+                self._store_row(d, q, 1, self.lane(d, Value((lanes,), [r]), i), g)
+        elif gate != "false":
+            number = self.open_branch(self.gate_lanes(gate, lanes)[0])
+            super()._store_row(d, p, lanes, r, None)
+            self.close_branch(number)
 
-    def first(self, r: str, lanes: int) -> str:
-        """The one value of a vector of bools that has the same in all lanes."""
-        return self.lane(dtypes.bool, Value((lanes,), [r]), 0) if lanes > 1 else r
+    def gate_lanes(self, gate: str, lanes: int) -> list[str]:
+        """The gate of each lane; of a splat the first is enough."""
+        if gate[0] == "<":
+            return [g.strip("<>").removeprefix("i1 ") for g in gate.split(", ")]
+        n = 1 if gate in self.splats else lanes
+        return [self.lane(dtypes.bool, Value((lanes,) if lanes > 1 else (), [gate]), i) for i in range(n)]
 
     def atomic_add(self, u: UOp) -> None:
         """ATOMICADD, element after element; of a type that has none one lane alone adds to a place."""
@@ -153,9 +168,9 @@ class GroupRenderer(Renderer):
         how, t = "fadd" if d.is_float else "add", type_name(d)
         for i in range(prod(shape)):
             x, p = self.lane(d, v, i), self.pointer(ends[i % len(ends)])
-            number = self.open_branch(self.lane(dtypes.bool, gated, i)) if gated is not None else 0
+            number = self.open_branch(self.lane(dtypes.bool, gated, i)) if gated is not None else None
             self.emit(f"atomicrmw {how} {p}, {t} {x} {self.dialect.scope}monotonic, align {d.itemsize}")
-            if number:
+            if number is not None:
                 self.close_branch(number)
 
     # ---- addresses ---------------------------------------------------------------------------------------------------

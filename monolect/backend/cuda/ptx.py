@@ -22,7 +22,7 @@ _ATOMIC = frozenset(("int32", "uint32", "int64", "uint64", "float32", "float64")
 DIALECT = Dialect(
     name="ptx",
     triple="nvptx64-nvidia-cuda",
-    ids=ids("@llvm.nvvm.read.ptx.sreg.ctaid.{c}()", "@llvm.nvvm.read.ptx.sreg.tid.{c}()"),
+    ids=ids("i32 @llvm.nvvm.read.ptx.sreg.ctaid.{c}()", "i32 @llvm.nvvm.read.ptx.sreg.tid.{c}()"),
     kernel="define ptx_kernel void @{name}({params})",
     attributes='nounwind "nvvm.maxntid"="{lanes}"',
     barrier=("call void @llvm.nvvm.barrier0()",),

@@ -23,7 +23,7 @@ _ATTRIBUTES = " ".join(f'"amdgpu-no-{name}"' for name in _UNUSED)
 DIALECT = Dialect(
     name="amdgcn",
     triple="amdgcn-amd-amdhsa",
-    ids=ids("@llvm.amdgcn.workgroup.id.{c}()", "@llvm.amdgcn.workitem.id.{c}()"),
+    ids=ids("i32 @llvm.amdgcn.workgroup.id.{c}()", "i32 @llvm.amdgcn.workitem.id.{c}()"),
     kernel="define protected amdgpu_kernel void @{name}({params})",
     attributes='#0 "amdgpu-flat-work-group-size"="{lanes},{lanes}"',
     barrier=(
@@ -40,7 +40,7 @@ DIALECT = Dialect(
     footer=f'attributes #0 = {{ nounwind "uniform-work-group-size"="true" {_ATTRIBUTES} }}\n'
     f'!llvm.module.flags = !{{!0}}\n!0 = !{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT}}}\n',
 )
-TARGET = hip.TARGET._replace(native=LLVM_NATIVE, key="amdgcn")
+TARGET = hip.TARGET._replace(native=LLVM_NATIVE, units=(), key="amdgcn")
 
 
 def compiler(arch: str) -> Compiler:

@@ -178,7 +178,7 @@ class Llvm(Standin):
     dialect = Dialect(
         name="host",
         triple="",
-        ids=ids("@standin_group(i32 {i})", "@standin_lane(i32 {i})"),
+        ids=ids("i32 @standin_group(i32 {i})", "i32 @standin_lane(i32 {i})"),
         global_space=0,
         local_space=0,
         barrier=("call void @standin_barrier()",),

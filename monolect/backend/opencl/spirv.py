@@ -1,0 +1,61 @@
+"""OpenCL devices by LLVM, as a table: SPIR-V, for drivers that take it in place of source.
+
+What it does not do: run; the `opencl` device builds source, which every driver takes.
+"""
+
+from __future__ import annotations
+
+from monolect.backend.common import llvm_group
+from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.llvm_dialect import Dialect, ids
+from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.base.dtype import ALL, dtypes
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+FENCES = 3  # of local and of global memory
+
+DIALECT = Dialect(
+    name="spirv",
+    triple="spirv64v1.2-unknown-unknown",  # 1.2 is what OpenCL 2.2 takes
+    ids=ids("spir_func i64 @_Z12get_group_idj(i32 {i})", "spir_func i64 @_Z12get_local_idj(i32 {i})"),
+    id_type="i64",
+    kernel="define spir_kernel void @{name}({params})",
+    metadata="!reqd_work_group_size !{{i32 {x}, i32 {y}, i32 {z}}}",
+    barrier=(f"call spir_func void @_Z7barrierj(i32 {FENCES})",),
+    atomics=frozenset(("int32", "uint32")),
+    declares=(
+        "declare spir_func i64 @_Z12get_group_idj(i32)",
+        "declare spir_func i64 @_Z12get_local_idj(i32)",
+        "declare spir_func void @_Z7barrierj(i32)",
+    ),
+)
+TARGET = Target(
+    name="spirv",
+    native=LLVM_NATIVE,
+    cast_dtypes=frozenset((dtypes.float16,)),
+    vector_bytes=16,
+    n_registers=128,
+    workgroups=True,
+    local_bytes=32 << 10,
+    max_local=256,
+    max_block=(256, 256, 64),
+    warp=32,
+    n_units=16,
+    atomics=frozenset(d for d in ALL if d.name in DIALECT.atomics),
+    branches=True,
+    key="spirv",
+)
+
+
+def compiler() -> Compiler:
+    """LLVM; its objects are modules of SPIR-V."""
+    return Compiler("spirv64", (), triple=DIALECT.triple)
+
+
+def render_module(kernels: list[tuple[str, UOp]]) -> str:
+    """One LLVM module with a kernel for each (name, LINEAR)."""
+    return llvm_group.render_module(kernels, DIALECT)
+
+
+__all__ = ["DIALECT", "TARGET", "compiler", "render_module"]
