@@ -11,11 +11,12 @@ Invariant: a LOAD or STORE whose index could leave its buffer carries the gate t
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
-from monolect.ir.bounds import ranges, replace_ranges
+from monolect.ir.bounds import min_max, ranges, replace_ranges
 from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
@@ -216,10 +217,17 @@ class KernelBuilder:
         buf = self.buffers.get(u, u)
         at = flatten(index, u.shape)
         p = node("INDEX", (self.param(buf), at))
-        if gate is TRUE:
-            return node("LOAD", (p,))
+        if gate is TRUE or (ranges(at).isdisjoint(ranges(gate)) and _always_inside(at, u.shape)):
+            return node("LOAD", (p,))  # what a gate says of other loops is no concern of this load
         zero = const(False if u.dtype is dtypes.bool else 0, u.dtype)
         return node("LOAD", (p, zero, gate))
+
+
+def _always_inside(at: UOp, shape: tuple) -> bool:
+    """Whether a flat index lies inside of `shape` in every iteration."""
+    sizes = [n for n in shape if isinstance(n, int)]
+    low, high = min_max(at)
+    return len(sizes) == len(shape) and low >= 0 and high < prod(sizes)
 
 
 def without_factors(u: UOp) -> UOp:

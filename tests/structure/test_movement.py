@@ -122,6 +122,17 @@ def gates(k):
     return [u.src[2] for u in toposort(k.sink) if u.op == "LOAD" and len(u.src) == 3]
 
 
+def test_a_gate_is_not_asked_by_what_it_does_not_concern(check, data):
+    """Windows over a padded image: its border is gated, the numbers of a channel are not."""
+    x, mean, var = data(2, 3, 9, 9), data(3), np.abs(data(3)) + 1
+    wanted = np.maximum((x - mean[:, None, None]) / np.sqrt(var + 1e-5)[:, None, None], 0)
+    padded = np.pad(wanted, ((0, 0), (0, 0), (1, 1), (1, 1)))  # of what is not negative, a zero never wins
+    taps = [padded[:, :, i : i + 9 : 2, j : j + 9 : 2] for i in range(3) for j in range(3)]
+    y = Tensor(x).realize().batch_norm(Tensor(mean).realize(), Tensor(var).realize()).relu().max_pool2d(3, 2, 1)
+    (k,) = check(y, np.max(taps, axis=0))
+    assert (k.reads, len(gates(k))) == (3, 1)
+
+
 def test_pad_is_a_gated_load(check, data):
     a = data(5, 6)
     k = one_kernel(check(Tensor(a).pad((1, 2, 3, 0)), np.pad(a, ((3, 0), (1, 2)))))
