@@ -81,6 +81,8 @@ class Setting(NamedTuple):
         return self.check(text)
 
 
+CUDA_COMPILERS = ("auto", "nvrtc", "llvm")
+
 # fmt: off
 TABLE: tuple[Setting, ...] = (
     #       name              kind     default choices      min   max   layer       meaning
@@ -96,6 +98,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one a core"),
     Setting("CC",             "str",   "",     (),          None, None, "backend",  "the C compiler of the c device; empty: clang, gcc or cc, the first there is"),
     Setting("HIPCC",          "str",   "",     (),          None, None, "backend",  "the clang that compiles for AMD GPUs; empty: the newest there is"),
+    Setting("CUDACC",         "str",   "auto", CUDA_COMPILERS, None, None, "backend", "the compiler of the cuda device when it is opened; auto: NVRTC, or LLVM where that is not installed"),
     Setting("COMPILE_CACHE",  "int",   1,      (),          0,    1,    "base",     "1: keep compiled programs on disk"),
     Setting("CACHE_LIMIT_MB", "int",   512,    (),          1,    None, "base",     "size bound of one disk cache, in MB"),
     Setting("MONOLECT_CACHE", "str",   "",     (),          None, None, "base",     "folder of the disk caches; empty: the platform's place"),

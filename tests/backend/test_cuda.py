@@ -16,9 +16,17 @@ from monolect.backend.base import Launch
 from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import driver as cuda_driver
 from monolect.backend.cuda import memory as cuda_memory
+from monolect.backend.cuda import ptx
 from monolect.backend.cuda.runtime import CudaDevice
 from monolect.base.dtype import dtypes
-from monolect.base.errors import AllocationError, ArgumentError, CompileError, DeviceError, MissingExtraError
+from monolect.base.errors import (
+    AllocationError,
+    ArgumentError,
+    CompileError,
+    DeviceError,
+    MissingExtraError,
+    SettingError,
+)
 from monolect.ir.digest import digest
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import const, node, shape_source
@@ -26,7 +34,7 @@ from monolect.runtime import dlpack
 from monolect.runtime.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
-from tests.backend.standin.driver import Compiler, CUresult, Driver
+from tests.backend.standin.driver import MODULES, Compiler, CUresult, Driver, PtxCompiler
 from tests.backend.workgroup_kernels import linear, load, param, special, store
 
 needs_compiler = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -169,6 +177,60 @@ def test_times_are_by_the_clock_of_the_gpu(driver):
     (x.exp().sum() + x).realize()
     (plan,) = [plans[k] for k in plans if k not in before]
     assert all(t == 1_000_000 for t in plan.commands.launch_timed())
+
+
+# ---- without NVRTC ---------------------------------------------------------------------------------------------------
+@pytest.fixture
+def no_nvrtc(driver, monkeypatch):
+    """The same GPUs, where only LLVM is installed."""
+    monkeypatch.setattr(nvrtc, "missing", lambda: "no NVRTC: install it")
+    monkeypatch.setattr(nvrtc, "version", lambda: "system")
+    monkeypatch.setattr(ptx, "compiler", PtxCompiler)
+    plans.clear()  # those of other tests launch on devices of their own
+    return driver
+
+
+@needs_compiler
+def test_without_nvrtc_the_driver_is_given_ptx(no_nvrtc):
+    assert registry.Device.present()["cuda"] == "" and "PTX by LLVM" in registry.Device.about("cuda")
+    a, b = (Tensor(x, device="cuda") for x in (suite.A, suite.B))
+    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
+    results[0].realize(*results[1:])
+    for title, result in zip(suite.PROGRAMS, results, strict=True):
+        want = suite.PROGRAMS[title][1](suite.A, suite.B)
+        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+    device = registry.Device["cuda"]
+    (text, *_) = [code for code in MODULES if b".target sm_90" in code]
+    assert b".version 7.8" in text and text.endswith(b"\0") and device.by_llvm
+    assert all(p.source == "" or p.source.startswith("define ptx_kernel") for p in device.programs.values())
+
+
+@needs_compiler
+def test_ptx_comes_back_from_the_disk(no_nvrtc):
+    x = data(33)
+    with Context(COMPILE_CACHE=1):
+        np.testing.assert_allclose((Tensor(x, device="cuda") * 1.25 + 3).numpy(), x * 1.25 + 3, rtol=1e-5)
+        (key, made), *_ = registry.Device["cuda"].programs.items()
+        assert CudaDevice().lookup(key).entry[1:] == made.entry[1:]
+
+
+@needs_compiler
+def test_the_compiler_is_a_setting(driver, monkeypatch):
+    keys = {}
+    for name in ("nvrtc", "llvm"):
+        with Context(CUDACC=name):
+            keys[name] = CudaDevice().target.key
+    assert keys["nvrtc"] != keys["llvm"] and CudaDevice().target.key == keys["nvrtc"]
+    monkeypatch.setattr(nvrtc, "missing", lambda: "no NVRTC: install it")
+    with Context(CUDACC="nvrtc"):
+        assert registry.Device.present()["cuda"] == "no NVRTC: install it"
+    with pytest.raises(SettingError, match="CUDACC") as caught:
+        Context(CUDACC="nvcc").__enter__()
+    assert "one of auto, nvrtc, llvm" in str(caught.value)
+
+
+def test_ptx_is_for_the_newest_architecture_that_is_known():
+    assert [ptx.architecture(n) for n in (75, 86, 87, 103, 121)] == ["75", "86", "86", "100", "120"]
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------

@@ -69,5 +69,5 @@ class GroupDevice(ProgramDevice):
 
     def one(self, source: str, symbol: str) -> str:
         """See `ProgramDevice`."""
-        at = source.index(f" {symbol}(")
+        at = source.index(f"{symbol}(")
         return source[source.rindex(self.opening, 0, at) : source.index("\n}\n", at) + 3]

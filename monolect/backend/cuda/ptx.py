@@ -1,6 +1,7 @@
 """NVIDIA GPUs by LLVM, as a table: PTX without NVRTC.
 
-What it does not do: depend on the architecture, other than by the PTX that this one needs at least.
+What it does not do: depend on the architecture, other than by the PTX that this one needs at least. A driver assembles
+PTX for any GPU that is not older than the text says.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from monolect.ir.uop import UOp
 
 # architecture -> the oldest PTX that has it: what an old driver takes
 ARCHITECTURES = {"75": "63", "80": "70", "86": "71", "89": "78", "90": "78", "100": "86", "120": "87"}
-OLDEST_PTX = "60"
 _ATOMIC = frozenset(("int32", "uint32", "int64", "uint64", "float32", "float64"))
 
 DIALECT = Dialect(
@@ -45,8 +45,13 @@ def target(arch: int) -> Target:
     )
 
 
+def architecture(arch: int) -> str:
+    """The newest architecture of the table that code may be for, to run on `arch`."""
+    return max((known for known in ARCHITECTURES if int(known) <= arch), key=int)
+
+
 def compiler(arch: str) -> Compiler:
-    """LLVM for one architecture, such as "80"; its assembly is PTX."""
+    """LLVM for one architecture of the table, such as "80"; its assembly is PTX."""
     return Compiler("nvptx64", (f"ptx{ARCHITECTURES[arch]}",), triple=DIALECT.triple, cpu=f"sm_{arch}")
 
 
@@ -55,4 +60,4 @@ def render_module(kernels: list[tuple[str, UOp]]) -> str:
     return llvm_group.render_module(kernels, DIALECT)
 
 
-__all__ = ["ARCHITECTURES", "DIALECT", "compiler", "render_module", "target"]
+__all__ = ["ARCHITECTURES", "DIALECT", "architecture", "compiler", "render_module", "target"]

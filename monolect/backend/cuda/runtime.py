@@ -1,6 +1,7 @@
-"""The CUDA device: kernels as CUDA C++, machine code by NVRTC, run by the driver. `cuda:1` is the second GPU.
+"""The CUDA device: kernels by NVRTC, or as PTX by LLVM, run by the driver. `cuda:1` is the second GPU.
 
-What it is for: any GPU from compute capability 7.5. Needs the extra `cuda` and NVIDIA's driver.
+What it is for: any GPU from compute capability 7.5. Needs NVIDIA's driver and the bindings to it. NVRTC makes machine
+code of CUDA C++; without it, or with CUDACC=llvm, the driver assembles LLVM's PTX.
 Invariant: one stream runs what it is given in order, so that memory may be handed out again at once; the host waits
 only where it reads.
 """
@@ -8,6 +9,7 @@ only where it reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,13 @@ from monolect.backend.base import Launch
 from monolect.backend.common.grouped import GroupDevice
 from monolect.backend.common.handles import HandleMemory
 from monolect.backend.cuda import compile as nvrtc
+from monolect.backend.cuda import ptx
 from monolect.backend.cuda.commands import CudaCommands
 from monolect.backend.cuda.driver import Driver, about, count, missing
 from monolect.backend.cuda.memory import Borrowed, CudaMemory
 from monolect.backend.cuda.render import render_module, target
 from monolect.base.errors import DeviceError
+from monolect.base.settings import settings
 from monolect.ir.uop import UOp
 
 OLDEST = 75
@@ -30,8 +34,6 @@ WITH_OWN_CODE = 90  # from here on, machine code may use what only this architec
 
 class CudaDevice(GroupDevice):
     """One GPU. Raises MissingExtraError, or DeviceError where there is no driver, no such GPU, or too old a one."""
-
-    opening = 'extern "C"'
 
     def __init__(self, name: str = "cuda"):
         n, number = count(), name.partition(":")[2] or "0"
@@ -47,24 +49,28 @@ class CudaDevice(GroupDevice):
         self.stream = self.driver("cuStreamCreate", int(self.driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING))
         self.memory = CudaMemory(self.driver, self.stream, int(self.driver("cuDeviceTotalMem", self.driver.handle)))
         self._compiler: nvrtc.Compiler | None = None
-        self.target = target(self.arch)._replace(
+        self.by_llvm = chosen() == "llvm"
+        self.opening = "define ptx_kernel" if self.by_llvm else 'extern "C"'
+        self._llvm = ptx.compiler(ptx.architecture(self.arch))
+        self.target = (ptx.target if self.by_llvm else target)(self.arch)._replace(
             name=name,
             local_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK"),
             max_local=read("MAX_THREADS_PER_BLOCK"),
             n_units=read("MULTIPROCESSOR_COUNT"),
-            key=f"sm_{self.arch}/{nvrtc.version()}",
+            key=f"sm_{self.arch}/{self._llvm.key if self.by_llvm else nvrtc.version()}",
         )
         self._peers: set[str] = set()
 
     @staticmethod
     def missing() -> str:
         """Why it cannot be used, or ""."""
-        return missing() or nvrtc.missing()
+        has_llvm = find_spec("llvmlite") is not None and settings.CUDACC != "nvrtc"
+        return missing() or ("" if has_llvm else nvrtc.missing())
 
     @staticmethod
     def about() -> str:
         """The GPUs here, their driver, and the compiler."""
-        return f"{about()}; NVRTC {nvrtc.version()}"
+        return f"{about()}; " + ("PTX by LLVM" if chosen() == "llvm" else f"NVRTC {nvrtc.version()}")
 
     @property
     def compiler(self) -> nvrtc.Compiler:
@@ -110,10 +116,13 @@ class CudaDevice(GroupDevice):
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        return render_module(kernels, self.arch)
+        return ptx.render_module(kernels) if self.by_llvm else render_module(kernels, self.arch)
 
     def build(self, source: str) -> tuple[Any, bytes]:
-        code = self.compiler.compile(source)
+        if self.by_llvm:
+            code = self._llvm.assembly(source).encode() + b"\0"  # the driver takes text up to a zero
+        else:
+            code = self.compiler.compile(source)
         return self.load(code), code
 
     def load(self, code: bytes) -> Any:
@@ -125,3 +134,10 @@ class CudaDevice(GroupDevice):
     def commands(self, launches: Sequence[Launch]) -> CudaCommands:
         """The launches, in order, on the device's stream."""
         return CudaCommands(self.driver, self.stream, launches)
+
+
+def chosen() -> str:
+    """Which compiler: the setting CUDACC, or NVRTC where it is installed, else LLVM. It loads neither, if it can."""
+    if settings.CUDACC != "auto":
+        return settings.CUDACC
+    return "nvrtc" if nvrtc.version() != "system" or not nvrtc.missing() else "llvm"

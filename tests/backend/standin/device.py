@@ -191,15 +191,20 @@ class Llvm(Standin):
 
     def build(self, named):
         ir = render_llvm(named, self.dialect)
+        has_barrier = any(u.op == "BARRIER" for _, lin in named for u in lin.src)
+        return self.linked(ir, {name: len(params(lin)) for name, lin in named}, has_barrier), ir
+
+    @classmethod
+    def linked(cls, ir: str, n_params: dict[str, int], has_barrier: bool) -> ctypes.CDLL:
+        """The kernels of a module, with the functions that launch them."""
         stub = f'#include "{HERE / "llvm.cpp"}"\n'
-        for symbol, lin in named:
-            has_barrier = "true" if any(u.op == "BARRIER" for u in lin.src) else "false"
-            arguments = ", ".join("long long" for u in lin.src if u.op == "PARAM")
-            stub += f'extern "C" void {symbol}({arguments});' + LAUNCH.format(name=symbol, has_barrier=has_barrier)
+        for name, n in n_params.items():
+            stub += f'extern "C" void {name}({", ".join(["long long"] * n)});'
+            stub += LAUNCH.format(name=name, has_barrier="true" if has_barrier else "false")
         with tempfile.NamedTemporaryFile(suffix=".o") as file:
             file.write(Compiler().compile(ir))
             file.flush()
-            return self.library(stub, "-x", "none", file.name)[0], ir
+            return cls("standin-llvm").library(stub, "-x", "none", file.name)[0]
 
 
 STANDINS = {"standin-cuda": Cuda, "standin-hip": Hip, "standin-metal": Metal, "standin-llvm": Llvm}

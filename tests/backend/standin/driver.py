@@ -1,5 +1,8 @@
 """A CUDA driver that is not there: the calls of `cuda.bindings.driver` that we make, over host memory and stand-ins.
 
+Two compilers come with it: one in place of NVRTC, and one around LLVM's. That keeps for each text of PTX the same LLVM
+IR as code of the host, its intrinsics replaced by functions.
+
 Kernels really run, so the device can be tested from tensors to results. Work on a stream is put off until somebody
 waits, as a GPU does; `calls` counts every call, `fail` makes one call return an error.
 """
@@ -14,9 +17,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from monolect.backend.common import memory
+from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
 from monolect.base.errors import CompileError
-from tests.backend.standin.device import LAUNCH, Cuda
+from tests.backend.standin.device import LAUNCH, Cuda, Llvm
 
 
 class CUresult(enum.IntEnum):
@@ -232,3 +236,37 @@ class Compiler:
         code = f"\x7fELF{len(MODULES)}".encode()
         MODULES[code] = library
         return code
+
+
+HOST_NAMES = {
+    "ptx_kernel ": "",
+    " addrspace(1)": "",
+    " addrspace(3)": "",
+    **{f"@llvm.nvvm.read.ptx.sreg.ctaid.{c}()": f"@standin_group(i32 {i})" for i, c in enumerate("xyz")},
+    **{f"@llvm.nvvm.read.ptx.sreg.tid.{c}()": f"@standin_lane(i32 {i})" for i, c in enumerate("xyz")},
+    "@llvm.nvvm.barrier0()": "@standin_barrier()",
+}
+MADE_PTX = ptx.compiler
+
+
+class PtxCompiler:
+    """In place of `ptx.compiler`: it writes PTX, and remembers what that means."""
+
+    def __init__(self, arch: str):
+        self.llvm = MADE_PTX(arch)
+        self.key = self.llvm.key
+
+    def assembly(self, source: str) -> str:
+        text = self.llvm.assembly(source)
+        host = "\n".join(line for line in source.splitlines() if not line.startswith("declare") or "nvvm" not in line)
+        for theirs, ours in HOST_NAMES.items():
+            host = host.replace(theirs, ours)
+        found = re.findall(r"^define void @(\w+)\((.*)\) nounwind", host, re.MULTILINE)
+        sizes = {name: [p for p in params.split(", ") if p] for name, params in found}
+        library = Llvm.linked(
+            "\n".join([*Llvm.dialect.declares, host]), {name: len(p) for name, p in sizes.items()}, "barrier()" in host
+        )
+        for name, params in sizes.items():
+            getattr(library, f"run_{name}").sizes = params
+        MODULES[text.encode() + b"\0"] = library
+        return text
