@@ -10,20 +10,25 @@ from math import prod
 import numpy as np
 import pytest
 
-from monolect import Tensor
+from monolect import Context, Tensor, jit, nn
+from monolect.backend import registry
 from monolect.backend.common.complaint import complaint
 from monolect.backend.common.launch import group_count
 from monolect.backend.registry import Device
 from monolect.backend.webgpu import compile as webgpu_compile
 from monolect.backend.webgpu.render import NATIVE, language, render_module
-from monolect.base.dtype import DType, dtypes
+from monolect.backend.webgpu.runtime import WebGPUDevice
+from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import AllocationError, CompileError, DTypeError, MissingExtraError
 from monolect.ir.uop import UOp, node
+from monolect.runtime import execute
 from tests.backend import test_ops_suite as suite
 from tests.backend.test_group_devices import at, linear, load, local, param, run, special, store
-from tests.backend.workgroup_kernels import groups, planned
+from tests.backend.workgroup_kernels import CASES, groups, planned
+from tests.passes.test_workgroup_actions import LARGER
 
 F32, I32, U8 = dtypes.float32, dtypes.int32, dtypes.uint8
+GPU = {"native": NATIVE, "branches": True}
 needs_adapter = pytest.mark.skipif(bool(webgpu_compile.missing()), reason=webgpu_compile.missing() or "-")
 
 
@@ -48,8 +53,7 @@ def test_elements_that_fill_a_word_are_one_access_and_fewer_change_their_own_bit
     def text(n: int) -> str:
         x = np.arange(256, dtype=np.uint8)
         case = planned(lambda x: x * 3, x * 3, x, actions=groups(0, n, 8, 256 // n // 8))
-        target = Device["python:gpu"].target
-        return render_module([("k", case.program(target._replace(native=NATIVE, branches=True)))], language())
+        return render_module([("k", case.program(Device["python:gpu"].target._replace(**GPU)))], language())
 
     assert text(4).count("atomicStore(") == text(4).count("= data1[") == 1 and "atomicXor" not in text(4)
     assert text(8).count("atomicStore(") == text(8).count("= data1[") == 2
@@ -79,6 +83,16 @@ def test_without_the_package_the_device_says_what_to_install(monkeypatch):
 def test_importing_monolect_does_not_import_wgpu():
     code = "import sys, monolect, monolect.backend.webgpu.runtime; sys.exit('wgpu' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_neighbours_are_vectors_where_all_accesses_are_of_four():
+    def text(name: str) -> str:
+        return render_module([("k", CASES[name].program(Device["python:gpu"].target._replace(**GPU)))], language())
+
+    assert "data0: array<vec4<f32>>" in text("elementwise") and "data1: array<vec4<f32>>" in text("elementwise")
+    assert text("elementwise").count("= data1[") == text("elementwise").count("data0[") == 1
+    assert "vec4" not in text("every third") and "data1: array<f32>" in text("padded")
+    assert "data0: array<vec4<f32>>" in text("matmul") and text("matmul").count("vec4<f32>(") == 2
 
 
 # ---- with an adapter -------------------------------------------------------------------------------------------------
@@ -140,13 +154,7 @@ def test_what_the_adapter_lacks_is_an_error_that_says_so(monkeypatch):
     with pytest.raises(CompileError, match=r"(?s)too many buffers.*at most 3 on webgpu"):
         (xs[0] + xs[1] + xs[2] * xs[3] - xs[4]).realize()
     monkeypatch.undo()
-    longs = frozenset((dtypes.int64, dtypes.uint64, dtypes.float64))
-    monkeypatch.setattr(device, "target", device.target._replace(native_dtypes=device.target.native_dtypes - longs))
-    x = Tensor(np.arange(5), device="webgpu")
-    with pytest.raises(DTypeError, match=r"(?s)webgpu has no integers of 64 bits.*t.int\(\).*int64"):
-        (x * 3 + 77).realize()
-    monkeypatch.undo()
-    assert (x * 3 + 77).tolist() == [77, 80, 83, 86, 89]
+    assert (xs[0] + xs[1] + xs[2] * xs[3] - xs[4]).tolist() == [3, 3, 3]
 
 
 @needs_adapter
@@ -158,6 +166,82 @@ def test_a_tensor_too_large_for_a_binding_is_an_error_and_the_device_goes_on(mon
         (x + 5).realize()
     monkeypatch.undo()
     np.testing.assert_array_equal((x + 5).numpy(), np.full(1024, 6))
+
+
+@needs_adapter
+def test_no_memory_is_tried_once_more_and_then_an_error(monkeypatch):
+    device, asked = Device["webgpu"], []
+    create = device.handle.create_buffer
+
+    def scarce(size, usage):
+        asked.append(size)
+        if len(asked) in fails:
+            raise device.wgpu.GPUOutOfMemoryError("full")
+        return create(size=size, usage=usage)
+
+    kept = device.alloc(5 << 20)
+    del kept
+    assert device.memory.cached_bytes
+    monkeypatch.setattr(device.handle, "create_buffer", scarce)
+    fails = (1,)
+    held = device.alloc(777777)
+    assert held.n_bytes == 777777 and len(asked) == 2
+    assert not device.memory.cached_bytes
+    fails = (3, 4)
+    with pytest.raises(AllocationError, match=r"(?s)webgpu has no memory for 888888 bytes.*full.*smaller batches"):
+        device.alloc(888888)
+    assert len(asked) == 4 and Tensor([1.0, 2.0], device="webgpu").sum().item() == 3
+
+
+def test_without_an_adapter_the_device_says_what_to_install(monkeypatch):
+    package = pytest.importorskip("wgpu")
+    monkeypatch.setattr(package.gpu, "enumerate_adapters_sync", list)
+    webgpu_compile.adapters.cache_clear()
+    try:
+        assert "apt-get install mesa-vulkan-drivers" in webgpu_compile.missing()
+    finally:
+        monkeypatch.undo()
+        webgpu_compile.adapters.cache_clear()
+
+
+@needs_adapter
+@pytest.mark.slow
+def test_kernels_of_several_workgroups():
+    """Tiles in local memory, rows shared by lanes, squares that are turned: as the optimizer plans them."""
+    with Context(DEVICE="webgpu"):
+        results = [program() for program in LARGER.values()]
+        results[0].realize(*results[1:])
+    for title, result in zip(LARGER, results, strict=True):
+        np.testing.assert_array_equal(result.numpy(), LARGER[title]().numpy(), err_msg=title)
+
+
+@needs_adapter
+@pytest.mark.slow
+def test_the_demo_learns_as_on_the_cpu():
+    images, labels = nn.datasets.load_digits()
+    rng = np.random.default_rng(0)
+    start = [rng.standard_normal(s).astype(np.float32) * 0.1 for s in ((8, 1, 3, 3), (16, 8, 3, 3), (64, 10))]
+
+    def losses(device: str) -> list[float]:
+        weights = [Tensor(w, device=device, requires_grad=True) for w in start]
+        optimizer = nn.optim.Adam(weights, lr=0.01)
+
+        @jit
+        def step(x, y):
+            optimizer.zero_grad()
+            h = x.conv2d(weights[0], padding=1).relu().max_pool2d(2)
+            h = h.conv2d(weights[1], padding=1).relu().max_pool2d(2)
+            loss = (h.flatten(1) @ weights[2]).cross_entropy(y)
+            loss.backward()
+            loss.realize(*optimizer.schedule_step())
+            return loss
+
+        batches = [(images[i : i + 32], labels[i : i + 32]) for i in range(0, 32 * 6, 32)]
+        return [step(Tensor(x, device=device), Tensor(y, device=device)).item() for x, y in batches]
+
+    want = losses("cpu")
+    assert want[-1] < want[0]
+    np.testing.assert_allclose(losses("webgpu"), want, rtol=1e-4)
 
 
 @needs_adapter
@@ -185,3 +269,50 @@ def test_casts_and_reductions(d):
     suite.test_casts_between_all_dtypes(d, "webgpu")
     suite.test_reductions("ADD", d, "webgpu")
     suite.test_sums_by_place("webgpu", d)
+
+
+# ---- an adapter with nothing but what the standard promises ----------------------------------------------------------
+LONGS = ("int64", "uint64", "float64")
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """`webgpu` without any feature; plans hold the device they were made for."""
+    monkeypatch.setattr(webgpu_compile, "WANTED", ())
+    monkeypatch.setitem(registry.Device._open, "webgpu", WebGPUDevice("webgpu"))
+    monkeypatch.setattr(suite, "DTYPES", [d for d in suite.DTYPES if d.name not in LONGS])
+    execute.plans.clear()
+    yield
+    execute.plans.clear()
+
+
+@needs_adapter
+@pytest.mark.parametrize("op", ["ADD", "EXP2", "IDIV", "SHL", "WHERE"])
+def test_elementwise_without_features(bare, op):
+    assert "enable" not in Device["webgpu"].language.header
+    suite.test_elementwise(op, "webgpu")
+
+
+@needs_adapter
+def test_programs_without_features(bare):
+    a, b = (Tensor(x, device="webgpu") for x in (suite.A, suite.B))
+    for title in ("matmul", "softmax", "mean and variance", "cumsum", "where", "convolution", "pad"):
+        ours, theirs = suite.PROGRAMS[title]
+        np.testing.assert_allclose(ours(a, b).numpy(), theirs(suite.A, suite.B), rtol=2e-6, atol=2e-6, err_msg=title)
+    for d in (dtypes.float16, dtypes.bfloat16, dtypes.int16, dtypes.bool):
+        suite.test_casts_between_all_dtypes(d, "webgpu")
+        suite.test_reductions("MAX", d, "webgpu")
+    for d in (dtypes.float16, dtypes.bfloat16, dtypes.int16):
+        x = Tensor((np.arange(24) % 4).reshape(4, 6).astype(to_numpy(d)), device="webgpu")
+        np.testing.assert_array_equal((x @ x.T).numpy(), x.numpy() @ x.numpy().T)
+
+
+@needs_adapter
+def test_64_bits_without_features_are_errors_and_the_device_goes_on(bare):
+    x = Tensor(np.arange(5), device="webgpu")
+    with pytest.raises(DTypeError, match=r"(?s)webgpu has no integers of 64 bits.*t.int\(\).*int64"):
+        (x * 3 + 77).realize()
+    with pytest.raises(DTypeError, match=r"(?s)webgpu .*float64"):
+        (Tensor(np.arange(5.0), device="webgpu") * 3).realize()
+    assert x.tolist() == [0, 1, 2, 3, 4]  # what no kernel touches can be kept there
+    assert (Tensor(np.arange(5, dtype=np.int32), device="webgpu") * 3).tolist() == [0, 3, 6, 9, 12]

@@ -103,7 +103,7 @@ LANGUAGES: dict[str, Callable[[UOp], str]] = {
     "LLVM IR for AMD": lambda ir: LlvmGroupRenderer(amdgcn.DIALECT, ir, "program").render(),
     "LLVM IR for SPIR-V": lambda ir: LlvmGroupRenderer(spirv.DIALECT, ir, "program").render(),
     "OpenCL": lambda ir: opencl.OpenCLRenderer(opencl.language(), ir, "kernel").render(),
-    "WGSL": lambda ir: webgpu.WGSLRenderer(webgpu.language(), ir, "program").render(),
+    "WGSL": lambda ir: webgpu.render_kernel(webgpu.language(), ir, "program"),
 }
 
 

@@ -1,161 +1,48 @@
-"""WGSL: the language's table, and programs as its entry points. Buffers are variables of the module, not parameters.
+"""Programs as entry points of WGSL. Buffers are variables of the module, not parameters.
 
-What is special: memory is made of words of 32 bits. Elements of fewer bits lie packed in words; in registers they are
-of 32 bits, cut back after arithmetic. A buffer of packed elements that is written, or one that several lanes add to, is
-an array of atomic words: a lane changes its own bits of a word by one atomic XOR, whatever others do to the rest.
-What it does not do: rely on what WGSL leaves open: comparisons with nan are of equality, numbers that are not finite
-are made at run time, functions are `rules/transcendental.py`'s.
+What is special: memory is made of words of 32 bits. Elements of fewer bits lie packed in words. A buffer of packed
+elements that is written, or one that several lanes add to, is an array of atomic words: a lane changes its own bits of
+a word by one atomic XOR, whatever others do to the rest. A buffer that is only read and written four neighbours at a
+time is an array of vectors. What it does not do: trust drivers to round every sum: see `_rounded`.
 
 Invariant: one module has any number of kernels, whose variables have names of their own.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import ADD_ALONE, C_NATIVE, CLOSED, OPEN, Place
+from monolect.backend.common.c_style import CLOSED, OPEN, Place
 from monolect.backend.common.c_values import Value
 from monolect.backend.common.launch import launch_sizes
 from monolect.backend.common.shaped import ordered, register_of
+from monolect.backend.webgpu.language import NATIVE, U32, WGSL, WORD_BYTES, language
 from monolect.base.dtype import DType, dtypes
-from monolect.base.errors import CompileError, InternalError
-from monolect.ir.ops import INVALID
+from monolect.base.errors import CompileError
 from monolect.ir.uop import UOp
 
-NATIVE = C_NATIVE
-U32 = dtypes.uint32
-WORD_BYTES = 4
-NOTHING = "nothing"
+LANES = 4  # of a vector
+NOTHING = "nothing"  # a 0 that no driver can see
 _CHAINS = {"ADD": ("ADD", "SUB", "MULACC"), "SUB": ("ADD", "SUB", "MULACC"), "MUL": ("MUL",)}
-_TYPES = {
-    "bool": "bool", "int8": "i32", "int16": "i32", "int32": "i32", "uint8": "u32", "uint16": "u32", "uint32": "u32",
-    "float32": "f32",
-}  # fmt: skip
-_SUFFIXES = {"f32": "f", "f64": "lf", "f16": "h", "i32": "i", "u32": "u", "i64": "li", "u64": "lu"}
-_IDS = {f"{k}idx{i}": f"{v}.{c}" for k, v in (("g", "group"), ("l", "lane")) for i, c in enumerate("xyz")}
-# not a constant, since constants must be finite
-_OF_BITS = "fn {t}_of_bits(x: {u}) -> {t} {{ return bitcast<{t}>(x); }}\n"
-# Mesa 22 takes comparisons of what was 32 bits with constants for false
-_LONG = "fn long(x: i32) -> i64 { return i64(u64(bitcast<u32>(x) ^ 2147483648u)) - 2147483648li; }\n"
-_WIDER = {"i32": "long({x})", "u32": "u64({x})"}
-_ADD_FLOAT = (
-    "for (var old = atomicLoad({p}); ; ) {{ let seen = atomicCompareExchangeWeak({p}, old, "
-    "bitcast<u32>(bitcast<f32>(old) + {x})); if (seen.exchanged) {{ break; }} old = seen.old_value; }}"
-)
-
-
-class WGSL(Language):
-    """What is of another kind than in C: no conversions unasked for, `select`, no integers under 32 bits."""
-
-    def is_narrow(self, d: DType) -> bool:
-        """Whether a variable has more bits than the values."""
-        return d.is_int and d.bits < 32
-
-    def is_packed(self, d: DType) -> bool:
-        """Whether several elements share a word of memory."""
-        return d.itemsize < WORD_BYTES and self.stored(d) != "f16"
-
-    def literal(self, value: Any, d: DType) -> str:
-        if d is dtypes.bool:
-            return "true" if value and value is not INVALID else "false"
-        if d.name == "float16" and "float16" in self.types and value is not INVALID and not math.isfinite(value):
-            return self.cast(self.literal(value, dtypes.float32), dtypes.float32, d, 1)
-        return super().literal(value, d)
-
-    def cut(self, x: str, d: DType) -> str:
-        """The value that the lowest bits of a variable have as a `d`."""
-        return f"({x} & {(1 << d.bits) - 1}u)" if self.type(d) == "u32" else f"extractBits({x}, 0u, {d.bits}u)"
-
-    def cast(self, x: str, s: DType, d: DType, n: int) -> str:
-        t = self.type(d)
-        if s is dtypes.bool and d.is_float and d.name not in self.types:
-            raise InternalError(f"{self.name} converts no bool to {d.name}")
-        if self.type(s) in _WIDER and t in ("i64", "u64"):  # the sign is the source's
-            x, a = _WIDER[self.type(s)].format(x=x), "i64" if self.type(s) == "i32" else "u64"
-        else:
-            a = self.type(s)
-        out = x if a == t else f"{t}({x})"
-        return self.cut(out, d) if self.is_narrow(d) and s is not dtypes.bool and not s.is_float else out
-
-    def bitcast(self, x: str, s: DType, d: DType, n: int) -> str:
-        a, b = self.type(s), self.type(d)
-        if a == b:
-            return x
-        if b == "f16":
-            return f"f16(unpack2x16float({self.bitcast(x, s, U32, 1)}).x)"
-        if a == "f16":
-            x, a = f"pack2x16float(vec2<f32>(f32({x}), 0.0f))", "u32"
-        if d.is_float and x[0].isdigit():
-            return f"{b}_of_bits({x})"
-        out = x if a == b else f"bitcast<{b}>({x})"
-        return self.cut(out, d) if d.bits < 32 else out
-
-    def compare(self, sign: str, d: DType, n: int, a: str, b: str) -> str:
-        if d.is_float and sign == "!=":  # drivers differ on whether nan is unequal, not on whether it is equal
-            return f"!({a} == {b})"
-        if d is dtypes.bool and sign not in ("==", "!="):
-            none, also = (f"!{a}", b) if sign[0] == "<" else (a, f"!{b}")
-            return f"({none} {'|' if sign[1:] else '&'} {also})"
-        return f"({a} {sign} {b})"
-
-    def select(self, d: DType, n: int, c: str, a: str, b: str) -> str:
-        return f"select({b}, {a}, {c})"
-
-    def shift(self, sign: str, x: str, k: str) -> str:
-        return f"({x} {sign} {k.rstrip('iul') + 'u' if k[0].isdigit() else f'u32({k})'})"
-
-
-def language(has_half: bool = False, has_long: bool = True, has_double: bool = True) -> WGSL:
-    """WGSL on an adapter with or without `shader-f16`, 64-bit integers and 64-bit floats, which need those."""
-    types = dict(_TYPES)
-    types |= {"float16": "f16"} if has_half else {}
-    types |= {"int64": "i64", "uint64": "u64"} if has_long else {}
-    types |= {"float64": "f64"} if has_double and has_long else {}
-    bits = {t: u for t, u in (("f32", "u32"), ("f64", "u64")) if t in types.values()}
-    return WGSL(
-        name="webgpu",
-        types=types,
-        suffixes={d: _SUFFIXES[t] for d, t in types.items() if d != "bool"},
-        wraps=True,
-        convert="{t}({x})",
-        functions={"SQRT": "sqrt({0})", "TRUNC": "trunc({0})", "FMA": "fma({0}, {1}, {2})"},
-        declare="let {v}: {t} = {x};",
-        variable="var {v}: {t};",
-        loop="for (var {i}: {t} = 0; {i} < {n}; {i}++) {{",
-        kernel="@compute @workgroup_size({block})\nfn {name}({params}) {{",
-        arguments=("@builtin(workgroup_id) group: vec3<u32>", "@builtin(local_invocation_id) lane: vec3<u32>"),
-        barrier="workgroupBarrier(); storageBarrier();",
-        ids=_IDS,
-        atomic_add={
-            "int32": "atomicAdd({p}, bitcast<u32>({x}))",
-            "uint32": "atomicAdd({p}, {x})",
-            "float32": _ADD_FLOAT,
-            "": ADD_ALONE,
-        },
-        header=("enable f16;\n" if has_half else "")
-        + "".join(_OF_BITS.format(t=t, u=u) for t, u in bits.items())
-        + (_LONG if has_long else ""),
-        index="i64" if has_long else "",
-        small_index="i32",
-    )
 
 
 class WGSLRenderer(GroupRenderer):
-    """One entry point, and the variables of the module that are its buffers. `number`: of the kernel in the module."""
+    """One entry point, and the variables of the module that are its buffers.
+
+    `number` is the kernel's in the module; `vectors` names buffers that are arrays of vectors.
+    """
 
     lang: WGSL
 
-    def __init__(self, language: WGSL, linear: UOp, name: str, number: int = 0):
+    def __init__(self, language: WGSL, linear: UOp, name: str, number: int = 0, vectors: frozenset[str] = frozenset()):
         super().__init__(language, linear, name)
         if not self.lang.index:
             expected = "an adapter with 64-bit integers, or smaller tensors"
             raise CompileError(f"{name}: an index needs more than 32 bits", expected=expected)
         self.suffix = f"_{number}" if number else ""
         self.globals: list[str] = []
-        self.has_nothing = False  # whether a 0 is needed that no driver can see
+        self.vectors = vectors
+        self.accesses: dict[bool, set[str]] = {False: set(), True: set()}  # buffers, by whether they are of a vector
+        self.has_nothing = False
         self.atomic_words: set[str] = set()  # buffers whose words several lanes may change
         changed = [u for u in linear.src if u.op in ("STORE", "ATOMICADD") and register_of(u.src[0]) is None]
         self.changed = {
@@ -170,6 +57,7 @@ class WGSLRenderer(GroupRenderer):
         if self.has_nothing:  # no buffer has 2 GiB, but drivers do not know
             first = next(u for u in self.params if u.arg.name is None)
             size = WORD_BYTES if self.lang.is_packed(first.dtype) else first.dtype.itemsize
+            size *= LANES if self.buffers[first] in self.vectors else 1
             length = f"arrayLength(&{self.buffers[first]}) >> {32 - size.bit_length()}u"
             body = body.replace("{\n", f"{{\n  let {NOTHING}: u32 = {length};\n", 1)
         return "\n".join([f"// {self.function_name}", *self.globals, body])
@@ -182,7 +70,7 @@ class WGSLRenderer(GroupRenderer):
                 continue
             v = self._declared_buffer(u, f"data{u.arg.slot}")
             at = f"@group(0) @binding({binding}) var<storage, read_write>"
-            self.globals.append(f"{at} {v}: array<{self._element_type(u)}>;")
+            self.globals.append(f"{at} {v}: array<{self._element_type(u, v)}>;")
             binding += 1
         if sizes:
             fields = ", ".join(f"size{u.arg.slot}: i32" for u in sizes)
@@ -198,8 +86,8 @@ class WGSLRenderer(GroupRenderer):
 
     def local_buffer(self, u: UOp, v: str, n: int) -> None:
         v = self._declared_buffer(u, v)
-        n = -(-n * u.dtype.itemsize // WORD_BYTES) if self.lang.is_packed(u.dtype) else n
-        self.globals.append(f"var<workgroup> {v}: array<{self._element_type(u)}, {n}>;")
+        n = -(-n // (self.widest(u.dtype) if self.lang.is_packed(u.dtype) or v in self.vectors else 1))
+        self.globals.append(f"var<workgroup> {v}: array<{self._element_type(u, v)}, {n}>;")
 
     def _declared_buffer(self, u: UOp, v: str) -> str:
         v = self.buffers[u] = v + self.suffix
@@ -207,9 +95,11 @@ class WGSLRenderer(GroupRenderer):
             self.atomic_words.add(v)
         return v
 
-    def _element_type(self, u: UOp) -> str:
-        if u in self.changed:
+    def _element_type(self, u: UOp, v: str) -> str:
+        if v in self.atomic_words:
             return "atomic<u32>"
+        if v in self.vectors:
+            return f"vec{LANES}<{self.lang.stored(u.dtype)}>"
         return "u32" if self.lang.is_packed(u.dtype) else self.lang.stored(u.dtype)
 
     def special(self, u: UOp) -> str:
@@ -221,29 +111,42 @@ class WGSLRenderer(GroupRenderer):
         return super()._op(u, n, *x)
 
     def op_add(self, u: UOp, n: int, a: str, b: str) -> str:
-        return super().op_add(u, n, self._rounded(u, a), b)
+        return super().op_add(u, n, *self._rounded(u, a, b))
 
     def op_mul(self, u: UOp, n: int, a: str, b: str) -> str:
-        return super().op_mul(u, n, self._rounded(u, a), b)
+        return super().op_mul(u, n, *self._rounded(u, a, b))
 
     def op_sub(self, u: UOp, n: int, a: str, b: str) -> str:
-        if u.dtype is dtypes.bool:
-            return f"({a} != {b})"
-        return super().op_sub(u, n, self._rounded(u, a), b)
+        return f"({a} != {b})" if u.dtype is dtypes.bool else super().op_sub(u, n, *self._rounded(u, a, b))
 
-    def _rounded(self, u: UOp, a: str) -> str:
-        """The first operand of x + 1 - 1 and its like: drivers take both constants together and forget to round."""
-        x = u.src[0]
-        if not (u.dtype.is_float and u.src[1].op == "CONST" and x.op in _CHAINS[u.op] and x.src[-1].op == "CONST"):
-            return a
-        uint = U32 if u.dtype.bits == 32 else dtypes.uint64
+    def _rounded(self, u: UOp, *xs: str) -> list[str]:
+        """The operands of x + 1 - 1, x + y - x and their like: drivers take them for x and y and forget to round."""
+        if not u.dtype.is_float:
+            return list(xs)
+        return [
+            self._kept(u.dtype, x) if s.op in _CHAINS[u.op] and _have_common(s, other) else x
+            for x, s, other in zip(xs, u.src, u.src[::-1], strict=True)
+        ]
+
+    def _kept(self, d: DType, x: str) -> str:
+        """The value, with a 0 added to its bits."""
+        uint = U32 if d.bits == 32 else dtypes.uint64
         self.has_nothing = True
-        bits = f"({self.lang.bitcast(a, u.dtype, uint, 1)} ^ {self.lang.cast(NOTHING, U32, uint, 1)})"
-        return self.emit(u.dtype, 1, self.lang.bitcast(bits, uint, u.dtype, 1))
+        bits = f"({self.lang.bitcast(x, d, uint, 1)} ^ {self.lang.cast(NOTHING, U32, uint, 1)})"
+        return self.emit(d, 1, self.lang.bitcast(bits, uint, d, 1))
 
     # ---- words of memory ---------------------------------------------------------------------------------------------
     def widest(self, d: DType) -> int:
-        return WORD_BYTES // d.itemsize if self.lang.is_packed(d) else 1
+        return WORD_BYTES // d.itemsize if self.lang.is_packed(d) else LANES if d.itemsize <= WORD_BYTES else 1
+
+    def _vector_at(self, p: Place) -> str:
+        """The vector that lies at a multiple of its size."""
+        return f"{p.buffer}[{int(p.start) // LANES if p.start.isdigit() else f'u32({p.start}) / {LANES}u'}]"
+
+    def _of_vector(self, d: DType, p: Place, n: int) -> bool:
+        """Whether so many neighbours are a vector of a buffer of vectors; and note that they could be."""
+        self.accesses[n == LANES and not self.lang.is_packed(d)].add(p.buffer)
+        return p.buffer in self.vectors
 
     def _word(self, d: DType, p: Place) -> tuple[str, str | int]:
         """The word that an element lies in, and how many bits of it lie before the element."""
@@ -288,9 +191,13 @@ class WGSLRenderer(GroupRenderer):
     def _run(self, d: DType, p: Place, gate: str, alts: list[str]) -> list[str]:
         if gate == CLOSED:
             return alts
-        word, shift = self._word(d, p)
+        if self._of_vector(d, p, len(alts)):
+            t = f"vec{LANES}<{self.lang.stored(d)}>"
+            v = self._fresh(t, self._vector_at(p), gate, f"{t}({', '.join(alts)})")
+            return [f"{v}.{c}" for c in "xyzw"]
         if not self.lang.is_packed(d):
-            return [self._fresh(self.lang.type(d), self._read(d, p, word), gate, alts[0])]
+            return [self._one(d, element(p, i), gate, alt) for i, alt in enumerate(alts)]
+        word, shift = self._word(d, p)
         w, out = self._fresh("u32", self._read(d, p, word), gate, "0u"), []
         for i, alt in enumerate(alts):
             more = i * d.itemsize * 8
@@ -299,15 +206,22 @@ class WGSLRenderer(GroupRenderer):
             out.append(x if gate == OPEN else self.emit(d, 1, self.lang.select(d, 1, gate, x, alt)))
         return out
 
+    def _one(self, d: DType, p: Place, gate: str, alt: str) -> str:
+        return self._fresh(self.lang.type(d), self._read(d, p, self._word(d, p)[0]), gate, alt)
+
     def _assign(self, d: DType, p: Place, x: str) -> str:
         return self._store_run(d, p, [x])
 
     def _store_run(self, d: DType, p: Place, xs: list[str]) -> str:
-        word, shift = self._word(d, p)
-        if p.buffer not in self.atomic_words:
-            return f"{word} = {xs[0]};"
+        if self._of_vector(d, p, len(xs)):
+            return f"{self._vector_at(p)} = vec{LANES}<{self.lang.stored(d)}>({', '.join(xs)});"
         if not self.lang.is_packed(d):
-            return f"atomicStore(&{word}, {self.lang.bitcast(xs[0], d, U32, 1)});"
+            words = [self._word(d, element(p, i))[0] for i in range(len(xs))]
+            if p.buffer not in self.atomic_words:
+                return " ".join(f"{w} = {x};" for w, x in zip(words, xs, strict=True))
+            bits = [self.lang.bitcast(x, d, U32, 1) for x in xs]
+            return " ".join(f"atomicStore(&{w}, {x});" for w, x in zip(words, bits, strict=True))
+        word, shift = self._word(d, p)
         n = 8 * d.itemsize
         texts = [self._bits(d, x) for x in xs]
         value = " | ".join(f"({x} << {i * n}u)" if i else x for i, x in enumerate(texts))
@@ -334,10 +248,28 @@ class WGSLRenderer(GroupRenderer):
         return self._assign(d, p, self.emit(d, 1, total))
 
 
+def element(p: Place, i: int) -> Place:
+    """The i-th neighbour."""
+    return p if not i else p._replace(start=str(int(p.start) + i) if p.start.isdigit() else f"{p.start} + {i}")
+
+
+def _have_common(x: UOp, y: UOp) -> bool:
+    """Whether y, or what it is the negative of, is an operand of x, or both have a constant."""
+    y = y.src[0] if y.op == "NEG" else y
+    return y in x.src or (y.op == "CONST" and any(s.op == "CONST" for s in x.src))
+
+
+def render_kernel(lang: WGSL, linear: UOp, name: str, number: int = 0) -> str:
+    """The text of one kernel: which buffers are arrays of vectors is known when it has been written once."""
+    first = WGSLRenderer(lang, linear, name, number)
+    text = first.render()
+    vectors = first.accesses[True] - first.accesses[False] - first.atomic_words
+    return WGSLRenderer(lang, linear, name, number, frozenset(vectors)).render() if vectors else text
+
+
 def render_module(kernels: list[tuple[str, UOp]], lang: WGSL) -> str:
     """One source text with an entry point for each (name, LINEAR)."""
-    texts = [WGSLRenderer(lang, linear, name, k).render() for k, (name, linear) in enumerate(kernels)]
-    return "\n".join([lang.header, *texts])
+    return "\n".join([lang.header, *(render_kernel(lang, linear, name, k) for k, (name, linear) in enumerate(kernels))])
 
 
-__all__ = ["NATIVE", "WGSL", "WGSLRenderer", "language", "render_module"]
+__all__ = ["LANES", "NATIVE", "WGSL", "WORD_BYTES", "WGSLRenderer", "language", "render_kernel", "render_module"]

@@ -20,7 +20,7 @@ from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.webgpu.compile import about, adapters, check, kind, missing, module_of, opened, refusal, wgpu
-from monolect.backend.webgpu.render import NATIVE, WORD_BYTES, language, render_module
+from monolect.backend.webgpu.render import LANES, NATIVE, WORD_BYTES, language, render_module
 from monolect.base.dtype import dtypes
 from monolect.base.errors import AllocationError, CompileError, DeviceError
 from monolect.base.target import Target
@@ -162,8 +162,8 @@ class WebGPUDevice(GroupDevice):
 
 
 def words(n_bytes: int) -> int:
-    """So many bytes as whole words, one at least."""
-    return max(1, -(-n_bytes // WORD_BYTES)) * WORD_BYTES
+    """So many bytes as whole words, a vector of them at least: all memory is larger."""
+    return max(LANES, -(-n_bytes // WORD_BYTES)) * WORD_BYTES
 
 
 class Reported:
