@@ -56,11 +56,15 @@ class Linearizer:
                     if r not in chains or len(chains[r]) > len(outer):
                         chains[r] = list(outer)
                     outer = [*outer, r]
-        for r, outer in sorted(chains.items(), key=lambda t: (len(t[1]), t[0].arg[0])):
-            parent = self.root
-            for o in outer:
-                parent = self.loops.get(o, parent)
-            self.loops[r] = Loop(r, parent)
+        for r in sorted(chains, key=lambda r: (len(chains[r]), r.arg[0])):
+            self._loop(r, chains)
+
+    def _loop(self, r: UOp, chains: dict[UOp, list[UOp]]) -> Loop:
+        """The loop of `r`, in the innermost one it depends on, which itself may lie in others that it does not know."""
+        if r not in self.loops:
+            outer = [self._loop(o, chains) for o in chains[r] if o in chains]
+            self.loops[r] = Loop(r, max(outer, key=lambda loop: loop.depth, default=self.root))
+        return self.loops[r]
 
     def _home(self, u: UOp) -> Loop:
         if u.op == "END":

@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
+from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, Stage
+from monolect.ir.uop import build, idx, node, shape_source
+from monolect.ir.verify import verify
+from monolect.lower.linearize import linearize
 
 
 def positions(rng_high, *shape, seed=3):
@@ -334,3 +338,26 @@ def test_two_sums_into_zeros_copy_nothing(structure, data):
     a, b = (Tensor.zeros(50, 8).index_add(0, i, Tensor(data(30, 8) + s)) for s in (0, 1))
     ks = structure(a, b)
     assert len(ks) == 3 and ks[0].reads == 0 and ks[0].ir["STORE"] == 2, "zeros, and an addition each"
+
+
+def test_a_copy_stands_in_the_only_loop_it_knows_of():
+    """Rows of `x` by way of local memory: the copy depends on the innermost of three loops, not on those around it."""
+    n = 3
+
+    def param(slot):
+        return node("PARAM", (shape_source((n**4,)),), ParamArg(slot, dtypes.float32, "cpu", "GLOBAL"))
+
+    def loop(number):
+        return build("RANGE", idx(n), arg=(number, "LOOP"))
+
+    a, b, c, k, j = (loop(number) for number in (0, 1, 2, 17, 3))
+    local = node("BUFFER", (shape_source((n,)),), BufferArg(0, dtypes.float32, None, "LOCAL"))
+    row = build("LOAD", build("INDEX", param(1), c * n + k))
+    copied = build("AFTER", local, build("END", build("STORE", build("INDEX", local, k), row), k))
+    value = build("LOAD", build("INDEX", copied, j))
+    store = build("STORE", build("INDEX", param(0), ((a * n + b) * n + c) * n + j), value)
+    sink = build("SINK", build("END", store, a, b, c, j), arg=KernelInfo("rows"))
+    program = linearize(sink)
+    verify(program, Stage.PROGRAM)
+    order = [u.arg[0] for u in program.src if u.op == "RANGE"]
+    assert order == [0, 1, 2, 17, 3]
