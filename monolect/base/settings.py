@@ -90,6 +90,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("TRACE",          "words", "",     TRACE_WORDS, None, None, "all",      "what to print"),
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
     Setting("BEAM",           "int",   0,      (),          0,    64,   "optimize", "plans kept in each round of a search for actions by timing; 0: the heuristic chooses"),
+    Setting("TF32",           "int",   0,      (),          0,    1,    "optimize", "1: products of float32 may round their operands to 10 bits behind the point, on matrix units of a GPU that do"),
     Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes what depends on its constants alone once, packed weights too, and keeps it (up to twice the memory of weights); 0: at every replay"),
     Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: progress bars of long work, on a terminal"),
     Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
@@ -122,14 +123,16 @@ def find_setting(name: str) -> Setting:
 
 
 class Settings:
-    """The current values, one attribute a row, and `tracing`: the set of TRACE words that are on.
+    """The current values, one attribute a row; `tracing`: the set of TRACE words that are on; `choices`: what decides on
+    the plans of kernels, part of the key of everything that is compiled.
 
     Assigning checks the value against its row; reading checks nothing.
     """
 
-    __slots__ = (*BY_NAME, "tracing")
+    __slots__ = (*BY_NAME, "choices", "tracing")
 
     if TYPE_CHECKING:
+        choices: tuple[int, ...]
         tracing: frozenset[str]
 
         def __getattr__(self, name: str) -> Any: ...
@@ -137,13 +140,14 @@ class Settings:
     def __init__(self, environment: dict[str, str]) -> None:
         for row in TABLE:
             object.__setattr__(self, row.name, row.parse(environment.get(row.name, "")))
-        self._derive_tracing()
+        self._derive()
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, find_setting(name).check(value))
-        self._derive_tracing()
+        self._derive()
 
-    def _derive_tracing(self) -> None:
+    def _derive(self) -> None:
+        object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32))
         words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
         object.__setattr__(self, "tracing", frozenset(words).union(filter(None, self.TRACE.split(","))))
 

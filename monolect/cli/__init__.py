@@ -159,11 +159,23 @@ def _devices(options: argparse.Namespace) -> None:
             name,
             "no" if missing else "yes",
             "yes" if name == Device.default else "-",
+            "-" if missing else _products(name),
             missing or Device.about(name) or "-",
         )
         for name, missing in Device.present().items()
     ]
-    _print_table(options, ("device", "present", "default", "driver and compiler, or what is missing"), cells)
+    _print_table(
+        options, ("device", "present", "default", "matrix units", "driver and compiler, or what is missing"), cells
+    )
+
+
+def _products(name: str) -> str:
+    """The types that a device's matrix units multiply, with one of their instructions each."""
+    try:
+        units = Device[name].target.units
+    except MonolectError:  # it cannot be opened just like that
+        return "-"
+    return ", ".join(dict.fromkeys(f"{u.a.name} * {u.b.name}" for u in units)) or "-"
 
 
 def _settings(options: argparse.Namespace) -> None:

@@ -27,7 +27,9 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from monolect.base.dtype import dtypes
 from monolect.base.errors import ActionError
+from monolect.base.settings import settings
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import ranges
 from monolect.ir.digest import digests
@@ -96,6 +98,7 @@ class Plan:
         self.padded: dict[UOp, int] = {}
         self.actions: list[Action] = []
         self.unit: MatrixUnit | None = None
+        self.sides: tuple[UOp, ...] = ()  # with a unit of a warp: its rows and columns
         self.packs: dict[UOp, None] = {}  # loads whose block is copied first
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end
@@ -104,6 +107,11 @@ class Plan:
         self.workgroup = Workgroup(self) if target.workgroups else None
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
+
+    @property
+    def units(self) -> list[MatrixUnit]:
+        """The matrix units of the target that may be chosen: one that rounds float32 where that is allowed."""
+        return [u for u in self.target.units if settings.TF32 or u.a is not dtypes.float32 or not u.threads]
 
     @property
     def now(self) -> int:
@@ -300,7 +308,7 @@ class Plan:
         if p.root in self.sequential - self.running:
             raise ActionError("PADTO", expected="an axis whose iterations are independent", found="a scan")
         self.padded[p.root] = p.size
-        p.size = -(-p.size // m) * m
+        self.axes[axis] = Part(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.made)
 
     def _swap(self, a: int, b: int) -> None:
         if not isinstance(b, int) or not 0 <= b < len(self.axes):
@@ -352,7 +360,10 @@ class Plan:
             expected = f"the kernel's only sum, a multiple of {unit.k} steps, once"
             raise ActionError("TC", expected=expected, found=p.size if p else axis)
         if unit.threads:
-            self.axes, self.unit = in_warp(self, unit, axis, *(arg[1:] if isinstance(arg, tuple) else ())), unit
+            sides = arg[1:] if isinstance(arg, tuple) else ()
+            axes = in_warp(self, unit, axis, *sides)
+            self.sides = tuple(self.axes[i].root for i in sides)
+            self.axes, self.unit = axes, unit
             return
         shaped = sorted((q for q in self.axes if q.type == "UPCAST"), key=lambda q: q.made)
         check(unit, self.reduces[0], self.lane(self.reduces[0]))

@@ -116,7 +116,7 @@ def fetches(plan: Plan) -> Iterator[Move]:
 
 def matrix_units(plan: Plan) -> Iterator[Move]:
     """A unit of the target for a sum, with the lanes that it wants, or with the axes of which a warp takes tiles."""
-    for unit in plan.target.units:
+    for unit in plan.units:
         for j, _ in _axes(plan, "REDUCE"):
             if unit.threads:
                 sides = [[i for i, n in _axes(plan, "LOOP") if n % k == 0] for k in (unit.m, unit.n)]

@@ -19,6 +19,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
+from monolect.base.units import place, runs
 from monolect.ir.normal import TRUE, linear
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
@@ -83,9 +84,17 @@ class SharedBlock(Block):
         dims = sorted(dims, key=lambda d: self._rank(d))
         if len(dims) < 2:
             return [d._replace(dst=1) for d in dims]
-        return min((self._padded(dims, k * self._width(dims[0])) for k in range(2)), key=self._cycles)
+        pads = {0, self._width(dims[0]), self.plan.target.lanes(self.load.dtype.itemsize) if self.in_warp else 0}
+        return min((self._padded(dims, pad) for pad in sorted(pads)), key=self._cycles)
+
+    @property
+    def in_warp(self) -> bool:
+        """Whether a matrix unit that a warp has in common takes what is loaded."""
+        return self.plan.unit is not None and any(r in self.steps for r in self.plan.sides)
 
     def _rank(self, d: Dim) -> tuple[int, int, int]:
+        if any(p.type == "CONTRACT" for p, _ in d.parts):  # steps that a lane gives to a matrix unit together
+            return -1, 0, 0
         shaped = min((p.made for p, w in d.parts if p.type == "UPCAST" and w == 1), default=1 << 20)
         lane = min((p.made for p, _ in d.parts if p.type in ("LOCAL", "GROUP_REDUCE")), default=1 << 20)
         return shaped, lane, abs(d.step)
@@ -99,6 +108,9 @@ class SharedBlock(Block):
 
     def _width(self, d: Dim) -> int:
         """Elements of the dimension that a lane reads at once."""
+        if self.in_warp:
+            first = next(r for r in runs(self._words) if r.axis == 1)
+            return 1 if first.is_lane else 1 << first.n_bits
         wide = next((p.size for p, w in d.parts if p.type == "UPCAST" and w == 1), 1)
         lanes = self.plan.target.lanes(self.load.dtype.itemsize)
         return next(k for k in range(min(wide, lanes), 0, -1) if wide % k == 0 and d.size % k == 0)
@@ -119,6 +131,8 @@ class SharedBlock(Block):
 
     def _read_places(self, dims: list[Dim]) -> list[int]:
         """Where in the block the lanes of the first warp read."""
+        if self.in_warp:
+            return self._operand_places(dims)
         assert self.plan.workgroup is not None
         groups = self.plan.workgroup.dims(self.plan.axes)
         out = []
@@ -127,6 +141,27 @@ class SharedBlock(Block):
             for mine in groups:
                 at.update(dict.fromkeys(mine, lane % mine[0].size))
                 lane //= mine[0].size
+            out.append(sum(at.get(p, 0) * w * d.dst for d in dims for p, w in d.parts))
+        return out
+
+    @property
+    def _words(self) -> tuple[str, str]:
+        """The map of the operand that is loaded."""
+        assert self.plan.unit is not None
+        return self.plan.unit.maps[0 if self.plan.sides[0] in self.steps else 1]
+
+    def _operand_places(self, dims: list[Dim]) -> list[int]:
+        """Where the lanes of a warp find the first element that each holds for a matrix unit."""
+        unit = self.plan.unit
+        assert unit is not None
+        side = next(r for r in self.plan.sides if r in self.steps)
+        mine = sorted((p for p in self.inner if p.root is side), key=lambda p: p.stride)
+        out = []
+        for lane in range(unit.threads):
+            row, step = place(self._words, lane, 0)
+            at = {p: step for p in self.inner if p.type == "CONTRACT"}
+            for p in mine:
+                at[p], row = row % p.size, row // p.size
             out.append(sum(at.get(p, 0) * w * d.dst for d in dims for p, w in d.parts))
         return out
 

@@ -16,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.uop import UOp
+from monolect.optimize.warp_tiles import WarpTiles
 
 if TYPE_CHECKING:
     from monolect.optimize.heuristic import Chooser
@@ -59,13 +60,18 @@ class Tiles:
             return False
         c, m = sides
         tile = min(self.candidates(c, m), key=lambda t: t.cost)
-        for r, n in zip((c, m), tile.sizes, strict=True):
-            if self.size(r) % n:
-                self.act("PADTO", self.axis_of(r), n, "a masked tile at the edge")
-        why = f"{tile.sizes[0]} x {tile.sizes[1]}, about {tile.cost / 1e3:.0f} k cycles"
-        self.side(c, tile.lanes[0], tile.each[0], why)
-        self.side(m, tile.lanes[1], tile.each[1], "rows that share the columns")
-        self.step(tile)
+        warps = WarpTiles(self, c, m)
+        with_unit = warps.best()
+        if with_unit is not None and with_unit.cost <= tile.cost:
+            warps.act(with_unit)
+        else:
+            for r, n in zip((c, m), tile.sizes, strict=True):
+                if self.size(r) % n:
+                    self.act("PADTO", self.axis_of(r), n, "a masked tile at the edge")
+            why = f"{tile.sizes[0]} x {tile.sizes[1]}, about {tile.cost / 1e3:.0f} k cycles"
+            self.side(c, tile.lanes[0], tile.each[0], why)
+            self.side(m, tile.lanes[1], tile.each[1], "rows that share the columns")
+            self.step(tile)
         for r in (c, m, *(x for x in reversed(self.scope) if x not in (c, m))):
             for i in [i for i, p in enumerate(self.plan.axes) if p.root is r and p.type == "LOOP" and p.size > 1]:
                 self.act("SPLIT", i, (self.plan.axes[i].size, "GLOBAL", True), "one workgroup each")

@@ -120,7 +120,7 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
         return realize(resolve_functions(batch))
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch))
-    key = (sink, dev, settings.NOOPT, settings.BEAM)
+    key = (sink, dev, settings.choices)
     plan = plans.get(key)
     if plan is None:
         compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled
@@ -163,7 +163,7 @@ def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
     n = len(stored_slots(body))
     results, inputs = args[:n], realize([a if a.op == "BUFFER" else build("CONTIGUOUS", a) for a in args[n:]])
     dev = one_device(args)
-    key = (body, dev, settings.NOOPT, settings.BEAM)
+    key = (body, dev, settings.choices)
     plan = plans.get(key)
     if plan is None:
         plan = plans[key] = import_module("monolect.runtime.plan").make_kernel_plan(body, results, inputs, dev)

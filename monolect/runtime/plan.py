@@ -141,7 +141,7 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
         if s.op == "CUSTOMFUNCTION":
             out[s] = _native(s, dev)
             continue
-        key = f"{digest(s)}/{settings.NOOPT}/{settings.BEAM}/{compiler_version()}"
+        key = f"{digest(s)}/{'/'.join(map(str, settings.choices))}/{compiler_version()}"
         found = device.lookup(key)
         if found is None:
             missing.append((s, key))

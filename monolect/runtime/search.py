@@ -61,7 +61,7 @@ def _tuned(sink: UOp, device: Any, shown: Shown) -> UOp:
 def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
     """The actions for a kernel, None to leave them to the heuristic."""
     target = device.target
-    key = f"{digest(sink)}/{target.key}/{compiler_version()}/{settings.BEAM}"
+    key = f"{digest(sink)}/{target.key}/{compiler_version()}/{settings.BEAM}/{settings.TF32}"
     found = known.get(key)
     if found is None:
         found = read(cache.get(key), sink, target)

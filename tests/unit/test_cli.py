@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
-from monolect.backend.registry import TARGETS
+from monolect.backend.cuda import render as cuda
+from monolect.backend.python.runtime import PythonDevice
+from monolect.backend.registry import TARGETS, Device
 from monolect.base.settings import TABLE, Context
 from monolect.cli import main
 from monolect.ir.ops import ROWS
@@ -100,6 +102,14 @@ def test_devices_names_every_target_and_the_default(capsys):
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()[1:]}
     assert set(lines) == set(TARGETS)
     assert [name for name, cells in lines.items() if cells[2] == "yes"] == ["python"]
+
+
+def test_devices_names_what_matrix_units_multiply(capsys, monkeypatch):
+    monkeypatch.setattr(PythonDevice, "__init__", lambda self, name: setattr(self, "target", cuda.target(80)))
+    monkeypatch.setattr(Device, "_open", {})
+    assert main(["devices"]) == 0
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("python"))
+    assert "float16 * float16, bfloat16 * bfloat16, int8 * int8" in line and "fp8" not in line
 
 
 @pytest.fixture

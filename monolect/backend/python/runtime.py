@@ -16,6 +16,7 @@ from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.render import render
 from monolect.base.dtype import ALL
 from monolect.base.target import Target
+from monolect.base.units import NVIDIA
 from monolect.ir.ops import ELEMENTWISE, KernelInfo
 from monolect.ir.uop import UOp
 
@@ -39,8 +40,9 @@ GPU = Target(
     n_units=8,
     atomics=TYPES,
     branches=True,
+    units=NVIDIA,
     key="python:gpu",
-)  # limits that every GPU keeps
+)  # limits that every GPU keeps, and the matrix units of one
 
 
 class PythonDevice:
