@@ -63,6 +63,12 @@ class Commands(Protocol):
     def launch_timed(self) -> list[int]:
         """The same, one launch at a time; nanoseconds of each."""
 
+    def run(self, *addresses: int) -> None:
+        """Bind buffer i to `addresses[i]`, then launch. A device whose launches are cheap makes it one call."""
+        for number, address in enumerate(addresses):
+            self.bind(number, address)
+        self.launch()
+
 
 class Device(Protocol):
     """One device of a target."""

@@ -21,6 +21,7 @@ from monolect.ir.ops import INVALID, ROWS, BufferArg
 
 _next_serial = count().__next__
 _new = object.__new__
+_new_tuple = tuple.__new__
 MANY = 1 << 62
 _slots = count(1 << 32)  # far above the numbers the runtime gives to its own storage
 
@@ -236,16 +237,16 @@ def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
 
 
 def new_buffer_like(template: UOp) -> UOp:
-    """`new_buffer` with the shape, dtype and device of a BUFFER; replay makes them at each call, so no checks."""
+    """`new_buffer` with the shape, dtype and device of a BUFFER; replay makes them at each call, so no checks.
+
+    Nobody else can ask for a node with its slot, so the table of nodes need not know it.
+    """
     u = _new(UOp)
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
-    old = template.arg
-    u.arg = BufferArg(next(_slots), old[1], old[2], old[3])
+    _, dtype, device, space = template.arg
+    u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space))
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
     u.serial = _next_serial()
-    ref = _Ref(u, _drop)
-    ref.key = key = ("BUFFER", u.src, u.arg, None)
-    _table[key] = ref
     return u
 
 

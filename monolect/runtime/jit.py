@@ -11,9 +11,9 @@ what may change is an argument or state, and the caller keys captures on everyth
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch
@@ -52,20 +52,54 @@ def refuse_while_capturing(what: str) -> None:
         raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
 
 
-Uses = dict[UOp, list[tuple[int, UOp, int]]]
+Uses = dict[UOp, list[tuple[int, UOp, int]]]  # of each buffer: launch, CALL, slot
 
 
-class State(NamedTuple):
-    """A tensor the step updates: its buffer's number going in and coming out (equal: in place)."""
+class Value(NamedTuple):
+    """What a node of the capture is at a replay: `node` with `base` replaced by item `at` of the list `source`."""
 
-    tensor: Any
-    before: int
-    after: int
-    template: UOp
+    source: int  # MADE, BROUGHT, READ or KEPT
+    at: int
+    node: UOp
+    base: UOp
+
+
+MADE, BROUGHT, READ, KEPT = range(4)  # fresh memory; arguments and states; tensors read from outside; constants
+
+
+class State:
+    """A tensor that the step assigns: `tensor`, or the argument `argument` of each call.
+
+    In place, buffer `number` is bound to the memory of `uop`, for as long as nobody else sees that. Otherwise (`after`)
+    the old version is brought at each call and the tensor becomes a new one.
+    """
+
+    __slots__ = ("after", "argument", "memory", "number", "tensor", "uop")
+
+    def __init__(self, tensor: Any, number: int, after: Any = None):
+        self.argument = tensor if tensor.__class__ is int else None
+        self.tensor = tensor
+        self.number, self.after = number, after
+        self.uop: UOp | None = None
+        self.memory: Any = None
+
+
+class Read:
+    """A tensor that the step reads from outside, and the BUFFER it is bound to."""
+
+    __slots__ = ("number", "tensor", "uop")
+
+    def __init__(self, tensor: Any, uop: UOp, number: int):
+        self.tensor, self.uop, self.number = tensor, uop, number
 
 
 class Capture:
-    """A replayable step. `args` are the BUFFERs of the arguments at capture, `outputs` the realised results."""
+    """A replayable step. `args` are the BUFFERs of the arguments at capture, `outputs` the realised results.
+
+    `states` are (tensor, or the place of an argument; BUFFER before; BUFFER after), `reads` the tensors read from
+    outside. Each call brings the addresses of the buffers 0, 1 ...: of arguments, of states that are not updated in
+    place, and of fresh memory for what the step makes.
+    """
 
     def __init__(
         self,
@@ -79,50 +113,81 @@ class Capture:
         if any(r.plan.variables for r in runs):
             found = sorted({v.arg.name for r in runs for v in r.plan.variables})
             raise JitError("a captured step with symbolic sizes", expected="constant sizes", found=found)
-        self.number: dict[Any, int] = {}
-        self.keep: list[Any] = []
         devices = {r.plan.device for r in runs}
         if len(devices) > 1:
             raise JitError("a captured step runs on one device", expected="one device", found=sorted(devices))
         self.device = Device[devices.pop()] if devices else None
-        for b in args:
-            self._of(b)
-        self.n_args = len(args)
-        self._check_arguments(args)
-        uses = _uses(runs) if states else {}
-        self.states = [self._state(t, before, after, uses, outputs) for t, before, after in states]
-        steps = self._steps(runs)
-        self.outputs = list(outputs)
-        self.fresh = self._fresh_outputs(runs, outputs)
-        self.reads = [(t, b, b) for t, b in reads if b in self.number]
+        self.number: dict[Any, int] = {b: n for n, b in enumerate(args)}
+        self.keep: list[Any] = []
         self.woven = woven  # tensors, weakly, that cannot be bound anew, with the nodes they were
-        self.today: dict[UOp, UOp] = {}  # what stands for a constant that was assigned anew
-        # what each call brings or gets: arguments, state, results
-        self.given = {s.before for s in self.states} | {s.after for s in self.states}
-        self.given |= {*range(self.n_args), *(n for n, _, _ in self.fresh)}
-        constants = {self.number[b]: b for b in external(runs, args) if b in self.number}
+        self._number_brought(runs, outputs, states)
+        steps = self._steps(runs)
+        self.reads = [Read(t, b, self.number[b]) for t, b in reads if b in self.number]
+        for state in self.moves:
+            state.after = self._value(state.after)
+        self.outputs = [self._value(o) for o in outputs]
+        whole = all(v.source == MADE and v.node is v.base for v in self.outputs)
+        self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
+        numbered = ((self.number.get(b, -1), b) for b in external(runs, args))
+        constants = {n: b for n, b in numbered if n >= 0 and n not in self.given}
         early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
         self.launches = tuple(s.launch for s in late)
         self.kernels = tuple(s.call for s in late)
-        self.commands = self.device.commands(self.launches) if self.device is not None else None
+        self.commands: Any = self.device.commands(self.launches) if self.device is not None else None
         self.prologue: Prologue | None = None
         if early:
             self.prologue = Prologue(self.device, early, constants)
         self._bind_private(runs)
+        self._made.clear()
+        self.number.clear()  # both would keep the memory of the capture
 
-    def _check_arguments(self, args: Sequence[UOp]) -> None:
-        if len(set(args)) != len(args):
-            raise JitError("a captured step was given one buffer twice", expected="distinct arguments")
-
-    def _of(self, b: UOp) -> int:
-        return self.number.setdefault(b, len(self.number))
-
-    def _state(self, t: Any, before: UOp, after: UOp, uses: Uses, outputs: Sequence[UOp]) -> State:
-        n = self._of(before)
+    # ---- capture -----------------------------------------------------------------------------------------------------
+    def _number_brought(self, runs: list[Run], outputs: Sequence[UOp], states: list[tuple[Any, UOp, UOp]]) -> None:
+        """Number what each call brings: arguments, old versions, fresh memory; then the states in place."""
+        uses = _uses(runs) if states else {}
+        written = {b for r in runs for b in r.fresh}
         returned = {base_of(o) for o in outputs}
-        if after is not before and after not in returned and _may_overwrite(before, after, uses):
-            self.number[after] = n
-        return State(t, n, self._of(after), after)
+        stays, moves = [], []
+        for tensor, before, after in states:
+            hidden = before not in self.number and before not in returned and after not in returned and after in written
+            if hidden and _may_overwrite(before, after, uses):
+                stays.append((tensor, before, after))
+            elif after is not before:
+                moves.append((tensor, before, after))
+        n_args = len(self.number)
+        for _, before, _ in moves:
+            self.number.setdefault(before, len(self.number))
+        self.n_olds = len(self.number)
+        own = {after for _, _, after in stays}
+        bases = [*(after for _, _, after in moves), *returned]
+        made = [b for b in dict.fromkeys(bases) if b in written and b not in own]
+        self._made = {b: k for k, b in enumerate(made)}
+        self.made = [(new_buffer_like(b), buffer_bytes(b)) for b in made]
+        for b in made:
+            self.number[b] = len(self.number)
+        self.given = set(range(len(self.number)))  # what a call may change
+        self.moves = [State(t, self.number[before], after) for t, before, after in moves]
+        self.brought = [s for s in self.moves if s.number >= n_args]
+        self.in_place = []
+        for t, before, after in stays:
+            self.number[after] = n = self.number.setdefault(before, len(self.number))
+            self.in_place.append(State(t, n))
+            self.given.add(n)
+
+    def _value(self, u: UOp) -> Value:
+        """What the node of a result will be at a replay; without memory of the capture."""
+        b = base_of(u)
+        n = self.number.get(b, -1)
+        if b in self._made:
+            k, mark = self._made[b], self.made[self._made[b]][0]
+            return Value(MADE, k, substitute(u, {b: mark}), mark)
+        if 0 <= n < self.n_olds:
+            mark = new_buffer_like(b)
+            return Value(BROUGHT, n, substitute(u, {b: mark}), mark)
+        for i, r in enumerate(self.reads):
+            if r.uop is b:
+                return Value(READ, i, u, b)
+        return Value(KEPT, 0, u, b)
 
     def _steps(self, runs: list[Run]) -> list[Step]:
         out = []
@@ -138,7 +203,7 @@ class Capture:
         """The steps of the prologue, and the others; what somebody outside can write to now is no constant for them."""
         writable = {n for n, b in constants.items() if writes_seen(b) == WRITABLE}
         early, late = split(steps, self.given | writable)
-        frozen = (constants.keys() - self.given - writable) | {n for s in early for n in s.written}
+        frozen = (constants.keys() - writable) | {n for s in early for n in s.written}
         fills, late = hoist(late, frozen, self.device.name, self._new) if self.device is not None else ([], late)
         return early + fills, late
 
@@ -170,94 +235,98 @@ class Capture:
                 self._bind(n, arena.address + runs[b[0]].plan.offsets[b[1]])
             elif n not in self.given and b.storage is not None:
                 self._bind(n, b.storage.address)
+                self.keep.append(b)
         self.keep.append(arena)
 
     def _bind(self, number: int, address: int) -> None:
-        self.commands.bind(number, address)  # type: ignore[union-attr]
+        self.commands.bind(number, address)
         if self.prologue is not None:
             self.prologue.commands.bind(number, address)
-
-    def _fresh_outputs(self, runs: list[Run], outputs: Sequence[UOp]) -> list[tuple[int, UOp, int]]:
-        """(number, BUFFER at capture, bytes) of what each call must allocate: written buffers that are returned."""
-        written = {b for r in runs for b in r.fresh}
-        state = {s.after for s in self.states}
-        mine = [b for b in dict.fromkeys(map(base_of, outputs)) if b in written and self.number[b] not in state]
-        return [(self.number[b], b, buffer_bytes(b)) for b in mine]
 
     def is_current(self) -> bool:
         """False once a tensor whose node is part of the kernels stands for another one: capture again."""
         return all((t := ref()) is None or t._uop is u for ref, u in self.woven)
 
     # ---- replay ------------------------------------------------------------------------------------------------------
-    def replay(self, args: Sequence[UOp]) -> list[UOp]:
-        """Run on these argument BUFFERs; the results, in memory of their own."""
-        if self.commands is None or self.device is None:
-            return self.outputs
+    def replay(self, args: Sequence[UOp], addresses: list[int], tensors: Sequence[Any]) -> list[UOp]:
+        """Run on these BUFFERs, at these addresses, of the arguments `tensors`; the results, in memory of their own."""
+        if self.device is None:
+            return [self._today(v, ((), args, self.reads)) for v in self.outputs]
         with running.lock:
-            return self._replay(args, self.commands, self.device)
+            for r in self.reads:
+                if r.tensor._uop is not r.uop:
+                    self._rebind(r)
+            for s in self.in_place:
+                # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
+                if s.tensor._uop is not s.uop or getrefcount(s.uop) > 3 or getrefcount(s.memory) > 3:
+                    self._own(s)
+            for s in self.brought:
+                args = [*args, _buffer_of(s.tensor)]
+                addresses.append(args[-1].storage.address)
+            if self.prologue is not None:
+                self.prologue.refresh()
+            made = []
+            for template, n_bytes in self.made:
+                u = new_buffer_like(template)
+                u.storage = memory = self.device.alloc(n_bytes)
+                addresses.append(memory.address)
+                made.append(u)
+            if settings.tracing or profile.recording:
+                for n, address in enumerate(addresses):
+                    self.commands.bind(n, address)
+                launch(self.commands, self.launches, self.kernels, replayed=True)
+            else:
+                self.commands.run(*addresses)
+            if self.moves:
+                news = [self._today(s.after, (made, args, self.reads)) for s in self.moves]
+                for s, new in zip(self.moves, news, strict=True):
+                    (s.tensor if s.argument is None else tensors[s.argument])._uop = new
+        return made if self.plain else [self._today(v, (made, args, self.reads)) for v in self.outputs]
 
-    def _replay(self, args: Sequence[UOp], commands: Any, device: Any) -> list[UOp]:
-        for n, b in enumerate(args):
-            commands.bind(n, b.storage.address)
-        for i, (t, b, _) in enumerate(self.reads):
-            if t._uop is not b:
-                self._rebind(i)
-        updates = [self._bind_state(s) for s in self.states]
-        if self.prologue is not None:
-            self.prologue.refresh()
-        new = dict(self.today)
-        for n, b, n_bytes in self.fresh:
-            memory = device.alloc(n_bytes)
-            commands.bind(n, memory.address)
-            fresh = new[b] = new_buffer_like(b)
-            fresh.storage = memory
-        if settings.tracing or profile.recording:
-            launch(commands, self.launches, self.kernels, replayed=True)
-        else:
-            commands.launch()
-        for s, u in zip(self.states, updates, strict=True):
-            if u is not None:
-                s.tensor._uop = u
-                new[s.template] = u
-        return [new[o] if o in new else o if o.op == "BUFFER" else substitute(o, new) for o in self.outputs]
+    @staticmethod
+    def _today(v: Any, lists: tuple[Any, ...]) -> UOp:
+        if v.source == KEPT:
+            return v.node
+        new = lists[v.source][v.at]
+        new = new.uop if v.source == READ else new
+        return new if v.node is v.base else substitute(v.node, {v.base: new})
 
-    def _rebind(self, i: int) -> None:
+    def _rebind(self, r: Read) -> None:
         """A tensor the step reads, but does not assign, was assigned since: bind its memory of today."""
-        t, old, original = self.reads[i]
-        (new,) = realize([t._uop])
-        if new.op != "BUFFER":
-            raise JitError("a captured tensor became a view", expected="a buffer of its own", found=new.op)
-        if new.shape != old.shape or new.dtype is not old.dtype:
-            expected, found = (f"{b.dtype.name} {b.shape}" for b in (old, new))
+        new = _buffer_of(r.tensor)
+        if new.shape != r.uop.shape or new.dtype is not r.uop.dtype:
+            expected, found = (f"{b.dtype.name} {b.shape}" for b in (r.uop, new))
             raise JitError("a captured tensor changed its kind", expected=expected, found=found)
-        t._uop = self.today[original] = new
-        n = self.number[original]
-        self._bind(n, new.storage.address)
+        r.uop = new
+        self._bind(r.number, new.storage.address)
         if self.prologue is not None:
-            self.prologue.rebind(n, new)
-        self.reads[i] = (t, new, original)
+            self.prologue.rebind(r.number, new)
 
-    def _bind_state(self, s: State) -> UOp | None:
-        """Bind a state's memory; the BUFFER its tensor gets after the run, None when it is updated in place."""
-        u = s.tensor._uop
-        if u.op != "BUFFER" or u.storage is None:
-            (u,) = realize([u])
-            if u.op != "BUFFER":
-                raise JitError("a captured tensor became a view", expected="a buffer of its own", found=u.op)
-            s.tensor._uop = u
-        held = sys.getrefcount(u) > 3 or sys.getrefcount(u.storage) > 2  # by a graph, or by a NumPy view
-        held |= u.storage.is_lent() or u.storage.address % ALIGN_BYTES != 0  # an array that became state
-        if s.before == s.after and held:
-            copy = self.device.alloc(buffer_bytes(u))  # type: ignore[union-attr]
-            self.device.copy(copy, u.storage, buffer_bytes(u))  # type: ignore[union-attr]
-            u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, copy)
-        assert self.commands is not None and self.device is not None
-        self.commands.bind(s.before, u.storage.address)
-        if s.before == s.after:
-            return None
-        memory = self.device.alloc(buffer_bytes(s.template))
-        self.commands.bind(s.after, memory.address)
-        return with_storage(s.template.shape, s.template.dtype, s.template.arg.device, memory)
+    def _own(self, s: State) -> None:
+        """Bind the memory of a state that is updated in place: its own, or a copy where somebody else sees that."""
+        assert self.device is not None
+        s.uop = s.memory = None
+        u = _buffer_of(s.tensor)
+        memory = u.storage
+        # references: the tensor's or the BUFFER's, the name here, the argument of getrefcount
+        held = getrefcount(u) > 3 or getrefcount(memory) > 3  # by a graph, or by a NumPy view
+        if held or memory.is_lent() or memory.address % ALIGN_BYTES:  # an array that became state
+            memory = self.device.alloc(buffer_bytes(u))
+            self.device.copy(memory, u.storage, buffer_bytes(u))
+            u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, memory)
+        s.uop, s.memory = u, memory
+        self._bind(s.number, memory.address)
+
+
+def _buffer_of(tensor: Any) -> UOp:
+    """The BUFFER a tensor stands for, computed if it is not. Raises JitError when that is a view of another."""
+    u: UOp = tensor._uop
+    if u.op != "BUFFER" or u.storage is None:
+        (u,) = realize([u])
+        if u.op != "BUFFER":
+            raise JitError("a captured tensor became a view", expected="a buffer of its own", found=u.op)
+        tensor._uop = u
+    return u
 
 
 def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
@@ -309,4 +378,4 @@ def _same_elements(sink: UOp, source: int, out: int) -> bool:
     return len(at[out]) == 1 and at[source] <= at[out]
 
 
-__all__ = ["Capture", "State", "changes", "external", "note_assign", "refuse_while_capturing"]
+__all__ = ["Capture", "changes", "external", "note_assign", "refuse_while_capturing"]

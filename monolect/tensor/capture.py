@@ -15,7 +15,7 @@ import gc
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import JitError
@@ -24,58 +24,22 @@ from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import Capture, changes, external
 from monolect.tensor import random as random_state
-from monolect.tensor.tensor import Tensor
+from monolect.tensor.tensor import Tensor, leaves
+from monolect.tensor.tree import flatten, signature, unflatten
 
 MOST_CAPTURES = 64
+_new = object.__new__
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
-def flatten(tree: Any, tensors: list[Tensor]) -> None:
-    """Append the Tensors of `tree` to `tensors`, in order. Raises JitError for a list or dict that holds itself."""
-    try:
-        _flatten(tree, tensors)
-    except RecursionError:
-        expected = "lists, tuples and dicts that end"
-        raise JitError(
-            "a value of a jitted function holds itself", expected=expected, found=type(tree).__name__
-        ) from None
+class Captured(NamedTuple):
+    """A capture, and what it returns: the tree of results with nodes that stand for them."""
 
-
-def _flatten(tree: Any, tensors: list[Tensor]) -> None:
-    if isinstance(tree, Tensor):
-        tensors.append(tree)
-    elif isinstance(tree, list | tuple):
-        for x in tree:
-            _flatten(x, tensors)
-    elif isinstance(tree, dict):
-        for x in tree.values():
-            _flatten(x, tensors)
-
-
-def signature(tree: Any) -> Any:
-    """What a capture depends on: structure, the places of Tensors, and everything else by value."""
-    if tree.__class__ is Tensor:
-        u = tree._uop
-        return (u.src[0], u.dtype, u.arg.device)
-    if isinstance(tree, list | tuple):
-        return (type(tree), *[signature(x) for x in tree])
-    if isinstance(tree, dict):
-        return (dict, *[(k, signature(x)) for k, x in tree.items()])
-    if isinstance(tree, Tensor):
-        return signature(Tensor._wrap(tree._uop))
-    return (tree.__class__, tree) if tree.__hash__ is not None else (tree.__class__, id(tree))
-
-
-def unflatten(tree: Any, tensors: Any) -> Any:
-    """`tree` with its Tensors replaced, in order, by the next of `tensors`."""
-    if isinstance(tree, Tensor):
-        return next(tensors)
-    if isinstance(tree, list | tuple):
-        items = [unflatten(x, tensors) for x in tree]
-        return items if isinstance(tree, list) else type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
-    if isinstance(tree, dict):
-        return {k: unflatten(v, tensors) for k, v in tree.items()}
-    return tree
+    capture: Capture
+    template: Any
+    kinds: tuple[tuple[UOp, Any, Any], ...]  # shape, dtype and device of each argument, if it is `flat`
+    flat: bool  # all arguments are Tensors, each another, and nothing else can make it outdated
+    graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
 
 
 def live_tensors() -> list[Tensor]:
@@ -88,71 +52,90 @@ def live_tensors() -> list[Tensor]:
 
 
 class Jit:
-    """A function and its captures, a bounded cache of them."""
+    """A function and its captures, a bounded cache of them. `owner`: the instance, weakly, whose method it is."""
 
-    def __init__(self, function: Callable[..., Any]):
-        self.function = function
-        self.captures: OrderedDict[Any, tuple[Capture, Any]] = OrderedDict()
-        self._bound: dict[int, Jit] = {}
+    def __init__(self, function: Callable[..., Any], owner: Callable[[], Any] | None = None):
+        self.function, self.owner = function, owner
+        self.captures: OrderedDict[Any, Captured] = OrderedDict()
+        self.last: Captured | None = None  # of the last call, when its arguments were Tensors alone
+        self._methods: dict[int, Jit] = {}
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
         functools.update_wrapper(self, function)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Jit:
-        """A method has captures of its own for each instance."""
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A method has captures of its own for each instance, for as long as that lives."""
         if instance is None:
             return self
-        found = self._bound.get(id(instance))
-        if found is None or found.function.__self__ is not instance:  # type: ignore[attr-defined]
-            found = self._bound[id(instance)] = Jit(self.function.__get__(instance, owner))
-        return found
+        found = self._methods.get(id(instance))
+        if found is None:
+            key = id(instance)
+            ref = weakref.ref(instance, lambda _: self._methods.pop(key, None))
+            found = self._methods[key] = Jit(self.function, ref)
+        return Method(found, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tensors: list[Tensor] = []
+        last = self.last  # the usual call is told apart with little more than a look at each argument
+        if last is None or kwargs or len(args) != len(last.kinds):
+            return self._call(args, kwargs)
+        inputs: list[UOp] = []
+        addresses: list[int] = []
         for a in args:
-            if a.__class__ is Tensor:
-                tensors.append(a)
-            else:
-                flatten(a, tensors)
-        if kwargs:
-            flatten(kwargs, tensors)
-        inputs = [t._uop for t in tensors]
-        for u in inputs:
-            if u.op != "BUFFER" or u.storage is None:
-                inputs = self._own_buffers(tensors)
-                break
-        key: Any = [signature(a) for a in args]
-        if kwargs:
-            key.append(signature(kwargs))
-        if len(inputs) > 1 and len(set(inputs)) != len(inputs):
-            key.append(tuple([inputs.index(u) for u in inputs]))
-            inputs = list(dict.fromkeys(inputs))
-        key = tuple(key)
-        try:
-            found = self.captures.get(key)
-        except TypeError:
-            expected = "Tensors and hashable values"
-            raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
-        if found is None:
-            return self._capture(key, args, kwargs, inputs)
-        capture, template = found
-        if capture.woven and not capture.is_current():
-            del self.captures[key]
-            return self._capture(key, args, kwargs, inputs)
-        outs = capture.replay(inputs)
-        if template.__class__ is Tensor:
+            if a.__class__ is not Tensor or (memory := a._uop.storage) is None:
+                return self._call(args, kwargs)
+            u = a._uop
+            shape, dtype, device = last.kinds[len(inputs)]
+            if u.src[0] is not shape or u.dtype is not dtype or u.arg[2] is not device or u in inputs:
+                return self._call(args, kwargs)
+            inputs.append(u)
+            addresses.append(memory.address)
+        outs = last.capture.replay(inputs, addresses, args)
+        if last.template.__class__ is Tensor:
             return self._result(outs[0])
-        return unflatten(template, iter([self._result(u) for u in outs]))
+        return unflatten(last.template, map(self._result, outs))
 
     def _result(self, u: UOp) -> Tensor:
         u.origin = self.origin
-        return Tensor._wrap(u)
+        t: Any = _new(Tensor)
+        t._uop = u
+        t._grad = None
+        t._requires_grad = False
+        return t
 
-    def _own_buffers(self, tensors: list[Tensor]) -> list[UOp]:
+    def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A call with arguments of any kind."""
+        found: list[Tensor] = []
+        flatten((args, kwargs), found)
+        tensors = list({id(t): t for t in found}.values())
+        if any(t._uop.op != "BUFFER" or t._uop.storage is None for t in tensors):
+            self._own_buffers(tensors)
+        key: Any = (signature(args), signature(kwargs))
+        if len(tensors) != len(found):  # one tensor in several places
+            key += tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
+        try:
+            captured = self.captures.get(key)
+        except TypeError:
+            expected = "Tensors and hashable values"
+            raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
+        if captured is None:
+            return self._capture(key, args, kwargs, tensors)
+        if captured.capture.woven and not captured.capture.is_current():
+            del self.captures[key]
+            self.last = None
+            return self._capture(key, args, kwargs, tensors)
+        self.captures.move_to_end(key)
+        self.last = captured if captured.flat else None
+        inputs = [t._uop for t in tensors]
+        outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
+        results = [self._result(u) for u in outs]
+        for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
+            (tensors[t] if t.__class__ is int else t)._grad = grad
+        return unflatten(captured.template, iter(results))
+
+    def _own_buffers(self, tensors: list[Tensor]) -> None:
         """Every argument as a BUFFER with storage; views are copied."""
         for t, u in zip(tensors, execute.realize([t._uop for t in tensors]), strict=True):
             t._uop = u if u.op == "BUFFER" else execute.realize([t.contiguous()._uop])[0]
-        return [t._uop for t in tensors]
 
     def _readers(self, runs: list[execute.Run], inputs: list[UOp], states: set[UOp], graph: set[UOp]) -> Readers:
         """The tensors that the step reads from outside, so that a later assign to one is seen.
@@ -192,17 +175,26 @@ class Jit:
             t._uop = u
         return graph - {u for u in toposort(*(t._uop for t in batch)) if not is_realized(u)}
 
-    def _capture(self, key: Any, args: Any, kwargs: Any, inputs: list[UOp]) -> Any:
+    def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         runs: list[execute.Run] = []
         start = new_buffer((), dtypes.bool, "cpu").serial
+        stand_ins = [_stand_in(t) for t in tensors]
+        inputs = [t._uop for t in stand_ins]
+        grads = {id(t): (t, t._grad) for t in (*leaves(), *stand_ins)}
+        by_place = {id(t): s for t, s in zip(tensors, stand_ins, strict=True)}
+        found: list[Tensor] = []
+        flatten((args, kwargs), found)
+        args, kwargs = unflatten((args, kwargs), iter([by_place[id(t)] for t in found]))
+        function = self.function if self.owner is None else self.function.__get__(self.owner())
         execute.listening.captures.append(runs)
         changes.captures.append({})
         try:
-            result = self.function(*args, **kwargs)
+            result = function(*args, **kwargs)
             outputs: list[Tensor] = []
             flatten(result, outputs)
             assigned = [t for t, _ in changes.captures[-1].values()]
-            batch = [*outputs, *assigned, *random_state.pending()]
+            graded = _graded(grads, assigned)
+            batch = [*outputs, *(t._grad for t in graded), *assigned, *random_state.pending()]
             graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
             graph -= self._computed_outside(batch, graph)
             if batch:
@@ -210,14 +202,89 @@ class Jit:
         finally:
             execute.listening.captures.pop()
             befores = changes.captures.pop()
-        states = [(t, before, t._uop) for t, before in befores.values()]
-        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
-            return result  # state that only now got its buffer: captured at the next call
+        place = {id(t): i for i, t in enumerate(stand_ins)}
+        states = [(place.get(id(t), t), before, t._uop) for t, before in befores.values()]
+        outs = [*(t._uop for t in outputs), *(g._uop for t in graded if (g := t._grad) is not None)]
+        back = unflatten(result, map(Tensor._wrap, outs))
         reads, woven = self._readers(runs, inputs, {before for _, before, _ in states}, graph)
-        self.captures[key] = (Capture(runs, inputs, [t._uop for t in outputs], states, reads, woven), result)
+        for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
+            if stand_in._uop is not u:
+                t._uop = stand_in._uop
+            t._grad = stand_in._grad
+        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
+            return back  # state that only now got its buffer: captured at the next call
+        _refuse_two_ways(tensors, states, reads)
+        capture = Capture(runs, inputs, outs, states, reads, woven)
+        template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
+        flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
+        kinds = tuple((u.src[0], u.dtype, u.arg.device) for u in inputs)
+        flat = flat and not woven and not graded
+        self.captures[key] = self.last = Captured(capture, template, kinds, flat, [place.get(id(t), t) for t in graded])
+        if not flat:
+            self.last = None
         if len(self.captures) > MOST_CAPTURES:
             self.captures.popitem(last=False)
-        return unflatten(result, iter([Tensor._wrap(t._uop) for t in outputs]))
+        return back
+
+
+class Method:
+    """A jitted method of an instance, as Python's own bound methods are."""
+
+    __slots__ = ("__self__", "jit")
+
+    def __init__(self, jit: Jit, instance: Any):
+        self.jit, self.__self__ = jit, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.jit(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.jit, name)
+
+
+def _stand_in(t: Tensor) -> Tensor:
+    """What the function gets in place of an argument: what else is the same tensor is then seen to be from outside."""
+    u = new_buffer(t._uop.shape, t._uop.dtype, t._uop.arg.device)
+    u.storage = t._uop.storage
+    new = Tensor._wrap(u)
+    if t._requires_grad:
+        new.requires_grad = True
+    new._grad = t._grad
+    return new
+
+
+def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tensor]) -> list[Tensor]:
+    """The tensors that got a gradient, which they keep; one that was also assigned was updated, and loses it.
+
+    Raises JitError when a gradient was added to one of an earlier call: it would be the same one at each replay.
+    """
+    updated = {id(t) for t in assigned}
+    out = []
+    for t, old in before.values():
+        new = t._grad
+        if new is old or new is None:
+            continue
+        if old is not None and old._uop in toposort(new._uop):
+            expected = "zero_grad() first, or the gradients returned"
+            raise JitError("a jitted function adds to a gradient from outside", expected=expected)
+        if id(t) in updated:
+            t._grad = None
+        else:
+            out.append(t)
+    return out
+
+
+def _refuse_two_ways(
+    tensors: list[Tensor], states: list[tuple[Any, UOp, UOp]], reads: list[tuple[Tensor, UOp]]
+) -> None:
+    """Raise JitError for an argument that the function also reaches from outside, when it assigns to it."""
+    given = {id(t): i for i, t in enumerate(tensors)}
+    assigned = {s for s, _, _ in states if s.__class__ is int}
+    ways = [t for t, _, _ in states if id(t) in given] + [t for t, _ in reads if given.get(id(t)) in assigned]
+    if ways:
+        expected, found = "a tensor that is either an argument or from outside", f"both, of shape {ways[0].shape}"
+        message = "a jitted function assigns to an argument that it also reaches from outside"
+        raise JitError(message, expected=expected, found=found)
 
 
 def jit(function: Callable[..., Any]) -> Jit:

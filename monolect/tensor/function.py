@@ -27,10 +27,10 @@ from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
 from monolect.runtime.execute import running, stand_ins
 from monolect.runtime.jit import changes
 from monolect.tensor import random as random_state
-from monolect.tensor.capture import flatten, unflatten
 from monolect.tensor.deferred import defer, deferred
 from monolect.tensor.inputs import Inputs
 from monolect.tensor.tensor import Tensor
+from monolect.tensor.tree import flatten, unflatten
 
 MOST_TRACES = 64
 Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]

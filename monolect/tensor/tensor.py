@@ -54,6 +54,11 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     return {u: leaf for u, ref in list(_leaves.items()) if (leaf := ref()) is not None and leaf._requires_grad}
 
 
+def leaves() -> list[Tensor]:
+    """The tensors with `requires_grad`."""
+    return list(_leaf_tensors.values())
+
+
 def _check_tensor(what: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")

@@ -1,5 +1,9 @@
 """`@jit` replays what the function would do: fresh results, living state, no stale value."""
 
+import dataclasses
+import weakref
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -154,6 +158,177 @@ def test_views_as_arguments() -> None:
     base = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
     for _ in range(3):
         assert f(base.T[1]).tolist() == [2.0, 5.0]
+
+
+def vector(*v: float) -> Tensor:
+    return Tensor(np.array(v, np.float32)).realize()
+
+
+def test_an_argument_that_is_returned_is_that_of_the_call() -> None:
+    f = jit(lambda x: (x, x.reshape(2, 1), x + 1))
+    for i in range(3):
+        same, view, more = f(vector(i, i + 1))
+        assert values(same, view, more) == [[i, i + 1], [[i], [i + 1]], [i + 1, i + 2]]
+
+
+def test_an_assigned_argument_is_that_of_the_call() -> None:
+    def step(x: Tensor) -> Tensor:
+        old = x * 1
+        x.assign(x + 1)
+        return old
+
+    f = jit(step)
+    for i in range(3):
+        x = vector(10.0 * i)
+        assert (f(x).item(), x.item()) == (10.0 * i, 10.0 * i + 1)
+    assert ([f(x).item() for _ in range(3)], x.item()) == ([21.0, 22.0, 23.0], 24.0)
+
+
+def test_parts_of_an_argument_in_a_dict_are_assigned_at_each_call() -> None:
+    def step(cache: dict[str, Tensor], x: Tensor) -> Tensor:
+        cache["keys"][1:2] = x
+        return cache["keys"].sum()
+
+    f = jit(step)
+    a, b = {"keys": vector(1, 2, 3)}, {"keys": vector(4, 5, 6)}
+    held = b["keys"].numpy()
+    got = [f(cache, vector(v)).item() for cache, v in ((a, 7.0), (b, 8.0), (a, 9.0))]
+    assert got == [11.0, 18.0, 13.0]
+    assert values(a["keys"], b["keys"]) == [[1, 9, 3], [4, 8, 6]] and held.tolist() == [4, 5, 6]
+
+
+def test_two_arguments_that_are_assigned_to_each_other() -> None:
+    def swap(x: Tensor, y: Tensor) -> Tensor:
+        old = x * 1
+        x.assign(y)
+        y.assign(old)
+        return x
+
+    f = jit(swap)
+    for i in range(3):
+        a, b = vector(i), vector(10.0)
+        assert (f(a, b).item(), a.item(), b.item()) == (10.0, 10.0, i)
+
+
+def test_one_tensor_as_two_arguments_is_assigned_once() -> None:
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        x.assign(x + 1)
+        return x * 2 + y
+
+    f = jit(step)
+    for _ in range(3):
+        a, b, c = vector(1.0), vector(1.0), vector(5.0)
+        assert (f(a, a).item(), a.item()) == (6.0, 2.0)
+        assert (f(b, c).item(), b.item(), c.item()) == (9.0, 2.0, 5.0)
+
+
+def test_an_argument_that_is_also_read_from_outside_is_two_things() -> None:
+    w = vector(5.0)
+    f = jit(lambda x: x * 10 + w)
+    assert [f(w).item(), f(vector(1.0)).item(), f(w).item()] == [55.0, 15.0, 55.0]
+
+
+def test_the_old_version_of_a_state_can_be_returned() -> None:
+    c = vector(0.0)
+
+    @jit
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        old = c.detach()
+        c.assign(c + x)
+        return old, c
+
+    kept = [step(vector(1.0)) for _ in range(4)]
+    assert [values(*pair) for pair in kept] == [[[i], [i + 1.0]] for i in range(4)]
+
+
+def test_a_capture_keeps_no_memory_of_what_it_returned_or_replaced() -> None:
+    n_bytes = 16 << 20
+    before = stats().used_bytes
+    w = Tensor.zeros(n_bytes // 4).contiguous().realize()
+    f = jit(lambda x: (w.assign(w + x), x.expand(w.shape) * 2)[1])
+    for _ in range(3):
+        out = f(vector(1.0))
+    assert out.numpy().max() == 2.0
+    del out
+    assert n_bytes <= stats().used_bytes - before < 1.5 * n_bytes
+    assert w.numpy().min() == 3.0
+
+
+def test_methods_keep_no_instance_alive() -> None:
+    class Scale:
+        def __init__(self, k: float):
+            self.k = vector(k)
+
+        @jit
+        def scaled(self, x: Tensor) -> Tensor:
+            return x * self.k
+
+    x, gone = vector(1.0), []
+    for i in range(3):
+        s = Scale(i)
+        assert [s.scaled(x).item(), s.scaled(x).item()] == [i, i]
+        gone.append(weakref.ref(s))
+        method = s.scaled
+        del s
+        assert method(x).item() == i
+    del method
+    assert all(ref() is None for ref in gone)
+
+
+def test_any_tree_of_arguments_and_results() -> None:
+    @dataclasses.dataclass
+    class Batch:
+        x: Tensor
+        scale: float
+
+    class Pair(NamedTuple):
+        left: Tensor
+        right: Batch
+
+    calls = []
+
+    @jit
+    def step(batch: Batch) -> Pair:
+        calls.append(1)
+        return Pair(batch.x + 1, Batch(batch.x * batch.scale, batch.scale))
+
+    for i, scale in enumerate((2.0, 2.0, 3.0, 2.0)):
+        got = step(Batch(vector(i), scale))
+        assert isinstance(got, Pair) and isinstance(got.right, Batch)
+        assert (got.left.item(), got.right.x.item(), got.right.scale) == (i + 1, i * scale, scale)
+    assert len(calls) == 2
+
+
+def test_gradients_of_arguments_and_of_what_is_outside_are_those_of_the_call() -> None:
+    w = Tensor(np.array([3.0], np.float32), requires_grad=True)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        w.grad = None
+        loss = (x * x * w).sum()
+        loss.backward()
+        return loss
+
+    for i in range(1, 4):
+        x = Tensor(np.array([float(i)], np.float32), requires_grad=True)
+        assert step(x).item() == 3.0 * i * i
+        assert (x.grad.item(), w.grad.item()) == (6.0 * i, i * i)
+
+
+def test_gradients_that_add_up_are_refused() -> None:
+    w = Tensor(np.array([3.0], np.float32), requires_grad=True)
+    f = jit(lambda x: (x * w).sum().backward())
+    f(vector(1.0))
+    with pytest.raises(JitError, match="adds to a gradient"):
+        f(vector(1.0, 2.0))
+
+
+def test_an_assigned_argument_that_is_also_outside_is_refused() -> None:
+    w = vector(1.0)
+    f = jit(lambda x: (x.assign(x + w), x * 2)[1])
+    assert f(vector(2.0)).item() == 6.0
+    with pytest.raises(JitError, match="also reaches from outside"):
+        jit(lambda x: (x.assign(x + w), x * 2)[1])(w)
 
 
 def test_training_step_equals_the_plain_one() -> None:

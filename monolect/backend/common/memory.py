@@ -26,6 +26,7 @@ from monolect.base.errors import AllocationError, ArgumentError
 ALIGN_BYTES: Final = 64
 SMALL_BYTES: Final = 256 << 10
 HUGE_PAGE_BYTES: Final = 2 << 20
+_new: Final = object.__new__
 _ARENA_BYTES: Final = 8 << 20
 _BATCH_BYTES: Final = 4096  # a refill of tiny blocks carves this much at once
 _MIN_CACHED_BYTES: Final = 1 << 30
@@ -181,7 +182,7 @@ class Allocator:
             address = shelf.pop()
         except IndexError:
             address = self._refill(shelf)
-        block = _SmallBlock.__new__(_SmallBlock)
+        block: Any = _new(_SmallBlock)
         block.address = address
         block.n_bytes = n_bytes
         block.n_views = 0

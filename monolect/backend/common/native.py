@@ -18,6 +18,7 @@ from typing import Any
 from monolect.backend.base import Launch, Program
 from monolect.backend.common import memory
 from monolect.backend.common.elf import Image, load_object
+from monolect.backend.common.entry import python_function
 from monolect.backend.common.llvm_compile import Compiler, host_features
 from monolect.backend.common.pool import ThreadPool
 from monolect.backend.common.pool_ir import COMMAND_BYTES
@@ -146,10 +147,16 @@ class NativeCommands:
         for i, launch in enumerate(launches):
             self.table[3 * i : 3 * i + 3] = [launch.program.entry, at + 8, launch.program.n_threads]
             at += 8 * (1 + len(launch.args))
-        self.address = ctypes.addressof(self.table)
         self.pool = device.pool
-        self.pool_address = self.pool.address
-        self.native = _native(self.pool.run_address)
+        self.run = python_function(
+            self.pool.run_address,
+            self.pool.address,
+            ctypes.addressof(self.table),
+            self.n,
+            ctypes.addressof(self.slots),
+            self.places,
+            device._cached_compile,
+        )
 
     def bind(self, number: int, address: int) -> None:
         """See `Commands`; a number no launch uses is ignored."""
@@ -159,18 +166,14 @@ class NativeCommands:
 
     def launch(self) -> None:
         """One native call for the whole table."""
-        if self.n:
-            self.native(self.pool_address, self.address, self.n)
+        self.run()
 
     def launch_timed(self) -> list[int]:
         """One native call a launch."""
         out = []
+        address = ctypes.addressof(self.table)
         for i in range(self.n):
             start = time.perf_counter_ns()
-            self.native(self.pool_address, self.address + i * COMMAND_BYTES, 1)
+            self.pool.run(address + i * COMMAND_BYTES, 1)
             out.append(time.perf_counter_ns() - start)
         return out
-
-
-def _native(address: int) -> Any:
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)

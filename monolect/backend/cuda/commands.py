@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from monolect.backend.base import Launch
+from monolect.backend.base import Commands, Launch
 from monolect.backend.common.grouped import Entry
 from monolect.backend.common.launch import group_count
 from monolect.backend.cuda.driver import Driver
@@ -39,7 +39,7 @@ class Step:
         return [group_count(n, named) for n in self.entry.groups]
 
 
-class CudaCommands:
+class CudaCommands(Commands):
     """See the module docstring."""
 
     def __init__(self, driver: Driver, stream: Any, launches: Sequence[Launch]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Commands, Launch, Program
 from monolect.backend.common import memory
 from monolect.backend.null.render import NATIVE, render
 from monolect.base.target import Target
@@ -41,7 +41,7 @@ class NullDevice:
         return NullCommands(len(launches))
 
 
-class NullCommands:
+class NullCommands(Commands):
     """Runs nothing."""
 
     def __init__(self, n: int):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect.backend.base import Launch
+from monolect.backend.base import Commands, Launch
 from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
@@ -187,7 +187,7 @@ class OpenCLMemory(HandleAllocator):
         return part
 
 
-class OpenCLCommands:
+class OpenCLCommands(Commands):
     """Kernels with their arguments set, to be put on the queue."""
 
     def __init__(self, device: OpenCLDevice, launches: Sequence[Launch]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Commands, Launch, Program
 from monolect.backend.common import memory
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.render import render
@@ -83,7 +83,7 @@ class PythonDevice:
         return PythonCommands(self, launches)
 
 
-class PythonCommands:
+class PythonCommands(Commands):
     """Kernels with the numbers of their arguments."""
 
     def __init__(self, device: PythonDevice, launches: Sequence[Launch]):

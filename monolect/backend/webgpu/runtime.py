@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect.backend.base import Launch
+from monolect.backend.base import Commands, Launch
 from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
@@ -258,7 +258,7 @@ class Step:
         return tuple(group_count(n, values) for n in self.entry.groups)
 
 
-class WebGPUCommands:
+class WebGPUCommands(Commands):
     """Launches that are recorded anew each time they go on the queue."""
 
     def __init__(self, device: WebGPUDevice, launches: Sequence[Launch]):

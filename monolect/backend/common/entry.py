@@ -1,0 +1,121 @@
+"""A command table as a Python function made of native code: a call binds addresses, runs the table, and is back.
+
+What it is for: a step of microseconds is one call from Python. Through ctypes that call and the binding of its
+arguments cost more than the kernels; CPython calls a function of its own kind (METH_FASTCALL) in some 30 ns.
+What it does not do: it checks nothing, starts no thread, and knows no launch.
+
+Invariant: the interpreter lock is free while commands run; the addresses are in their slots before it is.
+"""
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from monolect.backend.common.elf import load_object
+
+_FASTCALL: Final = 0x80  # of PyMethodDef: f(self, items, count)
+_SYMBOLS: Final = ("PyBytes_AsString", "PyLong_AsLongLong", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
+
+# The block, 8 bytes each: pool, table, commands, slots, numbers n, then n + 1 starts into the places that follow.
+# Item i goes to slots[places[start i] .. places[start i + 1]].
+_SOURCE: Final = """
+declare ptr @PyBytes_AsString(ptr)
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare void @Py_IncRef(ptr)
+declare void @run_commands(ptr, ptr, i64)
+declare void @none()
+define ptr @entry(ptr %self, ptr %items, i64 %count) {
+entry:
+  %block = call ptr @PyBytes_AsString(ptr %self)
+  %pool = load ptr, ptr %block, align 8
+  %table.p = getelementptr i64, ptr %block, i64 1
+  %table = load ptr, ptr %table.p, align 8
+  %commands.p = getelementptr i64, ptr %block, i64 2
+  %commands = load i64, ptr %commands.p, align 8
+  %slots.p = getelementptr i64, ptr %block, i64 3
+  %slots = load ptr, ptr %slots.p, align 8
+  %numbers.p = getelementptr i64, ptr %block, i64 4
+  %numbers = load i64, ptr %numbers.p, align 8
+  %starts = getelementptr i64, ptr %block, i64 5
+  %fewer = icmp slt i64 %count, %numbers
+  %n = select i1 %fewer, i64 %count, i64 %numbers
+  br label %items.next
+items.next:
+  %i = phi i64 [0, %entry], [%i.next, %places.next]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %bind, label %run
+bind:
+  %item.p = getelementptr ptr, ptr %items, i64 %i
+  %item = load ptr, ptr %item.p, align 8
+  %value = call i64 @PyLong_AsLongLong(ptr %item)
+  %i.next = add i64 %i, 1
+  %start.p = getelementptr i64, ptr %starts, i64 %i
+  %end.p = getelementptr i64, ptr %starts, i64 %i.next
+  %start = load i64, ptr %start.p, align 8
+  %end = load i64, ptr %end.p, align 8
+  br label %places.next
+places.next:
+  %k = phi i64 [%start, %bind], [%k.next, %place]
+  %inside = icmp slt i64 %k, %end
+  br i1 %inside, label %place, label %items.next
+place:
+  %place.p = getelementptr i64, ptr %starts, i64 %k
+  %slot = load i64, ptr %place.p, align 8
+  %slot.p = getelementptr i64, ptr %slots, i64 %slot
+  store i64 %value, ptr %slot.p, align 8
+  %k.next = add i64 %k, 1
+  br label %places.next
+run:
+  %thread = call ptr @PyEval_SaveThread()
+  call void @run_commands(ptr %pool, ptr %table, i64 %commands)
+  call void @PyEval_RestoreThread(ptr %thread)
+  call void @Py_IncRef(ptr @none)
+  ret ptr @none
+}
+"""
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+@functools.cache
+def _method(run_address: int, cached_compile: Callable[[str], bytes]) -> _MethodDef:
+    externals = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _SYMBOLS}
+    image = load_object(cached_compile(_SOURCE), {**externals, "run_commands": run_address, "none": id(None)})
+    return _MethodDef(b"run", image.address("entry"), _FASTCALL, b"Bind the first buffers to these addresses, and run.")
+
+
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+_new_function.restype = ctypes.py_object
+
+
+def python_function(
+    run_address: int,
+    pool: int,
+    table: int,
+    n_commands: int,
+    slots: int,
+    places: Sequence[Sequence[int]],
+    cached_compile: Callable[[str], bytes],
+) -> Any:
+    """`run(*addresses)`: address i into each slot of `places[i]`, those beyond them ignored; then the whole table.
+
+    `run_address` is `run_commands` of the pool. The table and the slots must live as long as the function.
+    """
+    starts = [len(places) + 1]
+    for p in places:
+        starts.append(starts[-1] + len(p))
+    block = array("q", [pool, table, n_commands, slots, len(places), *starts, *(s for p in places for s in p)])
+    method = _method(run_address, cached_compile)
+    return _new_function(ctypes.addressof(method), block.tobytes(), None)
