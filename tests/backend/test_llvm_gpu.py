@@ -15,11 +15,13 @@ import pytest
 from monolect.backend.common import lld
 from monolect.backend.common.llvm_group import GroupRenderer
 from monolect.backend.cuda import ptx
+from monolect.backend.cuda.units import instruction
 from monolect.backend.hip import amdgcn
 from monolect.backend.hip.compile import ARCHITECTURES as AMD
 from monolect.backend.opencl import spirv
 from monolect.base.errors import CompileError
 from tests.backend.test_gpu_compile import cases, programs
+from tests.backend.test_units import Product
 from tests.backend.workgroup_kernels import CASES, linear, load, param, special, store
 
 SLOW = pytest.mark.slow
@@ -142,6 +144,34 @@ def test_a_linker_that_is_not_there_is_named_with_what_to_do(monkeypatch):
 def test_a_linker_that_refuses_is_quoted():
     with pytest.raises(CompileError, match="ld.lld: .*error"):
         lld.link("ld.lld", b"no object")
+
+
+# ---- matrix units: what they compute is in test_units ----------------------------------------------------------------
+def products(target):
+    return [(f"k_{i}", Product(u, target).linear()) for i, u in enumerate(target.units)]
+
+
+@pytest.mark.parametrize(("arch", "n"), [("75", 5), ("80", 18), ("90", 22)])
+def test_units_of_ptx_are_instructions(arch, n):
+    target = ptx.target(int(arch))
+    text = ptx.compiler(arch).assembly(ptx.render_module(products(target)))
+    assert set(re.findall(r"mma\.sync[\w.]+", text)) == {instruction(u) for u in target.units}
+    assert len(target.units) == n and text.count("mma.sync") == 2 * n  # two tiles of rows a warp
+    if not nvjitlink_missing():
+        assert machine_code(text, arch)[0].startswith(ELF)
+
+
+@pytest.mark.parametrize("arch", AMD)
+def test_units_of_amd_are_instructions(arch):
+    target = amdgcn.target(arch)
+    named = products(target)
+    text = amdgcn.compiler(arch).assembly(amdgcn.render_module(named))
+    assert len(named) == {"gfx90a": 4, "gfx942": 6, "gfx1100": 6, "gfx1201": 10}[arch]
+    for u, body in zip(target.units, re.split(r"^k_\d+:", text, flags=re.MULTILINE)[1:], strict=True):
+        (found,) = set(re.findall(r"v_((?:mfma|wmma)_[a-z]+32_\d+x\d+x\d+)_?(\w+)", body))
+        kinds = {"f16": ("f16",), "bf16": ("bf16", "bf16_1k"), "i8": ("i8", "iu8")}
+        letters = amdgcn.SHORT[u.a], amdgcn.SHORT[u.b]
+        assert found[0].endswith(f"32_{u.m}x{u.n}x{u.k}") and found[1] in kinds.get(letters[0], ("_".join(letters),))
 
 
 # ---- SPIR-V ----------------------------------------------------------------------------------------------------------

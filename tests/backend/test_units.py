@@ -208,11 +208,14 @@ def wide(self, init, u):
 
 # ---- as source, on this processor ------------------------------------------------------------------------------------
 @pytest.mark.skipif(bool(missing()), reason=missing() or "-")
-@pytest.mark.parametrize("name", ["standin-cuda", "standin-metal", "gfx90a", "gfx942", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize(
+    "name", ["standin-cuda", "standin-llvm", "standin-metal", "gfx90a", "gfx942", "gfx1100", "gfx1201"]
+)
 def test_every_unit_of_a_language(name):
     device = STANDINS[name](name) if name in STANDINS else Hip.of(name)
-    assert device.language.units.keys() == {u.name for u in device.target.units} != set()
-    products = [Product(BY_NAME[u], device.target) for u in device.language.units]
+    units = device.dialect.units if name == "standin-llvm" else device.language.units
+    assert units.keys() == {u.name for u in device.target.units} != set()
+    products = [Product(BY_NAME[u], device.target) for u in units]
     linears = [p.linear() for p in products]
     programs = device.compile([("test", digest(lin), lin) for lin in linears])
     for product, program in zip(products, programs, strict=True):

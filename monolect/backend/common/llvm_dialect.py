@@ -7,7 +7,20 @@ What it is for: one table a target, over one renderer (`llvm_group`). A text in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """The instruction of a matrix unit: the type of what a lane gives it of a, of b and of the sum, all of it as one
+    vector or, with `result`, register by register. Texts are formats of {a}, {b}, {c}: the operands with their types.
+    """
+
+    types: tuple[str, str, str]
+    text: str
+    declare: str = ""
+    result: str = ""  # register {i} of the sum, where {r} is what the instruction gave
+    rounded: str = ""  # what is made of each {x} of a and of b before
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,7 @@ class Dialect:
     wide_bytes: int = 16  # of one access, and what buffers begin at a multiple of
     declares: tuple[str, ...] = ()
     footer: str = ""  # after all kernels
+    units: Mapping[str, Unit] = field(default_factory=dict)
 
 
 def ids(groups: str, lanes: str) -> dict[str, str]:

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monolect.backend.common.launch import launch_sizes
-from monolect.backend.common.llvm_dialect import Dialect
+from monolect.backend.common.llvm_dialect import Dialect, Unit
 from monolect.backend.common.llvm_ir import Renderer
 from monolect.backend.common.llvm_memory import Row
 from monolect.backend.common.llvm_types import Value, memory_type, type_bytes, type_name
 from monolect.backend.common.shaped import address_parts
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
+from monolect.base.units import BY_NAME
+from monolect.ir.arrays import tiles_in_warp
 from monolect.ir.normal import linear as linear_form
 from monolect.ir.uop import UOp
 
@@ -172,6 +174,46 @@ class GroupRenderer(Renderer):
             self.emit(f"atomicrmw {how} {p}, {t} {x} {self.dialect.scope}monotonic, align {d.itemsize}")
             if number is not None:
                 self.close_branch(number)
+
+    # ---- matrix units ------------------------------------------------------------------------------------------------
+    def multiply(self, u: UOp) -> Value:
+        """WMMA of a unit that a warp has in common: an instruction for each tile of what this lane holds."""
+        if u.arg[0] not in self.dialect.units:
+            return super().multiply(u)
+        row, held = self.dialect.units[u.arg[0]], [self.value(s) for s in u.src]
+        out = [""] * prod(u.shape)
+        for at in tiles_in_warp(BY_NAME[u.arg[0]], [s.shape for s in u.src], u.arg[1]):
+            tiles = [[self.lane(s.dtype, v, int(i)) for i in k] for s, v, k in zip(u.src, held, at, strict=True)]
+            for k, x in zip(at[2], self.tile(row, [s.dtype for s in u.src], tiles), strict=True):
+                out[k] = x
+        return self.join(out, u.shape, u.dtype)
+
+    def tile(self, row: Unit, kinds: list[DType], tiles: list[list[str]]) -> list[str]:
+        """What this lane holds of the new sum of a tile, from what it holds of a, of b and of the sum."""
+        operands: list[str] = []
+        d, n = kinds[2], len(tiles[2])
+        for kind, t, xs in zip(kinds, row.types, tiles, strict=True):
+            if row.rounded and len(operands) < 2:
+                regs = [self.emit(row.rounded.format(x=x)) for x in xs]
+            else:
+                regs = self.as_registers(kind, xs, t) if row.result else [self.bits(xs, kind, t)]
+            operands.append(", ".join(f"{t} {r}" for r in regs))
+        if row.declare:
+            self.declares.add(row.declare)
+        r = self.emit(row.text.format(**dict(zip("abc", operands, strict=True))))
+        if row.result:
+            return [self.emit(row.result.format(r=r, i=i)) for i in range(n)]
+        return [self.lane(d, Value((n,), [r]), i) for i in range(n)]
+
+    def bits(self, xs: list[str], d: DType, t: str) -> str:
+        """Scalars of dtype `d` side by side, as one value of type `t`."""
+        whole, r = type_name(d, len(xs)), self.join(xs, (len(xs),), d).regs[0]
+        return r if whole == t else self.emit(f"bitcast {whole} {r} to {t}")
+
+    def as_registers(self, d: DType, xs: list[str], t: str) -> list[str]:
+        """Scalars of dtype `d` in registers of type `t`, the first in the lowest bits."""
+        each = type_bytes(t) // d.itemsize
+        return xs if type_name(d) == t else [self.bits(xs[i : i + each], d, t) for i in range(0, len(xs), each)]
 
     # ---- addresses ---------------------------------------------------------------------------------------------------
     def address_parts(self, u: UOp) -> tuple[str, Any, list[UOp]]:

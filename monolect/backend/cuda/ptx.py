@@ -6,17 +6,41 @@ PTX for any GPU that is not older than the text says.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from monolect.backend.common import llvm_group
 from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_dialect import Dialect, ids
+from monolect.backend.common.llvm_dialect import Dialect, Unit, ids
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.cuda import render as cuda
+from monolect.backend.cuda.units import instruction
 from monolect.base.dtype import ALL, dtypes
-from monolect.base.target import Target
+from monolect.base.target import MatrixUnit, Target
+from monolect.base.units import NVIDIA, n_elements
 from monolect.ir.uop import UOp
 
-# architecture -> the oldest PTX that has it: what an old driver takes
-ARCHITECTURES = {"75": "63", "80": "70", "86": "71", "89": "78", "90": "78", "100": "86", "120": "87"}
+# architecture -> the oldest PTX that has it and its matrix units: what an old driver takes
+ARCHITECTURES = {"75": "65", "80": "70", "86": "71", "89": "84", "90": "84", "100": "86", "120": "87"}
+
+
+def _unit(u: MatrixUnit) -> Unit:
+    """mma.sync as inline assembly, over registers of 32 bits."""
+    n_a, n_b = (n_elements(m) * d.itemsize // 4 for m, d in zip(u.maps, (u.a, u.b), strict=False))
+    n = n_elements(u.maps[2])
+    t, letter = ("float", "f") if u.acc.is_float else ("i32", "r")
+    kind = "{" + ", ".join([t] * n) + "}"
+    at = iter(range(n, n + n_a + n_b))
+    acc, a, b = ("{" + ", ".join(f"${i}" for i in side) + "}" for side in (range(n), islice(at, n_a), at))
+    constraints = ",".join([f"={letter}"] * n + ["r"] * (n_a + n_b) + [str(i) for i in range(n)])
+    call = f'call {kind} asm sideeffect "{instruction(u)} {acc}, {a}, {b}, {acc};", "{constraints}"'
+    return Unit(
+        types=("i32", "i32", t),
+        text=call.replace("{", "{{").replace("}", "}}") + "({a}, {b}, {c}) convergent",
+        result=f"extractvalue {{{kind}}} {{r}}, {{i}}",
+        rounded='call i32 asm "cvt.rna.tf32.f32 $0, $1;", "=r,f"(float {x})' if u.a is dtypes.float32 else "",
+    )
+
+
 _ATOMIC = frozenset(("int32", "uint32", "int64", "uint64", "float32", "float64"))
 
 DIALECT = Dialect(
@@ -27,6 +51,7 @@ DIALECT = Dialect(
     attributes='nounwind "nvvm.maxntid"="{lanes}"',
     barrier=("call void @llvm.nvvm.barrier0()",),
     atomics=_ATOMIC,
+    units={u.name: _unit(u) for u in NVIDIA},
     declares=(
         *(f"declare i32 @llvm.nvvm.read.ptx.sreg.{w}.{c}()" for w in ("ctaid", "tid") for c in "xyz"),
         "declare void @llvm.nvvm.barrier0()",
@@ -40,7 +65,6 @@ def target(arch: int) -> Target:
         native=LLVM_NATIVE,
         cast_dtypes=frozenset((dtypes.float16,)),
         atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
-        units=(),
         key=f"ptx/sm_{arch}",
     )
 

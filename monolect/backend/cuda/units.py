@@ -30,10 +30,16 @@ def _since(u: MatrixUnit) -> int:
     return 75 if first else 80
 
 
+def instruction(u: MatrixUnit) -> str:
+    """The name of a unit's instruction in PTX."""
+    total = _C[u.acc][2]
+    return f"mma.sync.aligned.m{u.m}n{u.n}k{u.k}.row.col.{total}.{_PTX[u.a]}.{_PTX[u.b]}.{total}"
+
+
 def function(u: MatrixUnit, stored: dict[DType, str]) -> str:
     """The function of a unit; `stored`: the types in which the language keeps elements."""
     held = [n_elements(m) for m in u.maps]
-    t, letter, total = _C[u.acc]
+    t, letter, _ = _C[u.acc]
     n_registers = [n * d.itemsize // 4 for n, d in zip(held, (u.a, u.b), strict=False)]
     lines = []
     for x, n in zip("ab", n_registers, strict=True):
@@ -48,12 +54,11 @@ def function(u: MatrixUnit, stored: dict[DType, str]) -> str:
         at += n
     outs = ", ".join(f'"+{letter}"(c.e[{i}])' for i in range(held[2]))
     ins = ", ".join(f'"r"({x}r.e[{i}])' for x, n in zip("ab", n_registers, strict=True) for i in range(n))
-    shape = f"m{u.m}n{u.n}k{u.k}.row.col.{total}.{_PTX[u.a]}.{_PTX[u.b]}.{total}"
     types = ", ".join(f"vec<{s}, {n}> {x}" for s, n, x in zip((stored[u.a], stored[u.b], t), held, "abc", strict=True))
     return "\n".join([
         f"__device__ vec<{t}, {held[2]}> {u.name}({types}) {{",
         *lines,
-        f'  asm volatile("mma.sync.aligned.{shape} {", ".join(sides)};" : {outs} : {ins});',
+        f'  asm volatile("{instruction(u)} {", ".join(sides)};" : {outs} : {ins});',
         "  return c;",
         "}",
     ])  # fmt: skip

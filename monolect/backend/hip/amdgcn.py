@@ -1,15 +1,19 @@
 """AMD GPUs by LLVM, as a table: object code without clang, a code object with lld.
 
-What it does not do: depend on the architecture; LLVM lowers what one of them lacks.
+What it does not do: depend on the architecture, but for matrix units; LLVM lowers what one of them lacks.
 """
 
 from __future__ import annotations
 
 from monolect.backend.common import lld, llvm_group
 from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_dialect import Dialect, ids
+from monolect.backend.common.llvm_dialect import Dialect, Unit, ids
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm_types import type_name
 from monolect.backend.hip import render as hip
+from monolect.base.dtype import DType, dtypes
+from monolect.base.target import MatrixUnit, Target
+from monolect.base.units import CDNA2, CDNA3, RDNA3, RDNA4, n_elements
 from monolect.ir.uop import UOp
 
 CODE_OBJECT = 500  # the version of its layout: 5, which drivers take since ROCm 5.5
@@ -20,6 +24,47 @@ _UNUSED = (
 )  # fmt: skip
 _ATTRIBUTES = " ".join(f'"amdgpu-no-{name}"' for name in _UNUSED)
 
+
+def _unit(u: MatrixUnit) -> Unit:
+    """The intrinsic of a unit: floats of 16 bits as they are, bytes as words; its name says the types of vectors."""
+    held = [n_elements(m) for m in u.maps]
+    acc = f"<{held[2]} x {'float' if u.acc.is_float else 'i32'}>"
+    a, b = (_operand(u, d, n) for d, n in zip((u.a, u.b), held, strict=False))
+    letter = SHORT[u.a]
+    if u.name.startswith("mfma"):
+        kind = {"bf16": "bf16.1k", "f16": "f16", "i8": ".i8"}[letter]
+        name = f"mfma.{'f32' if u.acc.is_float else 'i32'}.{u.m}x{u.n}x{u.k}{kind}"
+        return _call(name, acc, (a, b), "{a}, {b}, {c}, i32 0, i32 0, i32 0", f"{a}, {b}, {acc}, i32, i32, i32")
+    total = f"v{held[2]}{'f32' if u.acc.is_float else 'i32'}"
+    if not u.acc.is_float:
+        signs = [int(not d.is_unsigned) for d in (u.a, u.b)]
+        given = f"i1 {signs[0]}, {{a}}, i1 {signs[1]}, {{b}}, {{c}}, i1 0"
+        return _call(f"wmma.i32.16x16x16.iu8.{total}.{_short(a)}", acc, (a, b), given, f"i1, {a}, i1, {b}, {acc}, i1")
+    kind = letter if u.a.itemsize == 2 else f"{letter}.{SHORT[u.b]}"
+    return _call(f"wmma.f32.16x16x16.{kind}.{total}.{_short(a)}", acc, (a, b), "{a}, {b}, {c}", f"{a}, {b}, {acc}")
+
+
+def _operand(u: MatrixUnit, d: DType, n: int) -> str:
+    if d.itemsize == 2:
+        return f"<{n} x {type_name(d)}>"
+    return "i64" if u.name.startswith("mfma") else f"<{n // 4} x i32>"
+
+
+def _call(name: str, acc: str, operands: tuple[str, str], given: str, types: str) -> Unit:
+    f = f"{acc} @llvm.amdgcn.{name}"
+    return Unit((*operands, acc), f"call {f}({given})", f"declare {f}({types})")
+
+
+def _short(t: str) -> str:
+    """How the name of an intrinsic says a vector type: `v8f16`."""
+    n, _, kind = t.strip("<>").split()
+    return f"v{n}{'f16' if kind == 'half' else kind}"
+
+
+SHORT = {
+    dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.int8: "i8", dtypes.uint8: "i8", dtypes.fp8e4m3: "fp8",
+    dtypes.fp8e5m2: "bf8",
+}  # fmt: skip
 DIALECT = Dialect(
     name="amdgcn",
     triple="amdgcn-amd-amdhsa",
@@ -37,10 +82,16 @@ DIALECT = Dialect(
         *(f"declare i32 @llvm.amdgcn.{w}.id.{c}()" for w in ("workgroup", "workitem") for c in "xyz"),
         "declare void @llvm.amdgcn.s.barrier()",
     ),
+    units={u.name: _unit(u) for u in (*CDNA2, *CDNA3, *RDNA3, *RDNA4)},
     footer=f'attributes #0 = {{ nounwind "uniform-work-group-size"="true" {_ATTRIBUTES} }}\n'
     f'!llvm.module.flags = !{{!0}}\n!0 = !{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT}}}\n',
 )
-TARGET = hip.TARGET._replace(native=LLVM_NATIVE, units=(), key="amdgcn")
+TARGET = hip.TARGET._replace(native=LLVM_NATIVE, key="amdgcn")
+
+
+def target(arch: str) -> Target:
+    """What an architecture such as "gfx942" can do, with its matrix units."""
+    return hip.target(arch)._replace(native=LLVM_NATIVE, key=f"amdgcn/{arch}")
 
 
 def compiler(arch: str) -> Compiler:
@@ -58,4 +109,4 @@ def render_module(kernels: list[tuple[str, UOp]]) -> str:
     return llvm_group.render_module(kernels, DIALECT)
 
 
-__all__ = ["DIALECT", "TARGET", "code_object", "compiler", "render_module"]
+__all__ = ["DIALECT", "TARGET", "code_object", "compiler", "render_module", "target"]

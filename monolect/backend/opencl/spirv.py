@@ -27,7 +27,7 @@ DIALECT = Dialect(
     declares=(
         "declare spir_func i64 @_Z12get_group_idj(i32)",
         "declare spir_func i64 @_Z12get_local_idj(i32)",
-        "declare spir_func void @_Z7barrierj(i32)",
+        "declare spir_func void @_Z7barrierj(i32) convergent",
     ),
 )
 TARGET = Target(

@@ -22,7 +22,7 @@ from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import render_module
 from monolect.backend.common.launch import check_limits, launch_sizes
 from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_dialect import Dialect, ids
+from monolect.backend.common.llvm_dialect import Dialect, Unit, ids
 from monolect.backend.common.llvm_group import render_module as render_llvm
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
@@ -30,8 +30,8 @@ from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
 from monolect.base.dtype import ALL
 from monolect.base.errors import CompileError, InternalError
-from monolect.base.target import Target
-from monolect.base.units import BY_NAME
+from monolect.base.target import MatrixUnit, Target
+from monolect.base.units import BY_NAME, NVIDIA, n_elements
 from monolect.ir.interp import evaluate
 from monolect.ir.uop import UOp, idx
 from tests.backend.standin.fragments import emulated, tables
@@ -172,6 +172,36 @@ class Metal(Standin):
     language, target, header = metal.LANGUAGE, metal.TARGET, "metal.h"
 
 
+def sides(u: MatrixUnit) -> list[int]:
+    """Registers of 32 bits that a lane gives of a, of b and of the sum."""
+    return [n_elements(m) * d.itemsize // 4 for m, d in zip(u.maps, (u.a, u.b, u.acc), strict=True)]
+
+
+def host_unit(u: MatrixUnit) -> Unit:
+    """A unit as a function of the host, which takes registers one by one and keeps the sum for a moment."""
+    t = "float" if u.acc.is_float else "i32"
+    types = ", ".join(t for n, t in zip(sides(u), ("i32", "i32", t), strict=True) for _ in range(n))
+    return Unit(
+        types=("i32", "i32", t),
+        text=f"call i32 @standin_{u.name}({{a}}, {{b}}, {{c}})",
+        declare=f"declare i32 @standin_{u.name}({types})",
+        result=f"call {t} @standin_{t}(i32 {{i}})",
+    )
+
+
+def host_function(u: MatrixUnit, types: dict) -> str:
+    """That function, around the one of `fragments`."""
+    kinds = ("int", "int", "float" if u.acc.is_float else "int")
+    names = [[f"{x}{i}" for i in range(n)] for x, n in zip("abc", sides(u), strict=True)]
+    params = ", ".join(f"{t} {x}" for t, xs in zip(kinds, names, strict=True) for x in xs)
+    given = ", ".join(
+        f"__builtin_bit_cast(vec<{types[d]}, {n_elements(m)}>, standin::held<{t}, {len(xs)}>{{{{{', '.join(xs)}}}}})"
+        for d, m, t, xs in zip((u.a, u.b, u.acc), u.maps, kinds, names, strict=True)
+    )
+    keep = f"auto sum = {u.name}({given}); __builtin_memcpy(standin_sum, &sum, sizeof sum); return 0;"
+    return f'{emulated(u, types)}\nextern "C" int standin_{u.name}({params}) {{ {keep} }}\n'
+
+
 class Llvm(Standin):
     """LLVM IR: the object of a module, linked to the stand-in."""
 
@@ -185,19 +215,23 @@ class Llvm(Standin):
         atomics=ptx.DIALECT.atomics,
         declares=(
             "declare i32 @standin_group(i32)", "declare i32 @standin_lane(i32)", "declare void @standin_barrier()",
+            "declare i32 @standin_i32(i32)", "declare float @standin_float(i32)",
         ),
+        units={u.name: host_unit(u) for u in NVIDIA},
     )  # fmt: skip
-    target = ptx.target(80)
+    target = ptx.target(90)
 
     def build(self, named):
         ir = render_llvm(named, self.dialect)
-        has_barrier = any(u.op == "BARRIER" for _, lin in named for u in lin.src)
+        has_barrier = any(u.op in ("BARRIER", "WMMA") for _, lin in named for u in lin.src)
         return self.linked(ir, {name: len(params(lin)) for name, lin in named}, has_barrier), ir
 
     @classmethod
     def linked(cls, ir: str, n_params: dict[str, int], has_barrier: bool) -> ctypes.CDLL:
         """The kernels of a module, with the functions that launch them."""
-        stub = f'#include "{HERE / "llvm.cpp"}"\n'
+        types = {d: Cuda.language.type(d) for d in ALL if d.kind in "iuf"}
+        used = [u for u in NVIDIA if f"@standin_{u.name}(" in ir]
+        stub = f'#include "{HERE / "llvm.cpp"}"\n{tables()}\n' + "".join(host_function(u, types) for u in used)
         for name, n in n_params.items():
             stub += f'extern "C" void {name}({", ".join(["long long"] * n)});'
             stub += LAUNCH.format(name=name, has_barrier="true" if has_barrier else "false")
