@@ -88,7 +88,6 @@ _BASELINES: Final = {"x86_64": "x86-64", "aarch64": "generic"}
 _FEATURE_NAMES: Final = {"x86_64": _X86_FEATURES, "aarch64": _ARM_FEATURES}
 _MACHINE_NAMES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 _INLINE_ASSEMBLY: Final = re.compile(r"\basm\s+(?:sideeffect|alignstack|inteldialect|unwind|\")")
-_KEPT: Final[list[Any]] = []  # see `Compiler._prepared`
 _DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
 
 
@@ -237,24 +236,14 @@ class Compiler:
         Raises `CompileError` with LLVM's message and the offending line when the IR does not parse or verify.
         """
         with self._lock:
-            target_machine, module = self._prepared(ir, opt)
-            return bytes(target_machine.emit_object(module))
+            target_machine = self._target_machine(opt)
+            return bytes(target_machine.emit_object(self._parse(ir, target_machine)))
 
     def assembly(self, ir: str, opt: int = 2) -> str:
         """Assembly text of a module, for people to read."""
         with self._lock:
-            target_machine, module = self._prepared(ir, opt)
-            return str(target_machine.emit_assembly(module))
-
-    def _prepared(self, ir: str, opt: int) -> tuple[Any, Any]:
-        """(target machine, module) of a text."""
-        target_machine = self._target_machine(opt)
-        module = self._parse(ir, target_machine)
-        if self.triple.startswith("spirv"):
-            # LLVM 22 keeps tables of what it wrote that outlive a module and go by addresses: what is freed makes the
-            # next module wrong. So nothing is, and each module has a target machine of its own.
-            _KEPT.append((self._target_machines.pop(opt), module))
-        return target_machine, module
+            target_machine = self._target_machine(opt)
+            return str(target_machine.emit_assembly(self._parse(ir, target_machine)))
 
     def _target_machine(self, opt: int) -> Any:
         if opt not in self._target_machines:

@@ -1,15 +1,20 @@
 """OpenCL devices by LLVM, as a table: SPIR-V, for drivers that take it in place of source.
 
 What it does not do: run; the `opencl` device builds source, which every driver takes.
+Invariant: each module is made in a process of its own. The code generator of LLVM 22 keeps tables that outlive a module
+and go by addresses of memory: later modules of the same process may have two things under one number.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from monolect.backend.common import llvm_group
-from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_dialect import Dialect, ids
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.dtype import ALL, dtypes
+from monolect.base.errors import CompileError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
@@ -48,9 +53,35 @@ TARGET = Target(
 )
 
 
-def compiler() -> Compiler:
-    """LLVM; its objects are modules of SPIR-V."""
-    return Compiler("spirv64", (), triple=DIALECT.triple)
+def compile(source: str) -> bytes:
+    """The SPIR-V of a module. Raises CompileError."""
+    return _in_a_process("compile", source)
+
+
+def assembly(source: str) -> str:
+    """The same as text."""
+    return _in_a_process("assembly", source).decode()
+
+
+def _in_a_process(method: str, source: str) -> bytes:
+    program = _PROGRAM.format(path=sys.path, triple=DIALECT.triple, method=method)
+    done = subprocess.run([sys.executable, "-c", program], input=source.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise CompileError(done.stderr.decode(errors="replace").strip() or f"LLVM ended with {done.returncode}")
+    return done.stdout
+
+
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from monolect.backend.common.llvm_compile import Compiler
+from monolect.base.errors import CompileError
+try:
+    made = Compiler("spirv64", (), triple="{triple}").{method}(sys.stdin.read())
+except CompileError as error:
+    sys.exit(error.message)
+sys.stdout.buffer.write(made if isinstance(made, bytes) else made.encode())
+"""
 
 
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
@@ -58,4 +89,4 @@ def render_module(kernels: list[tuple[str, UOp]]) -> str:
     return llvm_group.render_module(kernels, DIALECT)
 
 
-__all__ = ["DIALECT", "TARGET", "compiler", "render_module"]
+__all__ = ["DIALECT", "TARGET", "assembly", "compile", "render_module"]
