@@ -1,15 +1,20 @@
-"""Cases of `optimize` for sums of products: what is packed, and how it lies in local memory.
+"""Cases of `optimize` for sums of products: how what is packed lies in local memory, sums for matrix units.
 
 The texts are graphs (`ir.text`), as in `cases_of_loops`.
 """
 
 from typing import Any
 
+from monolect.base.dtype import dtypes
+from monolect.base.target import MatrixUnit
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from tests.passes.cases_of_loops import act
 
 # (pass, case): (what to run, before, after)
 CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}
+
+PAIRS = MatrixUnit("pairs", 1, 4, 2, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
+FOURS = MatrixUnit("fours", 1, 4, 4, 4, dtypes.uint8, dtypes.int8, dtypes.int32)
 
 CASES["optimize", "PACK of scalars: the rows of a tile side by side"] = (
     act(("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False)), ("PACK", 0, None)),
@@ -110,5 +115,189 @@ CASES["optimize", "PACK of scalars: the rows of a tile side by side"] = (
 %60 = STORE void[] %17 %59
 %61 = END void[] %60 %4 %7 %11 %15
 %62 = SINK void[] %61 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False)), ("PACK", 0, None)))
+""",
+)
+
+CASES["optimize", "TC: pairs of a sum in bfloat16"] = (
+    act(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs"), units=(PAIRS,)),
+    """
+%0 = CONST idx[] (32, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[32] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (8, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = CONST idx[] (24, idx)
+%11 = STACK idx[1] %10
+%12 = PARAM bf16[24] %11 ParamArg(slot=1, dtype=bf16, addrspace="GLOBAL")
+%13 = CONST idx[] (6, idx)
+%14 = MUL idx[] %4 %13
+%15 = RANGE idx[] %13 (1000, "REDUCE")
+%16 = ADD idx[] %14 %15
+%17 = INDEX bf16[] %12 %16
+%18 = LOAD bf16[] %17
+%19 = CAST f32[] %18 f32
+%20 = CONST idx[] (48, idx)
+%21 = STACK idx[1] %20
+%22 = PARAM bf16[48] %21 ParamArg(slot=2, dtype=bf16, addrspace="GLOBAL")
+%23 = MUL idx[] %15 %5
+%24 = ADD idx[] %7 %23
+%25 = INDEX bf16[] %22 %24
+%26 = LOAD bf16[] %25
+%27 = CAST f32[] %26 f32
+%28 = MUL f32[] %19 %27
+%29 = REDUCE f32[] %28 %15 ("ADD", ())
+%30 = STORE void[] %9 %29
+%31 = END void[] %30 %4 %7
+%32 = SINK void[] %31 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (32, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[32] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (8, idx)
+%6 = MUL idx[] %4 %5
+%7 = CONST idx[] (2, idx)
+%8 = RANGE idx[] %7 (1, "LOOP")
+%9 = MUL idx[] %8 %3
+%10 = ADD idx[] %6 %9
+%11 = RANGE idx[] %3 (2, "UPCAST")
+%12 = ADD idx[] %10 %11
+%13 = INDEX f32[] %2 %12
+%14 = CONST idx[] (24, idx)
+%15 = STACK idx[1] %14
+%16 = PARAM bf16[24] %15 ParamArg(slot=1, dtype=bf16, addrspace="GLOBAL")
+%17 = CONST idx[] (6, idx)
+%18 = MUL idx[] %4 %17
+%19 = CONST idx[] (3, idx)
+%20 = RANGE idx[] %19 (3, "REDUCE")
+%21 = MUL idx[] %20 %7
+%22 = ADD idx[] %18 %21
+%23 = RANGE idx[] %7 (4, "CONTRACT")
+%24 = ADD idx[] %22 %23
+%25 = INDEX bf16[] %16 %24
+%26 = LOAD bf16[] %25
+%27 = CAST f32[] %26 f32
+%28 = CONST idx[] (48, idx)
+%29 = STACK idx[1] %28
+%30 = PARAM bf16[48] %29 ParamArg(slot=2, dtype=bf16, addrspace="GLOBAL")
+%31 = ADD idx[] %9 %11
+%32 = CONST idx[] (16, idx)
+%33 = MUL idx[] %20 %32
+%34 = ADD idx[] %31 %33
+%35 = MUL idx[] %23 %5
+%36 = ADD idx[] %34 %35
+%37 = INDEX bf16[] %30 %36
+%38 = LOAD bf16[] %37
+%39 = CAST f32[] %38 f32
+%40 = MUL f32[] %27 %39
+%41 = REDUCE f32[] %40 %20 %23 ("ADD", ())
+%42 = STORE void[] %13 %41
+%43 = END void[] %42 %4 %8 %11
+%44 = SINK void[] %43 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs")))
+""",
+)
+
+CASES["optimize", "TC: signed by signed bytes, of which one is made unsigned"] = (
+    act(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "fours"), units=(FOURS,)),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM i32[8] %1 ParamArg(slot=0, dtype=i32, addrspace="GLOBAL")
+%3 = CONST idx[] (2, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX i32[] %2 %8
+%10 = CONST idx[] (16, idx)
+%11 = STACK idx[1] %10
+%12 = PARAM i8[16] %11 ParamArg(slot=1, dtype=i8, addrspace="GLOBAL")
+%13 = MUL idx[] %4 %0
+%14 = RANGE idx[] %0 (1000, "REDUCE")
+%15 = ADD idx[] %13 %14
+%16 = INDEX i8[] %12 %15
+%17 = LOAD i8[] %16
+%18 = CAST i32[] %17 i32
+%19 = CONST idx[] (32, idx)
+%20 = STACK idx[1] %19
+%21 = PARAM i8[32] %20 ParamArg(slot=2, dtype=i8, addrspace="GLOBAL")
+%22 = MUL idx[] %14 %5
+%23 = ADD idx[] %7 %22
+%24 = INDEX i8[] %21 %23
+%25 = LOAD i8[] %24
+%26 = CAST i32[] %25 i32
+%27 = MUL i32[] %18 %26
+%28 = REDUCE i32[] %27 %14 ("ADD", ())
+%29 = STORE void[] %9 %28
+%30 = END void[] %29 %4 %7
+%31 = SINK void[] %30 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM i32[8] %1 ParamArg(slot=0, dtype=i32, addrspace="GLOBAL")
+%3 = CONST idx[] (2, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (2, "UPCAST")
+%8 = ADD idx[] %6 %7
+%9 = INDEX i32[] %2 %8
+%10 = CONST idx[] (32, idx)
+%11 = STACK idx[1] %10
+%12 = PARAM i8[32] %11 ParamArg(slot=2, dtype=i8, addrspace="GLOBAL")
+%13 = RANGE idx[] %3 (3, "REDUCE")
+%14 = CONST idx[] (16, idx)
+%15 = MUL idx[] %13 %14
+%16 = ADD idx[] %7 %15
+%17 = RANGE idx[] %5 (4, "CONTRACT")
+%18 = MUL idx[] %17 %5
+%19 = ADD idx[] %16 %18
+%20 = INDEX i8[] %12 %19
+%21 = LOAD i8[] %20
+%22 = CAST i32[] %21 i32
+%23 = STACK idx[1] %14
+%24 = PARAM i8[16] %23 ParamArg(slot=1, dtype=i8, addrspace="GLOBAL")
+%25 = MUL idx[] %4 %0
+%26 = MUL idx[] %13 %5
+%27 = ADD idx[] %25 %26
+%28 = ADD idx[] %27 %17
+%29 = INDEX i8[] %24 %28
+%30 = LOAD i8[] %29
+%31 = BITCAST u8[] %30 u8
+%32 = CONST u8[] (128, u8)
+%33 = XOR u8[] %31 %32
+%34 = CAST i32[] %33 i32
+%35 = MUL i32[] %22 %34
+%36 = REDUCE i32[] %35 %13 %17 ("ADD", ())
+%37 = STACK idx[1] %5
+%38 = BUFFER i32[4] %37 BufferArg(slot=0, dtype=i32, device=None, addrspace="LOCAL")
+%39 = RANGE idx[] %5 (5, "UPCAST")
+%40 = INDEX i32[] %38 %39
+%41 = ADD idx[] %15 %18
+%42 = ADD idx[] %41 %39
+%43 = INDEX i8[] %12 %42
+%44 = LOAD i8[] %43
+%45 = CAST i32[] %44 i32
+%46 = CONST i32[] (128, i32)
+%47 = MUL i32[] %45 %46
+%48 = REDUCE i32[] %47 %13 %17 ("ADD", ())
+%49 = STORE void[] %40 %48
+%50 = END void[] %49 %39
+%51 = AFTER i32[4] %38 %50
+%52 = INDEX i32[] %51 %7
+%53 = LOAD i32[] %52
+%54 = SUB i32[] %36 %53
+%55 = STORE void[] %9 %54
+%56 = END void[] %55 %4 %7
+%57 = SINK void[] %56 KernelInfo(name="sum_2x4_r8", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "fours")))
 """,
 )

@@ -7,6 +7,7 @@ import pytest
 
 from monolect import Tensor, dtypes
 from monolect.backend.base import Launch
+from monolect.backend.common.elf import parse_object
 from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.cpu.render import render_module
@@ -94,6 +95,17 @@ def test_without_a_unit_operands_are_widened_where_they_are_read(d):
     a, b = Tensor(numbers(d, 96, 128)), Tensor(numbers(d, 128, 192))
     linear = lowered(a.float() @ b.float(), PLAIN)
     assert not any(u.op == "WMMA" for u in linear.src)
+
+
+@pytest.mark.parametrize("d", [BF16, dtypes.float16])
+@pytest.mark.parametrize("form", ["a sum", "a product", "a softmax", "stored"])
+def test_conversions_of_short_floats_call_nothing(d, form):
+    """Storage of 16 bits, arithmetic of 32: the object asks for no function, such as one that converts a number."""
+    a, b = Tensor(numbers(d, 96, 129)), Tensor(numbers(d, 129, 50))
+    t = {"a sum": a.sum(), "a product": a @ b, "a softmax": a.softmax(1), "stored": (a.float() * 3 + 1).cast(d)}[form]
+    source = render_module([("kernel", lowered(t, Device["cpu"].target))])
+    found = parse_object(Device["cpu"].compiler.compile(source)).symbols
+    assert [s.name for s in found if s.section == 0 and s.name] == []
 
 
 def test_few_rows_stream_and_use_no_unit():
