@@ -65,7 +65,7 @@ test-opencl: .venv/.stamp-test .venv/.stamp-opencl ## install PoCL where no driv
 	$(BIN)/python -m pytest tests/backend/test_ops_suite.py -k opencl
 
 test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu ## install a driver for Vulkan where none is, run everything that WebGPU runs
-	@ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json >/dev/null 2>&1 || { \
+	@ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json 2>/dev/null | grep -q . || { \
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
 	  $$root apt-get update -qq && $$root apt-get install -y -qq mesa-vulkan-drivers; }
 	$(BIN)/monolect devices
