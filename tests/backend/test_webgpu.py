@@ -5,6 +5,7 @@ The suite of ops (`test_ops_suite.py`) has the ops one by one. What needs an ada
 
 import subprocess
 import sys
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -23,6 +24,7 @@ from monolect.base.errors import AllocationError, CompileError, DTypeError, Miss
 from monolect.ir.uop import UOp, node
 from monolect.runtime import execute
 from tests.backend import test_ops_suite as suite
+from tests.backend import test_training as training
 from tests.backend.test_group_devices import at, linear, load, local, param, run, special, store
 from tests.backend.workgroup_kernels import CASES, groups, planned
 from tests.passes.test_workgroup_actions import LARGER
@@ -146,15 +148,48 @@ def test_a_refused_program_shows_its_line_and_the_device_goes_on():
     assert Tensor([1.0, 2.0], device="webgpu").sum().item() == 3
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """`webgpu` with three buffers in a kernel."""
+    device = WebGPUDevice("webgpu")
+    monkeypatch.setattr(device, "language", replace(device.language, most_buffers=3))
+    monkeypatch.setitem(registry.Device._open, "webgpu", device)
+    execute.plans.clear()
+    with Context(COMPILE_CACHE=0):
+        yield device
+    execute.plans.clear()
+
+
 @needs_adapter
-def test_what_the_adapter_lacks_is_an_error_that_says_so(monkeypatch):
-    device = Device["webgpu"]
-    monkeypatch.setattr(device, "limits", device.limits | {"max-storage-buffers-per-shader-stage": 3})
-    xs = [Tensor(np.full(3, k, np.float32), device="webgpu") for k in range(5)]
-    with pytest.raises(CompileError, match=r"(?s)too many buffers.*at most 3 on webgpu"):
+def test_buffers_over_the_adapters_limit_are_joined(few):
+    rng = np.random.default_rng(8)
+    kinds = (np.float32, np.int32, np.uint8, np.bool_, np.float32, np.int16)
+    a = [rng.integers(0, 2 if k is np.bool_ else 9, 37 + n).astype(k) for n, k in enumerate(kinds)]
+    xs = [Tensor(v, device="webgpu")[:37] for v in a]
+    sums = xs[0] * 2 + xs[1] + xs[2] + xs[3].where(xs[4], 1) + xs[5]
+    small = (xs[2] + xs[5]).cast(dtypes.uint8)
+    sums.realize(small)
+    want = a[0][:37] * 2 + a[1][:37] + a[2][:37] + np.where(a[3][:37], a[4][:37], 1) + a[5][:37]
+    np.testing.assert_array_equal(sums.numpy(), want)
+    np.testing.assert_array_equal(small.numpy(), (a[2][:37] + a[5][:37]).astype(np.uint8))
+    sources = [p.source for p in few.programs.values()]
+    assert any("joined: array<atomic<u32>>" in text for text in sources)
+    assert all(text.count("var<storage") <= 3 for text in sources)
+    assert any(part.is_written for p in few.programs.values() for part in p.entry.kernel.parts)
+
+
+@needs_adapter
+def test_training_with_joined_buffers(few):
+    training.test_training_gives_the_losses_of_pytorch("webgpu")
+    assert any(p.entry.kernel.parts for p in few.programs.values())
+
+
+@needs_adapter
+def test_what_cannot_be_joined_is_an_error_and_the_device_goes_on(few):
+    xs = [Tensor(np.full(3, k, np.int64), device="webgpu") for k in range(5)]
+    with pytest.raises(CompileError, match=r"(?s)too many buffers of 64 bits.*at most 3 on webgpu"):
         (xs[0] + xs[1] + xs[2] * xs[3] - xs[4]).realize()
-    monkeypatch.undo()
-    assert (xs[0] + xs[1] + xs[2] * xs[3] - xs[4]).tolist() == [3, 3, 3]
+    assert (xs[0] + xs[1]).tolist() == [1, 1, 1]
 
 
 @needs_adapter

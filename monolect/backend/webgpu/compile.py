@@ -8,13 +8,16 @@ whatever wgpu says no to is an error of monolect's own.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 from monolect.backend.common.complaint import complaint
+from monolect.backend.webgpu.render import WGSL, joined
 from monolect.base.errors import CompileError, DeviceError, DTypeError, MissingExtraError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
+JOINED = re.compile(r"is joined: (\d+) at (\d+), (\d+) bytes, (\w+)")  # what `render` writes
 PLACE = r"error: (?=[^\n]*\n[^\n:]*:(\d+):\d+)([^\n]*)"  # the reason stands before the place
 NO_ADAPTER = (
     "no WebGPU adapter: install a driver for Vulkan, such as Mesa's for the processor "
@@ -102,12 +105,13 @@ def refusal(message: str, source: str) -> str:
     return complaint("WebGPU", message, source, PLACE)
 
 
-def check(name: str, program: tuple[UOp, ...], target: Target, most_buffers: int) -> None:
+def check(name: str, program: tuple[UOp, ...], target: Target, lang: WGSL) -> None:
     """Raise CompileError or DTypeError for what adapters may lack: bindings, integers of 64 bits."""
-    n = sum(u.op == "PARAM" and u.arg.name is None for u in program)
-    if n > most_buffers:
-        expected = f"at most {most_buffers} on {target.name}: .contiguous() in the middle of the expression"
-        raise CompileError(f"{name}: too many buffers", expected=expected, found=n)
+    buffers = [u for u in program if u.op == "PARAM" and u.arg.name is None]
+    together = joined(buffers, lang)
+    if len(buffers) - len(together) + bool(together) > lang.most_buffers:
+        expected = f"at most {lang.most_buffers} on {target.name}: .contiguous() in the middle of the expression"
+        raise CompileError(f"{name}: too many buffers of 64 bits", expected=expected, found=len(buffers))
     for u in program:
         if u.dtype.bits == 64 and u.dtype.is_int and u.dtype not in target.native_dtypes:
             expected = "32 bits, as in t.int(), or another device"

@@ -7,6 +7,7 @@ are made at run time, functions are `rules/transcendental.py`'s. Nor does it say
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from monolect.backend.common.c_language import Language
@@ -35,8 +36,11 @@ _ADD_FLOAT = (
 )
 
 
+@dataclass(frozen=True)
 class WGSL(Language):
     """What is of another kind than in C: no conversions unasked for, `select`, no integers under 32 bits."""
+
+    most_buffers: int = 1 << 16  # of a kernel
 
     def is_narrow(self, d: DType) -> bool:
         """Whether a variable has more bits than the values."""
@@ -96,7 +100,9 @@ class WGSL(Language):
         return f"({x} {sign} {k.rstrip('iul') + 'u' if k[0].isdigit() else f'u32({k})'})"
 
 
-def language(has_half: bool = False, has_long: bool = True, has_double: bool = True) -> WGSL:
+def language(
+    has_half: bool = False, has_long: bool = True, has_double: bool = True, most_buffers: int = 1 << 16
+) -> WGSL:
     """WGSL on an adapter with or without `shader-f16`, 64-bit integers and 64-bit floats, which need those."""
     types = dict(_TYPES)
     types |= {"float16": "f16"} if has_half else {}
@@ -128,4 +134,5 @@ def language(has_half: bool = False, has_long: bool = True, has_double: bool = T
         + (_LONG if has_long else ""),
         index="i64" if has_long else "",
         small_index="i32",
+        most_buffers=most_buffers,
     )

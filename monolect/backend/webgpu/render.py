@@ -3,12 +3,15 @@
 What is special: memory is made of words of 32 bits. Elements of fewer bits lie packed in words. A buffer of packed
 elements that is written, or one that several lanes add to, is an array of atomic words: a lane changes its own bits of
 a word by one atomic XOR, whatever others do to the rest. A buffer that is only read and written four neighbours at a
-time is an array of vectors. What it does not do: trust drivers to round every sum: see `_rounded`.
+time is an array of vectors. Where a kernel has more buffers than the adapter binds, the smallest are parts of one,
+`joined`: the device copies them in and out. What it does not do: trust drivers to round every sum: see `_rounded`.
 
 Invariant: one module has any number of kernels, whose variables have names of their own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_style import CLOSED, OPEN, Place
@@ -18,6 +21,8 @@ from monolect.backend.common.shaped import ordered, register_of
 from monolect.backend.webgpu.language import NATIVE, U32, WGSL, WORD_BYTES, language
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import CompileError
+from monolect.ir.bounds import size_max
+from monolect.ir.normal import count
 from monolect.ir.uop import UOp
 
 LANES = 4  # of a vector
@@ -43,6 +48,8 @@ class WGSLRenderer(GroupRenderer):
         self.vectors = vectors
         self.accesses: dict[bool, set[str]] = {False: set(), True: set()}  # buffers, by whether they are of a vector
         self.has_nothing = False
+        self.joined = joined(self.params, self.lang)
+        self.places_of_joined: dict[str, int] = {}  # in words
         self.atomic_words: set[str] = set()  # buffers whose words several lanes may change
         changed = [u for u in linear.src if u.op in ("STORE", "ATOMICADD") and register_of(u.src[0]) is None]
         self.changed = {
@@ -55,7 +62,7 @@ class WGSLRenderer(GroupRenderer):
     def render(self) -> str:
         body = super().render()
         if self.has_nothing:  # no buffer has 2 GiB, but drivers do not know
-            first = next(u for u in self.params if u.arg.name is None)
+            first = next(u for u in self.params if u.arg.name is None and u not in self.joined)
             size = WORD_BYTES if self.lang.is_packed(first.dtype) else first.dtype.itemsize
             size *= LANES if self.buffers[first] in self.vectors else 1
             length = f"arrayLength(&{self.buffers[first]}) >> {32 - size.bit_length()}u"
@@ -69,8 +76,15 @@ class WGSLRenderer(GroupRenderer):
                 sizes.append(u)
                 continue
             v = self._declared_buffer(u, f"data{u.arg.slot}")
+            if u in self.joined:
+                self._join(u, v)
+                continue
             at = f"@group(0) @binding({binding}) var<storage, read_write>"
             self.globals.append(f"{at} {v}: array<{self._element_type(u, v)}>;")
+            binding += 1
+        if self.joined:
+            at = f"@group(0) @binding({binding}) var<storage, read_write>"
+            self.globals.append(f"{at} joined{self.suffix}: array<atomic<u32>>;")
             binding += 1
         if sizes:
             fields = ", ".join(f"size{u.arg.slot}: i32" for u in sizes)
@@ -83,6 +97,14 @@ class WGSLRenderer(GroupRenderer):
         block = ", ".join(map(str, launch_sizes(self.program)[1]))
         params = ", ".join(self.lang.arguments)
         return self.lang.kernel.format(name=self.function_name, params=params, block=block)
+
+    def _join(self, u: UOp, v: str) -> None:
+        """Say where in the joined buffer a buffer lies, also to the device."""
+        self.atomic_words.add(v)
+        self.places_of_joined[v] = self.joined[u] // WORD_BYTES
+        stores = any(s.op in ("STORE", "ATOMICADD") and ordered(s.src[0].src[0]) is u for s in self.program)
+        use = "written" if stores else "read"
+        self.globals.append(f"// {v} is joined: {u.arg.slot} at {self.joined[u]}, {buffer_bytes(u)} bytes, {use}")
 
     def local_buffer(self, u: UOp, v: str, n: int) -> None:
         v = self._declared_buffer(u, v)
@@ -150,13 +172,19 @@ class WGSLRenderer(GroupRenderer):
 
     def _word(self, d: DType, p: Place) -> tuple[str, str | int]:
         """The word that an element lies in, and how many bits of it lie before the element."""
-        if not self.lang.is_packed(d):
-            return f"{p.buffer}[{p.start if self.lang.index == 'i32' else f'u32({p.start})'}]", 0
-        per = WORD_BYTES // d.itemsize
+        per = WORD_BYTES // d.itemsize if self.lang.is_packed(d) else 1
         if p.start.isdigit():
-            return f"{p.buffer}[{int(p.start) // per}]", int(p.start) % per * d.itemsize * 8
+            return self._at(p, str(int(p.start) // per)), int(p.start) % per * d.itemsize * 8
+        if per == 1:
+            return self._at(p, p.start if self.lang.index == "i32" else f"u32({p.start})"), 0
         at = self.emit(U32, 1, f"u32({p.start})")
-        return f"{p.buffer}[{at} / {per}u]", self.emit(U32, 1, f"({at} % {per}u) * {8 * d.itemsize}u")
+        return self._at(p, f"{at} / {per}u"), self.emit(U32, 1, f"({at} % {per}u) * {8 * d.itemsize}u")
+
+    def _at(self, p: Place, i: str) -> str:
+        """The i-th element or word of a buffer, which may be a part of the joined one."""
+        if p.buffer not in self.places_of_joined:
+            return f"{p.buffer}[{i}]"
+        return f"joined{self.suffix}[{i} + {self.places_of_joined[p.buffer]}]"
 
     def _read(self, d: DType, p: Place, word: str) -> str:
         """The word as a value: of `d`, or of bits where elements are packed."""
@@ -253,6 +281,29 @@ def element(p: Place, i: int) -> Place:
     return p if not i else p._replace(start=str(int(p.start) + i) if p.start.isdigit() else f"{p.start} + {i}")
 
 
+def buffer_bytes(u: UOp) -> int:
+    """The size of a parameter that is a buffer."""
+    return size_max(count(u.shape)) * u.dtype.itemsize
+
+
+def words(n_bytes: int) -> int:
+    """So many bytes as whole words, a vector of them at least: all memory is larger."""
+    return max(LANES, -(-n_bytes // WORD_BYTES)) * WORD_BYTES
+
+
+def joined(params: Sequence[UOp], lang: WGSL) -> dict[UOp, int]:
+    """Buffers that a kernel finds as parts of one, and where: the smallest, of what can be made of words."""
+    buffers = [u for u in params if u.arg.name is None]
+    if len(buffers) <= lang.most_buffers:
+        return {}
+    of_words = [u for u in buffers if u.dtype.itemsize <= WORD_BYTES and lang.stored(u.dtype) != "f16"]
+    out, at = {}, 0
+    for u in sorted(of_words, key=buffer_bytes)[: len(buffers) - lang.most_buffers + 1]:
+        out[u] = at
+        at += words(buffer_bytes(u))
+    return out
+
+
 def _have_common(x: UOp, y: UOp) -> bool:
     """Whether y, or what it is the negative of, is an operand of x, or both have a constant."""
     y = y.src[0] if y.op == "NEG" else y
@@ -272,4 +323,15 @@ def render_module(kernels: list[tuple[str, UOp]], lang: WGSL) -> str:
     return "\n".join([lang.header, *(render_kernel(lang, linear, name, k) for k, (name, linear) in enumerate(kernels))])
 
 
-__all__ = ["LANES", "NATIVE", "WGSL", "WORD_BYTES", "WGSLRenderer", "language", "render_kernel", "render_module"]
+__all__ = [
+    "LANES",
+    "NATIVE",
+    "WGSL",
+    "WORD_BYTES",
+    "WGSLRenderer",
+    "joined",
+    "language",
+    "render_kernel",
+    "render_module",
+    "words",
+]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,19 @@ from monolect.backend.base import Commands, Launch
 from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
-from monolect.backend.webgpu.compile import about, adapters, check, kind, missing, module_of, opened, refusal, wgpu
-from monolect.backend.webgpu.render import LANES, NATIVE, WORD_BYTES, language, render_module
+from monolect.backend.webgpu.compile import (
+    JOINED,
+    about,
+    adapters,
+    check,
+    kind,
+    missing,
+    module_of,
+    opened,
+    refusal,
+    wgpu,
+)
+from monolect.backend.webgpu.render import NATIVE, WORD_BYTES, language, render_module, words
 from monolect.base.dtype import dtypes
 from monolect.base.errors import AllocationError, CompileError, DeviceError
 from monolect.base.target import Target
@@ -35,7 +46,7 @@ class WebGPUDevice(GroupDevice):
     """One adapter, opened. Raises MissingExtraError or DeviceError where there is none."""
 
     missing = staticmethod(missing)
-    opening = "//"
+    opening = "// k_"
 
     def __init__(self, name: str = "webgpu"):
         found, number = adapters(), name.partition(":")[2] or "0"
@@ -52,7 +63,8 @@ class WebGPUDevice(GroupDevice):
             raise DeviceError(f"{name} cannot be opened: {error}") from None
         self.queue, self.limits, features = self.handle.queue, self.handle.limits, self.handle.features
         has_long, has_double = "shader-int64" in features, "shader-f64" in features
-        self.language = language("shader-f16" in features, has_long, has_double)
+        most = self.limits["max-storage-buffers-per-shader-stage"]
+        self.language = language("shader-f16" in features, has_long, has_double, most)
         self.target = self._target()
         self.memory = WebGPUMemory(self)
         self._layouts: dict[tuple[int, bool], tuple[Any, Any]] = {}
@@ -81,7 +93,7 @@ class WebGPUDevice(GroupDevice):
             atomics=frozenset((dtypes.int32, dtypes.uint32, dtypes.float32)),
             branches=True,
             align_bytes=max(64, limits["min-storage-buffer-offset-alignment"]),
-            key=f"{about(self.adapter)} {' '.join(sorted(types.values()))}",
+            key=f"{about(self.adapter)} {' '.join(sorted(types.values()))} {self.language.most_buffers}",
         )
 
     # ---- memory ------------------------------------------------------------------------------------------------------
@@ -118,7 +130,7 @@ class WebGPUDevice(GroupDevice):
     # ---- programs ----------------------------------------------------------------------------------------------------
     def check(self, name: str, linear: UOp) -> None:
         super().check(name, linear)
-        check(name, linear.src, self.target, self.limits["max-storage-buffers-per-shader-stage"])
+        check(name, linear.src, self.target, self.language)
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
         return render_module(kernels, self.language)
@@ -130,8 +142,8 @@ class WebGPUDevice(GroupDevice):
     def load(self, code: bytes) -> Any:
         return self.build(code.decode())[0]
 
-    def kernel(self, module: Any, symbol: str, name: str) -> Any:
-        """A pipeline for each number of buffers a program may have been given: it has its own layout."""
+    def kernel(self, module: Any, symbol: str, name: str) -> Kernel:
+        """The pipeline of an entry point; the lines before it say what it is bound to."""
         shader, source = module
         arguments = source[source.index(f"// {symbol}\n") : source.index(f"fn {symbol}(")]
         n, has_sizes = arguments.count("var<storage"), "var<uniform>" in arguments
@@ -142,7 +154,8 @@ class WebGPUDevice(GroupDevice):
             )
         except self.wgpu.GPUError as error:
             raise CompileError(f"{name}: {refusal(str(error), source)}") from None
-        return pipeline, layout
+        parts = [Part(int(slot), int(at), int(n), use == "written") for slot, at, n, use in JOINED.findall(arguments)]
+        return Kernel(pipeline, layout, tuple(parts))
 
     def layout(self, n: int, has_sizes: bool) -> tuple[Any, Any]:
         """What programs of `n` buffers are bound to: (of the group of buffers, of the pipeline)."""
@@ -161,9 +174,21 @@ class WebGPUDevice(GroupDevice):
         return WebGPUCommands(self, launches)
 
 
-def words(n_bytes: int) -> int:
-    """So many bytes as whole words, a vector of them at least: all memory is larger."""
-    return max(LANES, -(-n_bytes // WORD_BYTES)) * WORD_BYTES
+class Part(NamedTuple):
+    """An argument that a kernel finds in its joined buffer."""
+
+    slot: int
+    offset: int
+    n_bytes: int
+    is_written: bool
+
+
+class Kernel(NamedTuple):
+    """What a launch of an entry point needs."""
+
+    pipeline: Any
+    layout: Any
+    parts: tuple[Part, ...]
 
 
 class Reported:
@@ -232,9 +257,11 @@ class Step:
 
     def __init__(self, device: WebGPUDevice, name: str, entry: Entry, slots: Sequence[int]):
         self.device, self.name, self.entry = device, name, entry
-        self.pipeline, self.layout = entry.kernel
-        buffers = [(slots[slot], n) for slot, n, _ in entry.arguments if n != SCALAR]
-        self.buffers: list[tuple[int, int]] = buffers
+        self.kernel: Kernel = entry.kernel
+        self.parts = [(slots[part.slot], part) for part in self.kernel.parts]
+        apart = {part.slot for part in self.kernel.parts}
+        self.buffers = [(slots[slot], n) for slot, n, _ in entry.arguments if n != SCALAR and slot not in apart]
+        self.joined = device.alloc(sum(words(part.n_bytes) for _, part in self.parts)) if self.parts else None
         self.sizes = {variable: slots[slot] for slot, n, variable in entry.arguments if n == SCALAR}
         usage = device.wgpu.BufferUsage
         self.uniform = (
@@ -249,13 +276,26 @@ class Step:
         values = {variable: bound[n] for variable, n in self.sizes.items()}
         if self.group is None:
             resources = [self.device.memory.part(bound[number], n) for number, n in self.buffers]
+            if self.joined is not None:
+                resources.append(self.device.memory.part(self.joined.address, self.joined.n_bytes))
             if self.uniform is not None:
                 numbers = np.array(list(values.values()), np.int32)
                 self.device.queue.write_buffer(self.uniform, 0, numbers)
                 resources.append({"buffer": self.uniform, "offset": 0, "size": self.uniform.size})
             entries = [{"binding": k, "resource": r} for k, r in enumerate(resources)]
-            self.group = self.device.handle.create_bind_group(layout=self.layout, entries=entries)
+            self.group = self.device.handle.create_bind_group(layout=self.kernel.layout, entries=entries)
         return tuple(group_count(n, values) for n in self.entry.groups)
+
+    def copy(self, encoder: Any, bound: dict[int, int], back: bool) -> None:
+        """Fill the joined buffer, or put what was written to it where it belongs."""
+        for number, part in self.parts:
+            theirs = self.device.memory.part(bound[number], part.n_bytes)
+            here = (theirs["buffer"], theirs["offset"])
+            there = (self.joined.block.handle, part.offset)  # type: ignore[union-attr]
+            if not back:
+                encoder.copy_buffer_to_buffer(*here, *there, theirs["size"])
+            elif part.is_written:
+                encoder.copy_buffer_to_buffer(*there, *here, theirs["size"])
 
 
 class WebGPUCommands(Commands):
@@ -301,9 +341,18 @@ class WebGPUCommands(Commands):
             work = encoder.begin_compute_pass()
             for step in steps:
                 groups = step.prepare(self.bound)
-                if 0 not in groups:
-                    work.set_pipeline(step.pipeline)
-                    work.set_bind_group(0, step.group)
-                    work.dispatch_workgroups(*groups)
+                if 0 in groups:
+                    continue
+                if step.parts:
+                    work.end()
+                    step.copy(encoder, self.bound, back=False)
+                    work = encoder.begin_compute_pass()
+                work.set_pipeline(step.kernel.pipeline)
+                work.set_bind_group(0, step.group)
+                work.dispatch_workgroups(*groups)
+                if step.parts:
+                    work.end()
+                    step.copy(encoder, self.bound, back=True)
+                    work = encoder.begin_compute_pass()
             work.end()
             self.device.queue.submit([encoder.finish()])
