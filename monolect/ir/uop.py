@@ -261,11 +261,14 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
             out.append(u[0])
         elif u not in seen:
             seen.add(u)
-            if not u.src or (stop is not None and stop(u)):
+            src = u.src
+            if not src or (stop is not None and stop(u)):
                 out.append(u)
             else:
                 stack.append((u,))
-                stack.extend(s for s in reversed(u.src) if s not in seen)
+                for s in reversed(src):
+                    if s not in seen:
+                        stack.append(s)
     return out
 
 

@@ -6,10 +6,12 @@ Arrays come in without a copy where they are contiguous and aligned, and go out 
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
 
+from monolect.backend.common.memory import Memory
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
@@ -79,6 +81,36 @@ def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:
     for v in reversed(chain):
         a = _view(a, v)
     return a
+
+
+_CTYPES: dict[DType, Any] = {
+    getattr(dtypes, name): getattr(ctypes, f"c_{kind}")
+    for name, kind in (
+        *((f"{u}int{bits}", f"{u}int{bits}") for u in ("", "u") for bits in (8, 16, 32, 64)),
+        ("float32", "float"),
+        ("float64", "double"),
+        ("bool", "bool"),
+    )
+}
+
+
+def element(u: UOp) -> Any:
+    """The only element of a realised node as a Python number, straight from host memory; None where it is not so."""
+    at = 0
+    while u.op == "RESHAPE":
+        u = u.src[0]
+    if u.op == "SHRINK":
+        offsets, u = u.src[1].sizes, u.src[0]
+        for offset, n in zip(offsets, u.shape, strict=True):
+            if offset.__class__ is not int or n.__class__ is not int:
+                return None
+            at = at * n + offset
+        while u.op == "RESHAPE":
+            u = u.src[0]
+    kind = _CTYPES.get(u.dtype)
+    if u.op != "BUFFER" or kind is None or not isinstance(u.storage, Memory):
+        return None
+    return kind.from_address(u.storage.address + at * u.dtype.itemsize).value
 
 
 def _view(a: np.ndarray, v: UOp) -> np.ndarray:

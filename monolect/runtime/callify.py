@@ -6,6 +6,8 @@ time makes the same PARAM graph, interned to the same node, and schedules nothin
 
 from __future__ import annotations
 
+from typing import Any
+
 from monolect.ir.call import applied, is_opaque
 from monolect.ir.ops import ParamArg
 from monolect.ir.place import device
@@ -36,6 +38,34 @@ def resolve_functions(roots: list[UOp]) -> list[UOp]:
 
 def _stops(u: UOp) -> bool:
     return u.op == "TUPLE" or is_opaque(u)
+
+
+def structure(roots: list[UOp]) -> tuple[Any, list[UOp]]:
+    """A key that graphs share which differ in their buffers alone, and those in the order of the walk.
+
+    It is the walk written down: for each node its op, arg and tag, and its sources by number. Making it costs a
+    fraction of making the function, which a loop that builds the same graph again does without. None for graphs that
+    call functions.
+    """
+    number: dict[UOp, int] = {}
+    key: list[Any] = []
+    buffers: list[UOp] = []
+    for u in toposort(*roots):
+        number[u] = len(number)
+        op = u.op
+        if op == "BUFFER":
+            key += (op, u.src[0], *u.arg[1:])
+            buffers.append(u)
+        elif not u.src:
+            key.append(u)
+        elif op in ("FUNCTION", "CALL"):
+            return None, []
+        else:
+            key += (op, u.arg, u.tag)
+            for s in u.src:
+                key.append(number[s])
+    key += ("SINK", *[number[r] for r in roots])
+    return tuple(key), buffers
 
 
 def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:

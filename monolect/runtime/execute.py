@@ -23,11 +23,11 @@ from monolect.base.errors import DeviceError, JitError
 from monolect.base.settings import settings
 from monolect.ir.call import BODIES, applied, is_opaque, stored_slots
 from monolect.ir.place import device as place
-from monolect.ir.uop import UOp, build, rebuild, toposort
+from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, rebuild, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
-from monolect.runtime.callify import callify, resolve_functions
+from monolect.runtime.callify import callify, resolve_functions, structure
 from monolect.schedule.memory import buffer_bytes
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Run(NamedTuple):
 
 
 plans: OrderedDict[tuple, Plan] = OrderedDict()
+known: dict[tuple, Plan] = {}  # those of late, by the structure of their batch
 native_functions: dict[str, tuple[int, Any]] = {}  # of the user's, by the name of their CUSTOMFUNCTION: address, owner
 stand_ins: weakref.WeakSet[UOp] = weakref.WeakSet()  # what stands for Tensors while a function is traced
 
@@ -113,6 +114,10 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 
 
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
+    shape, buffers = structure(batch)
+    plan = known.get((shape, dev, settings.NOOPT, settings.BEAM))
+    if plan is not None:
+        return run_plan(plan, buffers)
     sink, buffers, _ = callify(batch)
     if any(b.op != "BUFFER" for b in buffers):
         return realize(with_calls_run(batch))
@@ -129,6 +134,10 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
             plans.popitem(last=False)
     else:
         plans.move_to_end(key)
+    if shape is not None:
+        if len(known) >= MOST_PLANS:
+            known.clear()
+        known[shape, *key[1:]] = plan
     return run_plan(plan, buffers)
 
 
@@ -204,21 +213,35 @@ def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
     """Run on `buffers`, the inputs in order; one BUFFER for each root."""
     device = Device[plan.device]
     sizes = [value_of(v) for v in plan.variables]
-    fresh = [device.alloc(buffer_bytes(b)) for b in plan.fresh]
+    addresses = []
+    for i, b in enumerate(buffers):
+        addresses.append(_input_address(b, i in plan.reads) if b.storage is None else b.storage.address)
+    new = []
+    for template, n_bytes in zip(plan.fresh, plan.fresh_bytes, strict=True):
+        b = new_buffer(concrete(template.shape), template.dtype, plan.device) if sizes else new_buffer_like(template)
+        b.storage = memory = device.alloc(n_bytes)
+        addresses.append(memory.address)
+        new.append(b)
     arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
-    addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
-    addresses += [m.address for m in fresh]
     if arena is not None:
         addresses += [arena.address + o for o in plan.offsets]
-    addresses += sizes
-    for number, address in enumerate(addresses):
-        plan.commands.bind(number, address)
-    launch(plan.commands, plan.launches, plan.kernels)
-    new = [with_storage(concrete(b.shape), b.dtype, b.arg.device, m) for b, m in zip(plan.fresh, fresh, strict=True)]
+    run(plan.commands, [*addresses, *sizes], plan.launches, plan.kernels)
     outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
     for capture in listening.captures:
         capture.append(Run(plan, tuple(buffers), tuple(new)))
     return outs
+
+
+def run(
+    commands: Any, addresses: list[int], launches: tuple[Launch, ...], kernels: tuple[UOp, ...], replayed: bool = False
+) -> None:
+    """Bind the first buffers of a command buffer, and run it."""
+    if settings.tracing or profile.recording:
+        for number, address in enumerate(addresses):
+            commands.bind(number, address)
+        launch(commands, launches, kernels, replayed)
+    else:
+        commands.run(*addresses)
 
 
 def launch(commands: Any, launches: tuple[Launch, ...], kernels: tuple[UOp, ...], replayed: bool = False) -> None:
@@ -255,6 +278,7 @@ __all__ = [
     "native_functions",
     "plans",
     "realize",
+    "run",
     "run_plan",
     "running",
     "stand_ins",

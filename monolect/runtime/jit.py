@@ -22,9 +22,8 @@ from monolect.base.errors import JitError
 from monolect.base.settings import settings
 from monolect.ir.call import stored_slots
 from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
-from monolect.runtime import profile
 from monolect.runtime.buffer import base_of, with_storage
-from monolect.runtime.execute import Run, launch, realize, running
+from monolect.runtime.execute import Run, realize, run, running
 from monolect.runtime.hoist import hoist
 from monolect.runtime.prologue import WRITABLE, Prologue, Step, split, writes_seen
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
@@ -271,12 +270,7 @@ class Capture:
                 u.storage = memory = self.device.alloc(n_bytes)
                 addresses.append(memory.address)
                 made.append(u)
-            if settings.tracing or profile.recording:
-                for n, address in enumerate(addresses):
-                    self.commands.bind(n, address)
-                launch(self.commands, self.launches, self.kernels, replayed=True)
-            else:
-                self.commands.run(*addresses)
+            run(self.commands, addresses, self.launches, self.kernels, replayed=True)
             if self.moves:
                 news = [self._today(s.after, (made, args, self.reads)) for s in self.moves]
                 for s, new in zip(self.moves, news, strict=True):

@@ -26,7 +26,7 @@ from monolect.ir.uop import UOp, node
 from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
 from monolect.runtime.execute import native_functions
-from monolect.schedule.memory import plan_memory
+from monolect.schedule.memory import buffer_bytes, plan_memory
 from monolect.schedule.order import Schedule, schedule
 from monolect.schedule.shard import shard
 
@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     n_inputs: int
     outputs: tuple[int, ...]  # for each root, the number of its buffer
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
+    fresh_bytes: tuple[int, ...]  # of each
     offsets: tuple[int, ...]  # of the intermediates in the arena
     arena_bytes: int
     variables: tuple[UOp, ...]  # symbolic sizes, numbered after everything else
@@ -110,6 +111,7 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
         n_inputs,
         tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in sched.outputs),
         tuple(fresh),
+        tuple(map(buffer_bytes, fresh)),
         tuple(memory.offsets.values()),
         memory.arena_bytes,
         variables,

@@ -23,7 +23,7 @@ from monolect.base.settings import settings
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, build, idx, new_buffer
+from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
 from monolect.runtime.buffer import to_numpy
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import changes
@@ -199,6 +199,12 @@ class IndexMixin(TensorBase):
 # ---- keys ------------------------------------------------------------------------------------------------------------
 def view(tensor: Any, u: UOp, key: Any) -> UOp:
     """The part of `u` that `key` names: a chain of movement ops and at most one INDEX."""
+    if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
+        n, *rest = u.shape  # the usual element or row, without the steps in between
+        if -n <= key < n != 1:
+            zeros = [0] * len(rest)
+            row = node("SHRINK", (u, shape_source((key % n, *zeros)), shape_source((1, *rest))))
+            return node("RESHAPE", (row, shape_source(rest)))
     items = _expanded(key if isinstance(key, tuple) else (key,), len(u.shape))
     parts: list[_Part] = []
     shape: list[Any] = []

@@ -19,7 +19,7 @@ from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.buffer import is_realized, to_numpy
+from monolect.runtime.buffer import element, is_realized, to_numpy
 from monolect.runtime.dlpack import HOST, borrow, device_of, share
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import note_assign, refuse_while_capturing
@@ -217,8 +217,13 @@ class Tensor(
 
     def item(self) -> Any:
         """The only element as a Python number. Raises ShapeError when there is not exactly one."""
-        if self.numel() != 1:
+        u = self._uop
+        if u.shape != () and self.numel() != 1:
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
+        refuse_while_capturing("reading the values of a tensor")
+        value = element(u)
+        if value is not None:
+            return value
         values = self.numpy().reshape(())
         return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).item()
 
