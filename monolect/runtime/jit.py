@@ -21,10 +21,12 @@ from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
 from monolect.ir.call import stored_slots
-from monolect.ir.uop import UOp, new_buffer_like, substitute, toposort
+from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
+from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, with_storage
 from monolect.runtime.execute import Run, realize, run, running
 from monolect.runtime.hoist import hoist
+from monolect.runtime.in_place import is_copy, may_overwrite, uses_of
 from monolect.runtime.prologue import WRITABLE, Prologue, Step, split, writes_seen
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
@@ -49,9 +51,6 @@ def refuse_while_capturing(what: str) -> None:
     """Raise JitError when a capture is under way: what a replay could not repeat must not be recorded."""
     if changes.captures:
         raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
-
-
-Uses = dict[UOp, list[tuple[int, UOp, int]]]  # of each buffer: launch, CALL, slot
 
 
 class Value(NamedTuple):
@@ -109,15 +108,15 @@ class Capture:
         reads: list[tuple[Any, UOp]],
         woven: Sequence[tuple[Callable[[], Any], UOp]] = (),
     ) -> None:
-        if any(r.plan.variables for r in runs):
-            found = sorted({v.arg.name for r in runs for v in r.plan.variables})
-            raise JitError("a captured step with symbolic sizes", expected="constant sizes", found=found)
         devices = {r.plan.device for r in runs}
         if len(devices) > 1:
             raise JitError("a captured step runs on one device", expected="one device", found=sorted(devices))
         self.device = Device[devices.pop()] if devices else None
         self.number: dict[Any, int] = {b: n for n, b in enumerate(args)}
         self.keep: list[Any] = []
+        self.variables = list({v.arg.name: v for r in runs for v in r.plan.variables}.values())
+        self.sizes = {b: n for r in runs for b, n in zip(r.fresh, r.plan.fresh_bytes, strict=True)}
+        self.symbolic = _symbolic_results(runs) if self.variables else {}
         self.woven = woven  # tensors, weakly, that cannot be bound anew, with the nodes they were
         self._number_brought(runs, outputs, states)
         steps = self._steps(runs)
@@ -137,19 +136,19 @@ class Capture:
         if early:
             self.prologue = Prologue(self.device, early, constants)
         self._bind_private(runs)
-        self._made.clear()
-        self.number.clear()  # both would keep the memory of the capture
+        for kept in (self._made, self.number, self.sizes, self.symbolic):
+            kept.clear()  # the memory of the capture would live on
 
     # ---- capture -----------------------------------------------------------------------------------------------------
     def _number_brought(self, runs: list[Run], outputs: Sequence[UOp], states: list[tuple[Any, UOp, UOp]]) -> None:
         """Number what each call brings: arguments, old versions, fresh memory; then the states in place."""
-        uses = _uses(runs) if states else {}
+        uses = uses_of(runs) if states else {}
         written = {b for r in runs for b in r.fresh}
         returned = {base_of(o) for o in outputs}
         stays, moves = [], []
         for tensor, before, after in states:
             hidden = before not in self.number and before not in returned and after not in returned and after in written
-            if hidden and _may_overwrite(before, after, uses):
+            if hidden and may_overwrite(before, after, uses):
                 stays.append((tensor, before, after))
             elif after is not before:
                 moves.append((tensor, before, after))
@@ -157,11 +156,13 @@ class Capture:
         for _, before, _ in moves:
             self.number.setdefault(before, len(self.number))
         self.n_olds = len(self.number)
+        for v in self.variables:
+            self.number["size", v.arg.name] = len(self.number)
         own = {after for _, _, after in stays}
         bases = [*(after for _, _, after in moves), *returned]
         made = [b for b in dict.fromkeys(bases) if b in written and b not in own]
         self._made = {b: k for k, b in enumerate(made)}
-        self.made = [(new_buffer_like(b), buffer_bytes(b)) for b in made]
+        self.made = [(new_buffer_like(b), self.sizes[b], self.symbolic.get(b)) for b in made]
         for b in made:
             self.number[b] = len(self.number)
         self.given = set(range(len(self.number)))  # what a call may change
@@ -179,6 +180,9 @@ class Capture:
         n = self.number.get(b, -1)
         if b in self._made:
             k, mark = self._made[b], self.made[self._made[b]][0]
+            if b in self.symbolic and u is not b:
+                expected = "a result with a buffer of its own (contiguous())"
+                raise JitError("a captured step returns a view of symbolic size", expected=expected, found=u.op)
             return Value(MADE, k, substitute(u, {b: mark}), mark)
         if 0 <= n < self.n_olds:
             mark = new_buffer_like(b)
@@ -192,8 +196,11 @@ class Capture:
         out = []
         for k, r in enumerate(runs):
             names: list[Any] = [*r.inputs, *r.fresh, *((k, i) for i in range(len(r.plan.offsets)))]
+            names += [("size", v.arg.name) for v in r.plan.variables]
             for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
                 args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
+                if len(args) == 2 and args[0] == args[1] and is_copy(call.src[0]):
+                    continue  # of a state to itself: parts of it are stored in place
                 written = {args[s]: buffer_bytes(call.src[1 + s]) for s in stored_slots(call.src[0])}
                 out.append(Step(Launch(item.program, args), call, written))
         return out
@@ -221,18 +228,18 @@ class Capture:
         arena = self.device.alloc(size) if size else None
         written = {b for r in runs for b in r.fresh}
         early = {} if self.prologue is None else self.prologue.results(self.launches)
-        early |= {n: buffer_bytes(b) for b, n in self.number.items() if b in written and n not in self.given}
+        early |= {n: self.sizes[b] for b, n in self.number.items() if b in written and n not in self.given}
         for n, n_bytes in early.items():
             memory = self.device.alloc(n_bytes)
             self._bind(n, memory.address)
             self.keep.append(memory)
         for b, n in self.number.items():
-            if n in early:
+            if n in early or n in self.given:
                 continue
             if isinstance(b, tuple):
                 assert arena is not None
                 self._bind(n, arena.address + runs[b[0]].plan.offsets[b[1]])
-            elif n not in self.given and b.storage is not None:
+            elif b.storage is not None:
                 self._bind(n, b.storage.address)
                 self.keep.append(b)
         self.keep.append(arena)
@@ -264,9 +271,11 @@ class Capture:
                 addresses.append(args[-1].storage.address)
             if self.prologue is not None:
                 self.prologue.refresh()
+            for v in self.variables:
+                addresses.append(value_of(v))
             made = []
-            for template, n_bytes in self.made:
-                u = new_buffer_like(template)
+            for template, n_bytes, shape in self.made:
+                u = new_buffer_like(template) if shape is None else new_buffer(concrete(shape), *template.arg[1:3])
                 u.storage = memory = self.device.alloc(n_bytes)
                 addresses.append(memory.address)
                 made.append(u)
@@ -333,43 +342,16 @@ def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
     return list(out)
 
 
-def _uses(runs: list[Run]) -> Uses:
-    """For each buffer the launches that take it, in order: (the number of the launch, its CALL, the slot)."""
-    out: Uses = {}
-    at = 0
+def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
+    """The shapes of what is made in a symbolic size. Raises JitError when a later run reads that."""
+    out: dict[UOp, tuple] = {}
     for r in runs:
-        names = [*r.inputs, *r.fresh]
-        for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
-            for slot, a in enumerate(item.args):
-                if a < len(names):
-                    out.setdefault(names[a], []).append((at, call, slot))
-            at += 1
+        if any(b in out for b in r.inputs):
+            expected = "one batch: no realize() in between"
+            raise JitError("a captured step computes a value of symbolic size, then reads it", expected=expected)
+        shapes = ((b, t.shape) for b, t in zip(r.fresh, r.plan.fresh, strict=True))
+        out.update((b, shape) for b, shape in shapes if any(n.__class__ is not int for n in shape))
     return out
-
-
-def _may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
-    """True when `after` can be written over `before`: nobody reads `before` once `after` is being written, except the
-    writing kernel itself at the very element it writes.
-    """
-    if before.shape != after.shape or before.dtype is not after.dtype:
-        return False
-    reads = uses.get(before, [])
-    if not (writes := uses.get(after)):
-        return False
-    first, call, out = writes[0]
-    if any(at > first for at, _, _ in reads):
-        return False
-    source = next((slot for at, _, slot in reads if at == first), None)
-    return source is None or _same_elements(call.src[0], source, out)
-
-
-def _same_elements(sink: UOp, source: int, out: int) -> bool:
-    """True when the kernel reads PARAM `source` only at the index at which it stores PARAM `out`."""
-    at: dict[int, set[UOp]] = {source: set(), out: set()}
-    for u in toposort(sink):
-        if u.op == "INDEX" and u.src[0].op == "PARAM" and u.src[0].arg.slot in at:
-            at[u.src[0].arg.slot].add(u.src[1])
-    return len(at[out]) == 1 and at[source] <= at[out]
 
 
 __all__ = ["Capture", "changes", "external", "note_assign", "refuse_while_capturing"]

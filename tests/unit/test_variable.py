@@ -64,9 +64,65 @@ def test_bindings_nest_and_end() -> None:
         x[:N].numpy()
 
 
-def test_a_captured_step_refuses_symbolic_sizes() -> None:
-    with N.bind(2), pytest.raises(JitError, match="symbolic sizes"):
-        jit(lambda x: x[:N] + 1)(Tensor(X))
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_capture_for_every_value(name: str) -> None:
+    ours, theirs = PROGRAMS[name]
+    f = jit(ours)
+    with N.bind(3):
+        f(Tensor(X))
+    made = profile.counts["schedules"]
+    kept = []
+    for n in (1, 8, 5, 3):
+        with N.bind(n):
+            got = f(Tensor(X + n))
+            kept.append((got, theirs(X + n, n)))
+            assert got.shape == kept[-1][1].shape
+    for got, want in kept:
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-5)
+    assert len(f.captures) == 1 and profile.counts["schedules"] == made
+    with pytest.raises(ArgumentError, match="rows is not bound"):
+        f(Tensor(X))
+
+
+def test_a_growing_cache_decodes_in_one_capture_without_work_on_its_rest() -> None:
+    length, d = 64, 8
+    place = Variable("place", 0, length - 1)
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((d, 3 * d)).astype(np.float32)
+    keys, values = (Tensor(np.zeros((length, d), np.float32)).clone().realize() for _ in range(2))
+    weights = Tensor(w).realize()
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        q, k, v = (x @ weights).split(d, dim=1)
+        keys[place.uop : place.uop + 1] = k
+        values[place.uop : place.uop + 1] = v
+        seen = place.uop + 1
+        return (q @ keys[:seen].T).softmax(1) @ values[:seen]
+
+    xs = rng.standard_normal((length, 1, d)).astype(np.float32)
+    k, v = xs[:, 0] @ w[:, d : 2 * d], xs[:, 0] @ w[:, 2 * d :]
+    for n in range(12):
+        if n == 2:
+            made = profile.counts["schedules"]
+        with place.bind(n):
+            got = step(Tensor(xs[n])).numpy()
+        scores = np.exp(xs[n] @ w[:, :d] @ k[: n + 1].T)
+        np.testing.assert_allclose(got, scores / scores.sum() @ v[: n + 1], rtol=1e-4)
+    assert profile.counts["schedules"] == made and len(step.captures) == 1
+    np.testing.assert_allclose(keys.numpy()[:12], k[:12], rtol=1e-4)
+    with profile.Recorder() as kernels, place.bind(12):
+        step(Tensor(xs[12]))
+    assert not [r.name for r in kernels if str(length * d) in r.name], "a kernel walks all of the cache"
+
+
+def test_a_value_of_symbolic_size_that_is_computed_in_between_is_refused() -> None:
+    def step(x: Tensor) -> Tensor:
+        y = (x[:N] * 2).realize()
+        return y + 1
+
+    with N.bind(2), pytest.raises(JitError, match="symbolic size, then reads it"):
+        jit(step)(Tensor(X))
 
 
 def test_bad_variables() -> None:

@@ -1,0 +1,65 @@
+"""Which state of a captured step is updated in place: its new version written over the old one.
+
+What it is for: a step that assigns a large tensor, or a few rows of one, needs no second one. It looks at the launches
+of the capture alone; whether somebody else holds the old version is asked at each replay.
+Invariant: no launch reads an element of the old version after that element was written.
+"""
+
+from __future__ import annotations
+
+from monolect.ir.uop import UOp, toposort
+from monolect.runtime.execute import Run
+
+Uses = dict[UOp, list[tuple[int, UOp, int]]]
+
+
+def uses_of(runs: list[Run]) -> Uses:
+    """For each buffer the launches that take it, in order: (the number of the launch, its CALL, the slot)."""
+    out: Uses = {}
+    at = 0
+    for r in runs:
+        names = [*r.inputs, *r.fresh]
+        for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
+            for slot, a in enumerate(item.args):
+                if a < len(names):
+                    out.setdefault(names[a], []).append((at, call, slot))
+            at += 1
+    return out
+
+
+def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
+    """True when `after` can be written over `before`: nobody reads `before` once `after` is being written, except the
+    writing kernel itself at the very element it writes.
+    """
+    if before.shape != after.shape or before.dtype is not after.dtype:
+        return False
+    reads = uses.get(before, [])
+    if not (writes := uses.get(after)):
+        return False
+    first, call, out = writes[0]
+    if any(at > first for at, _, _ in reads):
+        return False
+    source = next((slot for at, _, slot in reads if at == first), None)
+    return source is None or _same_elements(call.src[0], source, out)
+
+
+def is_copy(sink: UOp) -> bool:
+    """True for a kernel that stores one PARAM into the other, element for element."""
+    stores = [u for u in toposort(sink) if u.op in ("STORE", "ATOMICADD", "CUSTOM")]
+    if len(stores) != 1 or stores[0].op != "STORE" or len(stores[0].src) != 2:
+        return False
+    to, value = stores[0].src
+    places = to.op == "INDEX" and value.op == "LOAD" and len(value.src) == 1 and value.src[0].op == "INDEX"
+    return places and to.src[1:] == value.src[0].src[1:] and {to.src[0].op, value.src[0].src[0].op} == {"PARAM"}
+
+
+def _same_elements(sink: UOp, source: int, out: int) -> bool:
+    """True when the kernel reads PARAM `source` only at the index at which it stores PARAM `out`."""
+    at: dict[int, set[UOp]] = {source: set(), out: set()}
+    for u in toposort(sink):
+        if u.op == "INDEX" and u.src[0].op == "PARAM" and u.src[0].arg.slot in at:
+            at[u.src[0].arg.slot].add(u.src[1])
+    return len(at[out]) == 1 and at[source] <= at[out]
+
+
+__all__ = ["Uses", "is_copy", "may_overwrite", "uses_of"]
