@@ -24,6 +24,7 @@ from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import Capture, changes, external
 from monolect.tensor import random as random_state
+from monolect.tensor.surroundings import Surroundings
 from monolect.tensor.tensor import Tensor, leaves
 from monolect.tensor.tree import flatten, signature, unflatten
 
@@ -58,6 +59,7 @@ class Jit:
         self.function, self.owner = function, owner
         self.captures: OrderedDict[Any, Captured] = OrderedDict()
         self.last: Captured | None = None  # of the last call, when its arguments were Tensors alone
+        self.around = Surroundings(function, None if owner is None else owner())
         self._methods: dict[int, Jit] = {}
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
@@ -76,7 +78,7 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self.last  # the usual call is told apart with little more than a look at each argument
-        if last is None or kwargs or len(args) != len(last.kinds):
+        if last is None or kwargs or len(args) != len(last.kinds) or not self.around.holds():
             return self._call(args, kwargs)
         inputs: list[UOp] = []
         addresses: list[int] = []
@@ -109,7 +111,9 @@ class Jit:
         tensors = list({id(t): t for t in found}.values())
         if any(t._uop.op != "BUFFER" or t._uop.storage is None for t in tensors):
             self._own_buffers(tensors)
-        key: Any = (signature(args), signature(kwargs))
+        if not self.around.holds():
+            self.around = Surroundings(self.function, None if self.owner is None else self.owner())
+        key: Any = (signature(args), signature(kwargs), self.around.key)
         if len(tensors) != len(found):  # one tensor in several places
             key += tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
         try:

@@ -1,7 +1,9 @@
 """`@jit` replays what the function would do: fresh results, living state, no stale value."""
 
 import dataclasses
+import gc
 import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from monolect import Context, JitError, Tensor, jit, nn
 from monolect.backend.common.memory import stats
+from monolect.ir.uop import live_nodes
 from monolect.runtime import profile
 
 
@@ -252,6 +255,86 @@ def test_a_capture_keeps_no_memory_of_what_it_returned_or_replaced() -> None:
     del out
     assert n_bytes <= stats().used_bytes - before < 1.5 * n_bytes
     assert w.numpy().min() == 3.0
+
+
+FACTOR = 1
+
+
+def test_numbers_and_objects_around_a_step_are_part_of_the_signature() -> None:
+    global FACTOR
+    x, number, w = vector(1.0), 1, vector(2.0)
+    f = jit(lambda x: x * FACTOR + x * number + w)
+    assert f(x).item() == 4.0
+    number = 3
+    assert f(x).item() == 6.0
+    FACTOR = 10
+    assert f(x).item() == 15.0
+    w = vector(100.0)
+    assert f(x).item() == 113.0
+    FACTOR, number = 1, 3
+    assert [f(x).item(), f(x).item()] == [104.0, 104.0]
+    n = len(f.captures)
+    FACTOR, number = 10, 3
+    assert f(x).item() == 113.0 and len(f.captures) == n, "what was captured once is replayed"
+
+
+def test_attributes_of_an_instance_are_what_they_are_at_the_call() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.k, self.total = 2.0, vector(0.0)
+
+        @jit
+        def scaled(self, x: Tensor) -> Tensor:
+            return x * self.k
+
+        @jit
+        def added(self, x: Tensor) -> Tensor:
+            self.total = self.total + x  # another object at each call, so another capture
+            return self.total * 1
+
+    m, x = Model(), vector(1.0)
+    assert [m.scaled(x).item(), m.scaled(x).item()] == [2.0, 2.0]
+    m.k = 5.0
+    assert m.scaled(x).item() == 5.0
+    assert [m.added(x).item() for _ in range(4)] == [1.0, 2.0, 3.0, 4.0] and m.total.item() == 4.0
+
+
+def test_a_model_that_was_set_to_evaluate_evaluates() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    step, x = jit(lambda x: model(x)), Tensor(np.ones((64, 4), np.float32)).realize()
+
+    def dropped() -> bool:
+        return bool((step(x).numpy() == 0).mean() > 0.2)
+
+    assert [dropped(), dropped()] == [True, True]
+    model.eval()
+    assert [dropped(), dropped()] == [False, False]
+    model.train()
+    assert [dropped(), dropped()] == [True, True] and len(step.captures) == 2
+
+
+def test_ten_thousand_steps_leave_nothing_behind() -> None:
+    w = Tensor(np.ones((4, 3), np.float32), requires_grad=True)
+    optimizer = nn.optim.SGD([w], lr=0.01)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (x @ w).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def run(f: Callable[[Tensor], Tensor], n: int) -> tuple[int, int]:
+        for _ in range(n):
+            f(Tensor(np.ones((2, 4), np.float32))).realize()
+        gc.collect()
+        return live_nodes(), stats().used_bytes
+
+    fast = jit(step)
+    run(step, 5)
+    assert run(step, 5) == run(step, 100)
+    run(fast, 5)
+    assert run(fast, 5) == run(fast, 10_000)
 
 
 def test_methods_keep_no_instance_alive() -> None:
