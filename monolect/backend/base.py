@@ -64,7 +64,7 @@ class Commands(Protocol):
         """The same, one launch at a time; nanoseconds of each."""
 
     def run(self, *addresses: int) -> None:
-        """Bind buffer i to `addresses[i]`, then launch. A device whose launches are cheap makes it one call."""
+        """Bind buffer i to `addresses[i]`, then launch: for devices that make it one call. Others leave it out."""
         for number, address in enumerate(addresses):
             self.bind(number, address)
         self.launch()

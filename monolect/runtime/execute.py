@@ -235,8 +235,8 @@ def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
 def run(
     commands: Any, addresses: list[int], launches: tuple[Launch, ...], kernels: tuple[UOp, ...], replayed: bool = False
 ) -> None:
-    """Bind the first buffers of a command buffer, and run it."""
-    if settings.tracing or profile.recording:
+    """Bind the first buffers of a command buffer, and run it: by one call where the device has one."""
+    if settings.tracing or profile.recording or not hasattr(commands, "run"):
         for number, address in enumerate(addresses):
             commands.bind(number, address)
         launch(commands, launches, kernels, replayed)
