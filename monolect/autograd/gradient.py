@@ -48,6 +48,7 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
     "MOD": "it is defined on integers",
     "IDIV": "it is defined on integers",
     "CUSTOM": "the meaning of custom code is unknown",
+    "SHUFFLE": "lanes appear only after differentiation",
     "WMMA": "tensor core tiles appear only after differentiation",
 }
 # Float ops whose derivative is zero wherever it exists: the walk stops there.

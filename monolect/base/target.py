@@ -57,6 +57,7 @@ class Target(NamedTuple):
     max_block: tuple[int, ...] = ()  # lanes of a workgroup along each dimension; (): no limits
     max_grid: tuple[int, ...] = ()  # workgroups of a launch along each dimension; (): no limits
     warp: int = 1  # lanes that run in step: a workgroup should be a multiple, and they should read side by side
+    shuffles: bool = False  # lanes of a warp read each other's registers
     n_units: int = 1  # workgroups that run at the same time, each with a workgroup's local memory and registers
     atomics: frozenset[DType] = frozenset()  # of which several lanes may ATOMICADD to one place
 

@@ -34,6 +34,25 @@ def shared_lanes(axes: Sequence[tuple[T, int]], nests: Iterable[frozenset[T]]) -
     return [mine for _, mine in dims]
 
 
+def in_warp(sizes: Sequence[int], joined: Sequence[int], warp: int) -> dict[int, list[int]]:
+    """For each dimension of `joined` the bits of a lane's number along it that stay within a warp, lowest first: lanes
+    that differ in these alone can read each other's registers. `sizes`: all dimensions, neighbouring lanes first.
+
+    Example: `in_warp([8, 64], [1], 32) == {1: [8, 16]}`
+    """
+    total, out = prod(sizes), {}
+    for k in joined:
+        stride, bits = prod(sizes[:k]), []
+        bit = stride
+        while (
+            stride & (stride - 1) == 0 and 2 * bit <= warp and sizes[k] % (2 * bit // stride) == 0 == total % (2 * bit)
+        ):
+            bits.append(bit)
+            bit *= 2
+        out[k] = bits
+    return out
+
+
 def fitted(sizes: list[int], limits: tuple[int, ...], name: str = "gidx") -> list[int] | None:
     """Dimensions that hold all iterations of `sizes`, innermost first; None: one axis each is within the limits."""
     plain = [*sizes[: MOST_DIMENSIONS - 1], prod(sizes[MOST_DIMENSIONS - 1 :])][: len(sizes)]

@@ -510,6 +510,7 @@ _ROWS = [
     Row("DETACH",              1, 1, "-", _first, _shape_first, T, _M, None, "Identity; stops the gradient."),
     # codegen
     Row("BARRIER",  0, None, "-",      _void, _scalar, K | P | C, _S, None, "Synchronise the threads of a workgroup."),
+    Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "What the lane whose number differs in these bits has as src[0]; both are of one warp."),
     Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
     Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),
     Row("IF",       1, None, "-",      _void, _scalar, P, _S, None, "Begin a conditional block."),

@@ -81,7 +81,7 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Outcome
         return f"{', '.join(sorted(foreign))} has no meaning here", {}
     written = {u.src[0].src[0] for u in order if u.op in ("STORE", "ATOMICADD") and u.src[0].src}
     read = {u.src[0].src[0] for u in order if u.op == "LOAD" and u.src[0].src}
-    in_steps = bool({"LINEAR", "AFTER", "BUFFER", "WMMA"} & ops or written & read)
+    in_steps = bool({"LINEAR", "AFTER", "BUFFER", "WMMA", "SHUFFLE"} & ops or written & read)
     work = _visits(order, in_steps)
     if work > MOST_VISITS:
         return f"{work} elements are too many", {}

@@ -3,9 +3,10 @@
 What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.., LOCAL, WARP and GROUP_REDUCE ranges
 lidx0.., number 0 being the innermost loop, whose lanes run side by side. Lane axes that no value depends on together
 are the same lanes (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: each lane reduces its part into a slot of
-LOCAL memory, and after a BARRIER all lanes read and reduce the slots, in two steps when there are many. A LOCAL range
-that ends with a copy to LOCAL memory is shared out between all lanes of the workgroup, with a BARRIER before, where a
-loop comes back to it, and one after.
+LOCAL memory, and after a BARRIER all lanes read and reduce the slots, in two steps when there are many. Where lanes of
+a warp read each other's registers, they first join what they have by SHUFFLE, without memory and a BARRIER. A LOCAL
+range that ends with a copy to LOCAL memory is shared out between all lanes of the workgroup, with a BARRIER before,
+where a loop comes back to it, and one after.
 What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where the lanes of
 GROUP_REDUCE are shape (`expand`).
 
@@ -24,7 +25,7 @@ from math import prod
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.lanes import MOST_SLOTS, shared_lanes
+from monolect.ir.lanes import MOST_SLOTS, in_warp, shared_lanes
 from monolect.ir.normal import TRUE, less
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
@@ -167,7 +168,13 @@ class _Workgroups:
         loops = sorted((r for r in ranges(partial) if r.arg[1] != "UPCAST"), key=lambda r: r.arg[0])
         dims = [k for k, mine in enumerate(self.dims) if not set(mine).isdisjoint(u.src[1:])]
         out = partial
-        for parts in self._steps(dims):
+        bits = in_warp(self.sizes, dims, self.target.warp) if self.target.shuffles else dict.fromkeys(dims, [])
+        for bit in (b for k in dims for b in bits[k]):  # each lane of a warp then has what all of them have together
+            out = build(u.arg[0], out, node("SHUFFLE", (out,), bit))
+        done = {k: 1 << len(bits[k]) for k in dims}
+        if all(done[k] == self.sizes[k] for k in dims):
+            return out
+        for parts in self._steps(dims, done):
             memory = self._memory(u, shaped)
             # in a loop, slots are written again only when all lanes have read them
             place = node("AFTER", (memory, node("BARRIER", tuple(loops)))) if loops else memory
@@ -179,8 +186,12 @@ class _Workgroups:
             out.origin = u.origin
         return out
 
-    def _steps(self, dims: list[int]) -> list[dict[int, tuple[int, int, bool]]]:
-        """For each step, for each dimension (how many slots are joined, their distance, whether lanes take others)."""
+    def _steps(self, dims: list[int], done: dict[int, int]) -> list[dict[int, tuple[int, int, bool]]]:
+        """For each step, for each dimension (how many slots are joined, their distance, whether lanes take others).
+        `done`: how many neighbours of each dimension have the same already.
+        """
+        if any(n > 1 for n in done.values()):
+            return [{k: (self.sizes[k] // done[k], done[k], done[k] > 1) for k in dims}]
         n = prod(self.sizes[k] for k in dims)
         longest = max(dims, key=lambda k: self.sizes[k])
         size = self.sizes[longest]

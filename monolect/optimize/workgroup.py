@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
-from monolect.ir.lanes import MOST_SLOTS, fitted, shared_lanes
+from monolect.ir.lanes import MOST_SLOTS, fitted, in_warp, shared_lanes
 from monolect.ir.uop import UOp
 from monolect.optimize.stages import is_local, memory_of
 
@@ -76,9 +76,15 @@ class Workgroup:
 
     def slot_bytes(self, axes: list[Part]) -> int:
         """Local memory in which lanes join their partial results."""
-        lanes, total = self.n_lanes(axes), 0
+        lanes, total, dims = self.n_lanes(axes), 0, self.dims(axes)
+        sizes = [mine[0].size for mine in dims]
         for u in self.reduces:
-            n = prod(p.size for p in axes if p.type == "GROUP_REDUCE" and p.root in u.src)
+            joined = [
+                k for k, mine in enumerate(dims) if any(p.type == "GROUP_REDUCE" and p.root in u.src for p in mine)
+            ]
+            n = prod(sizes[k] for k in joined)
+            if self.target.shuffles:
+                n //= prod(1 << len(bits) for bits in in_warp(sizes, joined, self.target.warp).values())
             if n > 1:
                 shaped = prod(p.size for p in axes if p.type == "UPCAST" and p.root in ranges(u))
                 total += lanes * shaped * u.dtype.itemsize * (2 if n > MOST_SLOTS else 1)

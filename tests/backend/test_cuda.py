@@ -366,3 +366,16 @@ def test_a_captured_step_reads_what_another_library_writes_on_the_gpu(driver):
 def test_memory_on_the_gpu_can_be_asked_for_on_the_host(driver):
     x = data(5)
     np.testing.assert_array_equal(np.from_dlpack(Tensor(x, device="cuda"), device="cpu"), x)
+
+
+@needs_compiler
+def test_products_and_sums_of_a_warp(driver):
+    """Matrix units and shuffles, as source for the device: halves into float32, rows that a warp sums."""
+    a, b = (np.random.default_rng(k).integers(-4, 5, (256, 256)).astype(np.float16) for k in range(2))
+    x, y = Tensor(a, device="cuda"), Tensor(b, device="cuda")
+    product, sums = x @ y, x.float().sum(1)
+    product.realize(sums)
+    np.testing.assert_array_equal(product.numpy(), (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+    np.testing.assert_array_equal(sums.numpy(), a.astype(np.float32).sum(1))
+    sources = [p.source for p in registry.Device["cuda"].programs.values()]
+    assert any("mma_m16n8k16_f16(" in s for s in sources) and any("shuffle_xor<float>(" in s for s in sources)

@@ -189,7 +189,7 @@ def test_local_memory_is_counted_together():
     with pytest.raises(ActionError, match="local memory is too large") as e:
         plan.act(blocks[1])
     assert e.value.found == sum(sizes)
-    plan = Plan(kernel, GPU._replace(local_bytes=max(sizes)))
+    plan = Plan(kernel, GPU._replace(local_bytes=max(sizes), shuffles=False))
     plan.act(("SPLIT", 2, (4, "GROUP_REDUCE", True)))
     with pytest.raises(ActionError, match="local memory is too large"):
         plan.act(blocks[sizes.index(max(sizes))])

@@ -129,8 +129,8 @@ def test_banks():
 
 BARRIERS = {  # inside of loops, outside
     "map": (0, 0),
-    "rows": (0, 2),  # partial sums, then sums of some of them
-    "softmax": (0, 4),
+    "rows": (0, 1),  # the lanes of a warp join what they have in registers, then warps meet
+    "softmax": (0, 2),
     "transpose": (0, 1),
     "matmul": (2, 0),  # both blocks are copied between two
     "vector times matrix": (0, 1),

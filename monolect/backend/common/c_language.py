@@ -70,6 +70,7 @@ class Language:
     barrier: str = ""
     ids: Mapping[str, str] = field(default_factory=dict)  # SPECIAL -> expression
     atomic_add: Mapping[str, str] = field(default_factory=dict)  # by dtype; {p} the address, {x} the value
+    shuffle: str = ""  # what the lane has as {x} whose number differs in the bits {bits}
     units: Mapping[str, str] = field(default_factory=dict)  # matrix units: the text of a function of that name
     header: str = ""  # before all kernels
     index: str = "long"  # of loops and addresses

@@ -118,6 +118,10 @@ class Renderer(Ops):
                 self.vals[u] = self.reduce(u)
             case "SCAN":
                 self.vals[u] = self.scan(u)
+            case "SHUFFLE":
+                xs = self.elements(u.src[0])
+                t = self.lang.type(u.dtype)
+                self.vals[u] = self.join([self.shuffled(t, x, u.arg) for x in xs], u.shape, u.dtype)
             case "WMMA":
                 self.vals[u] = self.multiply_tiles(u)
             case "BARRIER":
@@ -145,6 +149,14 @@ class Renderer(Ops):
         if u.arg not in self.lang.ids:
             raise InternalError(f"{self.lang.name} has no {u.arg}", expected=", ".join(self.lang.ids))
         return self.lang.ids[u.arg]
+
+    def shuffled(self, t: str, x: str, bits: int) -> str:
+        """SHUFFLE of one element, as a variable of its own: it stands where it stands, whatever is computed later."""
+        if not self.lang.shuffle:
+            raise InternalError(f"{self.lang.name}: the lanes of a warp have no access to each other")
+        self.n += 1
+        self.line(self.lang.declare.format(t=t, v=f"v{self.n}", x=self.lang.shuffle.format(t=t, x=x, bits=bits)))
+        return f"v{self.n}"
 
     def multiply_tiles(self, u: UOp) -> Value:
         """WMMA, of a language that has matrix units."""

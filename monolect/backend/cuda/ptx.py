@@ -65,6 +65,7 @@ def target(arch: int) -> Target:
         native=LLVM_NATIVE,
         cast_dtypes=frozenset((dtypes.float16,)),
         atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
+        shuffles=False,
         key=f"ptx/sm_{arch}",
     )
 

@@ -36,6 +36,12 @@ template <typename T, int N> struct alignas(sizeof(T) * N) vec { T e[N]; };
 template <int N, typename T> __device__ vec<T, N> load_wide(const T* p) { return *(const vec<T, N>*)p; }
 template <int N, typename T> __device__ void store_wide(T* p, vec<T, N> x) { *(vec<T, N>*)p = x; }
 """
+_SHUFFLE = """\
+template <typename T> __device__ T shuffle_xor(T x, int bits) {
+  if constexpr (sizeof(T) < 4) return (T)__shfl_xor_sync(0xFFFFFFFFu, (int)x, bits);
+  else return __shfl_xor_sync(0xFFFFFFFFu, x, bits);
+}
+"""
 _HALF = """\
 __device__ float f32_of_f16(unsigned short x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 __device__ unsigned short f16_of_f32(float x) {
@@ -77,10 +83,11 @@ def language(arch: int) -> Language:
         scalar="const long long {v}",
         local="alignas(16) __shared__ {t} {v}[{n}];",
         barrier="__syncthreads();",
+        shuffle="shuffle_xor<{t}>({x}, {bits})",
         ids={f"{ours}{i}": f"{theirs}.{c}" for ours, theirs in _IDS.items() for i, c in enumerate("xyz")},
         atomic_add={d: _ADD for d in ("int32", "uint32", "uint64", "float32", "float64")}
         | {"int64": f"atomicAdd(({_U64}*){{p}}, ({_U64}){{x}})", "": c_style.ADD_ALONE},
-        header=_WIDE + _HALF + (_BFLOAT if bfloat else ""),
+        header=_WIDE + _SHUFFLE + _HALF + (_BFLOAT if bfloat else ""),
         units={u.name: function(u, _STORED) for u in units(arch)},
         index="long long",
         small_index="int",
@@ -111,6 +118,7 @@ def target(arch: int) -> Target:
         max_block=(1024, 1024, 64),
         max_grid=((1 << 31) - 1, 65535, 65535),
         warp=32,
+        shuffles=True,
         n_units=N_UNITS,
         atomics=frozenset(d for d in ALL if d.name in rendered),
         branches=True,

@@ -86,12 +86,12 @@ DIALECT = Dialect(
     footer=f'attributes #0 = {{ nounwind "uniform-work-group-size"="true" {_ATTRIBUTES} }}\n'
     f'!llvm.module.flags = !{{!0}}\n!0 = !{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT}}}\n',
 )
-TARGET = hip.TARGET._replace(native=LLVM_NATIVE, key="amdgcn")
+TARGET = hip.TARGET._replace(native=LLVM_NATIVE, shuffles=False, key="amdgcn")
 
 
 def target(arch: str) -> Target:
     """What an architecture such as "gfx942" can do, with its matrix units."""
-    return hip.target(arch)._replace(native=LLVM_NATIVE, key=f"amdgcn/{arch}")
+    return hip.target(arch)._replace(native=LLVM_NATIVE, shuffles=False, key=f"amdgcn/{arch}")
 
 
 def compiler(arch: str) -> Compiler:

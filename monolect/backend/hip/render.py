@@ -35,6 +35,14 @@ __device__ void workgroup_barrier() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+template <typename T> __device__ T shuffle_xor(T x, int bits) {
+  const int lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+  int words[(sizeof(T) + 3) / 4] = {};
+  __builtin_memcpy(words, &x, sizeof(T));
+  for (int& w : words) w = __builtin_amdgcn_ds_bpermute((lane ^ bits) * 4, w);
+  __builtin_memcpy(&x, words, sizeof(T));
+  return x;
+}
 template <typename T> __device__ void atomic_add(T* p, T x) {
   __hip_atomic_fetch_add(p, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
@@ -62,6 +70,7 @@ LANGUAGE = Language(
     scalar="const long long {v}",
     local="alignas(16) __shared__ {t} {v}[{n}];",
     barrier="workgroup_barrier();",
+    shuffle="shuffle_xor<{t}>({x}, {bits})",
     ids={f"{ours}{i}": f"{theirs}_{c}()" for ours, theirs in _IDS.items() for i, c in enumerate("xyz")},
     atomic_add={d: f"atomic_add<{_TYPES[d]}>({{p}}, {{x}})" for d in ATOMIC} | {"": c_style.ADD_ALONE},
     header=_HEADER,
@@ -80,6 +89,7 @@ TARGET = Target(
     max_block=(1024, 1024, 1024),
     max_grid=((1 << 31) - 1, 65535, 65535),
     warp=64,
+    shuffles=True,
     n_units=64,
     atomics=frozenset(d for d in ALL if d.name in ATOMIC),
     branches=True,

@@ -25,6 +25,14 @@ _TYPES = {
 _HEADER = """\
 #include <metal_stdlib>
 using namespace metal;
+template <typename T> T shuffle_xor(T x, ushort bits) { return simd_shuffle_xor(x, bits); }
+template <> long shuffle_xor(long x, ushort bits) {
+  return as_type<long>(simd_shuffle_xor(as_type<uint2>(x), bits));
+}
+template <> ulong shuffle_xor(ulong x, ushort bits) {
+  return as_type<ulong>(simd_shuffle_xor(as_type<uint2>(x), bits));
+}
+template <> bool shuffle_xor(bool x, ushort bits) { return simd_shuffle_xor((ushort)x, bits) != 0; }
 template <int N, typename T> vec<T, N> load_wide(device const T* p) { return *(device const vec<T, N>*)p; }
 template <int N, typename T> vec<T, N> load_wide(threadgroup const T* p) { return *(threadgroup const vec<T, N>*)p; }
 template <int N, typename T> void store_wide(device T* p, vec<T, N> x) { *(device vec<T, N>*)p = x; }
@@ -54,6 +62,7 @@ LANGUAGE = Language(
     arguments=("uint3 group [[threadgroup_position_in_grid]]", "uint3 lane [[thread_position_in_threadgroup]]"),
     local="alignas(16) threadgroup {t} {v}[{n}];",
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
+    shuffle="shuffle_xor<{t}>({x}, {bits})",
     ids={f"{k}{i}": f"{v}.{c}" for k, v in (("gidx", "group"), ("lidx", "lane")) for i, c in enumerate("xyz")},
     atomic_add={
         d: f"atomic_fetch_add_explicit((device {t}*){{p}}, {{x}}, memory_order_relaxed)" for d, t in _ATOMIC.items()
@@ -76,6 +85,7 @@ TARGET = Target(
     max_local=1024,
     max_block=(1024, 1024, 1024),
     warp=32,
+    shuffles=True,
     n_units=16,
     atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
     branches=True,

@@ -30,7 +30,7 @@ from monolect.backend.python.place import (
     total,
     validity,
 )
-from monolect.backend.python.values import Access, Exchange, function, operands, positions
+from monolect.backend.python.values import Access, Exchange, Shuffle, function, operands, positions
 from monolect.base.errors import CompileError, InternalError
 from monolect.base.units import BY_NAME
 from monolect.ir.arrays import garbage, storage
@@ -38,7 +38,7 @@ from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp, toposort
 
 _SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK"))
-_VARYING = frozenset(("PARAM", "BUFFER", "LOAD", "RANGE", "SPECIAL", "AFTER"))
+_VARYING = frozenset(("PARAM", "BUFFER", "LOAD", "RANGE", "SPECIAL", "AFTER", "SHUFFLE"))
 _FOREIGN = frozenset(("CUSTOM", "CUSTOMFUNCTION", "INS"))
 _SPECIAL = re.compile(r"thread0|[gl]idx[0-9]")
 _SCALAR_INDEX = {
@@ -103,7 +103,9 @@ class Generator:
             self._prologue()
             for u in self.linear.src:
                 self.instruction(u)
-        has_stops = any(u.op == "BARRIER" or (u.op == "WMMA" and u.arg[0] in BY_NAME) for u in self.linear.src)
+        has_stops = any(
+            u.op in ("BARRIER", "SHUFFLE") or (u.op == "WMMA" and u.arg[0] in BY_NAME) for u in self.linear.src
+        )
         source = "def body(args, ids, local):\n" + "\n".join(self.lines or ["    pass"]) + "\n"
         try:
             exec(compile(source, f"<monolect kernel {self.kernel}>", "exec"), self.space)
@@ -262,6 +264,10 @@ class Generator:
         self.n_stops += 1  # all lanes of a warp bring what they hold, and are handed back what they get
         held = ", ".join(self.value(s) for s in u.src)
         self.names[-1][u] = self.assign(f"yield {self.n_stops}, {self.share(Exchange(u))}, ({held})")
+
+    def _shuffle(self, u: UOp) -> None:
+        self.n_stops += 1
+        self.names[-1][u] = self.assign(f"yield {self.n_stops}, {self.share(Shuffle(u))}, {self.value(u.src[0])}")
 
     def _load(self, u: UOp) -> None:
         view, scope = u.src[0], self.names[-1]

@@ -37,6 +37,7 @@ GPU = Target(
     max_block=(256, 256, 64),
     max_grid=(65535, 65535, 65535),
     warp=32,
+    shuffles=True,
     n_units=8,
     atomics=TYPES,
     branches=True,

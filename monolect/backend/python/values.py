@@ -109,6 +109,17 @@ def _multiply_tiles(u: UOp) -> Function:
     return partial(multiply_tiles, u.dtype, n_axes=n)
 
 
+class Shuffle:
+    """SHUFFLE: each lane is handed what another of its `threads` neighbours has."""
+
+    def __init__(self, u: UOp):
+        self.bits, self.threads = u.arg, 2 * u.arg
+
+    def __call__(self, lanes: list[Any]) -> list[Any]:
+        """From what each lane has to what it is handed."""
+        return [lanes[k ^ self.bits] for k in range(self.threads)]
+
+
 class Exchange:
     """WMMA of a unit that `threads` lanes have in common."""
 

@@ -18,3 +18,4 @@ inline unsigned short bf16_of_f32(float x) {
   const unsigned u = __builtin_bit_cast(unsigned, x);
   return x != x ? 0x7FFF : (u + 0x7FFF + (u >> 16 & 1)) >> 16;
 }
+template <typename T> T shuffle_xor(T x, int bits) { return standin::shuffle_xor(x, bits); }

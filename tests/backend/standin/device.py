@@ -92,7 +92,7 @@ class Standin:
         language = replace(self.language, header=f'#include "{HERE / self.header}"\n{tables()}\n', units=units)
         source = render_module(named, language, GroupRenderer)
         for symbol, lin in named:
-            has_barrier = "true" if any(u.op in ("BARRIER", "WMMA") for u in lin.src) else "false"
+            has_barrier = "true" if any(u.op in ("BARRIER", "WMMA", "SHUFFLE") for u in lin.src) else "false"
             source += LAUNCH.format(name=symbol, has_barrier=has_barrier)
         return self.library(source)
 

@@ -19,8 +19,11 @@ import numpy as np
 from monolect.backend.common import memory
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
+from monolect.base.dtype import ALL
 from monolect.base.errors import CompileError
+from monolect.base.units import BY_NAME
 from tests.backend.standin.device import LAUNCH, Cuda, Llvm
+from tests.backend.standin.fragments import emulated, tables
 
 
 class CUresult(enum.IntEnum):
@@ -227,9 +230,14 @@ class Compiler:
         if "#error" in source:
             raise CompileError("refused")
         kernels = source.replace(self.language.header, "")
-        found = re.findall(r" (\w+)\(([^)]*)\) \{$", kernels, re.MULTILINE)
+        found = re.findall(r'^extern "C" .* (\w+)\(([^)]*)\) \{$', kernels, re.MULTILINE)
+        types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
+        for unit, text in self.language.units.items():
+            kernels = kernels.replace(text, emulated(BY_NAME[unit], types))
+        waits = any(word in kernels for word in ("__syncthreads", "shuffle_xor", "standin::in_warp"))
+        kernels = tables() + kernels
         for name, _ in found:
-            kernels += LAUNCH.format(name=name, has_barrier="true" if "__syncthreads" in kernels else "false")
+            kernels += LAUNCH.format(name=name, has_barrier="true" if waits else "false")
         library, _ = Cuda("standin").library(kernels)
         for name, params in found:
             getattr(library, f"run_{name}").sizes = [p for p in params.split(",") if p.strip()]

@@ -14,3 +14,4 @@ template <typename T, int N> struct alignas(sizeof(T) * N) vec { T e[N]; };
 template <int N, typename T> vec<T, N> load_wide(const T* p) { return standin::wide_load<vec<T, N>>(p); }
 template <int N, typename T> void store_wide(T* p, vec<T, N> x) { standin::wide_store(p, x); }
 template <typename T> void atomic_add(T* p, T x) { *p = *p + x; }
+template <typename T> T shuffle_xor(T x, int bits) { return standin::shuffle_xor(x, bits); }

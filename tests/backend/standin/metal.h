@@ -32,3 +32,4 @@ template <typename A, typename T> T atomic_fetch_add_explicit(A* p, T x, memory_
   p->value = old + x;
   return old;
 }
+template <typename T> T shuffle_xor(T x, int bits) { return standin::shuffle_xor(x, bits); }

@@ -64,6 +64,17 @@ inline float half_of(unsigned short x) { return __builtin_bit_cast(_Float16, x);
 inline float half_of(_Float16 x) { return x; }
 inline float tf32(float x) { return __builtin_bit_cast(float, (__builtin_bit_cast(unsigned, x) + 4096) & 0xFFFFE000); }
 
+// What the lane has whose number differs in `bits`.
+template <class T> T shuffle_xor(T x, int bits) {
+  static T all[MOST_LANES];
+  const int me = current - lanes;
+  all[me] = x;
+  barrier();
+  x = all[me ^ bits];
+  barrier();
+  return x;
+}
+
 // The product of tiles M x K and N x K of which each of T lanes holds a part: element i of lane l is at at[l * n + i].
 template <int M, int N, int K, int T, class W, int na, int nb, int nc, class A, class B, class C, class X, class Y>
 C in_warp(A a, B b, C c, const int (*at_a)[2], const int (*at_b)[2], const int (*at_c)[2], X x, Y y) {
