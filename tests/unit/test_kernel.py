@@ -5,9 +5,9 @@ import ctypes
 import numpy as np
 import pytest
 
-from monolect import Tensor, custom_kernel, function, grad, jit, native_function
+from monolect import Tensor, custom_kernel, dtypes, function, grad, jit, native_function
 from monolect.backend.registry import Device
-from monolect.base.errors import ArgumentError, DeviceError, GradientError, VerifyError
+from monolect.base.errors import ArgumentError, CompileError, DeviceError, GradientError, VerifyError
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import build, idx, node
 from monolect.pipeline import lower_kernel
@@ -109,6 +109,46 @@ def test_a_derivative_comes_from_function() -> None:
         grad(lambda t: make(t + 1).sum())(x)
     with_gradient = function(make, gradient=lambda inputs, grads: grads[0] * 2)
     assert grad(lambda t: (with_gradient(t) * t).sum())(x).tolist() == [4.0, 8.0, 12.0]
+
+
+# ---- code in the target's language -----------------------------------------------------------------------------------
+def with_text(text, n=37):
+    def kernel(out, x, y):
+        i = loop(0, n)
+        operands = tuple(build("LOAD", build("INDEX", p, i)) for p in (x, y))
+        value = node("CUSTOM", operands, (text, dtypes.float32, True)) + 1.0
+        return sink(build("END", build("STORE", build("INDEX", out, i), value), i))
+
+    return kernel
+
+
+TEXTS = {
+    "cpu": "call float @llvm.copysign.f32(float {0}, float {1})",
+    "c": "__builtin_copysignf({0}, {1})",
+    "opencl": "copysign({0}, {1})",
+    "webgpu": "(abs({0}) * sign({1}))",
+}
+
+
+@pytest.mark.parametrize("device", TEXTS)
+def test_code_of_the_users_in_the_language_of_the_target(device: str) -> None:
+    if why := Device.present()[device]:
+        pytest.skip(f"{device}: {why}")
+    x, y = np.random.default_rng(3).standard_normal((2, 37)).astype(np.float32)
+    inputs = Tensor(x, device=device), Tensor(y, device=device)
+    got = custom_kernel(with_text(TEXTS[device]), *inputs, out=((37,), "float32")).numpy()
+    np.testing.assert_allclose(got, np.copysign(x, y) + 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text", ["fadd float {0}, {2}", "fadd float {0}, {name}", "fadd float {0", "no such thing {0}"]
+)
+def test_code_that_is_none_is_refused_and_the_device_goes_on(text: str) -> None:
+    x = Tensor(np.ones(37, np.float32))
+    with pytest.raises(CompileError):
+        custom_kernel(with_text(text), x, x, out=((37,), "float32")).numpy()
+    good = custom_kernel(with_text("fadd float {0}, {1}"), x, x, out=((37,), "float32"))
+    assert good.tolist() == [3.0] * 37
 
 
 # ---- refused kernels -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from monolect.backend.common.c_values import Value, Values
+from monolect.backend.common.shaped import custom_text
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
@@ -32,6 +33,9 @@ class Ops(Values):
 
     def elementwise(self, u: UOp) -> Value:
         """An elementwise op applied variable by variable."""
+        if u.op == "CUSTOM":
+            rows = zip(*(self.elements(s, u.shape) for s in u.src), strict=True) if u.src else [()]
+            return self.join([self.emit(u.dtype, 1, custom_text(u, row)) for row in rows], u.shape, u.dtype)
         n = self.width(u.shape)
         if u.op == "CMPLT" and n > 1 and u.src[0].dtype.kind == "x" and (fast := self._lane_bound(u, n)) is not None:
             return fast

@@ -22,7 +22,7 @@ from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp
 
-VALUES = ELEMENTWISE | {"BITCAST"}
+VALUES = ELEMENTWISE | {"BITCAST", "CUSTOM"}
 MOVES = frozenset(("RESHAPE", "EXPAND", "PERMUTE", "SHRINK"))
 
 

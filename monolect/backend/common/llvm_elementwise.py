@@ -7,6 +7,9 @@ give what the op table says. Float minimum and maximum keep a nan, as the table 
 
 from __future__ import annotations
 
+import re
+from math import prod
+
 import numpy as np
 
 from monolect.backend.common.llvm_types import (
@@ -18,6 +21,7 @@ from monolect.backend.common.llvm_types import (
     vector_literal,
 )
 from monolect.backend.common.llvm_values import VALUES, ValueRenderer
+from monolect.backend.common.shaped import custom_text
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
@@ -35,6 +39,7 @@ LLVM_NATIVE = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
      "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
 )  # fmt: skip
+_CALL = re.compile(r"\bcall (\S+) (@[\w.]+)\(([^)]*)\)")
 _NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
 
 
@@ -43,6 +48,8 @@ class ElementwiseRenderer(ValueRenderer):
 
     def elementwise(self, u: UOp) -> Value:
         """An elementwise op applied register by register."""
+        if u.op == "CUSTOM":
+            return self.custom(u)
         lanes = u.shape[-1] if u.shape else 1
         if u.op == "CMPLT" and u.shape != () and u.src[0].dtype.kind == "x":
             fast = self._lane_bound(u)
@@ -55,6 +62,20 @@ class ElementwiseRenderer(ValueRenderer):
         cols = [self.broadcast(s, u.shape) for s in u.src]
         f = getattr(self, "op_" + u.op.lower(), self._op)
         return Value(u.shape, [f(u, lanes, *row) for row in zip(*cols, strict=True)])
+
+    def custom(self, u: UOp) -> Value:
+        """The user's instruction for each element; functions that it calls are declared by what they are given."""
+        at = [np.broadcast_to(np.arange(prod(s.shape)).reshape(s.shape), u.shape).ravel() for s in u.src]
+        values = [self.value(s) for s in u.src]
+        xs = []
+        for k in range(prod(u.shape)):
+            row = tuple(self.lane(s.dtype, v, int(i[k])) for s, v, i in zip(u.src, values, at, strict=True))
+            text = custom_text(u, row)
+            for result, name, given in _CALL.findall(text):
+                kinds = ", ".join(a.split()[0] for a in given.split(",") if a.strip())
+                self.declares.add(f"declare {result} {name}({kinds})")
+            xs.append(self.emit(text))
+        return self.join(xs, u.shape, u.dtype)
 
     def _lane_bound(self, u: UOp) -> Value | None:
         """base + constants < bound, compared in 32 bits: one scalar subtraction, one vector comparison."""

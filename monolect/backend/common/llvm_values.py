@@ -29,7 +29,7 @@ from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp
 
-VALUES = ELEMENTWISE | {"BITCAST"}
+VALUES = ELEMENTWISE | {"BITCAST", "CUSTOM"}
 
 
 class ValueRenderer:

@@ -12,10 +12,20 @@ from typing import Any
 import numpy as np
 
 from monolect.base.dtype import DType
+from monolect.base.errors import CompileError
 from monolect.ir.ops import ELEMENTWISE, INVALID, ROWS
 from monolect.ir.uop import UOp
 
 LINE_GAP = 128  # bytes between local buffers, so that they do not share cache sets line by line
+
+
+def custom_text(u: UOp, operands: tuple[str, ...]) -> str:
+    """The user's code of a CUSTOM, with its operands put in. Raises CompileError where it names others."""
+    try:
+        return str(u.arg[0].format(*operands))
+    except (IndexError, KeyError, ValueError) as error:
+        expected = f"{{0}} to {{{len(operands) - 1}}}" if operands else "no operand"
+        raise CompileError("the text of a CUSTOM", expected=expected, found=f"{u.arg[0]!r}: {error}") from None
 
 
 def address_parts(u: UOp, consts: dict[UOp, Any]) -> tuple[UOp | None, Any, list[UOp]]:
