@@ -29,6 +29,30 @@ class Registry:
 
     def __init__(self) -> None:
         self._open: dict[str, Any] = {}
+        self._own: dict[str, Any] = {}  # classes of `register`
+
+    def register(self, name: str, device: Any) -> None:
+        """Make a device of one's own known: `Device["name"]` opens `device("name")`, `Device["name:1"]` another one.
+
+        Raises DeviceError for a name that is none, or that is taken. `docs/how-to/add-a-device.md` builds one.
+        """
+        if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
+            raise DeviceError("not a name for a device", expected="lower-case letters and digits", found=repr(name))
+        if name in TARGETS:
+            raise DeviceError("the name of a device of monolect", expected="another name", found=repr(name))
+        self._own[name] = device
+        self._open = {k: d for k, d in self._open.items() if k.partition(":")[0] != name}
+
+    def targets(self) -> list[str]:
+        """The names of all targets."""
+        return [*TARGETS, *self._own]
+
+    def device_class(self, target: str) -> Any:
+        """The class of a target's devices, imported."""
+        if target in self._own:
+            return self._own[target]
+        module, name = TARGETS[target]
+        return getattr(import_module(module), name)
 
     @property
     def default(self) -> str:
@@ -41,8 +65,8 @@ class Registry:
             raise DeviceError("not a device name", expected="a string such as 'cpu'", found=repr(name))
         target, sep, rest = name.partition(":")
         target = target.lower()
-        if target not in TARGETS:
-            expected = nearest(target, TARGETS) or "one of " + ", ".join(TARGETS)
+        if target not in TARGETS and target not in self._own:
+            expected = nearest(target, self.targets()) or "one of " + ", ".join(self.targets())
             raise DeviceError("unknown device", expected=expected, found=repr(name))
         if target == "disk" and not rest:
             raise DeviceError("a disk device needs a path", expected="'disk:/path/to/file'", found=repr(name))
@@ -56,8 +80,7 @@ class Registry:
             canonical = self.canonical(name)
             dev = self._open.get(canonical)
             if dev is None:
-                module, cls = TARGETS[canonical.partition(":")[0]]
-                dev = getattr(import_module(module), cls)(canonical)
+                dev = self.device_class(canonical.partition(":")[0])(canonical)
                 if not canonical.startswith("disk:"):
                     self._open[canonical] = dev
         return dev
@@ -65,15 +88,14 @@ class Registry:
     def present(self) -> dict[str, str]:
         """For each target "" when it can be used here, otherwise what is missing."""
         out = {}
-        for name, (module, cls) in TARGETS.items():
-            missing = getattr(getattr(import_module(module), cls), "missing", None)
+        for name in self.targets():
+            missing = getattr(self.device_class(name), "missing", None)
             out[name] = missing() if missing is not None else ""
         return out
 
     def about(self, name: str) -> str:
         """Driver and compiler of a target that is present, "" for one that has neither."""
-        module, cls = TARGETS[name]
-        about = getattr(getattr(import_module(module), cls), "about", None)
+        about = getattr(self.device_class(name), "about", None)
         return about() if about is not None else ""
 
 
