@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu check bench bench-quick bench-host golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets check bench bench-quick bench-host golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -71,6 +71,11 @@ test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu ## install a driver for Vulka
 	$(BIN)/monolect devices
 	$(BIN)/python -m pytest tests/backend/test_webgpu.py
 	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_ops_suite.py -k webgpu
+
+TARGETS := test-hip-compile test-cuda-compile test-wasm test-llvm-targets test-opencl test-webgpu
+
+test-targets: $(TARGETS) ## install and run everything that runs or compiles for targets without a GPU
+	$(TOOLS) $(BIN)/python -m pytest tests/backend -m "not slow" -rs
 
 check: .venv/.stamp-dev ## format, lint, types and layers
 	$(BIN)/ruff format --check

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import tempfile
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,22 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """After the suite of ops: a line for each device: ran, compiled, or why not."""
+    reports = [(kind, r) for kind, found in terminalreporter.stats.items() for r in found if hasattr(r, "nodeid")]
+    suite = [(kind, r.nodeid) for kind, r in reports if "/test_ops_suite.py::" in r.nodeid]
+    if not suite:
+        return
+    from monolect.cli.devices import rows
+
+    terminalreporter.section("devices")
+    for row in rows():
+        mine = [kind for kind, test in suite if row.name in test.rpartition("[")[2].rstrip("]").split("-")]
+        counts = ", ".join(f"{mine.count(kind)} {kind}" for kind in ("passed", "failed") if mine.count(kind))
+        text = f"suite of ops: {counts}; {row.text}" if counts else row.text
+        terminalreporter.write_line(f"{row.name:7} {row.status:9} {text}")
 
 
 @pytest.fixture

@@ -93,10 +93,11 @@ class Registry:
             out[name] = missing() if missing is not None else ""
         return out
 
-    def about(self, name: str) -> str:
-        """Driver and compiler of a target that is present, "" for one that has neither."""
+    def about(self, name: str) -> tuple[str, str]:
+        """Driver and compiler of a target that is present, "" where it has none."""
         about = getattr(self.device_class(name), "about", None)
-        return about() if about is not None else ""
+        driver, compiler = about() if about is not None else ("", "")
+        return driver, compiler
 
 
 Device = Registry()

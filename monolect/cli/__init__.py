@@ -19,6 +19,7 @@ import monolect.rules
 from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import ArgumentError, FileFormatError, MonolectError
 from monolect.base.settings import TABLE, settings
+from monolect.cli.devices import rows
 from monolect.cli.explain import explain
 from monolect.ir.ops import ROWS, Row
 from monolect.ir.pattern import RuleSet
@@ -154,28 +155,11 @@ def _devices(options: argparse.Namespace) -> None:
         page = [(name, module.__name__, text) for (name, module), text in zip(modules, meanings, strict=True)]
         _print_table(options, ("device", "module", "meaning"), page)
         return
-    cells = [
-        (
-            name,
-            "no" if missing else "yes",
-            "yes" if name == Device.default else "-",
-            "-" if missing else _products(name),
-            missing or Device.about(name) or "-",
-        )
-        for name, missing in Device.present().items()
-    ]
+    header = ("device", "status", "default", "floats", "matrix units", "driver, compiler, and what would help")
+    marks = {Device.default: "yes"}
     _print_table(
-        options, ("device", "present", "default", "matrix units", "driver and compiler, or what is missing"), cells
+        options, header, [(r.name, r.status, marks.get(r.name, "-"), r.dtypes, r.units, r.text) for r in rows()]
     )
-
-
-def _products(name: str) -> str:
-    """The types that a device's matrix units multiply, with one of their instructions each."""
-    try:
-        units = Device[name].target.units
-    except MonolectError:  # it cannot be opened just like that
-        return "-"
-    return ", ".join(dict.fromkeys(f"{u.a.name} * {u.b.name}" for u in units)) or "-"
 
 
 def _settings(options: argparse.Namespace) -> None:

@@ -1,17 +1,20 @@
 """The `monolect` command: every table prints whole, and mistakes end with status 1 and a message, not a traceback."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
 from monolect.backend.cuda import render as cuda
 from monolect.backend.python.runtime import PythonDevice
 from monolect.backend.registry import TARGETS, Device
+from monolect.base.errors import CompileError
 from monolect.base.settings import TABLE, Context
-from monolect.cli import main
+from monolect.cli import devices, main
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
 from monolect.pipeline import KERNEL_PASSES, PIPELINE
+from monolect.runtime.execute import plans
 from tests.passes.conftest import assert_same_graph
 
 KERNEL = """\
@@ -100,7 +103,7 @@ def test_devices_names_every_target_and_the_default(capsys):
     with Context(DEVICE="python"):
         assert main(["devices"]) == 0
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()[1:]}
-    assert set(lines) == set(TARGETS)
+    assert set(lines) == {*TARGETS, "hip", "metal"}
     assert [name for name, cells in lines.items() if cells[2] == "yes"] == ["python"]
 
 
@@ -110,6 +113,31 @@ def test_devices_names_what_matrix_units_multiply(capsys, monkeypatch):
     assert main(["devices"]) == 0
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("python"))
     assert "float16 * float16, bfloat16 * bfloat16, int8 * int8" in line and "fp8" not in line
+
+
+def test_devices_says_what_ran_what_was_compiled_and_why_not(monkeypatch):
+    def found():
+        return {row.name: row for row in devices.rows()}
+
+    rows = found()
+    assert rows["cpu"].status == rows["python"].status == "ran" and "llvmlite" in rows["cpu"].compiler
+    assert "f64" in rows["cpu"].dtypes and rows["disk"].status == "opens"
+    for name in ("cuda", "hip"):  # LLVM compiles for them everywhere
+        assert rows[name].status in ("ran", "compiled") and rows[name].compiler
+    assert rows["metal"].status == "rendered"
+    with Context(CC="no-such-compiler"):
+        absent = found()["c"]
+    assert absent.status == "no" and "no-such-compiler is not on the PATH" in absent.note and "set CC" in absent.text
+
+    def refused(source):
+        raise CompileError("does not compile")
+
+    monkeypatch.setattr(Device["cpu"], "compiler", SimpleNamespace(compile=refused))
+    monkeypatch.setattr(Device["cpu"], "programs", {})
+    plans.clear()
+    with Context(COMPILE_CACHE=0):
+        broken = found()["cpu"]
+    assert broken.status == "no" and "does not compile" in broken.note
 
 
 @pytest.fixture

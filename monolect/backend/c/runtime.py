@@ -25,10 +25,10 @@ class CDevice(NativeDevice):
         super().__init__(name, target)
 
     @staticmethod
-    def about() -> str:
-        """The compiler: its path, and its name for itself."""
+    def about() -> tuple[str, str]:
+        """Driver and compiler: the path of it, and its name for itself."""
         compiler = Compiler()
-        return f"{compiler.command}, {compiler.facts.version.partition(chr(10))[0]}"
+        return "", f"{compiler.command}, {compiler.facts.version.partition(chr(10))[0]}"
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
         return render_module(kernels, self.has_half)

@@ -24,10 +24,10 @@ class CpuDevice(NativeDevice):
         super().__init__(name, target)
 
     @staticmethod
-    def about() -> str:
-        """The compiler."""
+    def about() -> tuple[str, str]:
+        """Driver and compiler."""
         llvmlite, triple = Compiler().key.split()[1:3]
-        return f"llvmlite {llvmlite.partition(chr(47))[0]}, {triple}"
+        return "", f"llvmlite {llvmlite.partition(chr(47))[0]}, {triple}"
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
         return render_module(kernels)

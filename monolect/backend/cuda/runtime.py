@@ -68,9 +68,9 @@ class CudaDevice(GroupDevice):
         return missing() or ("" if has_llvm else nvrtc.missing())
 
     @staticmethod
-    def about() -> str:
-        """The GPUs here, their driver, and the compiler."""
-        return f"{about()}; " + ("PTX by LLVM" if chosen() == "llvm" else f"NVRTC {nvrtc.version()}")
+    def about() -> tuple[str, str]:
+        """The GPUs here with their driver, and the compiler."""
+        return about(), "PTX by LLVM" if chosen() == "llvm" else f"NVRTC {nvrtc.version()}"
 
     @property
     def compiler(self) -> nvrtc.Compiler:

@@ -52,9 +52,10 @@ def missing() -> str:
     return ""
 
 
-def about(d: Any) -> str:
-    """Driver and compiler of a device, in one line."""
-    return " ".join(f"{d.platform.name}, driver {d.driver_version}, {d.name}, {d.opencl_c_version}".split())
+def about(d: Any) -> tuple[str, str]:
+    """Driver and compiler of a device, each in one line."""
+    driver = f"{d.platform.name}, driver {d.driver_version}, {d.name}"
+    return " ".join(driver.split()), " ".join(d.opencl_c_version.split())
 
 
 class Compiler:
@@ -69,7 +70,7 @@ class Compiler:
     @property
     def key(self) -> str:
         """Everything but the source that a binary depends on."""
-        return f"{about(self.device)} {self.device.platform.version} {' '.join(self.options)}"
+        return f"{', '.join(about(self.device))} {self.device.platform.version} {' '.join(self.options)}"
 
     def compile(self, source: str) -> Any:
         """The program of a source. Raises CompileError with the driver's message and the line it names."""

@@ -53,9 +53,10 @@ class OpenCLDevice(GroupDevice):
         self.memory = OpenCLMemory(self)
 
     @staticmethod
-    def about() -> str:
+    def about() -> tuple[str, str]:
         """Drivers and compilers of the devices here."""
-        return "; ".join(map(about, devices()))
+        drivers, compilers = zip(*map(about, devices()), strict=True)
+        return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
 
     def _target(self) -> Target:
         d, extensions = self.handle, self.handle.extensions.split()

@@ -78,10 +78,10 @@ def missing() -> str:
     return ""
 
 
-def about(adapter: Any) -> str:
-    """Driver and compiler of an adapter, in one line."""
+def about(adapter: Any) -> tuple[str, str]:
+    """Driver and compiler of an adapter, each in one line."""
     info = adapter.info
-    return f"{info['device']}, {info['backend_type']}, {info['description']}, wgpu {wgpu().__version__}"
+    return f"{info['device']}, {info['backend_type']}, {info['description']}", f"wgpu {wgpu().__version__}"
 
 
 def opened(adapter: Any) -> Any:

@@ -70,9 +70,10 @@ class WebGPUDevice(GroupDevice):
         self._layouts: dict[tuple[int, bool], tuple[Any, Any]] = {}
 
     @staticmethod
-    def about() -> str:
-        """The adapters here."""
-        return "; ".join(map(about, adapters()))
+    def about() -> tuple[str, str]:
+        """The adapters here, and what compiles for them."""
+        drivers, compilers = zip(*map(about, adapters()), strict=True)
+        return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
 
     def _target(self) -> Target:
         base, limits = Target(name=self.name, native=NATIVE), self.limits
@@ -93,7 +94,7 @@ class WebGPUDevice(GroupDevice):
             atomics=frozenset((dtypes.int32, dtypes.uint32, dtypes.float32)),
             branches=True,
             align_bytes=max(64, limits["min-storage-buffer-offset-alignment"]),
-            key=f"{about(self.adapter)} {' '.join(sorted(types.values()))} {self.language.most_buffers}",
+            key=f"{', '.join(about(self.adapter))} {' '.join(sorted(types.values()))} {self.language.most_buffers}",
         )
 
     # ---- memory ------------------------------------------------------------------------------------------------------
