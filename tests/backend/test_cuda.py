@@ -303,6 +303,22 @@ def test_a_program_over_a_limit_is_refused_with_the_kernel_and_the_remedy(driver
         registry.Device["cuda"].compile([("copy", digest(lin), lin)])
 
 
+@needs_compiler
+@pytest.mark.parametrize(
+    ("axis", "n", "message"),
+    [("lidx2", 65, "too many lanes along dimension 2"), ("gidx1", 65536, "too many workgroups along dimension 1")],
+)
+def test_each_dimension_of_a_launch_has_a_limit(driver, axis, n, message):
+    device = registry.Device["cuda"]
+    at = special(axis, n)
+    lin = linear(store(param(0, n), at, load(param(1, n), at)))
+    with pytest.raises(CompileError, match=rf"(?s)copy: {message}.*on cuda: .*NOOPT=1"):
+        device.compile([("copy", digest(lin), lin)])
+    at = special(axis, n - 1)
+    lin = linear(store(param(0, n), at, load(param(1, n), at)))
+    assert device.compile([("copy", digest(lin), lin)])
+
+
 # ---- memory of others ------------------------------------------------------------------------------------------------
 class Lent:
     """Memory of the GPU that belongs to another library, with axes in any order."""

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from math import prod
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from monolect.backend.common.complaint import complaint
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl import compile as opencl_compile
 from monolect.backend.opencl.render import language, render_module
+from monolect.backend.opencl.runtime import OpenCLDevice
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
-from monolect.base.errors import CompileError, MissingExtraError
+from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 from tests.backend.test_group_devices import at, linear, load, param, store
 
 needs_device = pytest.mark.skipif(bool(opencl_compile.missing()), reason=opencl_compile.missing() or "-")
@@ -52,6 +54,24 @@ def test_without_the_package_the_device_says_what_to_install(monkeypatch):
         assert "pip install 'monolect[opencl]'" in Device.present()["opencl"]
         with pytest.raises(MissingExtraError):
             opencl_compile.devices()
+    finally:
+        monkeypatch.undo()
+        opencl_compile.devices.cache_clear()
+
+
+@pytest.mark.parametrize("found", [[], RuntimeError("PLATFORM_NOT_FOUND_KHR")])
+def test_without_a_driver_the_device_says_what_to_install(monkeypatch, found):
+    def platforms():
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setitem(sys.modules, "pyopencl", SimpleNamespace(Error=RuntimeError, get_platforms=platforms))
+    opencl_compile.devices.cache_clear()
+    try:
+        assert "no OpenCL device" in (why := Device.present()["opencl"]) and "pocl-opencl-icd" in why
+        with pytest.raises(DeviceError, match="no OpenCL device"):
+            OpenCLDevice("opencl")
     finally:
         monkeypatch.undo()
         opencl_compile.devices.cache_clear()

@@ -6,8 +6,14 @@ import threading
 
 import pytest
 
+from monolect import Context
+from monolect.backend.c.runtime import CDevice
+from monolect.backend.common import llvm_compile
 from monolect.backend.common.llvm_compile import Compiler, host_features
-from monolect.base.errors import CompileError
+from monolect.backend.common.pool import MAX_WORKERS
+from monolect.backend.cpu.runtime import CpuDevice
+from monolect.backend.registry import Device
+from monolect.base.errors import CompileError, SettingError
 
 KERNEL = """
 define void @scale(ptr %args, i64 %thread) {
@@ -111,3 +117,22 @@ def test_host_features_are_sane() -> None:
     assert host.n_vector_registers in (16, 32)
     assert 4096 <= host.l1d_bytes <= host.l2_bytes
     assert host.n_cores >= 1
+
+
+def test_without_llvm_the_device_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setattr(llvm_compile, "_llvm_version", lambda: "absent")
+    assert "pip install llvmlite, or DEVICE=c" in Device.present()["cpu"]
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    with pytest.raises(CompileError, match="pip install llvmlite"):
+        llvm_compile._llvm.__wrapped__(True)
+
+
+@pytest.mark.parametrize("device", [CpuDevice, CDevice])
+def test_too_many_threads_are_refused_with_the_setting(device) -> None:
+    if device.missing():
+        pytest.skip(device.missing())
+    with Context(THREADS=MAX_WORKERS + 2), pytest.raises(SettingError, match="too many threads") as caught:
+        device()
+    assert f"THREADS of at most {MAX_WORKERS + 1}" in str(caught.value)
+    with Context(THREADS=MAX_WORKERS + 1):
+        assert device().n_threads == MAX_WORKERS + 1

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from monolect.backend.common import memory
 from monolect.backend.common.memory import (
     HUGE_PAGE_BYTES,
     SMALL_BYTES,
@@ -106,6 +107,32 @@ def test_negative_and_impossible_sizes_are_refused() -> None:
         alloc(-1)
     with pytest.raises(AllocationError):
         alloc(1 << 60)
+
+
+@pytest.mark.parametrize("n_bytes", [64, 1 << 20])
+def test_without_memory_what_is_kept_is_freed_and_it_is_tried_once_more(n_bytes: int, monkeypatch) -> None:
+    allocator = Allocator()
+    kept = allocator.alloc(16 << 20)
+    del kept
+    assert allocator.stats().cached_large_bytes == 16 << 20
+    asked, real = [], memory._map
+
+    def full(n: int, until: int = 2):
+        asked.append(n)
+        if len(asked) < until:
+            raise AllocationError(f"the system has no {n} bytes of memory")
+        return real(n)
+
+    monkeypatch.setattr(memory, "_map", full)
+    block = allocator.alloc(n_bytes)
+    assert len(asked) == 2 and allocator.stats().cached_large_bytes == 0
+    asked.clear()
+    monkeypatch.setattr(memory, "_map", lambda n: full(n, until=99))
+    with pytest.raises(AllocationError, match="devices of the host: the system has no") as caught:
+        allocator.alloc(32 << 20)
+    assert len(asked) == 2, "once more, and no more"
+    assert "smaller batches" in str(caught.value) and "bytes in use" in str(caught.value)
+    assert block.n_bytes == n_bytes
 
 
 def test_cached_large_blocks_are_bounded() -> None:

@@ -48,7 +48,16 @@ def local_bytes(program: tuple[UOp, ...]) -> int:
 
 def check_limits(name: str, program: tuple[UOp, ...], target: Target) -> None:
     """Raise CompileError or DTypeError, naming kernel, device and remedy, for what the target does not have."""
-    lanes = prod(launch_sizes(program)[1])
+    groups, block = launch_sizes(program)
+    for k, (n, most) in enumerate(zip(block, target.max_block, strict=False)):
+        if n > most:
+            expected = f"at most {most} on {target.name}: fewer LOCAL axes, or NOOPT=1"
+            raise CompileError(f"{name}: too many lanes along dimension {k}", expected=expected, found=n)
+    for k, (u, most) in enumerate(zip(groups, target.max_grid, strict=False)):
+        if u.op == "CONST" and u.value > most:
+            expected = f"at most {most} on {target.name}: more work in each, or NOOPT=1"
+            raise CompileError(f"{name}: too many workgroups along dimension {k}", expected=expected, found=u.value)
+    lanes = prod(block)
     if target.max_local and lanes > target.max_local:
         expected = f"at most {target.max_local} on {target.name}: fewer LOCAL axes, or NOOPT=1"
         raise CompileError(f"{name}: too many lanes in a workgroup", expected=expected, found=lanes)

@@ -88,6 +88,7 @@ _BASELINES: Final = {"x86_64": "x86-64", "aarch64": "generic"}
 _FEATURE_NAMES: Final = {"x86_64": _X86_FEATURES, "aarch64": _ARM_FEATURES}
 _MACHINE_NAMES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 _INLINE_ASSEMBLY: Final = re.compile(r"\basm\s+(?:sideeffect|alignstack|inteldialect|unwind|\")")
+NEEDED: Final = "no LLVM for the device cpu: pip install llvmlite, or DEVICE=c where a C compiler is"
 _DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
 
 
@@ -167,6 +168,11 @@ def _cache_sizes() -> dict[int, int]:
 def _read(path: str) -> str:
     with open(path, encoding="ascii") as file:
         return file.read().strip()
+
+
+def missing() -> str:
+    """Why there is no LLVM, or ""."""
+    return "" if _llvm_version() != "absent" else NEEDED
 
 
 @functools.cache
@@ -293,7 +299,7 @@ def _llvm(is_native: bool) -> Any:
     try:
         import llvmlite.binding as llvm
     except ImportError as error:
-        raise CompileError(f"the CPU compiler needs llvmlite: pip install llvmlite ({error})") from error
+        raise CompileError(f"{missing() or NEEDED} ({error})") from error
     if is_native:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()

@@ -217,7 +217,7 @@ class Allocator:
             count = max(1, _BATCH_BYTES // shelf.size)
             if self._arena_end - self._arena_next < count * shelf.size:
                 # What is left of the old arena is dropped: less than one block of a small class.
-                pages = _map(_ARENA_BYTES)
+                pages = self._map(_ARENA_BYTES)
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(pages))  # views may outlive this allocator
                 self._arena_next = _aligned_address(pages)
                 self._arena_end = self._arena_next + _ARENA_BYTES
@@ -248,12 +248,23 @@ class Allocator:
         block.n_views = 0
         return block
 
-    def _map_large(self, size: int) -> _Mapping:
+    def _map(self, n_bytes: int) -> mmap.mmap:
+        """Pages of the system; when it has none, those that are kept are given back and it is asked once more."""
         try:
-            pages = _map(size)
+            return _map(n_bytes)
         except AllocationError:
             self.trim()
-            pages = _map(size)
+        try:
+            return _map(n_bytes)
+        except AllocationError as error:
+            raise AllocationError(
+                f"devices of the host: {error.message}",
+                expected="smaller batches, or fewer tensors that are kept",
+                found=f"{self.stats().used_bytes} bytes in use",
+            ) from error
+
+    def _map_large(self, size: int) -> _Mapping:
+        pages = self._map(size)
         self._large_mapped_bytes += size
         self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
         return _Mapping(pages, _aligned_address(pages) if size >= HUGE_PAGE_BYTES else _address(pages), size)

@@ -20,10 +20,11 @@ from monolect.backend.common import memory
 from monolect.backend.common.elf import Image, load_object
 from monolect.backend.common.entry import python_function
 from monolect.backend.common.llvm_compile import Compiler, host_features
-from monolect.backend.common.pool import ThreadPool
+from monolect.backend.common.pool import MAX_WORKERS, ThreadPool
 from monolect.backend.common.pool_ir import COMMAND_BYTES
 from monolect.backend.common.programs import ProgramDevice
 from monolect.backend.common.shaped import local_places
+from monolect.base.errors import SettingError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
@@ -36,6 +37,9 @@ def host_target(name: str, native: frozenset[str], key: str) -> Target:
     """This processor as a target, but for what depends on the compiler."""
     host = host_features()
     n_threads = settings.THREADS or host.n_cores
+    if n_threads > MAX_WORKERS + 1:
+        expected = f"THREADS of at most {MAX_WORKERS + 1}, or 0 for one a core"
+        raise SettingError(f"{name}: too many threads", expected=expected, found=n_threads)
     return Target(
         name=name,
         native=native,

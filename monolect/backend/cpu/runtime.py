@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monolect.backend.common.llvm_compile import Compiler, host_features
+from monolect.backend.common.llvm_compile import Compiler, host_features, missing
 from monolect.backend.common.native import NativeDevice, host_target
 from monolect.backend.cpu.render import NATIVE, render_module
 from monolect.backend.cpu.units import usable_units
@@ -12,6 +12,8 @@ from monolect.ir.uop import UOp
 
 class CpuDevice(NativeDevice):
     """The host's processor."""
+
+    missing = staticmethod(missing)
 
     def __init__(self, name: str = "cpu"):
         self.compiler = Compiler()
