@@ -26,8 +26,9 @@ from monolect.ir.uop import UOp, node
 from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
 from monolect.runtime.execute import native_functions
+from monolect.runtime.kept import kept_schedule
 from monolect.schedule.memory import buffer_bytes, plan_memory
-from monolect.schedule.order import Schedule, schedule
+from monolect.schedule.order import Schedule
 from monolect.schedule.shard import shard
 
 READY = "merge_ranges"  # the last pass before actions are chosen
@@ -74,7 +75,7 @@ def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     start = time.perf_counter_ns()
     pipeline.check_stop_after()
     target = Device[dev].target
-    sched = schedule(roots, dev, 0 if target.workgroups else target.local_bytes)
+    sched = kept_schedule(roots, dev, 0 if target.workgroups else target.local_bytes)
     return _planned(sched, n_inputs, dev, start)
 
 
