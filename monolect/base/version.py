@@ -6,8 +6,8 @@ import os
 from functools import cache
 from hashlib import blake2b
 
-SHARED = ("ir", "rules", "schedule", "optimize", "lower")
-FOLDERS = (*SHARED, *(f"backend/{name}" for name in ("common", "cpu", "c", "opencl", "cuda")))
+SHARED = ("base", "ir", "rules", "schedule", "optimize", "lower")
+FOLDERS = (*SHARED, *(f"backend/{name}" for name in ("common", "cpu", "c", "opencl", "cuda", "hip", "webgpu")))
 
 
 @cache

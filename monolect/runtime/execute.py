@@ -115,7 +115,8 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     shape, buffers = structure(batch)
-    plan = known.get((shape, dev, settings.NOOPT, settings.BEAM))
+    choices = settings.choices
+    plan = known.get((shape, dev, choices))
     if plan is not None:
         return run_plan(plan, buffers)
     sink, buffers, _ = callify(batch)
@@ -125,7 +126,7 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
         return realize(resolve_functions(batch))
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch))
-    key = (sink, dev, settings.choices)
+    key = (sink, dev, choices)
     plan = plans.get(key)
     if plan is None:
         compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled
@@ -137,7 +138,7 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     if shape is not None:
         if len(known) >= MOST_PLANS:
             known.clear()
-        known[shape, *key[1:]] = plan
+        known[shape, dev, choices] = plan
     return run_plan(plan, buffers)
 
 

@@ -20,6 +20,7 @@ from monolect.base.dtype import DType
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
 from monolect.tensor.base import TensorBase
+from monolect.tensor.surroundings import codes, plain
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None), type(...), slice, range, enum.Enum)
 _FIXED = (type, types.ModuleType, DType, UOp)  # the same object means the same
@@ -72,7 +73,7 @@ class Inputs:
             self._key.append((slice, repr(x)))
             self.is_complete &= all(isinstance(v, int | None) for v in (x.start, x.stop, x.step))
         else:
-            self._key.append((type(x), repr(x) if isinstance(x, float | complex) else x))  # 0.0 == -0.0, nan != nan
+            self._key.append(plain(x))
 
     def _parts(self, x: Any) -> list[Any]:
         """What stands in `x`; what can be told of `x` itself goes into the key."""
@@ -110,7 +111,7 @@ class Inputs:
                 cells.append(c.cell_contents)
             except ValueError:  # named, and not assigned yet
                 self._key.append("empty")
-        names = [n for code in _codes(f.__code__) for n in code.co_names]
+        names = [n for code in codes(f.__code__) for n in code.co_names]
         reads = [f.__globals__[n] for n in dict.fromkeys(names) if n in f.__globals__]
         return [*cells, f.__defaults__, f.__kwdefaults__, *reads]
 
@@ -125,11 +126,3 @@ class Inputs:
             self.is_complete = False
         self._key.append((type(x), x))
         return []
-
-
-def _codes(code: types.CodeType) -> list[types.CodeType]:
-    """The code of a function and of all that is defined inside it."""
-    out = [code]
-    for c in out:
-        out.extend(k for k in c.co_consts if isinstance(k, types.CodeType))
-    return out

@@ -89,7 +89,7 @@ class Surroundings:
 
     def _function(self, f: types.FunctionType) -> Iterator[Any]:
         """What the code of `f` reads from where it was made; the places are noted."""
-        for code in _codes(f.__code__):
+        for code in codes(f.__code__):
             for step in dis.get_instructions(code):
                 if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                     self._named.add(step.argval)
@@ -114,12 +114,15 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _part(value: Any) -> Any:
-    if value.__class__ not in PLAIN:
-        return Same(value)
-    return (value.__class__, repr(value) if isinstance(value, float | complex) else value)  # 0.0 == -0.0, nan != nan
+    return plain(value) if value.__class__ in PLAIN else Same(value)
 
 
-def _codes(code: types.CodeType) -> list[types.CodeType]:
+def plain(value: Any) -> tuple[type, Any]:
+    """A number or a text as part of a key: 0.0 is not -0.0, nor True 1, and nan is nan."""
+    return value.__class__, repr(value) if isinstance(value, float | complex) else value
+
+
+def codes(code: types.CodeType) -> list[types.CodeType]:
     """The code of a function and of all that is defined inside it."""
     out: list[Any] = [code]
     for c in out:

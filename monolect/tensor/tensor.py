@@ -48,6 +48,8 @@ _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDicti
 
 def leaf_nodes() -> dict[UOp, Tensor]:
     """The nodes that are leaves of `backward`, each with its tensor."""
+    if not _leaf_tensors:
+        return {}
     for t in list(_leaf_tensors.values()):
         if t._uop not in _leaves:  # replaced from outside, as replaying does
             _leaves[t._uop] = weakref.ref(t)

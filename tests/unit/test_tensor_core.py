@@ -11,7 +11,9 @@ import torch
 from monolect.autograd.gradient import reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from monolect.base.settings import Context
 from monolect.ir.uop import live_nodes, toposort
+from monolect.runtime import execute
 from monolect.tensor.tensor import Tensor
 
 CREATION: list[Any] = [
@@ -262,3 +264,17 @@ def test_empty_is_a_bare_buffer() -> None:
     assert (t + 1).numpy().shape == (3, 2) == Tensor.empty_like(t).numpy().shape
     t.assign(Tensor.ones(3, 2))
     assert t.tolist() == [[1.0, 1.0]] * 3
+
+
+def test_a_batch_built_again_is_found_by_its_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(k: float) -> Tensor:
+        x, y = Tensor(np.full(7, k, np.float32)).realize(), Tensor(np.ones(7, np.float32)).realize()
+        return (x * 3 + y).realize()
+
+    build(1.0)
+    made: list[int] = []
+    callify = execute.callify
+    monkeypatch.setattr(execute, "callify", lambda batch: (made.append(1), callify(batch))[1])
+    assert build(2.0).tolist() == [7.0] * 7 and not made
+    with Context(NOOPT=1):
+        assert build(2.0).tolist() == [7.0] * 7 and made  # another program
