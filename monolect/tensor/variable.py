@@ -18,25 +18,34 @@ from contextlib import contextmanager
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
 from monolect.ir.ops import ParamArg
-from monolect.ir.uop import UOp, node
+from monolect.ir.uop import UOp, build, idx, node
 from monolect.runtime.binding import values
 
 
 class Variable:
-    """`Variable(name, min, max)`: a symbolic integer, bounds inclusive. `uop` is the scalar PARAM behind it."""
+    """`Variable(name, min, max)`: a symbolic integer, bounds inclusive; with `multiple_of` a multiple of that.
 
-    __slots__ = ("max", "min", "name", "uop")
+    `uop` is what stands for it in a graph: a scalar PARAM, times `multiple_of`. So the compiler knows what divides it.
+    """
 
-    def __init__(self, name: str, min: int, max: int):
+    __slots__ = ("max", "min", "multiple_of", "name", "uop")
+
+    def __init__(self, name: str, min: int, max: int, multiple_of: int = 1):
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError("name of a Variable", expected="an identifier", found=repr(name))
         if not isinstance(min, int) or not isinstance(max, int) or min > max:
             raise ArgumentError(f"bounds of Variable {name}", expected="integers with min <= max", found=(min, max))
-        self.name, self.min, self.max = name, min, max
-        self.uop: UOp = node("PARAM", (), ParamArg(0, dtypes.index, None, None, name, min, max))
+        m = multiple_of
+        if not isinstance(m, int) or m < 1 or min % m or max % m:
+            expected = "a whole number above 0 that divides both bounds"
+            raise ArgumentError(f"multiple_of of Variable {name}", expected=expected, found=m)
+        self.name, self.min, self.max, self.multiple_of = name, min, max, m
+        param = node("PARAM", (), ParamArg(0, dtypes.index, None, None, name, min // m, max // m))
+        self.uop: UOp = param if m == 1 else build("MUL", param, idx(m))
 
     def __repr__(self) -> str:
-        return f"Variable({self.name!r}, {self.min}, {self.max})"
+        step = "" if self.multiple_of == 1 else f", multiple_of={self.multiple_of}"
+        return f"Variable({self.name!r}, {self.min}, {self.max}{step})"
 
     @contextmanager
     def bind(self, value: int) -> Iterator[Variable]:
@@ -44,7 +53,7 @@ class Variable:
         again for another value. Raises ArgumentError for a value outside the bounds.
         """
         before = values.get(self.name)
-        values[self.name] = self.check(value)
+        values[self.name] = self.check(value) // self.multiple_of
         try:
             yield self
         finally:
@@ -54,7 +63,9 @@ class Variable:
                 values[self.name] = before
 
     def check(self, value: int) -> int:
-        """`value` if it is an integer within the bounds. Raises ArgumentError otherwise."""
+        """`value` if it is an integer within the bounds, and a multiple. Raises ArgumentError otherwise."""
         if not isinstance(value, int) or not self.min <= value <= self.max:
             raise ArgumentError(f"value of {self.name}", expected=f"an int in {self.min}..{self.max}", found=value)
+        if value % self.multiple_of:
+            raise ArgumentError(f"value of {self.name}", expected=f"a multiple of {self.multiple_of}", found=value)
         return value

@@ -130,3 +130,37 @@ def test_bad_variables() -> None:
         Variable("a b", 1, 2)
     with pytest.raises(ArgumentError, match="min <= max"):
         Variable("a", 3, 2)
+
+
+BLOCKS = Variable("blocks", 4, 16, multiple_of=4)
+Y = np.arange(48, dtype=np.float32).reshape(16, 3)
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_a_multiple_is_one_plan_too_alone_and_captured(device: str) -> None:
+    y = Tensor(Y, device=device).realize()
+    programs = [
+        (lambda y: y[:BLOCKS].sum(0), lambda a: a.sum(0)),
+        (lambda y: y[:BLOCKS] * 2 + 1, lambda a: a * 2 + 1),
+        (lambda y: y[:BLOCKS].reshape(-1), lambda a: a.reshape(-1)),
+    ]
+    for ours, theirs in programs:
+        step = jit(ours)
+        with BLOCKS.bind(4):
+            step(y), ours(y).numpy()
+        before = len(plans)
+        for n in (16, 8, 12):
+            with BLOCKS.bind(n):
+                np.testing.assert_allclose(ours(y).numpy(), theirs(Y[:n]), rtol=1e-6)
+                np.testing.assert_allclose(step(y).numpy(), theirs(Y[:n]), rtol=1e-6)
+        assert len(plans) == before
+
+
+def test_what_is_no_multiple_is_refused() -> None:
+    for value in (5, 2, 20):
+        with pytest.raises(ArgumentError, match="value of blocks"), BLOCKS.bind(value):
+            pass
+    for bad in (0, -4, 3, 2.0):
+        with pytest.raises(ArgumentError, match="multiple_of of Variable n"):
+            Variable("n", 4, 16, multiple_of=bad)  # type: ignore[arg-type]
+    assert repr(BLOCKS) == "Variable('blocks', 4, 16, multiple_of=4)"
