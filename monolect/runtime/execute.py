@@ -46,7 +46,7 @@ class Run(NamedTuple):
 
 
 plans: OrderedDict[tuple, Plan] = OrderedDict()
-known: dict[tuple, Plan] = {}  # those of late, by the structure of their batch
+known: dict[tuple, tuple] = {}  # the keys of those of late, by the structure of their batch
 native_functions: dict[str, tuple[int, Any]] = {}  # of the user's, by the name of their CUSTOMFUNCTION: address, owner
 stand_ins: weakref.WeakSet[UOp] = weakref.WeakSet()  # what stands for Tensors while a function is traced
 
@@ -116,7 +116,7 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     shape, buffers = structure(batch)
     choices = settings.choices
-    plan = known.get((shape, dev, choices))
+    plan = plans.get(known.get((shape, dev, choices), ()))
     if plan is not None:
         return run_plan(plan, buffers)
     sink, buffers, _ = callify(batch)
@@ -138,7 +138,7 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     if shape is not None:
         if len(known) >= MOST_PLANS:
             known.clear()
-        known[shape, dev, choices] = plan
+        known[shape, dev, choices] = key
     return run_plan(plan, buffers)
 
 
