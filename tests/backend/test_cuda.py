@@ -110,12 +110,7 @@ def test_values_come_from_and_go_to_other_devices(driver):
 # ---- programs --------------------------------------------------------------------------------------------------------
 @needs_compiler
 def test_programs_from_tensors_to_results(driver):
-    a, b = (Tensor(x, device="cuda") for x in (suite.A, suite.B))
-    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
-    results[0].realize(*results[1:])
-    for title, result in zip(suite.PROGRAMS, results, strict=True):
-        want = suite.PROGRAMS[title][1](suite.A, suite.B)
-        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+    suite.check_programs_as_one_module("cuda")
 
 
 @needs_compiler
@@ -194,12 +189,7 @@ def no_nvrtc(driver, monkeypatch):
 @needs_compiler
 def test_without_nvrtc_the_driver_is_given_ptx(no_nvrtc):
     assert registry.Device.present()["cuda"] == "" and "PTX by LLVM" in registry.Device.about("cuda")
-    a, b = (Tensor(x, device="cuda") for x in (suite.A, suite.B))
-    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
-    results[0].realize(*results[1:])
-    for title, result in zip(suite.PROGRAMS, results, strict=True):
-        want = suite.PROGRAMS[title][1](suite.A, suite.B)
-        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+    suite.check_programs_as_one_module("cuda")
     device = registry.Device["cuda"]
     (text, *_) = [code for code in MODULES if b".target sm_90" in code]
     assert b".version 8.4" in text and text.endswith(b"\0") and device.by_llvm

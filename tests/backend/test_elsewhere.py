@@ -80,12 +80,7 @@ def test_without_a_linker_there_is_no_library(monkeypatch):
 
 # ---- results ---------------------------------------------------------------------------------------------------------
 def test_programs_as_one_module(device):
-    a, b = (Tensor(x, device=device) for x in (suite.A, suite.B))
-    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
-    results[0].realize(*results[1:])
-    for title, result in zip(suite.PROGRAMS, results, strict=True):
-        want = suite.PROGRAMS[title][1](suite.A, suite.B)
-        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+    suite.check_programs_as_one_module(device)
 
 
 @pytest.mark.parametrize("op", ["ADD", "EXP2", "IDIV", "MAX", "WHERE"])

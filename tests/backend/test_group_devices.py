@@ -265,12 +265,7 @@ def test_programs_are_kept_on_disk_and_a_damaged_entry_is_a_miss(device):
 
 
 def test_programs_as_one_module(device):
-    a, b = (Tensor(x, device=device) for x in (suite.A, suite.B))
-    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
-    results[0].realize(*results[1:])
-    for title, result in zip(suite.PROGRAMS, results, strict=True):
-        want = suite.PROGRAMS[title][1](suite.A, suite.B)
-        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+    suite.check_programs_as_one_module(device)
 
 
 def test_values_go_from_device_to_device(device, tmp_path):

@@ -289,6 +289,15 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+def check_programs_as_one_module(device: str) -> None:
+    """All programs in one batch give what NumPy does."""
+    a, b = (Tensor(x, device=device) for x in (A, B))
+    results = [ours(a, b) for ours, _ in PROGRAMS.values()]
+    results[0].realize(*results[1:])
+    for title, result in zip(PROGRAMS, results, strict=True):
+        np.testing.assert_allclose(result.numpy(), PROGRAMS[title][1](A, B), rtol=2e-6, atol=2e-6, err_msg=title)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, device):

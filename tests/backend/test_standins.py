@@ -45,12 +45,7 @@ def device(request, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_programs_as_one_module(name):
-    a, b = (Tensor(x, device=name) for x in (suite.A, suite.B))
-    results = [ours(a, b) for ours, _ in suite.PROGRAMS.values()]
-    results[0].realize(*results[1:])
-    for title, result in zip(suite.PROGRAMS, results, strict=True):
-        want = suite.PROGRAMS[title][1](suite.A, suite.B)
-        np.testing.assert_allclose(result.numpy(), want, rtol=2e-6, atol=2e-6, err_msg=title)
+    suite.check_programs_as_one_module(name)
 
 
 def test_metal_refuses_to_compute_in_64_bit_floats():

@@ -6,11 +6,14 @@ kernel of a module a name is. What it does not do: memory and launches.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Program
 from monolect.backend.common.launch import check_limits, launch_sizes
 from monolect.backend.common.programs import ProgramDevice
+from monolect.base.errors import AllocationError, DeviceError
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count
 from monolect.ir.text import parse, show
@@ -71,3 +74,27 @@ class GroupDevice(ProgramDevice):
         """See `ProgramDevice`."""
         at = source.index(f"{symbol}(")
         return source[source.rindex(self.opening, 0, at) : source.index("\n}\n", at) + 3]
+
+
+class Reported:
+    """A context in which errors of a driver become errors that name the device and what it was at.
+
+    `errors` are the driver's own; `is_full` tells those that say that memory ran out. `device` has a `name`, and in
+    `process` the process that opened it.
+    """
+
+    def __init__(self, device: Any, what: str, errors: Any, is_full: Callable[[BaseException], bool]):
+        self.device, self.what, self.errors, self.is_full = device, what, errors, is_full
+
+    def __enter__(self) -> None:
+        if os.getpid() != self.device.process:  # the driver's threads are not here: it would wait for ever
+            raise DeviceError(
+                f"{self.device.name} was opened before a fork",
+                expected="a process that is spawned, or that opens the device itself",
+                found=self.what,
+            )
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, self.errors):
+            told = AllocationError if self.is_full(error) else DeviceError
+            raise told(f"{self.device.name}, {self.what}: {error}") from None

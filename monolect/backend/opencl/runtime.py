@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.base import Commands, Launch
-from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl.compile import Compiler, about, devices, missing, pyopencl
@@ -104,7 +104,7 @@ class OpenCLDevice(GroupDevice):
 
     def reported(self, what: str) -> Reported:
         """A context in which errors of the driver become errors that name the device and what it was at."""
-        return Reported(self, what)
+        return Reported(self, what, self.cl.Error, lambda e: any(word in str(e) for word in OUT_OF_MEMORY))
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
@@ -126,28 +126,6 @@ class OpenCLDevice(GroupDevice):
     def commands(self, launches: Sequence[Launch]) -> OpenCLCommands:
         """The launches, in order, on the device's queue."""
         return OpenCLCommands(self, launches)
-
-
-class Reported:
-    """Errors of the driver, told as monolect's own."""
-
-    def __init__(self, device: OpenCLDevice, what: str):
-        self.device, self.what = device, what
-
-    def __enter__(self) -> None:
-        if os.getpid() != self.device.process:  # the driver's threads are not here: it would wait for ever
-            raise DeviceError(
-                f"{self.device.name} was opened before a fork",
-                expected="a process that is spawned, or that opens the device itself",
-                found=self.what,
-            )
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, self.device.cl.Error):
-            reason = str(error)
-            if any(word in reason for word in OUT_OF_MEMORY):
-                raise AllocationError(f"{self.device.name}, {self.what}: {reason}") from None
-            raise DeviceError(f"{self.device.name}, {self.what}: {reason}") from None
 
 
 class OpenCLMemory(HandleAllocator):

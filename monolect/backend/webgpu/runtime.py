@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monolect.backend.base import Commands, Launch
-from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.webgpu.compile import (
@@ -126,7 +126,8 @@ class WebGPUDevice(GroupDevice):
 
     def reported(self, what: str) -> Reported:
         """A context in which errors of wgpu become errors that name the device and what it was at."""
-        return Reported(self, what)
+        full = self.wgpu.GPUOutOfMemoryError
+        return Reported(self, what, (self.wgpu.GPUError, full), lambda e: isinstance(e, full))
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def check(self, name: str, linear: UOp) -> None:
@@ -190,27 +191,6 @@ class Kernel(NamedTuple):
     pipeline: Any
     layout: Any
     parts: tuple[Part, ...]
-
-
-class Reported:
-    """Errors of wgpu, told as monolect's own."""
-
-    def __init__(self, device: WebGPUDevice, what: str):
-        self.device, self.what = device, what
-
-    def __enter__(self) -> None:
-        if os.getpid() != self.device.process:  # the driver's threads are not here: it would wait for ever
-            raise DeviceError(
-                f"{self.device.name} was opened before a fork",
-                expected="a process that is spawned, or that opens the device itself",
-                found=self.what,
-            )
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, self.device.wgpu.GPUOutOfMemoryError):
-            raise AllocationError(f"{self.device.name}, {self.what}: {error}") from None
-        if isinstance(error, self.device.wgpu.GPUError):
-            raise DeviceError(f"{self.device.name}, {self.what}: {error}") from None
 
 
 class WebGPUMemory(HandleAllocator):
