@@ -14,11 +14,14 @@ help: ## list the targets
 demo: .venv/.stamp-demo ## train on handwritten digits, save, load, show the kernels
 	$(BIN)/python examples/digits.py
 
+# a process for each core, eight at most: kernels have threads of their own
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+
 test: .venv/.stamp-test ## run the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 test-all: .venv/.stamp-test ## run all tests, with many more random examples
-	$(BIN)/python -m pytest --hypothesis-profile=thorough
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=thorough
 
 test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda-compile ## compile kernels for NVIDIA GPUs; none is needed
 	$(BIN)/python -m pytest tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs
@@ -75,7 +78,7 @@ test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu ## install a driver for Vulka
 TARGETS := test-hip-compile test-cuda-compile test-wasm test-llvm-targets test-opencl test-webgpu
 
 test-targets: $(TARGETS) ## install and run everything that runs or compiles for targets without a GPU
-	$(TOOLS) $(BIN)/python -m pytest tests/backend -m "not slow" -rs
+	$(TOOLS) $(BIN)/python -m pytest $(PARALLEL) tests/backend -m "not slow" -rs
 
 check: .venv/.stamp-dev ## format, lint, types and layers
 	$(BIN)/ruff format --check
