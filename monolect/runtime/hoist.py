@@ -60,9 +60,9 @@ def hoist(steps: Sequence[Step], frozen: set[int], dev: str, new: Callable[[], i
             pairs = [n for pair in zip(blocks, sources, strict=True) for n in pair]
             written = {n: b.n_bytes for n, b in zip(blocks, kept[kernel], strict=True)}
             call = node("CALL", (node("SINK", (), KernelInfo("pack")), *(s.call.src[1 + b.slot] for b in kept[kernel])))
-            fills.append(Step(Launch(programs[filling(kernel)], tuple(pairs)), call, written))
+            fills.append(Step(Launch(programs[filling(kernel)], tuple(pairs)), call, written, filling(kernel)))
         args = (*s.launch.args, *filled[kernel, sources])
-        late.append(Step(Launch(programs[kernel], args), s.call, s.written))
+        late.append(Step(Launch(programs[kernel], args), s.call, s.written, kernel))
     return fills, late
 
 

@@ -1,9 +1,7 @@
 """Capture and replay: what one call of a step ran becomes one command buffer that runs again on other memory.
 
-A capture joins the runs of a step into a single list of launches. Each buffer it touched is an argument (given anew at
-each call), state (a tensor the step reads and assigns: updated in place where that is safe), an output (fresh memory at
-each call), or private (constants and intermediates, bound once). What depends on constants alone is a prologue
-(`runtime/prologue.py`). Replaying does no graph work.
+What it runs on which buffers is a recipe (`runtime/recipe.py`); here that is bound to memory and to the tensors around
+it. What depends on constants alone is a prologue (`runtime/prologue.py`). Replaying does no graph work.
 
 Invariant: a replay leaves exactly what running the step again would leave; a captured value is never stale, because
 what may change is an argument or state, and the caller keys captures on everything else.
@@ -14,20 +12,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any
 
-from monolect.backend.base import Launch
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
-from monolect.base.settings import settings
-from monolect.ir.call import stored_slots
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
+from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
-from monolect.runtime.buffer import base_of, with_storage
-from monolect.runtime.execute import Run, realize, run, running
-from monolect.runtime.hoist import hoist
-from monolect.runtime.in_place import is_copy, may_overwrite, uses_of
-from monolect.runtime.prologue import WRITABLE, Prologue, Step, split, writes_seen
+from monolect.runtime.buffer import with_storage
+from monolect.runtime.execute import realize, run, running
+from monolect.runtime.prologue import Prologue
+from monolect.runtime.recipe import KEPT, MADE, READ, Outside, Recipe, Value
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 
@@ -51,18 +46,6 @@ def refuse_while_capturing(what: str) -> None:
     """Raise JitError when a capture is under way: what a replay could not repeat must not be recorded."""
     if changes.captures:
         raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
-
-
-class Value(NamedTuple):
-    """What a node of the capture is at a replay: `node` with `base` replaced by item `at` of the list `source`."""
-
-    source: int  # MADE, BROUGHT, READ or KEPT
-    at: int
-    node: UOp
-    base: UOp
-
-
-MADE, BROUGHT, READ, KEPT = range(4)  # fresh memory; arguments and states; tensors read from outside; constants
 
 
 class State:
@@ -92,157 +75,48 @@ class Read:
 
 
 class Capture:
-    """A replayable step. `args` are the BUFFERs of the arguments at capture, `outputs` the realised results.
+    """A replayable step: a recipe bound to memory, and to the tensors and constants around it.
 
-    `states` are (tensor, or the place of an argument; BUFFER before; BUFFER after), `reads` the tensors read from
-    outside. Each call brings the addresses of the buffers 0, 1 ...: of arguments, of states that are not updated in
-    place, and of fresh memory for what the step makes.
+    Each call brings the addresses of the buffers 0, 1 ...: of arguments, of states that are not updated in place, and
+    of fresh memory for what the step makes. `woven` are tensors, weakly, that cannot be bound anew, with the nodes they
+    were.
     """
 
-    def __init__(
-        self,
-        runs: list[Run],
-        args: Sequence[UOp],
-        outputs: Sequence[UOp],
-        states: list[tuple[Any, UOp, UOp]],
-        reads: list[tuple[Any, UOp]],
-        woven: Sequence[tuple[Callable[[], Any], UOp]] = (),
-    ) -> None:
-        devices = {r.plan.device for r in runs}
-        if len(devices) > 1:
-            raise JitError("a captured step runs on one device", expected="one device", found=sorted(devices))
-        self.device = Device[devices.pop()] if devices else None
-        self.number: dict[Any, int] = {b: n for n, b in enumerate(args)}
-        self.keep: list[Any] = []
-        self.variables = list({v.arg.name: v for r in runs for v in r.plan.variables}.values())
-        self.sizes = {b: n for r in runs for b, n in zip(r.fresh, r.plan.fresh_bytes, strict=True)}
-        self.symbolic = _symbolic_results(runs) if self.variables else {}
-        self.woven = woven  # tensors, weakly, that cannot be bound anew, with the nodes they were
-        self._number_brought(runs, outputs, states)
-        steps = self._steps(runs)
-        self.reads = [Read(t, b, self.number[b]) for t, b in reads if b in self.number]
-        for state in self.moves:
-            state.after = self._value(state.after)
-        self.outputs = [self._value(o) for o in outputs]
+    def __init__(self, recipe: Recipe, outside: Outside, woven: Sequence[tuple[Callable[[], Any], UOp]] = ()) -> None:
+        self.recipe, self.woven = recipe, woven
+        self.device = None if recipe.device is None else Device[recipe.device]
+        self.variables, self.made = recipe.variables, recipe.made
+        self.constants = dict(zip(recipe.constants, outside.constants, strict=True))
+        self.reads = [Read(t, self.constants[n], n) for t, n in zip(outside.reads, recipe.reads, strict=True)]
+        self.moves = [State(t, n, after) for t, (n, after) in zip(outside.moves, recipe.moves, strict=True)]
+        self.brought = [s for s in self.moves if s.number >= recipe.n_args]
+        self.in_place = [State(t, n) for t, n in zip(outside.in_place, recipe.in_place, strict=True)]
+        self.outputs = [v._replace(node=_kept(v, outside.kept)) if v.source == KEPT else v for v in recipe.outputs]
         whole = all(v.source == MADE and v.node is v.base for v in self.outputs)
         self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
-        numbered = ((self.number.get(b, -1), b) for b in external(runs, args))
-        constants = {n: b for n, b in numbered if n >= 0 and n not in self.given}
-        early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
-        self.launches = tuple(s.launch for s in late)
-        self.kernels = tuple(s.call for s in late)
+        self.launches = tuple(s.launch for s in recipe.late)
+        self.kernels = tuple(s.call for s in recipe.late)
         self.commands: Any = self.device.commands(self.launches) if self.device is not None else None
         self.prologue: Prologue | None = None
-        if early:
-            self.prologue = Prologue(self.device, early, constants)
-        self._bind_private(runs)
-        for kept in (self._made, self.number, self.sizes, self.symbolic):
-            kept.clear()  # the memory of the capture would live on
+        if recipe.early:
+            self.prologue = Prologue(self.device, recipe.early, self.constants)
+        self.keep: list[Any] = []
+        if self.device is not None:
+            self._bind_private(self.device)
+        profile.captured(self.device, len(recipe.late), len(recipe.early), recipe.bytes_by_kind)
 
-    # ---- capture -----------------------------------------------------------------------------------------------------
-    def _number_brought(self, runs: list[Run], outputs: Sequence[UOp], states: list[tuple[Any, UOp, UOp]]) -> None:
-        """Number what each call brings: arguments, old versions, fresh memory; then the states in place."""
-        uses = uses_of(runs) if states else {}
-        written = {b for r in runs for b in r.fresh}
-        returned = {base_of(o) for o in outputs}
-        stays, moves = [], []
-        for tensor, before, after in states:
-            hidden = before not in self.number and before not in returned and after not in returned and after in written
-            if hidden and may_overwrite(before, after, uses):
-                stays.append((tensor, before, after))
-            elif after is not before:
-                moves.append((tensor, before, after))
-        n_args = len(self.number)
-        for _, before, _ in moves:
-            self.number.setdefault(before, len(self.number))
-        self.n_olds = len(self.number)
-        for v in self.variables:
-            self.number["size", v.arg.name] = len(self.number)
-        own = {after for _, _, after in stays}
-        bases = [*(after for _, _, after in moves), *returned]
-        made = [b for b in dict.fromkeys(bases) if b in written and b not in own]
-        self._made = {b: k for k, b in enumerate(made)}
-        self.made = [(new_buffer_like(b), self.sizes[b], self.symbolic.get(b)) for b in made]
-        for b in made:
-            self.number[b] = len(self.number)
-        self.given = set(range(len(self.number)))  # what a call may change
-        self.moves = [State(t, self.number[before], after) for t, before, after in moves]
-        self.brought = [s for s in self.moves if s.number >= n_args]
-        self.in_place = []
-        for t, before, after in stays:
-            self.number[after] = n = self.number.setdefault(before, len(self.number))
-            self.in_place.append(State(t, n))
-            self.given.add(n)
-
-    def _value(self, u: UOp) -> Value:
-        """What the node of a result will be at a replay; without memory of the capture."""
-        b = base_of(u)
-        n = self.number.get(b, -1)
-        if b in self._made:
-            k, mark = self._made[b], self.made[self._made[b]][0]
-            if b in self.symbolic and u is not b:
-                expected = "a result with a buffer of its own (contiguous())"
-                raise JitError("a captured step returns a view of symbolic size", expected=expected, found=u.op)
-            return Value(MADE, k, substitute(u, {b: mark}), mark)
-        if 0 <= n < self.n_olds:
-            mark = new_buffer_like(b)
-            return Value(BROUGHT, n, substitute(u, {b: mark}), mark)
-        for i, r in enumerate(self.reads):
-            if r.uop is b:
-                return Value(READ, i, u, b)
-        return Value(KEPT, 0, u, b)
-
-    def _steps(self, runs: list[Run]) -> list[Step]:
-        out = []
-        for k, r in enumerate(runs):
-            names: list[Any] = [*r.inputs, *r.fresh, *((k, i) for i in range(len(r.plan.offsets)))]
-            names += [("size", v.arg.name) for v in r.plan.variables]
-            for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
-                args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
-                if len(args) == 2 and args[0] == args[1] and is_copy(call.src[0]):
-                    continue  # of a state to itself: parts of it are stored in place
-                written = {args[s]: buffer_bytes(call.src[1 + s]) for s in stored_slots(call.src[0])}
-                out.append(Step(Launch(item.program, args), call, written))
-        return out
-
-    def _hoisted(self, steps: list[Step], constants: dict[int, UOp]) -> tuple[list[Step], list[Step]]:
-        """The steps of the prologue, and the others; what somebody outside can write to now is no constant for them."""
-        writable = {n for n, b in constants.items() if writes_seen(b) == WRITABLE}
-        early, late = split(steps, self.given | writable)
-        frozen = (constants.keys() - writable) | {n for s in early for n in s.written}
-        fills, late = hoist(late, frozen, self.device.name, self._new) if self.device is not None else ([], late)
-        return early + fills, late
-
-    def _new(self) -> int:
-        """The number of one more buffer, of the capture's own."""
-        return self.number.setdefault(("kept", len(self.number)), len(self.number))
-
-    def _bind_private(self, runs: list[Run]) -> None:
-        """Addresses that never change: constants, what passes between runs, intermediates.
-
-        A buffer that passes between runs gets memory of its own: a tensor may hold what the capture wrote.
-        """
-        if self.device is None:
-            return
-        size = max(r.plan.arena_bytes for r in runs)
-        arena = self.device.alloc(size) if size else None
-        written = {b for r in runs for b in r.fresh}
-        early = {} if self.prologue is None else self.prologue.results(self.launches)
-        early |= {n: self.sizes[b] for b, n in self.number.items() if b in written and n not in self.given}
-        for n, n_bytes in early.items():
-            memory = self.device.alloc(n_bytes)
-            self._bind(n, memory.address)
-            self.keep.append(memory)
-        for b, n in self.number.items():
-            if n in early or n in self.given:
-                continue
-            if isinstance(b, tuple):
-                assert arena is not None
-                self._bind(n, arena.address + runs[b[0]].plan.offsets[b[1]])
-            elif b.storage is not None:
-                self._bind(n, b.storage.address)
-                self.keep.append(b)
-        self.keep.append(arena)
+    def _bind_private(self, device: Any) -> None:
+        """Addresses that never change: constants, what the prologue makes, intermediates."""
+        for n, n_bytes in self.recipe.kept_bytes.items():
+            self.keep.append(device.alloc(n_bytes))
+            self._bind(n, self.keep[-1].address)
+        for n, b in self.constants.items():
+            self._bind(n, b.storage.address)
+        if self.recipe.arena_bytes:
+            arena = device.alloc(self.recipe.arena_bytes)
+            for n, offset in self.recipe.offsets.items():
+                self._bind(n, arena.address + offset)
+            self.keep.append(arena)
 
     def _bind(self, number: int, address: int) -> None:
         self.commands.bind(number, address)
@@ -300,7 +174,7 @@ class Capture:
         if new.shape != r.uop.shape or new.dtype is not r.uop.dtype:
             expected, found = (f"{b.dtype.name} {b.shape}" for b in (r.uop, new))
             raise JitError("a captured tensor changed its kind", expected=expected, found=found)
-        r.uop = new
+        r.uop = self.constants[r.number] = new
         self._bind(r.number, new.storage.address)
         if self.prologue is not None:
             self.prologue.rebind(r.number, new)
@@ -332,26 +206,9 @@ def _buffer_of(tensor: Any) -> UOp:
     return u
 
 
-def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
-    """The buffers a step reads that are neither its arguments nor made by it."""
-    made: set[UOp] = set(args)
-    out: dict[UOp, None] = {}
-    for r in runs:
-        out.update((b, None) for b in r.inputs if b not in made and b.storage is not None)
-        made.update(r.fresh)
-    return list(out)
+def _kept(v: Value, kept: list[UOp]) -> UOp:
+    """A result that the step does not compute: a constant, or a view of one."""
+    return substitute(v.node, {v.base: kept[v.at]})
 
 
-def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
-    """The shapes of what is made in a symbolic size. Raises JitError when a later run reads that."""
-    out: dict[UOp, tuple] = {}
-    for r in runs:
-        if any(b in out for b in r.inputs):
-            expected = "one batch: no realize() in between"
-            raise JitError("a captured step computes a value of symbolic size, then reads it", expected=expected)
-        shapes = ((b, t.shape) for b, t in zip(r.fresh, r.plan.fresh, strict=True))
-        out.update((b, shape) for b, shape in shapes if any(n.__class__ is not int for n in shape))
-    return out
-
-
-__all__ = ["Capture", "changes", "external", "note_assign", "refuse_while_capturing"]
+__all__ = ["Capture", "changes", "note_assign", "refuse_while_capturing"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch, Program
 from monolect.backend.common import memory
@@ -105,6 +105,19 @@ def compiled(schedule_ns: int, compile_ns: int, n_kernels: int, n_programs: int)
     if "cmds" in settings.tracing:
         text = f"      plan: {n_kernels} kernels ({n_programs} distinct), schedule {schedule_ns / 1e6:.1f} ms"
         print(f"{text}, lower and compile {compile_ns / 1e6:.1f} ms", file=sys.stderr)
+
+
+def captured(device: Any, n_kernels: int, n_once: int, bytes_: dict[str, int]) -> None:
+    """Print what a captured step takes, at DEBUG=2: its memory by kind, and the peaks of host and device so far."""
+    if "cmds" not in settings.tracing:
+        return
+    parts = ", ".join(f"{name} {n / 1e6:.3f} MB" for name, n in bytes_.items())
+    peaks = f"host peak {memory.stats().peak_bytes / 1e6:.1f} MB"
+    own = getattr(getattr(device, "memory", None), "peak_bytes", None)  # of a device with memory of its own
+    if own is not None:
+        peaks += f", {device.name} peak {own / 1e6:.1f} MB"
+    text = f"      captured: {n_kernels} kernels a call, {n_once} once; {parts}: {sum(bytes_.values()) / 1e6:.3f} MB"
+    print(f"{text}; {peaks}", file=sys.stderr)
 
 
 def show_source(p: Program) -> None:

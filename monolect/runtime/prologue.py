@@ -25,11 +25,14 @@ WRITABLE = -1  # in place of a count: somebody outside can write at any time
 
 
 class Step(NamedTuple):
-    """One launch of a capture, the CALL it runs, and the bytes of each buffer it writes, by number."""
+    """One launch of a capture, the CALL it runs, the bytes of each buffer it writes, by number, and the kernel that its
+    program was made from (None: that of the CALL).
+    """
 
     launch: Launch
     call: UOp
     written: dict[int, int]
+    kernel: UOp | None = None
 
 
 def split(steps: Sequence[Step], given: set[int]) -> tuple[list[Step], list[Step]]:
@@ -50,6 +53,12 @@ def split(steps: Sequence[Step], given: set[int]) -> tuple[list[Step], list[Step
     return early, [s for i, s in enumerate(steps) if i in late]
 
 
+def results(early: Iterable[Step], late: Iterable[Step]) -> dict[int, int]:
+    """Bytes of each buffer, by number, that the `early` steps write and the `late` ones take."""
+    taken = {n for s in late for n in s.launch.args}
+    return {n: n_bytes for s in early for n, n_bytes in s.written.items() if n in taken}
+
+
 def writes_seen(b: UOp) -> int:
     """How often the memory of the BUFFER may have been written to from outside; WRITABLE while somebody can."""
     memory = b.storage
@@ -61,7 +70,6 @@ class Prologue:
     """Bound commands with the constants they read."""
 
     def __init__(self, device: Any, steps: Sequence[Step], constants: dict[int, UOp]):
-        self.steps = tuple(steps)
         self.launches = tuple(s.launch for s in steps)
         self.kernels = tuple(s.call for s in steps)
         self.commands = device.commands(self.launches)
@@ -69,11 +77,6 @@ class Prologue:
         self.constants = {n: b for n, b in constants.items() if n in touched}
         self.seen: list[int] = []
         self.has_run = False
-
-    def results(self, readers: Iterable[Launch]) -> dict[int, int]:
-        """Bytes of each buffer, by number, that the prologue writes and `readers` take."""
-        taken = {n for item in readers for n in item.args}
-        return {n: n_bytes for s in self.steps for n, n_bytes in s.written.items() if n in taken}
 
     def rebind(self, number: int, b: UOp) -> None:
         """The constant `number` is the BUFFER `b` from now on."""
@@ -90,4 +93,4 @@ class Prologue:
         self.seen, self.has_run = now, True
 
 
-__all__ = ["Prologue", "Step", "split", "writes_seen"]
+__all__ = ["Prologue", "Step", "results", "split", "writes_seen"]

@@ -7,7 +7,8 @@ placed before it, a few operations on arrays a buffer: thousands of buffers take
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,16 @@ ALIGN_BYTES = 64
 class MemoryPlan(NamedTuple):
     """`offsets[b]` is where intermediate b starts in an arena of `arena_bytes`."""
 
-    offsets: dict[UOp, int]
+    offsets: dict[Any, int]
     arena_bytes: int
+
+
+class Life(NamedTuple):
+    """What an intermediate takes: its bytes, and the first and the last step that touch it."""
+
+    n_bytes: int
+    first: int
+    last: int
 
 
 def buffer_bytes(b: UOp) -> int:
@@ -32,19 +41,22 @@ def buffer_bytes(b: UOp) -> int:
 
 def plan_memory(linear: UOp, keep: set[UOp], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
     """Offsets for the BUFFERs of LINEAR(CALL(kernel, buffers...)...) that are not in `keep`."""
-    first: dict[UOp, int] = {}
-    last: dict[UOp, int] = {}
+    lives: dict[UOp, Life] = {}
     for i, call in enumerate(linear.src):
         for b in call.src[1:]:
             if b.op == "BUFFER" and b not in keep:
-                first.setdefault(b, i)
-                last[b] = i
-    offsets: dict[UOp, int] = {}
-    placed = Placed(len(first))
-    for b in sorted(first, key=lambda b: (-buffer_bytes(b), first[b])):
-        size = -(-buffer_bytes(b) // align_bytes) * align_bytes
-        offsets[b] = placed.lowest(size, first[b], last[b])
-        placed.add(offsets[b], size, first[b], last[b])
+                lives[b] = lives[b]._replace(last=i) if b in lives else Life(buffer_bytes(b), i, i)
+    return place(lives, align_bytes)
+
+
+def place(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
+    """An offset for each of `lives`; what is alive at the same step lies apart."""
+    offsets: dict[Any, int] = {}
+    placed = Placed(len(lives))
+    for b, life in sorted(lives.items(), key=lambda item: (-item[1].n_bytes, item[1].first)):
+        size = -(-life.n_bytes // align_bytes) * align_bytes
+        offsets[b] = placed.lowest(size, life.first, life.last)
+        placed.add(offsets[b], size, life.first, life.last)
     return MemoryPlan(offsets, placed.n_bytes)
 
 

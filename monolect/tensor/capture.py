@@ -22,7 +22,8 @@ from monolect.base.errors import JitError
 from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
-from monolect.runtime.jit import Capture, changes, external
+from monolect.runtime.jit import Capture, changes
+from monolect.runtime.recipe import external, record
 from monolect.tensor import random as random_state
 from monolect.tensor.surroundings import Surroundings
 from monolect.tensor.tensor import Tensor, leaves
@@ -95,6 +96,14 @@ class Jit:
         if last.template.__class__ is Tensor:
             return self._result(outs[0])
         return unflatten(last.template, map(self._result, outs))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that a call takes at most beside its arguments, state and constants: intermediates, each in memory that
+        others use before and after its life, results, and what is computed once. 0 before the first capture.
+        """
+        captures = (c.capture.recipe for c in self.captures.values())
+        return max((sum(r.bytes_by_kind.values()) for r in captures), default=0)
 
     def _result(self, u: UOp) -> Tensor:
         u.origin = self.origin
@@ -218,7 +227,7 @@ class Jit:
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
             return back  # state that only now got its buffer: captured at the next call
         _refuse_two_ways(tensors, states, reads)
-        capture = Capture(runs, inputs, outs, states, reads, woven)
+        capture = Capture(*record(runs, inputs, outs, states, reads), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
         flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
         kinds = tuple((u.src[0], u.dtype, u.arg.device) for u in inputs)

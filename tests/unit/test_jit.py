@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import re
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple
@@ -497,6 +498,39 @@ def test_under_debug_the_result_is_the_same(capsys: pytest.CaptureFixture) -> No
     with Context(DEBUG=2):
         assert f(x).item() == want
     assert "GFLOP/s" in capsys.readouterr().err
+
+
+def test_intermediates_share_memory_over_the_whole_capture(capsys: pytest.CaptureFixture) -> None:
+    n = 4096
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        for _ in range(6):
+            x = (x * 0.5 + 1).contiguous().realize()  # each a batch of its own
+        return x.sum()
+
+    x = Tensor(np.ones(n, np.float32)).realize()
+    with Context(DEBUG=2):
+        step(x)
+    assert re.search(r"captured: .* intermediates 0.033 MB.* host peak [0-9.]+ MB", capsys.readouterr().err)
+    assert step.peak_bytes == 2 * 4 * n + 4, "two buffers take turns, and the result"
+    want, first, second = x.numpy(), step(x), step(x)
+    for _ in range(6):
+        want = want * 0.5 + 1
+    assert first.item() == second.item() == want.sum()
+
+
+def test_what_a_capture_made_on_its_way_is_not_written_by_replays() -> None:
+    seen = []
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        y = (x + 1).contiguous().realize()
+        seen.append(y)
+        return ((y * 2).contiguous().realize() - 1).contiguous()
+
+    step(Tensor([1.0, 2.0]))
+    assert step(Tensor([5.0, 6.0])).tolist() == [11.0, 13.0] and seen[0].tolist() == [2.0, 3.0]
 
 
 def test_replayed_kernels_are_marked(capsys: pytest.CaptureFixture) -> None:

@@ -60,6 +60,7 @@ class HandleAllocator:
     def __init__(self, name: str, max_cached_bytes: int):
         self.name, self.max_cached_bytes = name, max_cached_bytes
         self.used_bytes = self.cached_bytes = 0
+        self.peak_bytes = 0  # the most that was taken from the device at once
         self._blocks: dict[int, Block] = {}
         self._addresses: list[int] = []  # of all blocks, sorted
         self._free: dict[int, list[Block]] = {}
@@ -96,6 +97,7 @@ class HandleAllocator:
             else:
                 block = self._made(size, n_bytes)
             self.used_bytes += size
+            self.peak_bytes = max(self.peak_bytes, self.used_bytes + self.cached_bytes)
         return HandleMemory(self, block, n_bytes)
 
     def _made(self, size: int, n_bytes: int) -> Block:

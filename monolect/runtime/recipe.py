@@ -1,0 +1,249 @@
+"""What a capture is, as plain data: the runs of a step joined into one list of launches over numbered buffers.
+
+Each buffer the step touched is an argument (given anew at each call), state (a tensor the step reads and assigns:
+updated in place where that is safe), an output (fresh memory at each call), a constant, or private. Private ones share
+one arena, by their lifetimes over the whole capture. What depends on constants alone is a prologue.
+
+What it is not: it holds no tensors, memory or bound addresses (`runtime/jit.py`), so it can be written to a file.
+Invariant: its BUFFERs are marks, which have no storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from monolect.backend.base import Launch
+from monolect.backend.registry import Device
+from monolect.base.errors import JitError
+from monolect.base.settings import settings
+from monolect.ir.call import stored_slots
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import UOp, node, substitute
+from monolect.runtime.buffer import base_of
+from monolect.runtime.execute import Run
+from monolect.runtime.hoist import hoist
+from monolect.runtime.in_place import is_copy, may_overwrite, uses_of
+from monolect.runtime.prologue import WRITABLE, Step, results, split, writes_seen
+from monolect.schedule.memory import Life, buffer_bytes, place
+
+
+class Value(NamedTuple):
+    """What a node of the capture is at a replay: `node` with the mark `base` replaced by item `at` of a list."""
+
+    source: int  # MADE, BROUGHT, READ or KEPT
+    at: int
+    node: UOp
+    base: UOp
+
+
+MADE, BROUGHT, READ, KEPT = range(4)  # fresh memory; arguments and states; tensors read from outside; constants
+
+
+class Made(NamedTuple):
+    """Fresh memory of each call: a mark of its kind, its bytes, and its shape where that is symbolic."""
+
+    mark: UOp
+    n_bytes: int
+    shape: tuple | None
+
+
+class Recipe(NamedTuple):
+    """A step over numbered buffers: arguments, old versions of moving states, sizes and what is made come with a call,
+    in this order; the others are bound once.
+    """
+
+    device: str | None
+    n_args: int
+    variables: tuple[UOp, ...]
+    made: tuple[Made, ...]
+    outputs: tuple[Value, ...]
+    moves: tuple[tuple[int, Value], ...]  # of each state that is not updated in place: its old version, the new one
+    in_place: tuple[int, ...]  # the numbers of the states that are
+    reads: tuple[int, ...]  # of the tensors read from outside
+    constants: tuple[int, ...]  # of what is bound once, those tensors included
+    early: tuple[Step, ...]  # the prologue
+    late: tuple[Step, ...]
+    kept_bytes: dict[int, int]  # of what the prologue makes for the rest, by number
+    offsets: dict[int, int]  # of the intermediates in the arena, by number
+    arena_bytes: int
+
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """What a call takes beside its arguments, state and constants."""
+        made = sum(m.n_bytes for m in self.made)
+        return {"intermediates": self.arena_bytes, "results": made, "made once": sum(self.kept_bytes.values())}
+
+
+class Outside(NamedTuple):
+    """The tensors and BUFFERs that a recipe numbers, each list in the recipe's order."""
+
+    moves: list[Any]  # tensors, or the places of arguments
+    in_place: list[Any]
+    reads: list[Any]
+    constants: list[UOp]
+    kept: list[UOp]  # of results that the step does not compute
+
+
+def record(
+    runs: list[Run],
+    args: Sequence[UOp],
+    outputs: Sequence[UOp],
+    states: list[tuple[Any, UOp, UOp]],
+    reads: list[tuple[Any, UOp]],
+) -> tuple[Recipe, Outside]:
+    """The recipe of a step that ran `runs` on the BUFFERs `args`, with the realised results `outputs`.
+
+    `states` are (tensor, or the place of an argument; BUFFER before; BUFFER after), `reads` the tensors read from
+    outside. Raises JitError for what cannot be repeated.
+    """
+    return _Recorder(runs, args).recipe(runs, args, outputs, states, reads)
+
+
+class _Recorder:
+    def __init__(self, runs: list[Run], args: Sequence[UOp]) -> None:
+        devices = {r.plan.device for r in runs}
+        if len(devices) > 1:
+            raise JitError("a captured step runs on one device", expected="one device", found=sorted(devices))
+        self.device = devices.pop() if devices else None
+        self.number: dict[Any, int] = {b: n for n, b in enumerate(args)}
+        self.variables = list({v.arg.name: v for r in runs for v in r.plan.variables}.values())
+        self.sizes = {b: n for r in runs for b, n in zip(r.fresh, r.plan.fresh_bytes, strict=True)}
+        self.symbolic = _symbolic_results(runs) if self.variables else {}
+        self.kept: list[UOp] = []
+
+    def recipe(self, runs: list[Run], args: Any, outputs: Any, states: Any, reads: Any) -> tuple[Recipe, Outside]:
+        moves, stays = self._number_brought(runs, outputs, states)
+        steps = self._steps(runs)
+        reads = [(t, b) for t, b in reads if b in self.number]
+        self.reads = [b for _, b in reads]
+        news = [(self.number[before], self._value(after)) for _, before, after in moves]
+        results_ = tuple(self._value(o) for o in outputs)
+        numbered = ((self.number.get(b, -1), b) for b in external(runs, args))
+        constants = {n: b for n, b in numbered if n >= 0 and n not in self.given}
+        early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
+        kept_bytes = results(early, late)
+        memory = self._arena([*early, *late], kept_bytes)
+        in_place = tuple(self.number[before] for _, before, _ in stays)
+        made = tuple(Made(_mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
+        return Recipe(
+            self.device, len(args), tuple(self.variables), made, results_, tuple(news), in_place,
+            tuple(self.number[b] for b in self.reads), tuple(constants), tuple(early), tuple(late), kept_bytes,
+            memory.offsets, memory.arena_bytes,
+        ), Outside(
+            [t for t, _, _ in moves], [t for t, _, _ in stays], [t for t, _ in reads], [*constants.values()], self.kept
+        )  # fmt: skip
+
+    def _number_brought(self, runs: list[Run], outputs: Sequence[UOp], states: Any) -> tuple[list, list]:
+        """Number what each call brings: arguments, old versions, sizes, fresh memory; then the states in place.
+
+        The states that move, and those that stay where they are.
+        """
+        uses = uses_of(runs) if states else {}
+        written = {b for r in runs for b in r.fresh}
+        returned = {base_of(o) for o in outputs}
+        stays, moves = [], []
+        for tensor, before, after in states:
+            hidden = before not in self.number and before not in returned and after not in returned and after in written
+            if hidden and may_overwrite(before, after, uses):
+                stays.append((tensor, before, after))
+            elif after is not before:
+                moves.append((tensor, before, after))
+        for _, before, _ in moves:
+            self.number.setdefault(before, len(self.number))
+        self.n_olds = len(self.number)
+        for v in self.variables:
+            self.number["size", v.arg.name] = len(self.number)
+        own = {after for _, _, after in stays}
+        bases = [*(after for _, _, after in moves), *returned]
+        self.made = {b: k for k, b in enumerate(dict.fromkeys(b for b in bases if b in written and b not in own))}
+        for b in self.made:
+            self.number[b] = len(self.number)
+        self.given = set(range(len(self.number)))  # what a call may change
+        for _, before, after in stays:
+            self.number[after] = n = self.number.setdefault(before, len(self.number))
+            self.given.add(n)
+        return moves, stays
+
+    def _value(self, u: UOp) -> Value:
+        """What the node of a result will be at a replay; without memory of the capture."""
+        b = base_of(u)
+        n = self.number.get(b, -1)
+        if b in self.made:
+            if b in self.symbolic and u is not b:
+                expected = "a result with a buffer of its own (contiguous())"
+                raise JitError("a captured step returns a view of symbolic size", expected=expected, found=u.op)
+            source, at = MADE, self.made[b]
+        elif 0 <= n < self.n_olds:
+            source, at = BROUGHT, n
+        elif b in self.reads:
+            source, at = READ, self.reads.index(b)
+        else:
+            source, at = KEPT, len(self.kept)
+            self.kept.append(b)
+        return Value(source, at, substitute(u, {b: _mark(b)}), _mark(b))
+
+    def _steps(self, runs: list[Run]) -> list[Step]:
+        out = []
+        for k, r in enumerate(runs):
+            names: list[Any] = [*r.inputs, *r.fresh, *((k, i) for i in range(len(r.plan.offsets)))]
+            names += [("size", v.arg.name) for v in r.plan.variables]
+            for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
+                args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
+                if len(args) == 2 and args[0] == args[1] and is_copy(call.src[0]):
+                    continue  # of a state to itself: parts of it are stored in place
+                written = {args[s]: buffer_bytes(call.src[1 + s]) for s in stored_slots(call.src[0])}
+                out.append(Step(Launch(item.program, args), call, written))
+        return out
+
+    def _hoisted(self, steps: list[Step], constants: dict[int, UOp]) -> tuple[list[Step], list[Step]]:
+        """The steps of the prologue, and the others; what somebody outside can write to now is no constant for them."""
+        writable = {n for n, b in constants.items() if writes_seen(b) == WRITABLE}
+        early, late = split(steps, self.given | writable)
+        frozen = (constants.keys() - writable) | {n for s in early for n in s.written}
+        fills, late = hoist(late, frozen, self.device, self._new) if self.device is not None else ([], late)
+        return early + fills, late
+
+    def _new(self) -> int:
+        """The number of one more buffer, of the capture's own."""
+        return self.number.setdefault(("kept", len(self.number)), len(self.number))
+
+    def _arena(self, steps: list[Step], kept: dict[int, int]) -> Any:
+        """Offsets of what a step writes and nobody else sees, alive from its first use to its last."""
+        private = {n: n_bytes for s in steps for n, n_bytes in s.written.items() if n not in self.given | kept.keys()}
+        lives: dict[int, Life] = {}
+        for i, s in enumerate(steps):
+            for n in s.launch.args:
+                if n in private:
+                    lives[n] = lives[n]._replace(last=i) if n in lives else Life(private[n], i, i)
+        return place(lives, 1 if self.device is None else Device[self.device].target.align_bytes)
+
+
+def _mark(b: UOp) -> UOp:
+    """A BUFFER of the kind of `b`, without memory."""
+    return node("BUFFER", b.src, BufferArg(0, b.dtype, b.arg.device))
+
+
+def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
+    """The buffers a step reads that are neither its arguments nor made by it."""
+    made: set[UOp] = set(args)
+    out: dict[UOp, None] = {}
+    for r in runs:
+        out.update((b, None) for b in r.inputs if b not in made and b.storage is not None)
+        made.update(r.fresh)
+    return list(out)
+
+
+def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
+    """The shapes of what is made in a symbolic size. Raises JitError when a later run reads that."""
+    out: dict[UOp, tuple] = {}
+    for r in runs:
+        if any(b in out for b in r.inputs):
+            expected = "one batch: no realize() in between"
+            raise JitError("a captured step computes a value of symbolic size, then reads it", expected=expected)
+        shapes = ((b, t.shape) for b, t in zip(r.fresh, r.plan.fresh, strict=True))
+        out.update((b, shape) for b, shape in shapes if any(n.__class__ is not int for n in shape))
+    return out
+
+
+__all__ = ["BROUGHT", "KEPT", "MADE", "READ", "Outside", "Recipe", "Value", "external", "record"]
