@@ -94,15 +94,26 @@ def in_float64(form, q, k, v):
     return e / e.sum(-1, keepdims=True) @ v
 
 
+def largest_error(dtype):
+    """Of a result rounded to `dtype`, as a share of it: half a step for each of the two products."""
+    return {dtypes.float32: 2e-5, dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7}[dtype]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
 @pytest.mark.parametrize("form", FORMS)
-def test_attention_is_one_kernel_that_stores_only_its_result(form, data):
+def test_attention_is_one_kernel_that_stores_only_its_result(form, dtype, data):
     f, *shapes = FORMS[form]
-    arrays = [x.numpy() for x in operands(data, *shapes)]
+    tensors = [x.cast(dtype).realize() for x in operands(data, *shapes)]
     with Recorder() as kernels:
-        got = f(*map(Tensor, arrays)).numpy()
+        got = f(*tensors).realize()
     assert len(kernels) == 1
-    np.testing.assert_allclose(got, in_float64(form, *arrays), rtol=2e-5, atol=2e-5)
-    (call,) = calls_of(f(*map(Tensor, arrays)))
+    wanted = in_float64(form, *(x.cast(dtypes.float32).numpy() for x in tensors))
+    tolerance = largest_error(dtype)
+    # what is written by hand rounds scores and weights to the dtype too
+    np.testing.assert_allclose(
+        got.cast(dtypes.float32).numpy(), wanted, rtol=2 * tolerance, atol=tolerance * max(1, abs(wanted).max())
+    )
+    (call,) = calls_of(f(*tensors))
     assert [b.op for b in call.src[1:]].count("BUFFER") == 1  # the result
 
 
@@ -132,15 +143,16 @@ def test_masks_are_part_of_the_kernel(data):
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
-def test_half_precision_operands_are_widened_first_and_scores_stay_local(dtype, data):
-    q, k, v = (x.cast(dtype).realize() for x in operands(data, (1, 4, 48, 32)))
-    out = fused(is_causal=True)(q, k, v)
-    made = [b for call in calls_of(out) for b in call.src[1:] if b.op == "BUFFER"]
-    assert max(prod(b.shape) for b in made) == prod(q.shape)
-    wide = (x.cast(dtypes.float32).realize() for x in (q, k, v))
-    wanted = fused(is_causal=True)(*wide).numpy()
-    np.testing.assert_allclose(out.cast(dtypes.float32).numpy(), wanted, rtol=1e-2, atol=1e-2)
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
+def test_masks_and_projections_in_half_precision_add_no_kernel(dtype, data):
+    x, w = (Tensor(data(*s)).cast(dtype).realize() for s in ((48, 64), (64, 192)))
+    mask = Tensor(data(48, 48) > -1)
+    q, k, v = (t.reshape(48, 4, 16).transpose(0, 1) for t in (x @ w).split(64, 1))
+    out = q.scaled_dot_product_attention(k, v, mask).transpose(0, 1).reshape(48, 64) @ w[:, :64]
+    calls = calls_of(out + x)
+    assert len(calls) == 3
+    made = {b for call in calls for b in call.src[1:] if b.op == "BUFFER"}
+    assert {b.dtype for b in made} == {dtype}  # nothing is widened in memory
 
 
 def test_the_plan_of_causal_attention(data):
