@@ -9,7 +9,6 @@ Source: https://github.com/huggingface/safetensors (the library owns the format)
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, FileFormatError, MissingExtraError
+from monolect.base.files import write_whole
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
@@ -53,7 +53,7 @@ def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata
     """
     library = _library()
     arrays = {name: _array(name, value) for name, value in _realized(tensors).items()}
-    _replace(path, library.numpy.save(arrays, metadata))
+    write_whole(path, [library.numpy.save(arrays, metadata)])
 
 
 def _realized(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,24 +68,6 @@ def _array(name: str, value: Any) -> np.ndarray:
         raise ArgumentError(f"safe_save: {name}", expected="a Tensor or a NumPy array", found=type(value).__name__)
     a = value.numpy() if isinstance(value, Tensor) else value
     return np.ascontiguousarray(a).reshape(a.shape)  # ascontiguousarray gives scalars an axis
-
-
-def _replace(path: str | os.PathLike[str], data: bytes) -> None:
-    """`data` as the file `path`, at once: written beside it, made durable, and moved over it."""
-    target = os.path.abspath(os.fspath(path))
-    handle, temporary = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=os.path.dirname(target))
-    try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files only their owner can read
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 @guarded

@@ -91,6 +91,7 @@ class Capture:
         self.moves = [State(t, n, after) for t, (n, after) in zip(outside.moves, recipe.moves, strict=True)]
         self.brought = [s for s in self.moves if s.number >= recipe.n_args]
         self.in_place = [State(t, n) for t, n in zip(outside.in_place, recipe.in_place, strict=True)]
+        self.kept = outside.kept
         self.outputs = [v._replace(node=_kept(v, outside.kept)) if v.source == KEPT else v for v in recipe.outputs]
         whole = all(v.source == MADE and v.node is v.base for v in self.outputs)
         self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
@@ -126,6 +127,18 @@ class Capture:
     def is_current(self) -> bool:
         """False once a tensor whose node is part of the kernels stands for another one: capture again."""
         return all((t := ref()) is None or t._uop is u for ref, u in self.woven)
+
+    def outside(self) -> Outside:
+        """The tensors and constants of today, as the recipe numbers them."""
+        for r in self.reads:
+            if r.tensor._uop is not r.uop:
+                self._rebind(r)
+        states = [s.tensor if s.argument is None else s.argument for s in self.moves]
+        for t in (*states, *(s.tensor for s in self.in_place)):
+            if t.__class__ is not int:
+                _buffer_of(t)
+        reads, stays = [r.tensor for r in self.reads], [s.tensor for s in self.in_place]
+        return Outside(states, stays, reads, [*self.constants.values()], self.kept)
 
     # ---- replay ------------------------------------------------------------------------------------------------------
     def replay(self, args: Sequence[UOp], addresses: list[int], tensors: Sequence[Any]) -> list[UOp]:

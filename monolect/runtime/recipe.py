@@ -125,7 +125,7 @@ class _Recorder:
         kept_bytes = results(early, late)
         memory = self._arena([*early, *late], kept_bytes)
         in_place = tuple(self.number[before] for _, before, _ in stays)
-        made = tuple(Made(_mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
+        made = tuple(Made(mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
         return Recipe(
             self.device, len(args), tuple(self.variables), made, results_, tuple(news), in_place,
             tuple(self.number[b] for b in self.reads), tuple(constants), tuple(early), tuple(late), kept_bytes,
@@ -181,7 +181,7 @@ class _Recorder:
         else:
             source, at = KEPT, len(self.kept)
             self.kept.append(b)
-        return Value(source, at, substitute(u, {b: _mark(b)}), _mark(b))
+        return Value(source, at, substitute(u, {b: mark(b)}), mark(b))
 
     def _steps(self, runs: list[Run]) -> list[Step]:
         out = []
@@ -219,7 +219,7 @@ class _Recorder:
         return place(lives, 1 if self.device is None else Device[self.device].target.align_bytes)
 
 
-def _mark(b: UOp) -> UOp:
+def mark(b: UOp) -> UOp:
     """A BUFFER of the kind of `b`, without memory."""
     return node("BUFFER", b.src, BufferArg(0, b.dtype, b.arg.device))
 
@@ -246,4 +246,4 @@ def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
     return out
 
 
-__all__ = ["BROUGHT", "KEPT", "MADE", "READ", "Outside", "Recipe", "Value", "external", "record"]
+__all__ = ["BROUGHT", "KEPT", "MADE", "READ", "Outside", "Recipe", "Value", "external", "mark", "record"]

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
@@ -23,7 +25,7 @@ from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import Capture, changes
-from monolect.runtime.recipe import external, record
+from monolect.runtime.recipe import external, mark, record
 from monolect.tensor import random as random_state
 from monolect.tensor.surroundings import Surroundings
 from monolect.tensor.tensor import Tensor, leaves
@@ -34,6 +36,39 @@ _new = object.__new__
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
+class Spec(NamedTuple):
+    """A call as a capture sees it: arguments with Tensors without memory, what is around, and which of the Tensors are
+    the same, if any are.
+    """
+
+    args: tuple
+    kwargs: dict[str, Any]
+    around: tuple = ()
+    places: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> Any:
+        """What captures are told apart by."""
+        return call_key(self.args, self.kwargs, self.around, self.places)
+
+    def describe(self) -> str:
+        """The arguments as text: each Tensor by its dtype and shape."""
+        found: list[Tensor] = []
+        flatten((self.args, self.kwargs), found)
+        kinds = iter([_Kind(f"{t.dtype.name}{list(t.shape)}") for t in found])
+        args, kwargs = unflatten((self.args, self.kwargs), kinds)
+        return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
+
+
+class _Kind(str):
+    __repr__ = str.__str__
+
+
+def call_key(args: tuple, kwargs: dict[str, Any], around: tuple, places: tuple[int, ...]) -> Any:
+    """The key of a `Spec`."""
+    return (signature(args), signature(kwargs), around, places)
+
+
 class Captured(NamedTuple):
     """A capture, and what it returns: the tree of results with nodes that stand for them."""
 
@@ -42,6 +77,7 @@ class Captured(NamedTuple):
     kinds: tuple[tuple[UOp, Any, Any], ...]  # shape, dtype and device of each argument, if it is `flat`
     flat: bool  # all arguments are Tensors, each another, and nothing else can make it outdated
     graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
+    spec: Spec
 
 
 def live_tensors() -> list[Tensor]:
@@ -122,9 +158,10 @@ class Jit:
             self._own_buffers(tensors)
         if not self.around.holds():
             self.around = Surroundings(self.function, None if self.owner is None else self.owner())
-        key: Any = (signature(args), signature(kwargs), self.around.key)
+        places: tuple[int, ...] = ()
         if len(tensors) != len(found):  # one tensor in several places
-            key += tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
+            places = tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
+        key = call_key(args, kwargs, self.around.key, places)
         try:
             captured = self.captures.get(key)
         except TypeError:
@@ -197,6 +234,7 @@ class Jit:
         by_place = {id(t): s for t, s in zip(tensors, stand_ins, strict=True)}
         found: list[Tensor] = []
         flatten((args, kwargs), found)
+        spec = Spec(*unflatten((args, kwargs), iter([Tensor._wrap(mark(t._uop)) for t in found])), *key[2:])
         args, kwargs = unflatten((args, kwargs), iter([by_place[id(t)] for t in found]))
         function = self.function if self.owner is None else self.function.__get__(self.owner())
         execute.listening.captures.append(runs)
@@ -232,12 +270,22 @@ class Jit:
         flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
         kinds = tuple((u.src[0], u.dtype, u.arg.device) for u in inputs)
         flat = flat and not woven and not graded
-        self.captures[key] = self.last = Captured(capture, template, kinds, flat, [place.get(id(t), t) for t in graded])
+        targets = [place.get(id(t), t) for t in graded]
+        self.captures[key] = self.last = Captured(capture, template, kinds, flat, targets, spec)
         if not flat:
             self.last = None
         if len(self.captures) > MOST_CAPTURES:
             self.captures.popitem(last=False)
         return back
+
+    def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Write the captures of this step, for what is around it now, to the file `path`; `jit.load` reads it.
+
+        What the step reads and updates is written with it; `tensors` (as from `model.state_dict()`) gives names.
+        Raises JitError before the first call, and for what no other process could run; DeviceError where the device's
+        programs are not portable (those of `cpu` and `c` are).
+        """
+        import_module("monolect.tensor.saved").save(self, path, tensors or {})
 
 
 class Method:
@@ -300,14 +348,43 @@ def _refuse_two_ways(
         raise JitError(message, expected=expected, found=found)
 
 
-def jit(function: Callable[..., Any]) -> Jit:
-    """Capture `function` at its first call and replay it afterwards; see the module docstring.
+class Decorator:
+    """`jit`: capture a function at its first call and replay it afterwards; see the module docstring.
 
     >>> from monolect import Tensor, jit
     >>> double = jit(lambda x: x * 2)
     >>> [double(Tensor([float(i)])).item() for i in range(3)]
     [0.0, 2.0, 4.0]
     """
-    if not callable(function):
-        raise JitError("jit takes a function", expected="a callable", found=type(function).__name__)
-    return Jit(function)
+
+    def __call__(self, function: Callable[..., Any]) -> Jit:
+        """The function as a step. Raises JitError for anything but a callable."""
+        if not callable(function):
+            raise JitError("jit takes a function", expected="a callable", found=type(function).__name__)
+        return Jit(function)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> Any:
+        """The step that `step.save` wrote to `path`: it runs without tracing, scheduling or compiling.
+
+        What it reads and updates are tensors of its own, `step.tensors` by name; `tensors` gives some of them instead,
+        such as those of a model. Draws of random numbers go on from this process's state. A file holds machine code:
+        load only what you trust.
+
+        Raises FileFormatError for a file that is damaged, not whole, or of another version; DeviceError for one made
+        for another target; ArgumentError for tensors that do not fit. A call raises JitError for arguments of a kind
+        that the step had not met when it was saved.
+
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "double.step")
+        >>> double = jit(lambda x: x * 2)
+        >>> double(Tensor([1.0])).item()
+        2.0
+        >>> double.save(path)
+        >>> jit.load(path)(Tensor([4.0])).item()
+        8.0
+        """
+        return import_module("monolect.tensor.saved").load(path, tensors)
+
+
+jit = Decorator()

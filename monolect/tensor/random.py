@@ -110,17 +110,32 @@ def pending() -> list[Any]:
     return [*(t for state in _states.values() for t in state.advance()), *deferred()]
 
 
+def names() -> dict[int, str]:
+    """A name for each tensor that is the state of a device, by identity: the same in every process."""
+    return {id(state.stored): f"random/{device}" for device, state in _states.items()}
+
+
+def tensor_named(name: str, make: Any) -> Any:
+    """The tensor, made by `make`, that is the state with that name; None for another name."""
+    kind, _, device = name.partition("/")
+    return _state(make, device).stored if kind == "random" else None
+
+
 def drawn() -> dict[Any, tuple[int, int]]:
     """How much of each state was drawn: it differs once a number was."""
     return {device: (id(state.base), state.used) for device, state in _states.items()}
 
 
+def _state(make: Any, device: Any) -> _State:
+    if device not in _states:
+        _states[device] = _State(make, device, _seed)
+    return _states[device]
+
+
 def _bits(cls: Any, count: int, device: Any) -> UOp:
     """`count` uint64 numbers of 64 random bits, 1-d."""
     device = as_device(device)
-    state = _states.get(device)
-    if state is None:
-        state = _states[device] = _State(cls, device, _seed)
+    state = _state(cls, device)
     with running.lock:  # not while a batch takes the pending draws along
         base, offset = state.draw(count)
     counter = g.e("ADD", g.shrink(base._uop, (0,), (1,)), offset) if offset else g.shrink(base._uop, (0,), (1,))

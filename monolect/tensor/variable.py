@@ -47,6 +47,15 @@ class Variable:
         step = "" if self.multiple_of == 1 else f", multiple_of={self.multiple_of}"
         return f"Variable({self.name!r}, {self.min}, {self.max}{step})"
 
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is Variable and self.uop is other.uop
+
+    def __hash__(self) -> int:
+        return hash(self.uop)
+
+    def __reduce__(self) -> tuple:
+        return (Variable, (self.name, self.min, self.max, self.multiple_of))
+
     @contextmanager
     def bind(self, value: int) -> Iterator[Variable]:
         """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. Nothing is compiled

@@ -1,0 +1,285 @@
+"""A saved step does in another process what it did here, and a file that is not what was written is refused."""
+
+import ctypes
+import os
+import pickle
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monolect import (
+    ArgumentError,
+    Context,
+    DeviceError,
+    FileFormatError,
+    JitError,
+    Tensor,
+    Variable,
+    jit,
+    native_function,
+    nn,
+)
+from monolect.tensor import saved
+
+LOADER = """
+import pickle, sys
+import numpy as np
+from monolect import Tensor, jit
+from monolect.runtime import profile
+step = jit.load(sys.argv[1])
+out = [step(Tensor(x)).numpy() for x in pickle.load(sys.stdin.buffer)]
+compilers = {"llvmlite", "monolect.runtime.plan", "monolect.pipeline", "monolect.schedule.partition"}
+compilers &= sys.modules.keys()
+assert not profile.counts["schedules"] and not profile.counts["kernels"]
+sys.stdout.buffer.write(pickle.dumps((compilers, out, {k: t.numpy() for k, t in step.tensors.items()})))
+"""
+
+
+def elsewhere(path: Path, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+    """The results of a saved step in a process with an empty cache, and its tensors afterwards."""
+    environment = {**os.environ, "MONOLECT_CACHE": str(path.parent / "empty")}
+    command = [sys.executable, "-c", LOADER, str(path)]
+    for allowed in ({"llvmlite"}, set()):  # the first one compiles the code of the thread pool
+        run = subprocess.run(command, input=pickle.dumps(inputs), capture_output=True, env=environment)
+        assert run.returncode == 0, run.stderr.decode()
+        compilers, results, tensors = pickle.loads(run.stdout)
+        assert compilers <= allowed
+    return results, tensors
+
+
+def training_step() -> tuple[nn.Sequential, object]:
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = nn.optim.Adam(model.parameters(), lr=0.05)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, step
+
+
+def test_a_training_step_goes_on_in_another_process(tmp_path: Path) -> None:
+    model, step = training_step()
+    xs = [np.random.default_rng(k).standard_normal((16, 3)).astype(np.float32) for k in range(6)]
+    for x in xs[:3]:
+        step(Tensor(x))
+    path = tmp_path / "train.step"
+    step.save(path, model.state_dict())
+    losses, state = elsewhere(path, xs[3:])
+    want = [step(Tensor(x)).numpy() for x in xs[3:]]
+    np.testing.assert_array_equal(losses, want)
+    for name, t in model.state_dict().items():
+        np.testing.assert_array_equal(state[name], t.numpy(), err_msg=name)
+
+
+def test_weights_that_are_packed_once(tmp_path: Path) -> None:
+    w = Tensor(np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)).realize()
+    step = jit(lambda x: (x @ w).relu() @ w)
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    want = step(Tensor(x)).numpy()
+    step.save(tmp_path / "packed.step")
+    (got,), _ = elsewhere(tmp_path / "packed.step", [x])
+    np.testing.assert_array_equal(got, want)
+
+
+@dataclass
+class Pair:
+    a: Tensor
+    n: int
+
+
+def test_any_tree_static_arguments_and_shared_tensors(tmp_path: Path) -> None:
+    bias = Tensor([10.0, 20.0]).realize()
+
+    @jit
+    def step(p: Pair, *, scale: float) -> dict:
+        return {"out": Pair(p.a * scale + bias + p.n, p.n), "view": bias.reshape(2, 1), "text": "t"}
+
+    step(Pair(Tensor([1.0, 2.0]), 3), scale=2.0)
+    step(Pair(Tensor([1.0, 2.0, 3.0])[:2], 4), scale=2.0)
+    step.save(tmp_path / "tree.step", {"bias": bias})
+    loaded = jit.load(tmp_path / "tree.step", {"bias": bias})
+    got = loaded(Pair(Tensor([1.0, 1.0]), 3), scale=2.0)
+    assert got["out"].a.tolist() == [15.0, 25.0] and (got["out"].n, got["text"]) == (3, "t")
+    assert loaded(Pair(Tensor([1.0, 1.0]), 4), scale=2.0)["out"].a.tolist() == [16.0, 26.0]
+    bias.assign(Tensor([0.0, 0.0]))
+    got = loaded(Pair(Tensor([1.0, 1.0]), 3), scale=2.0)
+    assert got["out"].a.tolist() == [5.0, 5.0] and got["view"].tolist() == [[0.0], [0.0]]
+    with pytest.raises(JitError, match="not captured for these arguments") as e:
+        loaded(Pair(Tensor([1.0, 1.0]), 5), scale=2.0)
+    assert "float32[2]" in str(e.value) and "scale=2.0" in str(e.value)
+    own = jit.load(tmp_path / "tree.step")
+    assert own(Pair(Tensor([1.0, 1.0]), 3), scale=2.0)["out"].a.tolist() == [15.0, 25.0], "the values of the save"
+
+
+def test_symbolic_sizes_and_the_same_tensor_twice(tmp_path: Path) -> None:
+    n = Variable("n_saved", 1, 4)
+    step = jit(lambda a, b: (a[:n] * b[:n]).contiguous())
+    x, y = Tensor([1.0, 2.0, 3.0, 4.0]), Tensor([2.0, 2.0, 2.0, 2.0])
+    with n.bind(3):
+        step(x, y)
+        step(x, x)
+    step.save(tmp_path / "n.step")
+    loaded = jit.load(tmp_path / "n.step")
+    with n.bind(2):
+        assert loaded(y, x).tolist() == [2.0, 4.0] and loaded(x, x).tolist() == [1.0, 4.0]
+
+
+def test_random_numbers_go_on_from_the_state_of_the_process(tmp_path: Path) -> None:
+    step = jit(lambda x: x + Tensor.rand(3))
+    x = Tensor([0.0, 0.0, 0.0])
+    step(x)
+    step.save(tmp_path / "random.step")
+    loaded = jit.load(tmp_path / "random.step")
+    Tensor.manual_seed(5)
+    want = [step(x).tolist() for _ in range(3)]
+    Tensor.manual_seed(5)
+    assert [loaded(x).tolist(), step(x).tolist(), loaded(x).tolist()] == want
+
+
+def test_a_loaded_step_is_saved_again_as_it_is_now(tmp_path: Path) -> None:
+    count = Tensor([0.0]).realize()
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        count.assign(count + x)
+        return count * 1
+
+    step(Tensor([1.0])), step(Tensor([1.0]))
+    step.save(tmp_path / "a.step", {"count": count})
+    again = jit.load(tmp_path / "a.step")
+    assert again(Tensor([5.0])).item() == 7.0 and count.item() == 2.0
+    again.save(tmp_path / "b.step", again.tensors)
+    assert jit.load(tmp_path / "b.step")(Tensor([1.0])).item() == 8.0
+    given = Tensor([100.0]).realize()
+    third = jit.load(tmp_path / "b.step", {"count": given})
+    assert third(Tensor([1.0])).item() == 101.0 and given.item() == 101.0
+
+
+def test_only_what_is_around_now_is_saved(tmp_path: Path) -> None:
+    scale = 2.0
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return x * scale
+
+    assert step(Tensor([1.0])).item() == 2.0
+    scale = 3.0
+    assert step(Tensor([1.0])).item() == 3.0
+    step.save(tmp_path / "now.step")
+    assert jit.load(tmp_path / "now.step")(Tensor([1.0])).item() == 3.0
+
+
+def test_debug_shows_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    step = jit(lambda x: (x @ x).sum())
+    x = Tensor(np.ones((8, 8), np.float32))
+    step(x)
+    step.save(tmp_path / "a.step")
+    with Context(DEBUG=2):
+        assert jit.load(tmp_path / "a.step")(x).item() == 512.0
+    assert "buffers" in capsys.readouterr().err
+
+
+# ---- files that are not what was written -----------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    w = Tensor(np.ones((4, 4), np.float32)).realize()
+    step = jit(lambda x: x @ w)
+    step(Tensor(np.ones((2, 4), np.float32)))
+    path = tmp_path_factory.mktemp("saved") / "whole.step"
+    step.save(path)
+    return path
+
+
+def test_every_truncation_is_refused(whole: Path, tmp_path: Path) -> None:
+    data = whole.read_bytes()
+    for n in {*range(0, 120), *range(120, len(data), 397), len(data) - 1}:
+        path = tmp_path / "cut.step"
+        path.write_bytes(data[:n])
+        with pytest.raises(FileFormatError) as e:
+            jit.load(path)
+        assert e.value.expected is not None and e.value.found is not None
+    path.write_bytes(data + b"x")
+    with pytest.raises(FileFormatError, match="not whole"):
+        jit.load(path)
+
+
+def test_every_flipped_bit_is_refused(whole: Path, tmp_path: Path) -> None:
+    data = bytearray(whole.read_bytes())
+    path = tmp_path / "flipped.step"
+    for k, at in enumerate([*range(64), *range(64, len(data), 211)]):
+        data[at] ^= 1 << k % 8
+        path.write_bytes(data)
+        with pytest.raises(FileFormatError):
+            jit.load(path)
+        data[at] ^= 1 << k % 8
+    path.write_bytes(data)
+    assert jit.load(path)(Tensor(np.ones((2, 4), np.float32))).tolist() == [[4.0] * 4] * 2
+
+
+def test_a_failed_save_leaves_the_old_file(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "old.step"
+    path.write_bytes(b"old")
+    step = jit(lambda x: x + 1)
+    step(Tensor([1.0]))
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        step.save(path)
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["old.step"]
+
+
+def test_another_target_and_another_format(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved, "FORMAT", saved.FORMAT + 1)
+    with pytest.raises(FileFormatError, match="another format") as e:
+        jit.load(whole)
+    assert (e.value.expected, e.value.found) == (saved.FORMAT, saved.FORMAT - 1)
+    monkeypatch.undo()
+    environment = {**os.environ, "THREADS": "1"}
+    code = "import sys; from monolect import jit; jit.load(sys.argv[1])"
+    run = subprocess.run([sys.executable, "-c", code, str(whole)], capture_output=True, text=True, env=environment)
+    assert re.search("DeviceError: .*another target\n *expected: .*\n *found: ", run.stderr), run.stderr
+
+
+def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
+    w = Tensor([1.0, 2.0]).realize()
+    step = jit(lambda x: x * w)
+    step(Tensor([1.0, 1.0]))
+    step.save(tmp_path / "w.step", {"w": w})
+    with pytest.raises(ArgumentError, match="tensor w"):
+        jit.load(tmp_path / "w.step", {"w": Tensor([1.0])})
+    with pytest.raises(ArgumentError, match="jit.load: tensors"):
+        jit.load(tmp_path / "w.step", {"v": Tensor([1.0, 2.0])})
+
+
+def test_what_cannot_be_saved(tmp_path: Path) -> None:
+    path = tmp_path / "no.step"
+    step = jit(lambda x, o=None: x + 1)
+    with pytest.raises(JitError, match="once it is captured"):
+        step.save(path)
+    step(Tensor([1.0]), object())
+    with pytest.raises(JitError, match="another process could not give"):
+        step.save(path)
+    python = jit(lambda x: x + 1)
+    python(Tensor([1.0], device="python"))
+    with pytest.raises(DeviceError, match="cannot be saved") as e:
+        python.save(path)
+    assert e.value.found == "python"
+    twice = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(lambda buffers, thread: None)
+    native = jit(lambda x: native_function(twice, x, out=((1,), "float32")) + 1)
+    native(Tensor([1.0]))
+    with pytest.raises(JitError, match="address of this process"):
+        native.save(path)
+    assert not path.exists()
