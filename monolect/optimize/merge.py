@@ -1,7 +1,8 @@
 """Neighbouring loops that are walked as one become one.
 
 Two ranges a (size m) and b (size n) merge when every index uses them only as a*n + b. An elementwise kernel over
-contiguous tensors becomes a single loop; a sum over two axes becomes a sum over one.
+contiguous tensors becomes a single loop; a sum over two axes becomes a sum over one. The reverse: an output loop that
+what is summed reads as r // n, such as channels of a grouped convolution, becomes two.
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0*64 + r1), ...), r0:128, r1:64))
 After:  SINK(END(STORE(INDEX(PARAM0, r0), ...), r0:8192))
@@ -33,11 +34,10 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
 
 
 def _divided(sink: UOp) -> UOp:
-    """A kernel with stages whose output loops that are read as r // n and r % n are two loops, as grouped heads are."""
+    """Output loops that loops inside read as r // n and r % n are two loops, as grouped heads and channels are."""
     order = toposort(sink)
-    if not any(is_stage(u) for u in order):
-        return sink
-    found = {u.src[0]: u.src[1] for u in order if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
+    inner = order if any(is_stage(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
+    found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
     if not whole:
         return sink

@@ -1,4 +1,4 @@
-"""Cases of the passes that arrange loops: simplify, simplify_loops, merge_ranges, optimize.
+"""Cases of the passes that arrange loops: simplify, simplify_loops, optimize.
 
 The texts are graphs (`ir.text`), so numbers and comments in them do not matter. `after` None: the pass changes nothing.
 """
@@ -7,7 +7,6 @@ from typing import Any
 
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.optimize.apply import apply_actions
-from monolect.optimize.merge import merge_ranges
 from monolect.rules.algebra import simplify
 from monolect.rules.loops import simplify_loops
 from tests.passes.conftest import target
@@ -190,107 +189,6 @@ CASES["simplify_loops", "a sum of floats is not counted"] = (
 %19 = SINK void[] %18 KernelInfo()
 """,
     None,
-)
-
-CASES["merge_ranges", "contiguous"] = (
-    lambda s: merge_ranges(s, TARGET),
-    """
-%0 = CONST idx[] (12, idx)
-%1 = STACK idx[1] %0
-%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
-%3 = CONST idx[] (4, idx)
-%4 = RANGE idx[] %3 (0, "LOOP")
-%5 = CONST idx[] (3, idx)
-%6 = MUL idx[] %4 %5
-%7 = RANGE idx[] %5 (1, "LOOP")
-%8 = ADD idx[] %6 %7
-%9 = INDEX f32[] %2 %8
-%10 = PARAM f32[12] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%11 = INDEX f32[] %10 %8
-%12 = LOAD f32[] %11
-%13 = STORE void[] %9 %12
-%14 = END void[] %13 %4 %7
-%15 = SINK void[] %14 KernelInfo()
-""",
-    """
-%0 = CONST idx[] (12, idx)
-%1 = STACK idx[1] %0
-%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
-%3 = RANGE idx[] %0 (0, "LOOP")
-%4 = INDEX f32[] %2 %3
-%5 = PARAM f32[12] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%6 = INDEX f32[] %5 %3
-%7 = LOAD f32[] %6
-%8 = STORE void[] %4 %7
-%9 = END void[] %8 %3
-%10 = SINK void[] %9 KernelInfo()
-""",
-)
-
-CASES["merge_ranges", "transposed"] = (
-    lambda s: merge_ranges(s, TARGET),
-    """
-%0 = CONST idx[] (12, idx)
-%1 = STACK idx[1] %0
-%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
-%3 = CONST idx[] (4, idx)
-%4 = RANGE idx[] %3 (0, "LOOP")
-%5 = CONST idx[] (3, idx)
-%6 = MUL idx[] %4 %5
-%7 = RANGE idx[] %5 (1, "LOOP")
-%8 = ADD idx[] %6 %7
-%9 = INDEX f32[] %2 %8
-%10 = PARAM f32[12] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%11 = MUL idx[] %7 %3
-%12 = ADD idx[] %4 %11
-%13 = INDEX f32[] %10 %12
-%14 = LOAD f32[] %13
-%15 = STORE void[] %9 %14
-%16 = END void[] %15 %4 %7
-%17 = SINK void[] %16 KernelInfo()
-""",
-    None,
-)
-
-CASES["merge_ranges", "a sum over two axes"] = (
-    lambda s: merge_ranges(s, TARGET),
-    """
-%0 = CONST idx[] (1, idx)
-%1 = STACK idx[1] %0
-%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
-%3 = CONST idx[] (0, idx)
-%4 = INDEX f32[] %2 %3
-%5 = CONST idx[] (12, idx)
-%6 = STACK idx[1] %5
-%7 = PARAM f32[12] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%8 = CONST idx[] (4, idx)
-%9 = RANGE idx[] %8 (1000, "REDUCE")
-%10 = CONST idx[] (3, idx)
-%11 = MUL idx[] %9 %10
-%12 = RANGE idx[] %10 (1001, "REDUCE")
-%13 = ADD idx[] %11 %12
-%14 = INDEX f32[] %7 %13
-%15 = LOAD f32[] %14
-%16 = REDUCE f32[] %15 %9 %12 ("ADD", ())
-%17 = STORE void[] %4 %16
-%18 = SINK void[] %17 KernelInfo()
-""",
-    """
-%0 = CONST idx[] (1, idx)
-%1 = STACK idx[1] %0
-%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
-%3 = CONST idx[] (0, idx)
-%4 = INDEX f32[] %2 %3
-%5 = CONST idx[] (12, idx)
-%6 = STACK idx[1] %5
-%7 = PARAM f32[12] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%8 = RANGE idx[] %5 (1000, "REDUCE")
-%9 = INDEX f32[] %7 %8
-%10 = LOAD f32[] %9
-%11 = REDUCE f32[] %10 %8 ("ADD", ())
-%12 = STORE void[] %4 %11
-%13 = SINK void[] %12 KernelInfo()
-""",
 )
 
 CASES["optimize", "SPLIT to UPCAST"] = (

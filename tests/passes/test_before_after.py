@@ -17,11 +17,18 @@ from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import KERNEL_PASSES
 from monolect.rules.algebra import simplify
 from monolect.rules.loops import simplify_loops
-from tests.passes import cases_of_devices, cases_of_loops, cases_of_products, cases_of_tables, cases_of_values
+from tests.passes import (
+    cases_of_devices,
+    cases_of_loops,
+    cases_of_merging,
+    cases_of_products,
+    cases_of_tables,
+    cases_of_values,
+)
 from tests.passes.conftest import assert_same_graph, assert_same_meaning
 
 CASES = cases_of_loops.CASES | cases_of_products.CASES | cases_of_tables.CASES | cases_of_devices.CASES
-CASES |= cases_of_values.CASES
+CASES |= cases_of_values.CASES | cases_of_merging.CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=": ".join)

@@ -106,3 +106,13 @@ def test_what_follows_a_product_of_padded_rows_is_read_in_vectors():
     outside = [u for u in toposort(store.src[1], stop=lambda u: u.op == "REDUCE") if u.op == "LOAD"]
     assert len(outside) == 1
     assert "MAX" not in [u.op for u in toposort(outside[0].src[0])]
+
+
+@pytest.mark.parametrize(("channels", "out", "k", "groups"), [(64, 50, 1, 2), (66, 82, 5, 2), (75, 60, 2, 3)])
+def test_groups_of_a_convolution_are_a_loop_of_their_own(channels, out, k, groups):
+    """So that a tile of rows shares what it loads: the input is no irregular access of the channel of the output."""
+    chooser = planned(of(4, channels, 20, 20).conv2d(of(out, channels // groups, k, k), groups=groups))
+    found = Contraction(chooser, chooser.plan.reduced).best()
+    assert found is not None and found.vectors * found.rows >= 8
+    assert groups in [chooser.plan.size(r) for r in chooser.plan.outputs]
+    assert all(None not in a.steps.values() for a in chooser.profile.accesses)
