@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime.execute import Run
+from monolect.schedule.memory import buffer_bytes
 
 Uses = dict[UOp, list[tuple[int, UOp, int]]]
 
@@ -31,7 +32,7 @@ def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
     """True when `after` can be written over `before`: nobody reads `before` once `after` is being written, except the
     writing kernel itself at the very element it writes.
     """
-    if before.shape != after.shape or before.dtype is not after.dtype:
+    if buffer_bytes(before) != buffer_bytes(after):
         return False
     reads = uses.get(before, [])
     if not (writes := uses.get(after)):
@@ -40,7 +41,8 @@ def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
     if any(at > first for at, _, _ in reads):
         return False
     source = next((slot for at, _, slot in reads if at == first), None)
-    return source is None or _same_elements(call.src[0], source, out)
+    alike = before.shape == after.shape and before.dtype.itemsize == after.dtype.itemsize
+    return source is None or (alike and _same_elements(call.src[0], source, out))
 
 
 def is_copy(sink: UOp) -> bool:

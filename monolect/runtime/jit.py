@@ -146,6 +146,7 @@ class Capture:
         if self.device is None:
             return [self._today(v, ((), args, self.reads)) for v in self.outputs]
         with running.lock:
+            taken = self._donated(args) if self.recipe.reuse else None
             for r in self.reads:
                 if r.tensor._uop is not r.uop:
                     self._rebind(r)
@@ -160,10 +161,10 @@ class Capture:
                 self.prologue.refresh()
             for v in self.variables:
                 addresses.append(value_of(v))
-            made = []
+            made: list[UOp] = []
             for template, n_bytes, shape in self.made:
                 u = new_buffer_like(template) if shape is None else new_buffer(concrete(shape), *template.arg[1:3])
-                u.storage = memory = self.device.alloc(n_bytes)
+                u.storage = memory = (taken and taken.get(len(made))) or self.device.alloc(n_bytes)
                 addresses.append(memory.address)
                 made.append(u)
             run(self.commands, addresses, self.launches, self.kernels, replayed=True)
@@ -172,6 +173,17 @@ class Capture:
                 for s, new in zip(self.moves, news, strict=True):
                     (s.tensor if s.argument is None else tensors[s.argument])._uop = new
         return made if self.plain else [self._today(v, (made, args, self.reads)) for v in self.outputs]
+
+    def _donated(self, args: Sequence[UOp]) -> dict[int, Any]:
+        """The memory of donated arguments, for results by number: what nobody else holds."""
+        taken = {}
+        for k, n in self.recipe.reuse.items():
+            u = args[n]
+            memory = u.storage
+            # references: the tensor's, the list's, the name here, the argument of getrefcount; the BUFFER's, these two
+            if getrefcount(u) <= 4 and getrefcount(memory) <= 3 and not memory.is_lent():
+                taken[k] = None if memory.address % ALIGN_BYTES else memory
+        return taken
 
     @staticmethod
     def _today(v: Any, lists: tuple[Any, ...]) -> UOp:

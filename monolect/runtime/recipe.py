@@ -10,7 +10,7 @@ Invariant: its BUFFERs are marks, which have no storage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch
@@ -59,6 +59,7 @@ class Recipe(NamedTuple):
     made: tuple[Made, ...]
     outputs: tuple[Value, ...]
     moves: tuple[tuple[int, Value], ...]  # of each state that is not updated in place: its old version, the new one
+    reuse: dict[int, int]  # what is made that may take the memory of a donated argument, and which
     in_place: tuple[int, ...]  # the numbers of the states that are
     reads: tuple[int, ...]  # of the tensors read from outside
     constants: tuple[int, ...]  # of what is bound once, those tensors included
@@ -71,7 +72,7 @@ class Recipe(NamedTuple):
     @property
     def bytes_by_kind(self) -> dict[str, int]:
         """What a call takes beside its arguments, state and constants."""
-        made = sum(m.n_bytes for m in self.made)
+        made = sum(m.n_bytes for k, m in enumerate(self.made) if k not in self.reuse)
         return {"intermediates": self.arena_bytes, "results": made, "made once": sum(self.kept_bytes.values())}
 
 
@@ -91,13 +92,15 @@ def record(
     outputs: Sequence[UOp],
     states: list[tuple[Any, UOp, UOp]],
     reads: list[tuple[Any, UOp]],
+    donated: Collection[int] = (),
 ) -> tuple[Recipe, Outside]:
     """The recipe of a step that ran `runs` on the BUFFERs `args`, with the realised results `outputs`.
 
     `states` are (tensor, or the place of an argument; BUFFER before; BUFFER after), `reads` the tensors read from
-    outside. Raises JitError for what cannot be repeated.
+    outside, `donated` the places of arguments whose memory results may take. Raises JitError for what no replay could
+    repeat.
     """
-    return _Recorder(runs, args).recipe(runs, args, outputs, states, reads)
+    return _Recorder(runs, args).recipe(runs, args, outputs, states, reads, donated)
 
 
 class _Recorder:
@@ -112,8 +115,11 @@ class _Recorder:
         self.symbolic = _symbolic_results(runs) if self.variables else {}
         self.kept: list[UOp] = []
 
-    def recipe(self, runs: list[Run], args: Any, outputs: Any, states: Any, reads: Any) -> tuple[Recipe, Outside]:
+    def recipe(
+        self, runs: list[Run], args: Any, outputs: Any, states: Any, reads: Any, donated: Collection[int]
+    ) -> tuple[Recipe, Outside]:
         moves, stays = self._number_brought(runs, outputs, states)
+        reuse = self._reuse(runs, [(n, args[n]) for n in donated], outputs) if donated else {}
         steps = self._steps(runs)
         reads = [(t, b) for t, b in reads if b in self.number]
         self.reads = [b for _, b in reads]
@@ -127,7 +133,7 @@ class _Recorder:
         in_place = tuple(self.number[before] for _, before, _ in stays)
         made = tuple(Made(mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
         return Recipe(
-            self.device, len(args), tuple(self.variables), made, results_, tuple(news), in_place,
+            self.device, len(args), tuple(self.variables), made, results_, tuple(news), reuse, in_place,
             tuple(self.number[b] for b in self.reads), tuple(constants), tuple(early), tuple(late), kept_bytes,
             memory.offsets, memory.arena_bytes,
         ), Outside(
@@ -164,6 +170,19 @@ class _Recorder:
             self.number[after] = n = self.number.setdefault(before, len(self.number))
             self.given.add(n)
         return moves, stays
+
+    def _reuse(self, runs: list[Run], donated: list[tuple[int, UOp]], outputs: Sequence[UOp]) -> dict[int, int]:
+        """For each result, the donated argument that it may be written over, if there is one."""
+        uses = uses_of(runs)
+        returned = {base_of(o) for o in outputs}
+        free = {n: b for n, b in donated if b not in returned}
+        out: dict[int, int] = {}
+        for b, k in self.made.items():
+            n = next((n for n, a in free.items() if b not in self.symbolic and may_overwrite(a, b, uses)), None)
+            if n is not None:
+                out[k] = n
+                del free[n]
+        return out
 
     def _value(self, u: UOp) -> Value:
         """What the node of a result will be at a replay; without memory of the capture."""

@@ -17,7 +17,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import JitError
@@ -27,6 +27,7 @@ from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import Capture, changes
 from monolect.runtime.recipe import external, mark, record
 from monolect.tensor import random as random_state
+from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.surroundings import Surroundings
 from monolect.tensor.tensor import Tensor, leaves
 from monolect.tensor.tree import flatten, signature, unflatten
@@ -86,14 +87,15 @@ def live_tensors() -> list[Tensor]:
     for kind in kinds:
         kinds.extend(kind.__subclasses__())
     wanted = frozenset(kinds)
-    return [t for t in gc.get_objects() if type(t) in wanted]
+    return [t for t in gc.get_objects() if type(t) in wanted and not hasattr(type(t), "donated_at")]
 
 
 class Jit:
     """A function and its captures, a bounded cache of them. `owner`: the instance, weakly, whose method it is."""
 
-    def __init__(self, function: Callable[..., Any], owner: Callable[[], Any] | None = None):
+    def __init__(self, function: Callable[..., Any], owner: Callable[[], Any] | None = None, donate: Any = ()):
         self.function, self.owner = function, owner
+        self.donation = Donation(function, donate, owner is not None)
         self.captures: OrderedDict[Any, Captured] = OrderedDict()
         self.last: Captured | None = None  # of the last call, when its arguments were Tensors alone
         self.around = Surroundings(function, None if owner is None else owner())
@@ -110,7 +112,7 @@ class Jit:
         if found is None:
             key = id(instance)
             ref = weakref.ref(instance, lambda _: self._methods.pop(key, None))
-            found = self._methods[key] = Jit(self.function, ref)
+            found = self._methods[key] = Jit(self.function, ref, self.donation.names)
         return Method(found, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -167,20 +169,29 @@ class Jit:
         except TypeError:
             expected = "Tensors and hashable values"
             raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
-        if captured is None:
-            return self._capture(key, args, kwargs, tensors)
-        if captured.capture.woven and not captured.capture.is_current():
-            del self.captures[key]
+        inputs = [t._uop for t in tensors]
+        if captured is None or (captured.capture.woven and not captured.capture.is_current()):
+            self.captures.pop(key, None)
             self.last = None
-            return self._capture(key, args, kwargs, tensors)
+            back = self._capture(key, args, kwargs, tensors)
+            self._give_up(args, kwargs, tensors, inputs)
+            return back
         self.captures.move_to_end(key)
         self.last = captured if captured.flat else None
-        inputs = [t._uop for t in tensors]
         outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
         results = [self._result(u) for u in outs]
         for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
             (tensors[t] if t.__class__ is int else t)._grad = grad
+        self._give_up(args, kwargs, tensors, inputs)
         return unflatten(captured.template, iter(results))
+
+    def _give_up(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor], before: list[UOp]) -> None:
+        """Donated arguments are not to be used any more, but for those that the step assigned."""
+        if self.donation.arguments:
+            same = {id(t) for t, u in zip(tensors, before, strict=True) if t._uop is u}
+            for t in self.donation.tensors(args, kwargs):
+                if id(t) in same:
+                    give_up(t)
 
     def _own_buffers(self, tensors: list[Tensor]) -> None:
         """Every argument as a BUFFER with storage; views are copied."""
@@ -235,7 +246,8 @@ class Jit:
         found: list[Tensor] = []
         flatten((args, kwargs), found)
         spec = Spec(*unflatten((args, kwargs), iter([Tensor._wrap(mark(t._uop)) for t in found])), *key[2:])
-        args, kwargs = unflatten((args, kwargs), iter([by_place[id(t)] for t in found]))
+        given = (args, kwargs)
+        args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self.function if self.owner is None else self.function.__get__(self.owner())
         execute.listening.captures.append(runs)
         changes.captures.append({})
@@ -265,11 +277,13 @@ class Jit:
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
             return back  # state that only now got its buffer: captured at the next call
         _refuse_two_ways(tensors, states, reads)
-        capture = Capture(*record(runs, inputs, outs, states, reads), woven)
+        places = {id(t): i for i, t in enumerate(tensors)}
+        donated = {places[id(t)] for t in self.donation.tensors(*given)}
+        capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
         flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
         kinds = tuple((u.src[0], u.dtype, u.arg.device) for u in inputs)
-        flat = flat and not woven and not graded
+        flat = flat and not woven and not graded and not self.donation.arguments
         targets = [place.get(id(t), t) for t in graded]
         self.captures[key] = self.last = Captured(capture, template, kinds, flat, targets, spec)
         if not flat:
@@ -357,11 +371,22 @@ class Decorator:
     [0.0, 2.0, 4.0]
     """
 
-    def __call__(self, function: Callable[..., Any]) -> Jit:
-        """The function as a step. Raises JitError for anything but a callable."""
+    @overload
+    def __call__(self, function: Callable[..., Any], *, donate: Any = ()) -> Jit: ...
+    @overload
+    def __call__(self, *, donate: Any = ()) -> Callable[[Callable[..., Any]], Jit]: ...
+    def __call__(self, function: Any = None, *, donate: Any = ()) -> Any:
+        """The function as a step; without one, a decorator.
+
+        `donate` names arguments, or gives their places: results may be written over their memory, and using such a
+        tensor after the call raises JitError. Raises JitError for what is not callable, ArgumentError for arguments
+        that the function lacks.
+        """
+        if function is None:
+            return lambda f: self(f, donate=donate)
         if not callable(function):
             raise JitError("jit takes a function", expected="a callable", found=type(function).__name__)
-        return Jit(function)
+        return Jit(function, donate=donate)
 
     @staticmethod
     def load(path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> Any:

@@ -34,6 +34,7 @@ from monolect.runtime.recipe import Outside, Recipe, mark
 from monolect.schedule.memory import buffer_bytes
 from monolect.tensor import random as random_state
 from monolect.tensor.capture import Captured, Jit, Spec
+from monolect.tensor.donated import Donation
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten
 
@@ -62,6 +63,7 @@ class Head(NamedTuple):
     tensors: list[tuple[str, bool, int]]  # name, whether it wants a gradient, the number of its array
     arrays: list[str]  # a BUFFER of the kind of each, as text
     programs: list[bytes]
+    donation: Donation
     parts: bytes  # pickled, with references to what is above
 
 
@@ -81,7 +83,10 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     parts = writer.dumps([writer.part(c) for c in captures])
     states = [(*writer.known[id(t)], writer.array(t._uop)) for t in writer.tensors]
     marks = [show(mark(b)) for b in writer.arrays]
-    head = pickle.dumps(Head(device.name, device.target.key, states, marks, writer.programs(), parts), protocol=5)
+    donation = jit.donation
+    head = pickle.dumps(
+        Head(device.name, device.target.key, states, marks, writer.programs(), donation, parts), protocol=5
+    )
     body: list[Any] = [head]
     for b in writer.arrays:
         data = b.storage.view(np.uint8)[: buffer_bytes(b)]
@@ -174,7 +179,7 @@ class Loaded(Jit):
 
     def __init__(self, path: str, head: Head, arrays: list[UOp], given: Mapping[str, Tensor]) -> None:
         super().__init__(_nothing)
-        self.__name__ = path
+        self.__name__, self.donation = path, head.donation
         self.tensors: dict[str, Tensor] = {}
         for name, wants_gradient, number in head.tensors:
             t = given[name] if name in given else random_state.tensor_named(name, Tensor)
