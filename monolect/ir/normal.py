@@ -585,6 +585,8 @@ def _pad(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _load(src: tuple[UOp, ...], arg: Any) -> UOp:
     src = _gated(src)
+    if len(src) == 3 and src[2] is FALSE and src[1].shape == src[0].shape:
+        return src[1]
     return node("LOAD", src[:-2] if len(src) == 3 and src[2] is TRUE else src, arg)
 
 

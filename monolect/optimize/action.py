@@ -4,6 +4,7 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`
   ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
+  ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between
   ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
   ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
   ("STREAM", store, None)            STORE number `store` goes past the caches
@@ -36,6 +37,8 @@ from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.matrix import check
+from monolect.optimize.nest import check_blocked, check_thread, nests, sequence
+from monolect.optimize.peel import check_peel
 from monolect.optimize.sequence import atomic_ranges, lonely_ranges, running_ranges, sequential_ranges
 from monolect.optimize.shared import block_of
 from monolect.optimize.stages import Stages, memory_of
@@ -99,6 +102,7 @@ class Plan:
         self.actions: list[Action] = []
         self.unit: MatrixUnit | None = None
         self.sides: tuple[UOp, ...] = ()  # with a unit of a warp: its rows and columns
+        self.peeled: dict[Part, tuple[int, int]] = {}  # loops whose first and last iterations stand apart
         self.packs: dict[UOp, None] = {}  # loads whose block is copied first
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end
@@ -123,6 +127,7 @@ class Plan:
         out = copy(self)
         out.axes, out.actions = list(self.axes), list(self.actions)
         out.padded, out.packs, out.flags = dict(self.padded), dict(self.packs), dict(self.flags)
+        out.peeled = dict(self.peeled)
         return out
 
     @staticmethod
@@ -187,16 +192,19 @@ class Plan:
         elif op in ("STREAM", "FETCH"):
             u, flag = check_stream(self, axis) if op == "STREAM" else check_fetch(self, axis, arg)
             self.flags[u] = flag
-        elif op not in ("SPLIT", "PADTO", "SWAP", "BOUND"):
-            raise ActionError(
-                "unknown action", expected="SPLIT, PADTO, SWAP, BOUND, PACK, STREAM, FETCH, NOLOCALS or TC", found=op
-            )
+        elif op not in ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND"):
+            expected = "SPLIT, PADTO, SWAP, PEEL, BOUND, PACK, STREAM, FETCH, NOLOCALS or TC"
+            raise ActionError("unknown action", expected=expected, found=op)
         elif self.packs or self.flags:
             raise ActionError(f"{op} after PACK, STREAM or FETCH", expected="only those", found=op)
         elif not isinstance(axis, int) or not 0 <= axis < len(self.axes):
             raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
+        elif op != "SWAP" and any(p.root is self.axes[axis].root for p in self.peeled):
+            raise ActionError(f"{op} of a peeled axis", expected="SWAP, or another axis", found=op)
         elif op == "SPLIT":
             self._split(axis, *arg)
+        elif op == "PEEL":
+            self.peeled[self.axes[axis]] = check_peel(self, self.axes[axis], arg)
         elif op == "BOUND":
             self._bound(axis)
         elif op == "PADTO":
@@ -239,9 +247,9 @@ class Plan:
         if target == "GROUP_REDUCE" and self.unit is not None:
             raise ActionError("SPLIT to GROUP_REDUCE", expected="lanes that add by themselves", found=self.unit.name)
         if target == "THREAD":
-            self._check_thread(p, k)
+            check_thread(self, p, k)
         if target == "LOOP" and p.type == "REDUCE":
-            self._check_blocked(p, k, top)
+            check_blocked(self, p, k, top)
         if target in self.shapes and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
         made, shaped = self.now, target not in ("LOOP", "REDUCE")
@@ -258,7 +266,7 @@ class Plan:
         order = [*self.axes[:axis], *new, *self.axes[axis + 1 :]]
         if self.workgroup:
             self.workgroup.check_split(self, target, p.root, order)
-        if top and target == "LOOP" and not self._nests(order):
+        if top and target == "LOOP" and not nests(self, order):
             raise ActionError(
                 "SPLIT into blocks", expected="every reduction's own loops outermost", found="another order"
             )
@@ -268,36 +276,6 @@ class Plan:
         """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""
         lanes = any(q.root is p.root and q.type == "UPCAST" for q in self.axes)
         return p.root in self.running and p.stride == 1 and not lanes
-
-    def _check_thread(self, p: Part, k: int) -> None:
-        if any(q.type == "THREAD" for q in self.axes):
-            raise ActionError("SPLIT to THREAD", expected="at most one THREAD axis", found="a second")
-        if k > 4 * self.target.n_threads:
-            raise ActionError("SPLIT to THREAD", expected=f"at most {4 * self.target.n_threads}", found=k)
-        for u in self.order:
-            is_reduction = u.op == "REDUCE" and len(u.src) > 1
-            around = p.root in u.src or p.root in ranges(u)
-            if (u.op == "END" and not around and u not in self.stages.fills.values()) or (is_reduction and not around):
-                raise ActionError("SPLIT to THREAD", expected="an axis that encloses every loop", found=repr(u))
-        writes = (u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX")
-        writes = (u for u in writes if memory_of(u.src[0]) not in self.stages.fills)
-        if p.root in self.stages.own or any(p.root not in ranges(u) for u in writes):
-            raise ActionError("SPLIT to THREAD", expected="an axis that encloses every store", found="a store outside")
-
-    def _check_blocked(self, p: Part, k: int, top: bool) -> None:
-        """A reduction cut into blocks adds into the output itself: it must be the kernel's only one, and a sum."""
-        what = "SPLIT of a reduction to LOOP"
-        if not top:
-            raise ActionError(what, expected="the outer part", found=(k, top))
-        if any(q.type == "LOOP" and q.root in self.reduced for q in self.axes):
-            raise ActionError(what, expected="at most one blocked reduction", found="a second")
-        stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
-        if len(self.reduces) != 1 or len(stores) != 1 or stores[0].op != "STORE" or self.reduces[0].arg[0] != "ADD":
-            raise ActionError(what, expected="one sum and one store", found=len(stores))
-        if stores[0].src[1].dtype is not self.reduces[0].dtype:
-            raise ActionError(what, expected="an output that can hold partial sums", found="a cast")
-        if ranges(self.reduces[0]) != ranges(stores[0]):
-            raise ActionError(what, expected="a reduction in the innermost output loop", found="outside")
 
     def _pad(self, axis: int, m: int) -> None:
         p = self.axes[axis]
@@ -323,9 +301,9 @@ class Plan:
         clipped = [(i, p) for i, p in enumerate(order) if p.clipped]
         if any(q.root is p.root and q.stride > p.stride for i, p in clipped for q in order[i:]):
             raise ActionError("SWAP", expected="a clipped part inside its outer part", found="the reverse")
-        if any(p is not q for p, q in self._sequence(order)):
+        if any(p is not q for p, q in sequence(self, order)):
             raise ActionError("SWAP", expected="an axis whose iterations are independent", found="a scan")
-        if not self._nests(order):
+        if not nests(self, order):
             raise ActionError("SWAP", expected="every reduction's own loops outermost", found="another order")
         self.axes = order
 
@@ -379,23 +357,3 @@ class Plan:
         if self.packs or any(p.type in ("LOCAL", "GROUP_REDUCE") and self.workgroup for p in self.axes):
             raise ActionError("NOLOCALS", expected="no local memory in use yet", found="lanes, or a packed load")
         self.locals = False
-
-    def _sequence(self, order: list[Part]) -> list[tuple[Part, Part]]:
-        """The parts of sequential axes, now and in `order`."""
-        now, then = ([p for p in ps if p.root in self.sequential] for ps in (self.axes, order))
-        return list(zip(now, then, strict=True))
-
-    def _nests(self, order: list[Part]) -> bool:
-        """Inner reductions and shorter stores need their loops to be a prefix of the nest; scans stay innermost."""
-        apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # no loops
-        inner = [p for p in order if p.root in self.outputs and p.type not in apart]
-        loops = [p.root for p in sorted(inner, key=lambda p: (not p.is_block, p.made if p.is_block else 0))]
-        sets = [self.stages.loops(u) for u in self.order if u.op == "END"]
-        sets += [ranges(u) & frozenset(self.outputs) for u in self.reduces]
-        for i, r in enumerate(loops):
-            if r in self.sequential and any(q not in self.sequential for q in loops[i:]):
-                return False
-            around = {q for q in loops[:i] if any(q in s and r in s for s in sets)}
-            if any(r in s and not around <= s for s in sets):
-                return False
-        return True

@@ -25,6 +25,7 @@ from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.heuristic import choose
 from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
+from monolect.optimize.peel import Peeler
 from monolect.optimize.shared import shared_loads
 from monolect.optimize.stages import Rows, memory_of
 from monolect.optimize.visible import Bounds
@@ -115,18 +116,27 @@ def apply_plan(plan: Plan) -> UOp:
             guards[root] = less(e, plan.padded[root])
     rows = Rows(plan, dict(made))
     new = exprs | packed | _clamped(plan, exprs, packed) | rows.new
-    return _rebuild(plan, parts, new, guards, rows, info)
+    out = _rebuild(plan, parts, new, guards, rows, info)
+    if plan.peeled:
+        known = {r: {guards[r]: TRUE, _kept_inside(plan, r, exprs[r]): exprs[r]} for r in guards}
+        out = Peeler(plan, dict(made), known).run(out)
+    return _thread_special(out, plan, parts)
+
+
+def _kept_inside(plan: Plan, r: UOp, e: UOp) -> UOp:
+    """`e`, or the last element of the padded axis r."""
+    return build("MAX", e * -1, idx(1 - plan.padded[r])) * -1
 
 
 def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
     """The loads, inside a padded output axis that is not the vector's, that stay inside by reading the last element.
     A tile of vectors is masked by rows instead: rows whose places are not even in memory would be read one by one.
     """
-    last = {r: idx(n - 1) for r, n in plan.padded.items() if r in plan.outputs}
+    last = {r for r in plan.padded if r in plan.outputs}
     if not last:
         return {}
     shaped = {p.root for p in plan.axes if p.type == "UPCAST"}
-    clamped = exprs | packed | {r: build("MAX", exprs[r] * -1, n * -1) * -1 for r, n in last.items()}
+    clamped = exprs | packed | {r: _kept_inside(plan, r, exprs[r]) for r in last}
     out: dict[UOp, UOp] = {}
     for u in plan.order:
         if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1 and not plan.stages.reads(u):
@@ -135,7 +145,7 @@ def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[
             lane = plan.lane(u)
             if lane is not None and (lane in mine or (steps.get(lane) == 1 and mine & shaped)):
                 continue
-            plain = mine and mine <= last.keys() and all(steps.get(r) != 1 for r in mine)
+            plain = mine and mine <= last and all(steps.get(r) != 1 for r in mine)
             if plain and not any(v.op == "AFTER" for v in toposort(u)):  # what this kernel wrote has loops of its own
                 out[u] = substitute(u, clamped)
     return out
@@ -256,8 +266,7 @@ def _rebuild(
             new[u] = rebuild(u, src)
         if u in plan.flags:
             new[u] = node(u.op, new[u].src, plan.flags[u])
-    out = new[plan.sink]
-    return _thread_special(out, plan, parts)
+    return new[plan.sink]
 
 
 def _contracted(plan: Plan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[UOp]], closed: list[UOp]) -> UOp:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
+from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Action, Plan
 from monolect.optimize.stream import buffer_bytes
@@ -96,6 +97,15 @@ def swaps(plan: Plan) -> Iterator[Move]:
         yield from ((("SWAP", a, b),) for a in axes for b in axes if a < b)
 
 
+def peels(plan: Plan) -> Iterator[Move]:
+    """The ends of a loop that a gate asks about, apart."""
+    gates = [u.src[2] for u in (*plan.loads, *plan.stores) if len(u.src) == 3]
+    asked = {*plan.padded, *(r for g in gates for r in ranges(g))}
+    for i, _ in _axes(plan, "LOOP"):
+        if plan.axes[i].root in asked:
+            yield from ((("PEEL", i, ends),) for ends in ((0, 1), (1, 0), (1, 1)))
+
+
 def packs(plan: Plan) -> Iterator[Move]:
     """What a load reads in a block, copied to one piece of memory first."""
     return ((("PACK", i, None),) for i in range(len(plan.loads)))
@@ -152,6 +162,7 @@ MOVES: dict[str, Callable[[Plan], Iterator[Move]]] = {
     "THREAD": threads,
     "BLOCK": blocks,
     "SWAP": swaps,
+    "PEEL": peels,
     "PACK": packs,
     "STREAM": streams,
     "FETCH": fetches,

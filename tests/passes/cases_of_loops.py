@@ -369,6 +369,102 @@ CASES["optimize", "PADTO"] = (
 """,
 )
 
+CASES["optimize", "PEEL"] = (
+    act(("PEEL", 0, (1, 1))),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (6, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[6] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = CONST idx[] (-1, idx)
+%9 = ADD idx[] %3 %8
+%10 = INDEX f32[] %7 %9
+%11 = CONST f32[] (0.0, f32)
+%12 = CONST idx[] (7, idx)
+%13 = CMPLT b1[] %3 %12
+%14 = MUL idx[] %3 %8
+%15 = CONST idx[] (0, idx)
+%16 = CMPLT b1[] %14 %15
+%17 = AND b1[] %13 %16
+%18 = LOAD f32[] %10 %11 %17
+%19 = STORE void[] %4 %18
+%20 = END void[] %19 %3
+%21 = SINK void[] %20 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST f32[] (0.0, f32)
+%6 = STORE void[] %4 %5
+%7 = CONST idx[] (6, idx)
+%8 = RANGE idx[] %7 (1, "LOOP")
+%9 = CONST idx[] (1, idx)
+%10 = ADD idx[] %8 %9
+%11 = INDEX f32[] %2 %10
+%12 = STACK idx[1] %7
+%13 = PARAM f32[6] %12 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%14 = INDEX f32[] %13 %8
+%15 = LOAD f32[] %14
+%16 = STORE void[] %11 %15
+%17 = END void[] %16 %8
+%18 = CONST idx[] (7, idx)
+%19 = INDEX f32[] %2 %18
+%20 = STORE void[] %19 %5
+%21 = SINK void[] %6 %17 %20 KernelInfo(name="map_8", actions=(("PEEL", 0, (1, 1)),))
+""",
+)
+
+CASES["optimize", "PEEL of a tail"] = (
+    act(("PADTO", 0, 3), ("SPLIT", 0, (3, "UPCAST", False)), ("PEEL", 0, (0, 1))),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX f32[] %2 %3
+%5 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%6 = INDEX f32[] %5 %3
+%7 = LOAD f32[] %6
+%8 = STORE void[] %4 %7
+%9 = END void[] %8 %3
+%10 = SINK void[] %9 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (3, idx)
+%4 = RANGE idx[] %3 (1, "UPCAST")
+%5 = CONST idx[] (2, idx)
+%6 = RANGE idx[] %5 (2, "LOOP")
+%7 = MUL idx[] %6 %3
+%8 = ADD idx[] %4 %7
+%9 = INDEX f32[] %2 %8
+%10 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%11 = INDEX f32[] %10 %8
+%12 = LOAD f32[] %11
+%13 = STORE void[] %9 %12
+%14 = END void[] %13 %4 %6
+%15 = CONST idx[] (6, idx)
+%16 = ADD idx[] %4 %15
+%17 = INDEX f32[] %2 %16
+%18 = INDEX f32[] %10 %16
+%19 = CONST f32[] (0.0, f32)
+%20 = CMPLT b1[] %4 %5
+%21 = LOAD f32[] %18 %19 %20
+%22 = STORE void[] %17 %21 %20
+%23 = END void[] %22 %4
+%24 = SINK void[] %14 %23 KernelInfo(name="map_8", actions=(("PADTO", 0, 3), ("SPLIT", 0, (3, "UPCAST", False)), ("PEEL", 0, (0, 1))))
+""",
+)
+
 CASES["optimize", "SWAP"] = (
     act(("SWAP", 0, 1)),
     """

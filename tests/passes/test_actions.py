@@ -213,7 +213,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
         if not plan.axes:
             break
         axis = draw(st.integers(0, len(plan.axes) - 1))
-        op = draw(st.sampled_from(["SPLIT"] * 6 + ["PADTO", "SWAP", "BOUND", "NOLOCALS", "TC"]))
+        op = draw(st.sampled_from(["SPLIT"] * 6 + ["PADTO", "SWAP", "PEEL", "PEEL", "BOUND", "NOLOCALS", "TC"]))
         if op == "SPLIT":
             n = plan.axes[axis].size
             fits = [k for k in range(1, n + 1) if n % k == 0] or [1]
@@ -221,6 +221,8 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
             arg = (k, draw(st.sampled_from(sorted(SPLIT_RULES))), draw(st.booleans()))
         elif op == "TC":
             arg = draw(st.sampled_from(UNITS)).name
+        elif op == "PEEL":
+            arg = draw(st.sampled_from([(0, 1), (1, 0), (1, 1), (2, 1)]))
         else:
             arg = draw(st.sampled_from([2, 3, 4, 8, 16]) if op == "PADTO" else st.integers(0, len(plan.axes) - 1))
         try:
@@ -403,6 +405,20 @@ REFUSED = {
     "a split of what is packed": ("matmul", [("PACK", 1, None), ("SPLIT", 0, (2, "LOOP", True))], "after PACK"),
     "packing for a scan": ("scan", [("PACK", 0, None)], "a scan"),
     "packing rows found in memory": ("gather", [("PACK", 0, None)], "linear in the loops"),
+    "peeling a reduction": ("row sums", [("PEEL", 1, (1, 0))], "an output loop"),
+    "peeling nothing": ("pad", [("PEEL", 0, (0, 0))], "some and not all"),
+    "peeling all": ("pad", [("PEEL", 0, (4, 4))], "some and not all"),
+    "peeling no pair": ("pad", [("PEEL", 0, 1)], "some and not all"),
+    "peeling a vector": ("pad", [("SPLIT", 1, (3, "UPCAST", False)), ("PEEL", 2, (1, 1))], "an output loop"),
+    "peeling a block": ("pad", [("SPLIT", 0, (2, "LOOP", True)), ("PEEL", 0, (1, 0))], "no block"),
+    "peeling an inner part": ("pad", [("SPLIT", 0, (2, "LOOP", False)), ("PEEL", 1, (1, 0))], "outer part"),
+    "peeling a scan": ("scan", [("PEEL", 0, (1, 0))], "memory of its own"),
+    "peeling around stages": ("attention", [("PEEL", 0, (1, 0))], "memory of its own"),
+    "peeling three loops": (
+        "convolution", [("PEEL", 0, (1, 1)), ("PEEL", 1, (1, 1)), ("PEEL", 2, (1, 1))], "9 copies"),
+    "a split of what is peeled": ("pad", [("PEEL", 0, (1, 1)), ("SPLIT", 0, (2, "UPCAST", False))], "peeled axis"),
+    "padding what is peeled": ("pad", [("PEEL", 0, (1, 1)), ("PADTO", 0, 3)], "peeled axis"),
+    "peeling twice": ("pad", [("PEEL", 0, (1, 1)), ("PEEL", 0, (1, 1))], "peeled axis"),
     "a bound without a mask": ("attention", [("BOUND", 3, None)], "BOUND"),
     "a bound of a loop around": ("masked attention", [("BOUND", 1, None)], "masked softmax"),
     "a stage as THREAD": ("attention", [("SPLIT", 3, (2, "THREAD", True))], "THREAD"),
@@ -443,6 +459,7 @@ PROGRAMS |= {
     "half sums": lambda: whole(6, 20).sum(1).cast(dtypes.float16),
     "a slice": lambda: assigned(whole(12) * 2, slice(1, 9), whole(8)),
     "row of 5": lambda: whole(5) + 1,
+    "row of 83": lambda: whole(83) + 1,
     "scaled": lambda: whole(4, 6) * whole(4, 10).sum(1, keepdim=True),
 }
 
@@ -497,6 +514,22 @@ def test_a_bounded_loop_ends_behind_the_last_row_of_its_tile():
     out = apply_actions(kernel, actions, TARGET)
     products = [u for u in toposort(out) if u.op == "END" and plan.size(u.src[-1]) == 0]
     assert [min_max(r.src[0]) for u in products for r in u.src[1:]] == [(4, 12)] * 2  # of 20: scores, exponentials
+
+
+@pytest.mark.parametrize("thread", [(), (("SPLIT", 0, (2, "THREAD", True)),)], ids=["alone", "in shares"])
+def test_the_middle_of_a_peeled_loop_asks_nothing(thread):
+    """Whole vectors have no mask, whichever thread has the last; the tail has one."""
+    vectors = (("PADTO", 0, 4), ("SPLIT", 0, (4, "UPCAST", False)))
+    for last, masked in ((0, [True]), (1, [False, True])):
+        peel = (("PEEL", len(thread), (0, last)),) if last else ()
+        out = apply_actions(made("row of 83")[0], (*vectors, *thread, *peel), TARGET)
+        assert sorted(len(u.src) == 3 for u in toposort(out) if u.op == "STORE") == masked
+
+
+def test_borders_of_a_padded_tensor_are_constants():
+    out = apply_actions(made("pad")[0], (("PEEL", 1, (1, 2)), ("PEEL", 0, (3, 0))), TARGET)
+    loads = [u for u in toposort(out) if u.op == "LOAD"]
+    assert len(out.src) == 6 and len(loads) == 1 and len(loads[0].src) == 1
 
 
 def test_values_stay_small():

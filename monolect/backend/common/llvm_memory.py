@@ -29,6 +29,7 @@ from monolect.backend.common.llvm_types import (
 )
 from monolect.backend.common.shaped import ordered, register_of
 from monolect.base.dtype import DType, dtypes
+from monolect.ir.normal import conjuncts
 from monolect.ir.uop import UOp
 
 Row = tuple[int, ...]  # for each lane of a register, how many elements after the first in memory it lies
@@ -272,6 +273,8 @@ class MemoryRenderer(ElementwiseRenderer):
             return
         stream = u.arg == "stream" and lanes > 1
         self.streamed |= stream
+        if gate is not None and 1 < lanes <= LINE_BYTES // d.itemsize:
+            ptrs, gates = self._without_rows(ptrs, gate, shape)
         for (p, _), r, g in zip(ptrs, regs, gates, strict=True):
             self._store_row(d, p, lanes, r, g, stream)
 
@@ -296,6 +299,32 @@ class MemoryRenderer(ElementwiseRenderer):
             g = self.lane(dtypes.bool, gated, i) if gate is not None else None
             old = self._load_row(d, p, (0,), g, literal(0, d))
             self._store_row(d, p, 1, self.combine("ADD", d, 1, old, self.lane(d, v, i)), g)
+
+    def _without_rows(self, ptrs: list[tuple[str, Row]], gate: UOp, shape: tuple) -> tuple[list, list[Any]]:
+        """(places, masks), where rows that are not stored at all go to a dummy: a store that masks all lanes of memory
+        that nobody has touched yet takes as long as a hundred others.
+        """
+        each = conjuncts(gate)
+        rows = [self.broadcast(c, (*shape[:-1], 1)) for c in each if c.shape[-1:] in ((), (1,))]
+        masks = [self.broadcast(c, shape) for c in each if c.shape[-1:] not in ((), (1,))]
+        if not rows or any(self.pointer(p) != f"ptr {p}" for p, _ in ptrs):
+            return ptrs, self._gates(gate, shape)
+        kept = [self._all_of(at, "i1") for at in zip(*rows, strict=True)]
+        places = [
+            (self.emit(f"select i1 {k}, ptr {p}, ptr %dummy"), row) for k, (p, row) in zip(kept, ptrs, strict=True)
+        ]
+        mask = f"<{shape[-1]} x i1>"
+        return places, [self._all_of(at, mask) for at in zip(*masks, strict=True)] if masks else [None] * len(ptrs)
+
+    def _all_of(self, gates: tuple[str, ...], t: str) -> str:
+        """Whether all of them are open."""
+        out, *more = gates
+        for g in more:
+            key = (out, g, t)
+            found = self.find_shared(key)
+            out = found or self.emit(f"and {t} {out}, {g}")
+            self.shared[-1][key] = out
+        return out
 
     def _gates(self, gate: UOp | None, shape: tuple) -> list[Any]:
         return [None] * n_regs(shape) if gate is None else self.broadcast(gate, shape)
