@@ -2,8 +2,9 @@
 
     python -m benchmarks.first [rounds] [words]      all rows, or those whose name holds a word
 
-`cold` and `jax` are the first call less a warm one; `python` is the part of `cold` outside LLVM; `second` is import and
-first call of a process whose disk cache is warm, without the making of weights.
+`cold` and `jax` are the first call less a warm one; `python` is the part of `cold` outside LLVM, of a process that
+compiles in one thread; `second` is import and first call of a process whose disk cache is warm, without the making of
+weights.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from benchmarks.first.rows import DEPTHS, ROWS
 THREADS = "2"
 
 
-def process(cache: str, *args: str) -> dict[str, float]:
+def process(cache: str, *args: str, compile_threads: str = "0") -> dict[str, float]:
     """What one worker prints."""
     env = {**os.environ, "MONOLECT_CACHE": cache, "THREADS": THREADS, "PYTHONDONTWRITEBYTECODE": ""}
+    env["COMPILE_THREADS"] = compile_threads
     command = [sys.executable, "-m", "benchmarks.first.worker", *args]
     out = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if out.returncode:
@@ -39,7 +41,9 @@ def row(name: str, rounds: int, peer: bool) -> dict[str, float]:
             cold = process(cache, "monolect", name)
             again = process(cache, "monolect", name)
         found["cold"].append(cold["first"] - cold["warm"])
-        found["python"].append(cold["first"] - cold["warm"] - cold["llvm"])
+        with tempfile.TemporaryDirectory() as cache:
+            alone = process(cache, "monolect", name, compile_threads="1")
+        found["python"].append(alone["first"] - alone["warm"] - alone["llvm"])
         found["second"].append(again["before"] + again["first"])
         if peer:
             jax = process("", "jax", name)

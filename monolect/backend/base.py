@@ -6,7 +6,7 @@ A target is a folder under `backend/` with `render.py`, `compile.py` and `runtim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -85,8 +85,11 @@ class Device(Protocol):
     def copy(self, target: Any, source: Any, n_bytes: int) -> None:
         """The first bytes of one memory of this device to another."""
 
-    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
-        """Programs for (name, key, LINEAR) triples; equal keys mean equal programs, also on disk."""
+    def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
+        """Programs for (name, key, LINEAR) triples; equal keys mean equal programs, also on disk.
+
+        `kernels` is read once: the next may be lowered while the compiler has those before.
+        """
 
     def lookup(self, key: str) -> Program | None:
         """The program kept under `key`, from memory or disk, without the compiler."""

@@ -97,6 +97,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),
     Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one a core"),
+    Setting("COMPILE_THREADS", "int",  0,      (),          0,    None, "backend",  "threads that compile, the caller's among them, where the compiler takes several; 0: one a core"),
     Setting("CC",             "str",   "",     (),          None, None, "backend",  "the C compiler of the c device; empty: clang, gcc or cc, the first there is"),
     Setting("HIPCC",          "str",   "",     (),          None, None, "backend",  "the clang that compiles for AMD GPUs; empty: the newest there is"),
     Setting("CUDACC",         "str",   "auto", CUDA_COMPILERS, None, None, "backend", "the compiler of the cuda device when it is opened; auto: NVRTC, or LLVM where that is not installed"),

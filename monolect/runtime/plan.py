@@ -151,13 +151,7 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
         else:
             out[s] = found
     if missing:
-        made = lower([s for s, _ in missing], dev)
-        lowered = [(key, lin) for (_, key), lin in zip(missing, made, strict=True)]
-        unfinished = next((lin for _, lin in lowered if lin.op != "LINEAR"), None)
-        if unfinished is not None:
-            expected = "'' to run a program, or `monolect run` to look at one"
-            raise SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
-        programs = device.compile([(lin.arg.name, key, lin) for key, lin in lowered])
+        programs = device.compile(_lowered(missing, dev))
         if len(programs) != len(missing):
             raise InternalError(
                 "a device compiled another number of kernels", expected=len(missing), found=len(programs)
@@ -179,13 +173,23 @@ def _native(function: UOp, dev: str) -> Program:
     return Program(function.arg.partition("@")[0], address, 1)
 
 
-def lower(sinks: list[UOp], dev: str, last: str = "") -> list[UOp]:
+def _lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str, UOp]]:
+    """(name, key, LINEAR) of (kernel, key), each lowered when it is asked for."""
+    for linear, (_, key) in zip(lower([s for s, _ in missing], dev), missing, strict=True):
+        if linear.op != "LINEAR":
+            expected = "'' to run a program, or `monolect run` to look at one"
+            raise SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
+        yield linear.arg.name, key, linear
+
+
+def lower(sinks: list[UOp], dev: str, last: str = "") -> Iterator[UOp]:
     """Each kernel through the kernel passes, up to `last`; with BEAM its actions are searched."""
     target = Device[dev].target
-    if not settings.BEAM or settings.STOP_AFTER:
-        return [lower_kernel(s, target, last=last) for s in sinks]
-    ready = searched([lower_kernel(s, target, last=READY) for s in sinks], dev)
-    return [lower_kernel(s, target, first="optimize", last=last) for s in ready]
+    first = ""
+    if settings.BEAM and not settings.STOP_AFTER:
+        sinks = searched([lower_kernel(s, target, last=READY) for s in sinks], dev)
+        first = "optimize"
+    return (lower_kernel(s, target, first=first, last=last) for s in sinks)
 
 
 def searched(sinks: list[UOp], dev: str) -> list[UOp]:

@@ -16,10 +16,11 @@ import importlib.util
 import os
 import re
 import sys
-import threading
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Final
 
+from monolect.backend.common.llvm_calls import Calls
 from monolect.base.errors import CompileError
 
 # Linux's name of a processor flag -> LLVM's name of the feature. A flag that is not here does not change code.
@@ -199,7 +200,7 @@ def _llvm_version() -> str:
 
 
 class Compiler:
-    """Compiles LLVM IR text for one machine. Safe to use from several threads; LLVM runs one of them at a time.
+    """Compiles LLVM IR text for one machine. Several threads may compile at the same time.
 
     Defaults to this machine. `machine` ("x86_64", "aarch64") and `features` (LLVM's names) aim it elsewhere; `triple`,
     `cpu` and `abi` say for which system, processor and calls where these are not Linux, any, and LLVM's own.
@@ -224,8 +225,7 @@ class Compiler:
         self._feature_string = ",".join("+" + name for name in self.features)
         if self.machine == "aarch64" and sys.platform in ("darwin", "win32"):
             self._feature_string += ",+reserve-x18"  # these systems keep that register for themselves
-        self._lock = threading.Lock()
-        self._target_machines: dict[int, Any] = {}
+        self._idle: defaultdict[int, list[Any]] = defaultdict(list)  # target machines by level, in no thread's hands
 
     @functools.cached_property
     def key(self) -> str:
@@ -241,45 +241,44 @@ class Compiler:
 
         Raises `CompileError` with LLVM's message and the offending line when the IR does not parse or verify.
         """
-        with self._lock:
-            target_machine = self._target_machine(opt)
-            return bytes(target_machine.emit_object(self._parse(ir, target_machine)))
+        return self._emit(ir, opt, is_object=True)
 
     def assembly(self, ir: str, opt: int = 2) -> str:
         """Assembly text of a module, for people to read."""
-        with self._lock:
-            target_machine = self._target_machine(opt)
-            return str(target_machine.emit_assembly(self._parse(ir, target_machine)))
+        return self._emit(ir, opt, is_object=False).decode()
 
-    def _target_machine(self, opt: int) -> Any:
-        if opt not in self._target_machines:
-            llvm = _llvm(self._is_native)
-            try:
-                target = llvm.Target.from_triple(self.triple)
-            except RuntimeError as error:
-                raise CompileError(f"LLVM has no target for {self.triple}: {error}") from error
-            self._target_machines[opt] = target.create_target_machine(
-                cpu=self._cpu, features=self._feature_string, opt=opt, reloc="pic", codemodel="small", abiname=self._abi
-            )
-        return self._target_machines[opt]
-
-    def _parse(self, ir: str, target_machine: Any) -> Any:
-        llvm = _llvm(self._is_native)
+    def _emit(self, ir: str, opt: int, is_object: bool) -> bytes:
         is_text = self.machine == "nvptx64"  # of PTX, which nobody parses here
         if (
             not self._is_native and not is_text and _INLINE_ASSEMBLY.search(ir)
         ):  # LLVM would abort: the binding has no parser for it
             raise CompileError(f"inline assembly of {self.machine} can only be compiled on such a machine")
-        # The layout must be known before the text is read: it decides the alignment of accesses that state none.
-        header = f'target datalayout = "{target_machine.target_data}"\ntarget triple = "{self.triple}"\n'
         try:
-            module = llvm.parse_assembly(header + ir)
-            module.verify()  # LLVM aborts the process on a module that breaks its rules
+            target_machine, header = self._idle[opt].pop()
+        except IndexError:
+            target_machine, header = self._target_machine(opt)
+        try:
+            return _calls().emit(target_machine, header + ir, is_object)
         except RuntimeError as error:
             raise CompileError(_explain(str(error), ir, n_header_lines=2)) from None
-        module.triple = self.triple
-        module.data_layout = str(target_machine.target_data)
-        return module
+        finally:
+            self._idle[opt].append((target_machine, header))
+
+    def _target_machine(self, opt: int) -> tuple[Any, str]:
+        """A new target machine, and what a module for it begins with."""
+        llvm = _llvm(self._is_native)
+        try:
+            target = llvm.Target.from_triple(self.triple)
+        except RuntimeError as error:
+            raise CompileError(f"LLVM has no target for {self.triple}: {error}") from error
+        target_machine = target.create_target_machine(
+            cpu=self._cpu, features=self._feature_string, opt=opt, reloc="pic", codemodel="small", abiname=self._abi
+        )
+        # The layout must be known before the text is read: it decides the alignment of accesses that state none.
+        return (
+            target_machine,
+            f'target datalayout = "{target_machine.target_data}"\ntarget triple = "{self.triple}"\n',
+        )
 
 
 def _explain(message: str, ir: str, n_header_lines: int) -> str:
@@ -291,6 +290,11 @@ def _explain(message: str, ir: str, n_header_lines: int) -> str:
     lines = ir.splitlines()
     text = lines[number - 1] if 0 < number <= len(lines) else ""
     return f"LLVM refused the program at line {number}, column {match[2]}: {match[3]}\n{text}"
+
+
+@functools.cache
+def _calls() -> Calls:
+    return Calls(_llvm(True).ffi)
 
 
 @functools.cache

@@ -62,7 +62,9 @@ class NativeDevice(ProgramDevice):
         super().__init__(name)
         self.target, self.n_threads = target, target.n_threads
         self._pool: ThreadPool | None = None
-        self.compile_seconds = 0.0  # spent in the compiler so far
+        self.compile_seconds = 0.0  # spent in the compiler so far, by all threads
+
+    module_instructions = 256
 
     alloc = staticmethod(memory.alloc)
     from_array = staticmethod(memory.from_array)
@@ -72,6 +74,11 @@ class NativeDevice(ProgramDevice):
     def emit(self, source: str) -> bytes:
         """The object file of a module."""
         raise NotImplementedError
+
+    @property
+    def n_compiling(self) -> int:  # type: ignore[override]
+        """See `ProgramDevice`."""
+        return settings.COMPILE_THREADS or host_features().n_cores
 
     @property
     def pool(self) -> ThreadPool:

@@ -1,19 +1,20 @@
 """Programs of a device: compiled together, found again by their keys, kept on disk.
 
-What it is for: kernels missing at one time are compiled as one module. Its code is one entry on disk; each kernel's
-entry names the code, the symbol, and what a launch must know, so another process loads exactly what it needs and never
-asks the compiler. What it does not do: memory and launches. Invariant: anything on disk may be damaged, or not be taken
-by a driver: that is a miss.
+What it is for: kernels missing at one time are compiled as one module, or as some, by several threads, where the
+compiler takes those. Its code is one entry on disk; each kernel's entry names the code, the symbol, and what a launch
+must know, so another process loads exactly what it needs and never asks the compiler. What it does not do: memory and
+launches. Invariant: anything on disk may be damaged, or not be taken by a driver: that is a miss.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
 from monolect.backend.base import Program
+from monolect.backend.common.jobs import Jobs
 from monolect.base.cache import DiskCache
 from monolect.base.errors import MonolectError
 from monolect.base.settings import settings
@@ -26,6 +27,8 @@ class ProgramDevice:
 
     target: Target
     refusals: tuple[type[Exception], ...] = ()  # what the driver raises for code that it does not take
+    n_compiling = 1  # threads that may build modules at the same time
+    module_instructions = 0  # a module is long enough with so many; 0: one for all kernels
 
     def __init__(self, name: str):
         self.name = name
@@ -62,20 +65,40 @@ class ProgramDevice:
         raise NotImplementedError
 
     # ---- programs ----------------------------------------------------------------------------------------------------
-    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+    def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
         """Programs for (name, key, LINEAR), built together; see `Device`. Raises CompileError or DTypeError."""
-        for name, _, lin in kernels:
-            self.check(name, lin)
-        named = [(f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}", lin) for _, key, lin in kernels]
-        source = self.render(named)
-        module, code = self.build(source)
+        parts = []
+        with Jobs(self.build, self.n_compiling) as jobs:
+            for part in self._modules_of(kernels):
+                source = self.render([(_symbol(key), lin) for _, key, lin in part])
+                parts.append((part, source))
+                jobs.add(source)
+            built = jobs.results()
+        return [p for (part, source), found in zip(parts, built, strict=True) for p in self._keep(part, source, *found)]
+
+    def _modules_of(self, kernels: Iterable[tuple[str, str, UOp]]) -> Iterator[list[tuple[str, str, UOp]]]:
+        """What is built as one module: all, or as much as makes a module long enough."""
+        part, n = [], 0
+        for kernel in kernels:
+            self.check(kernel[0], kernel[2])
+            part.append(kernel)
+            n += len(kernel[2].src)
+            if self.module_instructions and n >= self.module_instructions:
+                yield part
+                part, n = [], 0
+        if part:
+            yield part
+
+    def _keep(self, kernels: list[tuple[str, str, UOp]], source: str, module: Any, code: bytes) -> list[Program]:
+        """The programs of a module, from now on found by their keys, in other processes too."""
         code_name = blake2b(code, digest_size=16).hexdigest()
         if code:
             module = self._modules.setdefault(code_name, module)
         if code and settings.COMPILE_CACHE:
             self.cache.put(f"code/{self.target.key}/{code_name}", code)
         out = []
-        for (name, key, lin), (symbol, _) in zip(kernels, named, strict=True):
+        for name, key, lin in kernels:
+            symbol = _symbol(key)
             info = {"name": name, "code": code_name, "symbol": symbol, **self.info(lin)}
             self.programs[key] = self.program(info, module, source if len(kernels) == 1 else self.one(source, symbol))
             out.append(self.programs[key])
@@ -107,3 +130,7 @@ class ProgramDevice:
                 raise KeyError(name)
             self._modules[name] = self.load(code)
         return self._modules[name]
+
+
+def _symbol(key: str) -> str:
+    return f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}"

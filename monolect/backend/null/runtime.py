@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from monolect.backend.base import Commands, Launch, Program
 from monolect.backend.common import memory
@@ -32,10 +32,12 @@ class NullDevice:
     def lookup(self, key: str) -> Program | None:
         return self.programs.get(key)
 
-    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+    def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
+        out = []
         for name, key, linear in kernels:
             self.programs[key] = Program(name, None, 1, render(name, linear))
-        return [self.programs[key] for _, key, _ in kernels]
+            out.append(self.programs[key])
+        return out
 
     def commands(self, launches: Sequence[Launch]) -> NullCommands:
         return NullCommands(len(launches))

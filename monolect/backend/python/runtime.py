@@ -8,7 +8,7 @@ What it is not: fast. A program runs one Python statement an instruction and loo
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from monolect.backend.base import Commands, Launch, Program
 from monolect.backend.common import memory
@@ -64,13 +64,15 @@ class PythonDevice:
         """The program compiled under `key` in this process."""
         return self.programs.get(key)
 
-    def compile(self, kernels: Sequence[tuple[str, str, UOp]]) -> list[Program]:
+    def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
         """Programs for (name, key, LINEAR); translating one finds what the interpreter cannot run."""
+        out = []
         for name, key, linear in kernels:
             n_threads = linear.arg.threads if isinstance(linear.arg, KernelInfo) else 1
             self.programs[key] = Program(name, linear, n_threads, render(name, linear))
             self.kernel(self.programs[key])
-        return [self.programs[key] for _, key, _ in kernels]
+            out.append(self.programs[key])
+        return out
 
     def kernel(self, program: Program) -> Kernel:
         """The translated program."""

@@ -77,6 +77,7 @@ class Standin:
         return self.programs.get(key)
 
     def compile(self, kernels):
+        kernels = list(kernels)
         for name, _, lin in kernels:
             check_limits(name, lin.src, self.target)
         named = [(f"k_{blake2b(key.encode(), digest_size=8).hexdigest()}", lin) for _, key, lin in kernels]
