@@ -26,6 +26,7 @@ from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
 from monolect.ir.validate import validate
 from monolect.ir.verify import verify
+from monolect.lower.ahead import ahead
 from monolect.lower.control import control
 from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
@@ -72,7 +73,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
     Pass("expand",         K, K, lambda s, t: expand(s), (), ("device_axes",), "vector ranges become shape while reductions are still one node"),
     Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("expand",), "accumulators need the lanes that expand made"),
-    Pass("select",         K, K, select, (), ("lower_reduce",), "multiply-add is seen once accumulators are explicit"),
+    Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape"),
+    Pass("select",         K, K, select, (), ("ahead",), "multiply-add is seen once accumulators are explicit"),
     Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("select",), "graph to list, after the last rewrite"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
     # the program: run by the device

@@ -6,7 +6,8 @@ are the same lanes (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: eac
 LOCAL memory, and after a BARRIER all lanes read and reduce the slots, in two steps when there are many. Where lanes of
 a warp read each other's registers, they first join what they have by SHUFFLE, without memory and a BARRIER. A LOCAL
 range that ends with a copy to LOCAL memory is shared out between all lanes of the workgroup, with a BARRIER before,
-where a loop comes back to it, and one after.
+where a loop comes back to it, and one after. A copy "ahead" has two blocks in turns: the one after it is enough, as
+what the lanes before it still read is the other block. A lane's steps of such a copy become shape, for registers.
 What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where the lanes of
 GROUP_REDUCE are shape (`expand`).
 
@@ -137,11 +138,13 @@ class _Workgroups:
     def _shared_out(self) -> dict[UOp, UOp]:
         """The LOCAL ranges of copies: every lane takes each n-th step. What is left over is copied twice."""
         lane = self._flat(self.places)
+        ahead = {r for u in self.order if is_shared_copy(u) and _is_ahead(u.src[0]) for r in u.src[1:]}
         out = {}
         for r in sorted(self.copies, key=lambda r: r.arg[0]):
             n = _size(r)
             steps = -(-n // self.n_lanes)
-            at = node("RANGE", (idx(steps),), (next(self.ids), "LOOP")) * self.n_lanes if steps > 1 else idx(0)
+            kind = "UPCAST" if r in ahead else "LOOP"
+            at = node("RANGE", (idx(steps),), (next(self.ids), kind)) * self.n_lanes if steps > 1 else idx(0)
             at = at + lane
             out[r] = at if steps * self.n_lanes == n else build("MAX", at * -1, idx(1 - n)) * -1
         return out
@@ -153,7 +156,7 @@ class _Workgroups:
         view = store.src[0].src
         out = node("END", (store, *loops)) if loops else store
         around = sorted((r for r in ranges(out) if r.arg[1] != "UPCAST"), key=lambda r: r.arg[0])
-        if around and self.n_lanes > 1:
+        if around and self.n_lanes > 1 and not _is_ahead(store):
             place = node("AFTER", (view[0], node("BARRIER", tuple(around))))
             store = node("STORE", (node("INDEX", (place, *view[1:])), *store.src[1:]))
             out = node("END", (store, *loops)) if loops else store
@@ -242,6 +245,11 @@ def _size(r: UOp) -> int:
 
 def _is_local(u: UOp) -> bool:
     return u.op == "BUFFER" and u.arg.addrspace == "LOCAL"
+
+
+def _is_ahead(store: UOp) -> bool:
+    """Whether a store copies what is loaded one step ahead of its use."""
+    return store.src[1].op == "LOAD" and store.src[1].arg == "ahead"
 
 
 def _is_global(e: UOp) -> bool:

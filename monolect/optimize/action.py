@@ -6,6 +6,7 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between
   ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
+  ("PACK", load, 2)                  to two blocks in turns: that of the next step is read while this one is used
   ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
   ("STREAM", store, None)            STORE number `store` goes past the caches
   ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on
@@ -103,7 +104,7 @@ class Plan:
         self.unit: MatrixUnit | None = None
         self.sides: tuple[UOp, ...] = ()  # with a unit of a warp: its rows and columns
         self.peeled: dict[Part, tuple[int, int]] = {}  # loops whose first and last iterations stand apart
-        self.packs: dict[UOp, None] = {}  # loads whose block is copied first
+        self.packs: dict[UOp, int] = {}  # loads whose block is copied first, and to how many blocks in turns
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end
         self.flags: dict[UOp, str | int] = {}  # the new arg of a LOAD or STORE
@@ -188,7 +189,7 @@ class Plan:
         elif op == "TC":
             self._contract(axis, arg)
         elif op == "PACK":
-            self._pack(axis)
+            self._pack(axis, arg or 1)
         elif op in ("STREAM", "FETCH"):
             u, flag = check_stream(self, axis) if op == "STREAM" else check_fetch(self, axis, arg)
             self.flags[u] = flag
@@ -313,7 +314,7 @@ class Plan:
             raise ActionError("BOUND", expected="the loop of a masked softmax", found=self.axes[axis].type)
         self.bounded = found
 
-    def _pack(self, load: int) -> None:
+    def _pack(self, load: int, turns: int) -> None:
         found = self.loads
         if not isinstance(load, int) or not 0 <= load < len(found):
             raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)
@@ -322,10 +323,10 @@ class Plan:
             raise ActionError("PACK after NOLOCALS", expected="local memory", found="none")
         if u in self.packs or u in self.flags:
             raise ActionError("PACK", expected="a load that is not packed yet, nor fetched", found="one that is")
-        made = block_of(self, u)
+        made = block_of(self, u, turns)
         if self.workgroup:
-            self.workgroup.check_blocks(self.axes, [made, *(block_of(self, x) for x in self.packs)])
-        self.packs[u] = None
+            self.workgroup.check_blocks(self.axes, [made, *(block_of(self, x, n) for x, n in self.packs.items())])
+        self.packs[u] = turns
 
     def _contract(self, axis: int, arg: Any) -> None:
         name = arg[0] if isinstance(arg, tuple) else arg

@@ -115,6 +115,11 @@ class Block:
         """Iterations of the loop r inside the level."""
         return prod(p.size for p in self.inner if p.root is r)
 
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of local memory."""
+        return self.elements * self.load.dtype.itemsize
+
     # ---- dimensions --------------------------------------------------------------------------------------------------
     def _dims(self) -> list[Dim]:
         """The dimensions in the order of the block, innermost first."""

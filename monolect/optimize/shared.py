@@ -6,6 +6,9 @@ neighbouring lanes read neighbouring elements, several at once where that is ali
 and adds the barriers. What a lane holds in registers side by side lies side by side in the block, then what
 neighbouring lanes read. Rows are padded where fewer lanes of a warp then wait for one bank.
 
+Two blocks in turns need one BARRIER a step instead of two: the lanes that still read one do not mind the copy to the
+other. The copy's LOAD then asks to be made one step "ahead" (`lower.ahead`).
+
 Before: REDUCE(MUL(LOAD(INDEX(A, g0*..+l0*..+r2*16+r3)), ..), r2:4 REDUCE, r3:16 REDUCE)
 After:  REDUCE(MUL(LOAD(INDEX(AFTER(LOCAL[1088], END(STORE(INDEX(LOCAL, e//16 + e%16*68), LOAD(INDEX(A, ..))), e:1024
         LOCAL)), l0*4 + r3*68)), ..), r2:4 REDUCE, r3:16 REDUCE)
@@ -29,18 +32,23 @@ if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
 
 BANK_BYTES = 4
+MOST_AHEAD = 8  # a load a step ahead may take one in so many registers
 
 
-def block_of(plan: Plan, u: UOp) -> Block:
-    """The block of the load `u`, in the local memory of a thread or of a workgroup."""
-    return SharedBlock(plan, u) if plan.workgroup else Block(plan, u)
+def block_of(plan: Plan, u: UOp, turns: int = 1) -> Block:
+    """The block of the load `u`, in the local memory of a thread or of a workgroup; `turns`: blocks used in turns."""
+    if plan.workgroup:
+        return SharedBlock(plan, u, turns)
+    if turns != 1:
+        raise ActionError("PACK of blocks in turns", expected="a target with workgroups", found=plan.target.name)
+    return Block(plan, u)
 
 
 def shared_loads(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
     """The loads that read a workgroup's block, in place of those that read memory. `made`: the RANGE of each part."""
     ids = count(len(plan.axes))
     slots = count(1 + max((u.arg.slot for u in plan.order if u.op == "BUFFER"), default=-1))
-    return {u: SharedBlock(plan, u).packed(made, ids, slots) for u in plan.packs}
+    return {u: SharedBlock(plan, u, turns).packed(made, ids, slots) for u, turns in plan.packs.items()}
 
 
 def bank_cycles(places: Sequence[int], n_bytes: int, banks: int) -> int:
@@ -64,6 +72,36 @@ class SharedBlock(Block):
     """What a workgroup reads with the load `u` inside its level. Raises ActionError where PACK is not possible."""
 
     has_panels = False
+
+    def __init__(self, plan: Plan, u: UOp, turns: int = 1):
+        super().__init__(plan, u)
+        self.turns = turns
+        if turns != 1:
+            self._check_turns()
+
+    def _check_turns(self) -> None:
+        """Raises ActionError unless the block is copied in each step of one loop, which runs once."""
+        what = "PACK of blocks in turns"
+        if self.turns != 2:
+            raise ActionError(what, expected="1 or 2 blocks", found=self.turns)
+        assert self.plan.workgroup is not None
+        held = self.elements * self.load.dtype.itemsize / BANK_BYTES / self.plan.workgroup.n_lanes(self.plan.axes)
+        if held > self.plan.target.n_registers // MOST_AHEAD:
+            raise ActionError(what, expected="registers for what a lane copies of the next step", found=held)
+        loops = [p for p in self.plan.axes if p.is_step or (p.type == "LOOP" and p.size != 1)]
+        if len(loops) != 1 or loops[0] not in self.outer or len(self.plan.reduces) != 1:
+            raise ActionError(what, expected="one loop of steps, of one sum, around the copy", found=len(loops))
+
+    @property
+    def stride(self) -> int:
+        """Elements from one of the blocks to the other."""
+        lanes = self.plan.target.lanes(self.load.dtype.itemsize)
+        return -(-self.elements // lanes) * lanes
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of local memory."""
+        return ((self.turns - 1) * self.stride + self.elements) * self.load.dtype.itemsize
 
     def is_outside(self, p: Part) -> bool:
         """Workgroups have a block each, the lanes of one share it."""
@@ -194,7 +232,8 @@ class SharedBlock(Block):
     def packed(self, made: dict[Part, UOp], ids: count, slots: count) -> UOp:
         """The load from the block, after the copy. `made`: the RANGE of each part."""
         u = self.load
-        memory = node("BUFFER", (shape_source((self.elements,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))
+        n = self.local_bytes // u.dtype.itemsize
+        memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))
         outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
         values = dict(outer)
         dims, v = self._in_memory_order(self.dims), self._vector(self.dims)
@@ -204,7 +243,10 @@ class SharedBlock(Block):
         if v > 1:
             loops.append(node("RANGE", (idx(v),), (next(ids), "UPCAST")))
             left = left + loops[1]
-        source, target = substitute(self.index, outer), idx(0)
+        start, flag = idx(0), u.arg
+        if self.turns > 1:
+            start, flag = made[next(p for p in self.outer if p.is_step)] % self.turns * self.stride, "ahead"
+        source, target = substitute(self.index, outer), start
         for k, d in enumerate(dims):
             at = left % d.size if k < len(dims) - 1 else left
             left = left // d.size
@@ -214,9 +256,9 @@ class SharedBlock(Block):
         gate = self._gate(values)
         place = node("INDEX", (u.src[0].src[0], source))
         alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
-        value = node("LOAD", (place, alt, gate), u.arg) if gate is not TRUE else node("LOAD", (place,), u.arg)
+        value = node("LOAD", (place, alt, gate), flag) if gate is not TRUE else node("LOAD", (place,), flag)
         value.origin = u.origin
         store = node("STORE", (node("INDEX", (memory, target)), value))
         filled = node("AFTER", (memory, node("END", (store, *loops))))
         reading = _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
-        return node("LOAD", (node("INDEX", (filled, reading)),), u.arg)
+        return node("LOAD", (node("INDEX", (filled, start + reading)),), u.arg)

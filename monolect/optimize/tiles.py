@@ -77,7 +77,7 @@ class Tiles:
                 self.act("SPLIT", i, (self.plan.axes[i].size, "GLOBAL", True), "one workgroup each")
         for a in self.inside:
             if not {c, m} <= a.steps.keys():
-                self.act("PACK", self.plan.loads.index(a.uop), None, "lanes share what they read")
+                self.share(a.uop)
         return True
 
     def sides(self) -> tuple[UOp, UOp] | None:
@@ -92,6 +92,12 @@ class Tiles:
             if rows:
                 return c, max(rows, key=self.size)
         return None
+
+    def share(self, u: UOp) -> None:
+        """All lanes copy what the load reads; where memory is waited for, one step ahead, if there is room for that."""
+        load, why = self.plan.loads.index(u), "lanes share what they read"
+        if self.target.warp == 1 or not self.act("PACK", load, 2, f"{why}, and copy the next step meanwhile"):
+            self.act("PACK", load, None, why)
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
     def candidates(self, c: UOp, m: UOp) -> list[Tile]:

@@ -129,5 +129,5 @@ class Workgroup:
 
     def check_blocks(self, axes: list[Part], blocks: list[Block]) -> None:
         """Raises ActionError when the packed blocks do not fit beside what else is in local memory."""
-        n = sum(b.elements * b.load.dtype.itemsize for b in blocks)
+        n = sum(b.local_bytes for b in blocks)
         self._check_bytes("PACK", self.slot_bytes(axes) + n)

@@ -91,9 +91,12 @@ def rows(*shape: int, seed: int = 3) -> np.ndarray:
 A, B, LONG, ODD, DEEP = rows(32, 64), rows(64, 32, seed=4), rows(4096), rows(50), rows(6, 256)
 
 
-def groups(axis: int, upcast: int, lanes: int, n: int) -> tuple:
+def groups(axis: int, upcast: int, lanes: int, n: int, on_top: bool = False) -> tuple:
     """An axis in `n` workgroups of `lanes`, each with `upcast` neighbours."""
-    return split(axis, upcast, "UPCAST"), split(axis, lanes, "LOCAL"), split(axis, n, "GLOBAL")
+    return split(axis, upcast, "UPCAST"), split(axis, lanes, "LOCAL"), split(axis, n, "GLOBAL", on_top)
+
+
+TURNS = ("PACK", 0, 2), ("PACK", 1, 2)
 
 
 CASES: dict[str, Case] = {
@@ -123,6 +126,23 @@ CASES: dict[str, Case] = {
         A,
         B,
         actions=(split(2, 4, "UNROLL"), *groups(1, 4, 4, 2), *groups(0, 2, 4, 4)),
+    ),
+    "matmul, blocks in turns": planned(
+        lambda a, b: a @ b,
+        A @ B,
+        A,
+        B,
+        actions=(split(2, 32, "REDUCE", True), *groups(1, 4, 4, 2, True), *groups(0, 2, 4, 4, True), *TURNS),
+    ),
+    "padded matmul, blocks in turns": planned(
+        lambda a, b: a @ b,
+        A[:6, :50] @ B[:50, :5],
+        A[:6, :50].copy(),
+        B[:50, :5].copy(),
+        actions=(
+            *(("PADTO", 2, 4), ("PADTO", 1, 8), split(2, 26, "REDUCE", True)),
+            *(*groups(1, 4, 2, 1, True), split(0, 3, "LOCAL"), split(0, 2, "GLOBAL", True), *TURNS),
+        ),
     ),
     "matmul with shared sums": planned(
         lambda a, b: a @ b,

@@ -12,7 +12,7 @@ from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.ir.uop import UOp, substitute, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
-from monolect.optimize.apply import apply_actions, optimize
+from monolect.optimize.apply import apply_actions, apply_plan, optimize
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import lower_kernel
 from monolect.rules.loops import simplify_loops
@@ -101,7 +101,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=7):
             plan.act((op, axis, None if op == "BOUND" else arg))
     for load in draw(st.sets(st.integers(0, 3), max_size=3)):
         with contextlib.suppress(ActionError):
-            plan.act(("PACK", load, None))
+            plan.act(("PACK", load, draw(st.sampled_from([None, 2]))))
     return name, tuple(plan.actions)
 
 
@@ -141,7 +141,31 @@ def test_larger_kernels_and_the_heuristic(name, monkeypatch):
     check(name, optimize(made(name)[0], GPU))
 
 
+@settings(max_examples=settings().max_examples // 2)
+@given(
+    st.sampled_from([1, 2, 5]), st.sampled_from([2, 3, 4, 7]), st.sampled_from(["both", "one", "other"]), st.booleans()
+)
+def test_blocks_in_turns(each, steps, which, padded):
+    """Two blocks of each operand, one BARRIER a step: an odd and an even number of steps, and a sum that is padded."""
+    name = f"steps {each} {steps} {padded}"
+    k = each * steps - (padded and each > 1)
+    PROGRAMS[name] = lambda: whole(8, k) @ whole(k, 16)
+    kernel = made(name)[0]
+    plan = Plan(kernel, GPU)
+    for a in ([("PADTO", 2, each)] if k % each else []) + [
+        ("SPLIT", 2, (steps, "REDUCE", True)), ("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)),
+        ("SPLIT", 0, (4, "LOCAL", False)), ("SPLIT", 2, (2, "GLOBAL", True)), ("SPLIT", 0, (2, "GLOBAL", True)),
+        ("PACK", 0, 2 if which != "other" else None), ("PACK", 1, 2 if which != "one" else None),
+    ]:  # fmt: skip
+        plan.act(a)
+    out = apply_plan(plan)
+    barriers = sum(u.op == "BARRIER" for u in lower_kernel(out, GPU, first="device_axes").src)
+    assert barriers == (1 if which == "both" else 2)
+    check(name, out)
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
+STEPS = [("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (16, "GLOBAL", True)), ("SPLIT", 0, (8, "GLOBAL", True))]
 REFUSED = {
     "threads": ("map", [("SPLIT", 0, (2, "THREAD", True))], "SPLIT to THREAD"),
     "too many lanes": ("long rows", [("SPLIT", 1, (300, "GROUP_REDUCE", False))], "too many lanes"),
@@ -157,6 +181,10 @@ REFUSED = {
         "row sums", [("NOLOCALS", None, None), ("SPLIT", 1, (4, "GROUP_REDUCE", False))], "SPLIT to GROUP_REDUCE"),
     "packing after NOLOCALS": ("matmul", [("NOLOCALS", None, None), ("PACK", 0, None)], "PACK after NOLOCALS"),
     "NOLOCALS with lanes": ("map", [("SPLIT", 0, (2, "LOCAL", False)), ("NOLOCALS", None, None)], "NOLOCALS"),
+    "blocks in turns without steps": ("matmul", [("PACK", 0, 2)], "PACK of blocks in turns"),
+    "blocks in turns inside of another loop": (
+        "matmul", [("SPLIT", 2, (2, "REDUCE", True)), ("PACK", 0, 2)], "PACK of blocks in turns"),
+    "three blocks in turns": ("matmul", [*STEPS, ("PACK", 0, 3)], "PACK of blocks in turns"),
     "packing around workgroups": ("map", [("SPLIT", 1, (2, "GLOBAL", False)), ("PACK", 0, None)], "around what is copied"),
 }  # fmt: skip
 

@@ -65,7 +65,7 @@ def test_products_that_share_little_use_no_unit():
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_a_large_product_keeps_its_tiles_in_registers(layout):
-    """Both operands are copied once a stage, between two barriers; a warp's inner loop has nothing but the unit."""
+    """Both operands are copied once a stage, to one of two blocks; a warp's inner loop has nothing but the unit."""
     target = TARGETS["sm_90"]
     a, b = numbers(F16, 1024, 1024), numbers(F16, 1024, 1024)
     turn = [(lambda t: t) if o == "N" else (lambda t: t.T) for o in layout]
@@ -77,7 +77,7 @@ def test_a_large_product_keeps_its_tiles_in_registers(layout):
     inner = order[start : next(i for i, u in enumerate(order) if i > at and u.op == "END")]
     assert not any(u.op in ("MUL", "MULACC", "CAST") and u.dtype.kind == "f" for u in inner)
     assert sum(u.op == "LOAD" and u.dtype is F16 for u in inner) == 2
-    assert sum(u.op == "BARRIER" for u in order) == 2
+    assert sum(u.op == "BARRIER" for u in order) == 1
     assert int(np.prod(order[at].shape)) >= 32  # elements of the sum in each lane: operands are read for several tiles
 
 

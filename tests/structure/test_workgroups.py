@@ -132,7 +132,7 @@ BARRIERS = {  # inside of loops, outside
     "rows": (0, 1),  # the lanes of a warp join what they have in registers, then warps meet
     "softmax": (0, 2),
     "transpose": (0, 1),
-    "matmul": (2, 0),  # both blocks are copied between two
+    "matmul": (1, 0),  # two blocks in turns: while one is read, the other is filled
     "vector times matrix": (0, 1),
 }
 

@@ -1,0 +1,77 @@
+"""Copies to local memory that are loaded one step of their loop ahead of their use.
+
+What a LOAD "ahead" reads goes to registers before the loop, for its first step, and in each step, for the next one,
+right after the BARRIER behind which the lanes read what this step has stored. So memory is waited for at the end of a
+step, while the lanes have multiplied. In the last step the last block is read once more, and not used.
+
+What it is not: the two blocks, which the optimizer makes (PACK), nor a choice.
+
+Before: r; BARRIER(STORE(LOCAL[r % 2 * n + ..], LOAD(A[r]), "ahead")); .. LOCAL[r % 2 * n + ..]
+After:  STORE(REG, LOAD(A[0])); r; BARRIER(STORE(LOCAL[r % 2 * n + ..], REG)); STORE(REG, LOAD(A[min(r + 1, last)])); ..
+Invariant: no LOAD "ahead" is left; between two BARRIERs no lane stores where another reads.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from monolect.ir.bounds import ranges
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute, toposort
+
+
+def ahead(sink: UOp) -> UOp:
+    """See the module docstring."""
+    order = toposort(sink)
+    if not any(_is_ahead(u) for u in order):
+        return sink
+    slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
+    new: dict[UOp, UOp] = {}
+    issued: dict[UOp, list[UOp]] = {}  # by BARRIER, the stores to registers for the next step
+    for u in order:
+        src = tuple(new[s] for s in u.src)
+        if u.op == "BARRIER" and any(_copied(s) is not None for s in u.src):
+            steps = [_Step(s, next(slots)) if _copied(s) is not None else None for s in u.src]
+            new[u] = node("BARRIER", tuple(s.store if s else x for s, x in zip(steps, src, strict=True)))
+            issued[new[u]] = [s.issue(new[u]) for s in steps if s]
+        elif u.op == "AFTER" and src[-1] in issued:
+            new[u] = node("AFTER", (*src, *issued[src[-1]]))
+        else:
+            new[u] = rebuild(u, src)
+    return new[sink]
+
+
+class _Step:
+    """One copy: `store` is from registers. `slot`: of those."""
+
+    def __init__(self, u: UOp, slot: int):
+        (self.loop,) = (r for r in ranges(u))
+        self.value = _plain(u.src[1])
+        self.memory = node("BUFFER", (shape_source(self.value.shape),), BufferArg(slot, self.value.dtype, None, "REG"))
+        first = node("STORE", (self.memory, substitute(self.value, {self.loop: idx(0)})))
+        loaded = node("LOAD", (node("AFTER", (self.memory, first, self.loop)),))
+        self.store = node("STORE", (u.src[0], loaded, *u.src[2:]))
+
+    def issue(self, barrier: UOp) -> UOp:
+        """The load for the next step, once all lanes have met."""
+        last = self.loop.src[0].value - 1
+        following = build("MAX", self.loop * -1 + -1, idx(-last)) * -1
+        value = substitute(self.value, {self.loop: following})
+        return node("STORE", (node("AFTER", (self.memory, barrier)), value))
+
+
+def _is_ahead(u: UOp) -> bool:
+    return u.op == "LOAD" and u.arg == "ahead"
+
+
+def _copied(u: UOp) -> UOp | None:
+    """The LOAD "ahead" of which the STORE `u` stores what it read, whole or turned."""
+    value = u.src[1] if u.op == "STORE" else None
+    while value is not None and value.op in ("PERMUTE", "RESHAPE", "BITCAST"):
+        value = value.src[0]
+    return value if value is not None and _is_ahead(value) else None
+
+
+def _plain(value: UOp) -> UOp:
+    """The same without the flag."""
+    return rebuild(value, (_plain(value.src[0]), *value.src[1:])) if not _is_ahead(value) else node("LOAD", value.src)
