@@ -2,7 +2,7 @@
 
 What it is for: the windows of the input are a view (`windows`), which is multiplied by the weight and summed. Nothing
 is copied, so padding, stride, dilation and groups become index arithmetic of one kernel.
-What it is not: no Winograd or FFT forms.
+What it is not: no FFT forms. Those of Winograd (`winograd`) are taken where WINOGRAD=1 asks for what costs less.
 
 Invariant: outputs have PyTorch's shapes; an input without the batch axis gives an output without it.
 Source: names, defaults and shapes of torch.nn.functional.
@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from monolect.autograd import graph as g
 from monolect.autograd.gradient import closed_form
 from monolect.base.errors import ArgumentError, ShapeError
+from monolect.base.settings import settings
 from monolect.ir.uop import UOp, build
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
 from monolect.tensor.product import contract, node_of
 from monolect.tensor.windows import Ints, as_ints, check_windows, framed, windows
+from monolect.tensor.winograd import TAPS, best_tile, convolve_tiles
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -68,14 +70,10 @@ class _Shape(NamedTuple):
 
 def convolve(x: UOp, w: UOp, c: _Shape) -> UOp:
     """(N, Cin, *spatial) with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs)."""
-    n = len(c.stride)
-    batch, out, inner, kernel = x.shape[0], w.shape[0] // c.groups, w.shape[1], w.shape[2:]
-    # Broadcast along the outputs before the windows are taken: the gradient of both is then one sum.
-    view = windows(_by_group(x, c), kernel, c.stride, c.dilation, (batch, c.groups, out, inner))
-    view = g.permute(view, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
-    y = contract(view, g.reshape(w, (1, c.groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
-    y = g.reshape(y, (batch, c.groups * out, *y.shape[3:]))
-    strided, overlapping = any(s != 1 for s in c.stride), any(k > s for k, s in zip(kernel, c.stride, strict=True))
+    strided = any(s != 1 for s in c.stride)
+    overlapping = any(k > s for k, s in zip(w.shape[2:], c.stride, strict=True))
+    y = _in_tiles(x, w, c) if settings.WINOGRAD else None
+    y = _direct(x, w, c) if y is None else y
     if not overlapping or (strided and any(r != 1 for r in c.dilation)):
         return y
 
@@ -84,6 +82,26 @@ def convolve(x: UOp, w: UOp, c: _Shape) -> UOp:
         return into_x, _weight_gradient(d, x, w, c)
 
     return closed_form(y, (x, w), derivative)
+
+
+def _in_tiles(x: UOp, w: UOp, c: _Shape) -> UOp | None:
+    """The convolution through Winograd, None where that is not possible or takes longer."""
+    if w.shape[2:] != (TAPS, TAPS) or c.stride != (1, 1) or c.dilation != (1, 1):
+        return None
+    outs = tuple(n - TAPS + 1 for n in _padded(x, c))
+    m = best_tile(x, w, outs)
+    return None if m is None else convolve_tiles(x, w, c.before, c.after, c.groups, m)
+
+
+def _direct(x: UOp, w: UOp, c: _Shape) -> UOp:
+    """The sum of products over windows."""
+    n = len(c.stride)
+    batch, out, inner, kernel = x.shape[0], w.shape[0] // c.groups, w.shape[1], w.shape[2:]
+    # Broadcast along the outputs before the windows are taken: the gradient of both is then one sum.
+    view = windows(_by_group(x, c), kernel, c.stride, c.dilation, (batch, c.groups, out, inner))
+    view = g.permute(view, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
+    y = contract(view, g.reshape(w, (1, c.groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
+    return g.reshape(y, (batch, c.groups * out, *y.shape[3:]))
 
 
 def _padded(x: UOp, c: _Shape) -> Ints:

@@ -1,4 +1,4 @@
-"""Cases of merge_ranges: loops that become one, and loops that become two first.
+"""Cases of merge_ranges, loops that become one or two, and of simplify_loops where each iteration becomes a store.
 
 The texts are graphs (`ir.text`), as in `cases_of_loops`.
 """
@@ -7,6 +7,7 @@ from typing import Any
 
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.optimize.merge import merge_ranges
+from monolect.rules.loops import simplify_loops
 from tests.passes.conftest import target
 
 TARGET = target()
@@ -161,4 +162,93 @@ CASES["merge_ranges", "a sum over two axes"] = (
 %12 = STORE void[] %4 %11
 %13 = SINK void[] %12 KernelInfo()
 """,
+)
+
+CASES["simplify_loops", "stacked values"] = (
+    lambda s: simplify_loops(s, TARGET),
+    """
+%0 = CONST idx[] (12, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (3, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = CONST idx[] (1, idx)
+%11 = CMPLT b1[] %4 %10
+%12 = STACK idx[1] %5
+%13 = PARAM f32[4] %12 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%14 = INDEX f32[] %13 %7
+%15 = LOAD f32[] %14
+%16 = CONST idx[] (2, idx)
+%17 = CMPLT b1[] %4 %16
+%18 = CONST f32[] (2.0, f32)
+%19 = MUL f32[] %15 %18
+%20 = ADD f32[] %15 %18
+%21 = WHERE f32[] %17 %19 %20
+%22 = WHERE f32[] %11 %15 %21
+%23 = STORE void[] %9 %22
+%24 = END void[] %23 %4 %7
+%25 = SINK void[] %24 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (12, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (1, "LOOP")
+%5 = INDEX f32[] %2 %4
+%6 = STACK idx[1] %3
+%7 = PARAM f32[4] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = INDEX f32[] %7 %4
+%9 = LOAD f32[] %8
+%10 = STORE void[] %5 %9
+%11 = END void[] %10 %4
+%12 = ADD idx[] %4 %3
+%13 = INDEX f32[] %2 %12
+%14 = CONST f32[] (2.0, f32)
+%15 = MUL f32[] %9 %14
+%16 = STORE void[] %13 %15
+%17 = END void[] %16 %4
+%18 = CONST idx[] (8, idx)
+%19 = ADD idx[] %4 %18
+%20 = INDEX f32[] %2 %19
+%21 = ADD f32[] %9 %14
+%22 = STORE void[] %20 %21
+%23 = END void[] %22 %4
+%24 = SINK void[] %11 %17 %23 KernelInfo()
+""",
+)
+
+CASES["simplify_loops", "a few values side by side"] = (
+    lambda s: simplify_loops(s, TARGET),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (2, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = CONST idx[] (1, idx)
+%11 = CMPLT b1[] %7 %10
+%12 = STACK idx[1] %3
+%13 = PARAM f32[4] %12 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%14 = INDEX f32[] %13 %4
+%15 = LOAD f32[] %14
+%16 = PARAM f32[4] %12 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%17 = INDEX f32[] %16 %4
+%18 = LOAD f32[] %17
+%19 = WHERE f32[] %11 %15 %18
+%20 = STORE void[] %9 %19
+%21 = END void[] %20 %4 %7
+%22 = SINK void[] %21 KernelInfo()
+""",
+    None,
 )

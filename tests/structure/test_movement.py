@@ -162,6 +162,15 @@ def test_cat_reads_each_part_where_it_lies(check, data):
     one_kernel(check(Tensor(a).cat(Tensor(b[:2]), dim=1), np.concatenate([a, b[:2]], 1)), loads=2)
 
 
+def test_stacked_values_are_computed_once_each(check, data):
+    """No loop picks among seven sums: each is stored on its own, in one nest of loops."""
+    a = data(8, 40)
+    x = Tensor(a)
+    wanted = np.stack([a * i + a[:, ::-1] for i in range(2, 9)])
+    (k,) = check(Tensor.stack([x * i + x.flip(1) for i in range(2, 9)]), wanted)
+    assert k.code["STORE"] == 7 and k.code["WHERE"] == 0 and k.code["LOAD"] == 2
+
+
 def test_stack_is_one_kernel(check, data):
     a, b = data(4, 5), data(4, 5)
     one_kernel(check(Tensor(a).stack(Tensor(b), dim=1), np.stack([a, b], 1)), loads=2)
