@@ -51,6 +51,17 @@ class Launch(NamedTuple):
     args: tuple[int, ...]
 
 
+class Phase(NamedTuple):
+    """Launches of a command buffer that need no barrier between them, by number, in order.
+
+    `lanes`: for each thread what it runs, one after the other, as (number of a launch, number of its thread). No
+    lanes: the launches run one after the other.
+    """
+
+    launches: tuple[int, ...]
+    lanes: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
 class Commands(Protocol):
     """A compiled command buffer: the launches of a schedule. Bind every buffer, then launch, any number of times."""
 
@@ -109,6 +120,16 @@ class Sharing(Protocol):
 
     def borrow(self, address: int, n_bytes: int, owner: Any) -> Any:
         """Memory that belongs to `owner`, kept alive with it."""
+
+
+@runtime_checkable
+class Threaded(Protocol):
+    """A Device that shares launches out between threads of its own, `target.n_threads` of them."""
+
+    target: Target
+
+    def phased(self, launches: Sequence[Launch], phases: Sequence[Phase]) -> Commands:
+        """`commands`, with barriers between phases alone."""
 
 
 @runtime_checkable

@@ -97,7 +97,10 @@ class Capture:
         self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
         self.launches = tuple(s.launch for s in recipe.late)
         self.kernels = tuple(s.call for s in recipe.late)
-        self.commands: Any = self.device.commands(self.launches) if self.device is not None else None
+        self.commands: Any = None
+        if self.device is not None:
+            args = (self.launches, recipe.phases) if recipe.phases else (self.launches,)
+            self.commands = (self.device.phased if recipe.phases else self.device.commands)(*args)
         self.prologue: Prologue | None = None
         if recipe.early:
             self.prologue = Prologue(self.device, recipe.early, self.constants)

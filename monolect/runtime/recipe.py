@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from monolect.backend.base import Launch
+from monolect.backend.base import Launch, Phase, Threaded
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
@@ -24,6 +24,7 @@ from monolect.runtime.buffer import base_of
 from monolect.runtime.execute import Run
 from monolect.runtime.hoist import hoist
 from monolect.runtime.in_place import is_copy, may_overwrite, uses_of
+from monolect.runtime.phases import phases, times
 from monolect.runtime.prologue import WRITABLE, Step, results, split, writes_seen
 from monolect.schedule.memory import Life, buffer_bytes, place
 
@@ -65,6 +66,7 @@ class Recipe(NamedTuple):
     constants: tuple[int, ...]  # of what is bound once, those tensors included
     early: tuple[Step, ...]  # the prologue
     late: tuple[Step, ...]
+    phases: tuple[Phase, ...]  # of the late steps, for devices whose threads can share them
     kept_bytes: dict[int, int]  # of what the prologue makes for the rest, by number
     offsets: dict[int, int]  # of the intermediates in the arena, by number
     arena_bytes: int
@@ -129,13 +131,15 @@ class _Recorder:
         constants = {n: b for n, b in numbered if n >= 0 and n not in self.given}
         early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
         kept_bytes = results(early, late)
-        memory = self._arena([*early, *late], kept_bytes)
+        together = self._phases(late, reuse)
+        when = times(together, len(late)) if together else [*range(len(late))]
+        memory = self._arena([*early, *late], [*range(len(early)), *(len(early) + t for t in when)], kept_bytes)
         in_place = tuple(self.number[before] for _, before, _ in stays)
         made = tuple(Made(mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
         return Recipe(
             self.device, len(args), tuple(self.variables), made, results_, tuple(news), reuse, in_place,
-            tuple(self.number[b] for b in self.reads), tuple(constants), tuple(early), tuple(late), kept_bytes,
-            memory.offsets, memory.arena_bytes,
+            tuple(self.number[b] for b in self.reads), tuple(constants), tuple(early), tuple(late), together,
+            kept_bytes, memory.offsets, memory.arena_bytes,
         ), Outside(
             [t for t, _, _ in moves], [t for t, _, _ in stays], [t for t, _ in reads], [*constants.values()], self.kept
         )  # fmt: skip
@@ -227,14 +231,22 @@ class _Recorder:
         """The number of one more buffer, of the capture's own."""
         return self.number.setdefault(("kept", len(self.number)), len(self.number))
 
-    def _arena(self, steps: list[Step], kept: dict[int, int]) -> Any:
+    def _phases(self, late: list[Step], reuse: dict[int, int]) -> tuple[Phase, ...]:
+        """What may run at the same time, for devices that ask; () for others and one thread."""
+        device = None if self.device is None else Device[self.device]
+        if not isinstance(device, Threaded) or device.target.n_threads < 2:
+            return ()
+        made = [self.number[b] for b in self.made]
+        return phases(late, device.target.n_threads, {made[k]: n for k, n in reuse.items()})
+
+    def _arena(self, steps: list[Step], when: list[int], kept: dict[int, int]) -> Any:
         """Offsets of what a step writes and nobody else sees, alive from its first use to its last."""
         private = {n: n_bytes for s in steps for n, n_bytes in s.written.items() if n not in self.given | kept.keys()}
         lives: dict[int, Life] = {}
-        for i, s in enumerate(steps):
+        for at, s in zip(when, steps, strict=True):
             for n in s.launch.args:
                 if n in private:
-                    lives[n] = lives[n]._replace(last=i) if n in lives else Life(private[n], i, i)
+                    lives[n] = lives[n]._replace(last=at) if n in lives else Life(private[n], at, at)
         return place(lives, 1 if self.device is None else Device[self.device].target.align_bytes)
 
 

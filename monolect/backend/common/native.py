@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Launch, Phase, Program
 from monolect.backend.common import memory
 from monolect.backend.common.elf import Image, load_object
 from monolect.backend.common.entry import python_function
@@ -134,40 +134,63 @@ class NativeDevice(ProgramDevice):
         """The launches as one native command table."""
         return NativeCommands(self, launches)
 
+    def phased(self, launches: Sequence[Launch], phases: Sequence[Phase]) -> NativeCommands:
+        """See `Threaded`."""
+        return NativeCommands(self, launches, phases)
+
 
 class NativeCommands:
     """A native table of {function, arguments, threads} and its argument slots, run by one native call.
 
-    Before the arguments of each launch stands the address of local memory, which the launches share.
+    Before the arguments of each launch stands the address of local memory, which launches share that run one after the
+    other. A phase with lanes is one command. `n_barriers`: how often threads wait for each other.
     """
 
-    def __init__(self, device: NativeDevice, launches: Sequence[Launch]):
+    def __init__(self, device: NativeDevice, launches: Sequence[Launch], phases: Sequence[Phase] = ()):
         self.n = len(launches)
         flat = [a for launch in launches for a in (LOCAL, *launch.args)]
-        n_local = max((p.local_bytes * p.n_threads for p, _ in launches), default=0)
+        local, n_local = _local_offsets(launches, phases)
         self.local = device.alloc(n_local) if n_local else None
         self.slots = (ctypes.c_int64 * max(1, len(flat)))()
         self.places: list[list[int]] = [[] for _ in range(max(flat, default=-1) + 1)]
+        of_launches = iter(local)
         for place, number in enumerate(flat):
             if number != LOCAL:
                 self.places[number].append(place)
             elif self.local is not None:
-                self.slots[place] = self.local.address
+                self.slots[place] = self.local.address + next(of_launches)
         self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
         at = ctypes.addressof(self.slots)
         for i, launch in enumerate(launches):
             self.table[3 * i : 3 * i + 3] = [launch.program.entry, at + 8, launch.program.n_threads]
             at += 8 * (1 + len(launch.args))
         self.pool = device.pool
+        commands = [self.table[i : i + 3] for i in range(0, 3 * self.n, 3)]
+        self.lanes: list[Any] = []
+        if phases:
+            commands = [c for phase in phases for c in self._phase(phase, commands)]
+        self.n_barriers = sum(n > 1 for _, _, n in commands)
+        self.run_table = (ctypes.c_int64 * max(1, 3 * len(commands)))(*(word for c in commands for word in c))
         self.run = python_function(
             self.pool.run_address,
             self.pool.address,
-            ctypes.addressof(self.table),
-            self.n,
+            ctypes.addressof(self.run_table),
+            len(commands),
             ctypes.addressof(self.slots),
             self.places,
             device._cached_compile,
         )
+
+    def _phase(self, phase: Phase, commands: list[list[int]]) -> list[list[int]]:
+        """The commands of a phase: one by one, or one whose threads run a lane each."""
+        if not phase.lanes:
+            return [commands[i] for i in phase.launches]
+        starts, items = [len(phase.lanes) + 1], []
+        for lane in phase.lanes:
+            items += [word for i, thread in lane for word in (*commands[i][:2], thread)]
+            starts.append(len(phase.lanes) + 1 + len(items))
+        self.lanes.append((ctypes.c_int64 * (len(starts) + len(items)))(*starts, *items))
+        return [[self.pool.lane_address, ctypes.addressof(self.lanes[-1]), len(phase.lanes)]]
 
     def bind(self, number: int, address: int) -> None:
         """See `Commands`; a number no launch uses is ignored."""
@@ -188,3 +211,16 @@ class NativeCommands:
             self.pool.run(address + i * COMMAND_BYTES, 1)
             out.append(time.perf_counter_ns() - start)
         return out
+
+
+def _local_offsets(launches: Sequence[Launch], phases: Sequence[Phase]) -> tuple[list[int], int]:
+    """Where in local memory each launch has its own, and the bytes of all: launches in lanes may not share."""
+    n_bytes = [-(-p.local_bytes * p.n_threads // memory.ALIGN_BYTES) * memory.ALIGN_BYTES for p, _ in launches]
+    offsets, most = [0] * len(launches), max(n_bytes, default=0)
+    for phase in phases:
+        if phase.lanes:
+            at = 0
+            for i in phase.launches:
+                offsets[i], at = at, at + n_bytes[i]
+            most = max(most, at)
+    return offsets, most

@@ -70,6 +70,7 @@ class ThreadPool:
         image = _image(cached_compile)
         self.n_workers = n_workers
         self.run_address: int = image.address("run_commands")  # void (ptr pool, ptr table, i64 n)
+        self.lane_address: int = image.address("run_lane")  # a kernel: void (ptr lanes, i64 thread)
         self._run = _ENTRY(self.run_address)
         self._worker_loop = _WORKER_ENTRY(image.address("worker_loop"))
         self._resize = _WORKER_ENTRY(image.address("resize"))

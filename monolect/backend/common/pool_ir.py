@@ -297,6 +297,33 @@ leave:
 }}
 """
 
+# Lanes: for each thread, and one more, where its items start, in words from the first; an item is fn, args, thread.
+_LANE: Final = """
+define void @run_lane(ptr %lanes, i64 %t) {
+entry:
+  %start.p = getelementptr i64, ptr %lanes, i64 %t
+  %end.p = getelementptr i64, ptr %start.p, i64 1
+  %start = load i64, ptr %start.p, align 8
+  %end = load i64, ptr %end.p, align 8
+  %any = icmp slt i64 %start, %end
+  br i1 %any, label %loop, label %done
+loop:
+  %i = phi i64 [%start, %entry], [%next, %loop]
+  %item = getelementptr ptr, ptr %lanes, i64 %i
+  %args.p = getelementptr ptr, ptr %item, i64 1
+  %thread.p = getelementptr ptr, ptr %item, i64 2
+  %fn = load ptr, ptr %item, align 8
+  %args = load ptr, ptr %args.p, align 8
+  %thread = load i64, ptr %thread.p, align 8
+  call void %fn(ptr %args, i64 %thread)
+  %next = add i64 %i, 3
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
 _ENTRY_POINTS: Final = f"""
 define void @run_commands(ptr %pool, ptr %table, i64 %n) {{
 entry:
@@ -355,5 +382,5 @@ define void @stop_workers(ptr %pool) {{  ; between jobs; commands run on their c
 
 
 def pool_source(machine: str, is_linux: bool = True) -> str:
-    """LLVM IR of the pool: `run_commands`, `worker_loop`, `resize` and `stop_workers`."""
-    return _primitives(machine, is_linux) + _MUTEX + _SHARE + _WORKER + _SHARED_COMMAND + _ENTRY_POINTS
+    """LLVM IR of the pool: `run_commands`, `run_lane`, `worker_loop`, `resize` and `stop_workers`."""
+    return _primitives(machine, is_linux) + _MUTEX + _SHARE + _WORKER + _SHARED_COMMAND + _LANE + _ENTRY_POINTS

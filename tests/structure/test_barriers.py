@@ -1,0 +1,147 @@
+"""A command buffer has a barrier where a launch needs what another thread made, and no other."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monolect import Context, Tensor, jit
+from monolect.backend.base import Launch, Phase, Program
+from monolect.backend.registry import Device
+from monolect.ir.uop import node
+from monolect.runtime import phases as p
+from monolect.runtime.prologue import Step
+
+W = Tensor(np.eye(8, dtype=np.float32)[::-1] * 0.5).realize()
+TWO = Device["cpu"].target.n_threads == 2
+pytestmark = pytest.mark.skipif(not TWO, reason="lanes are counted for two threads")
+
+
+def step(reads: list[int], writes: list[int], n_threads: int = 1, op: str = "SINK") -> Step:
+    program = Program("k", 0, n_threads)
+    return Step(Launch(program, (*writes, *reads)), node("CALL", (node(op, ()),)), dict.fromkeys(writes, 64))
+
+
+@pytest.fixture
+def costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(p, "LAUNCH_NS", 10_000)
+
+
+def lanes(found: tuple[Phase, ...]) -> list:
+    return [phase.lanes or phase.launches for phase in found]
+
+
+def test_two_chains_have_a_lane_each_and_meet_at_one_barrier(costly) -> None:
+    chains = [step([0], [2]), step([2], [3]), step([1], [4]), step([4], [5]), step([3, 5], [6])]
+    found = p.phases(chains, 2, {})
+    assert lanes(found) == [(((0, 0), (1, 0)), ((2, 0), (3, 0))), (4,)]
+    assert p.times(found, 5) == [0, 0, 0, 0, 1]
+
+
+def test_small_launches_stay_on_one_thread() -> None:
+    assert lanes(p.phases([step([0], [k]) for k in range(1, 9)], 2, {})) == [tuple(range(8))]
+
+
+def test_independent_launches_that_are_shared_out_have_one_barrier() -> None:
+    found = p.phases([step([0], [1], 2), step([0], [2], 2), step([0], [3]), step([1, 2, 3], [4], 2)], 2, {})
+    assert lanes(found) == [(((0, 0), (1, 0), (2, 0)), ((0, 1), (1, 1))), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(([0], [1]), ([1], [2])), (([1], [2]), ([0], [1])), (([0], [1]), ([2], [1]))],
+    ids=["read after write", "write after read", "write after write"],
+)
+def test_what_touches_the_same_is_in_one_lane_or_behind_a_barrier(costly, first, second) -> None:
+    other = step([7], [8])
+    assert lanes(p.phases([step(*first), other, step(*second)], 2, {})) == [(((0, 0), (2, 0)), ((1, 0),))]
+    assert len(p.phases([step(*first, 2), step(*second, 2)], 2, {})) == 2
+
+
+def test_buffers_in_the_same_memory_are_one(costly) -> None:
+    both = [step([0], [1]), step([2], [3])]
+    assert len(p.phases(both, 2, {})[0].lanes) == 2
+    assert lanes(p.phases(both, 2, {1: 9, 2: 9})) == [(0, 1)]
+
+
+def test_native_functions_of_the_users_are_alone(costly) -> None:
+    steps = [step([0], [1]), step([0], [2], 1, "CUSTOMFUNCTION"), step([0], [3])]
+    assert lanes(p.phases(steps, 2, {})) == [(0,), (1,), (2,)]
+
+
+# ---- on the device ---------------------------------------------------------------------------------------------------
+def branches(x: Tensor) -> Tensor:
+    a, b = x, x.T.contiguous()
+    for _ in range(4):
+        a, b = (a @ W).contiguous(), (b @ W.T).contiguous()
+    return a + b
+
+
+def barriers(f) -> int:
+    return next(iter(f.captures.values())).capture.commands.n_barriers
+
+
+def test_barriers_of_a_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, x = jit(branches), Tensor(np.arange(64, dtype=np.float32).reshape(8, 8)).realize()
+    want = small(x).numpy()
+    assert barriers(small) == 0
+    monkeypatch.setattr(p, "BARRIER_NS", 0)
+    parted = jit(branches)
+    parted(x)
+    assert 1 <= barriers(parted) <= 2 < len(next(iter(parted.captures.values())).capture.launches)
+    for _ in range(50):
+        np.testing.assert_array_equal(parted(x).numpy(), want)
+
+
+def test_large_independent_products_share_a_barrier() -> None:
+    w = [Tensor(np.random.default_rng(k).standard_normal((256, 256)).astype(np.float32)).realize() for k in range(3)]
+
+    def qkv(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple((x @ m).contiguous() for m in w)
+
+    f, x = jit(qkv), Tensor(np.ones((256, 256), np.float32)).realize()
+    f(x)
+    n = len(next(iter(f.captures.values())).capture.launches)
+    assert barriers(f) == 1 <= n
+    for got, m in zip(f(x), w, strict=True):
+        np.testing.assert_allclose(got.numpy(), x.numpy() @ m.numpy(), rtol=1e-3, atol=1e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_any_graph_of_small_kernels_is_what_it_is_without_threads(data) -> None:
+    edges = data.draw(st.lists(st.tuples(*[st.integers(0, 30)] * 3), min_size=4, max_size=14))
+    with_state = data.draw(st.booleans())
+    rows = np.arange(48, dtype=np.float32) % 7
+
+    def graph(x: Tensor, state: Tensor) -> list[Tensor]:
+        values = [x, state * 1]
+        for a, b, kind in edges:
+            u, v = values[a % len(values)], values[b % len(values)]
+            new = (u + v, u * 0.5 - v, u.flip(0) + v * 0.25, (u - v).cumsum(0) * 0.125, u.sort(0)[0] - v)[kind % 5]
+            values.append(new.contiguous())
+        if with_state:
+            state.assign(values[-1] * 0.5)
+        return values[2:]
+
+    def run(f) -> list[np.ndarray]:
+        state, out = Tensor(rows + 1).clone().realize(), []
+        for k in range(4):
+            out += [t.numpy() for t in f(Tensor(rows + k), state)] + [state.numpy()]
+        return out
+
+    before = p.BARRIER_NS
+    try:
+        p.BARRIER_NS = 0  # whatever may run at the same time does
+        parallel = run(jit(graph))
+    finally:
+        p.BARRIER_NS = before
+    with Context(NOOPT=1):
+        serial = run(lambda x, state: _realized(graph(x, state), state))
+    for got, want in zip(parallel, serial, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def _realized(values: list[Tensor], state: Tensor) -> list[Tensor]:
+    values[0].realize(*values[1:], state)
+    return values
