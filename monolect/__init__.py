@@ -15,6 +15,7 @@ from monolect.base.errors import (
     AllocationError,
     ArgumentError,
     AxisError,
+    CaptureWarning,
     CompileError,
     DeviceError,
     DTypeError,
@@ -44,9 +45,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
     "nn", "value_and_grad",
-    "ActionError", "AllocationError", "ArgumentError", "AxisError", "CompileError", "DTypeError", "DeviceError",
-    "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError", "JitError", "MissingExtraError",
-    "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError", "VerifyError",
+    "ActionError", "AllocationError", "ArgumentError", "AxisError", "CaptureWarning", "CompileError", "DTypeError",
+    "DeviceError", "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError", "JitError",
+    "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError", "VerifyError",
 ]  # fmt: skip
 
 

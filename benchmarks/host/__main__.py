@@ -24,6 +24,7 @@ from monolect.base.dtype import dtypes
 from monolect.ir.ops import ParamArg, Stage
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.ir.verify import verify
+from monolect.runtime import profile
 
 ROUNDS, ROUND_SECONDS, PAUSE_SECONDS = 11, 0.02, 0.02
 LIBRARIES = ("monolect", "numpy", "torch", "jax", "ort")
@@ -156,6 +157,26 @@ def replay() -> str:
     return f"replay of 100 dependent kernels: {got['call']:.2f} us, {got['call'] - got['table']:.2f} beyond the kernels"
 
 
+def decode() -> str:
+    """A step over a cache of several lengths, beside NumPy's, and what each cached token adds to both."""
+    ours, step = steps.ours_decode()
+    theirs = steps.numpy_decode()
+    a = np.full((steps.HEADS, 1, steps.WIDTH), 0.1, np.float32)
+    x = Tensor(a).realize()
+    for n in steps.LENGTHS[:2]:
+        ours(x, n)
+    made = dict(profile.counts)
+    rows = {}
+    for n in steps.LENGTHS:
+        rows[n] = measured({"monolect": lambda n=n: ours(x, n), "numpy": lambda n=n: theirs(a, n)})
+    assert profile.counts == made and len(step.captures) == 1, "compiled again"
+    cells = [f"{n} tokens {got['monolect']:.1f} ({got['numpy']:.1f})" for n, got in rows.items()]
+    first, *_, last = steps.LENGTHS
+    per = {k: 1e3 * (rows[last][k] - rows[first][k]) / (last - first) for k in ("monolect", "numpy")}
+    text = f"decode, us a step (NumPy): {', '.join(cells)}; ns a token more {per['monolect']:.1f} ({per['numpy']:.1f})"
+    return f"{text}; 0 compilations"
+
+
 def import_seconds(module: str) -> float:
     """Seconds a fresh process takes to import `module`."""
     code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
@@ -183,7 +204,7 @@ def nodes() -> str:
     return f"nodes: {statistics.median(rates):,.0f} made and verified a second"
 
 
-OWN: dict[str, Callable[[], str]] = {"replay": replay, "import": imports, "nodes": nodes}
+OWN: dict[str, Callable[[], str]] = {"replay": replay, "decode": decode, "import": imports, "nodes": nodes}
 
 
 def main(words: list[str]) -> None:

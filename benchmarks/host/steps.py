@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect import Tensor, nn
+from monolect import Tensor, Variable, jit, nn
 
 Call = Callable[[], Any]
 _rng = np.random.default_rng(0)
@@ -84,6 +84,47 @@ def jax_train() -> Call:
         return value
 
     return call
+
+
+# ---- decoding with a growing cache -----------------------------------------------------------------------------------
+LENGTHS, LENGTH, HEADS, WIDTH = (64, 256, 1024, 4000), 4096, 8, 64
+
+
+def ours_decode() -> tuple[Callable[[Tensor, int], Tensor], Any]:
+    """A step of attention over a cache: a token in, its key and value stored, one out. With it, the jitted function."""
+    place = Variable("decode_place", 0, LENGTH - 1)
+    keys, values = (Tensor(c).clone().realize() for c in _caches())
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        keys[:, place.uop : place.uop + 1] = x
+        values[:, place.uop : place.uop + 1] = x
+        seen = place.uop + 1
+        return (x @ keys[:, :seen].transpose(1, 2)).softmax(2) @ values[:, :seen]
+
+    def call(x: Tensor, n: int) -> Tensor:
+        with place.bind(n):
+            return step(x)
+
+    return call, step
+
+
+def numpy_decode() -> Callable[[np.ndarray, int], np.ndarray]:
+    """The same in NumPy: the work itself, whose growth is the measure."""
+    keys, values = _caches()
+
+    def call(x: np.ndarray, n: int) -> np.ndarray:
+        keys[:, n : n + 1] = values[:, n : n + 1] = x
+        scores = x @ keys[:, : n + 1].transpose(0, 2, 1)
+        e = np.exp(scores - scores.max(2, keepdims=True))
+        return (e / e.sum(2, keepdims=True)) @ values[:, : n + 1]
+
+    return call
+
+
+def _caches() -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal((HEADS, LENGTH, WIDTH)).astype(np.float32) for _ in range(2)]
 
 
 # ---- small operations ------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ every message can say what was expected, what was found, and which line of the u
     ├── MissingExtraError  ImportError    an optional dependency that is not installed
     ├── AllocationError    MemoryError    a buffer that does not fit in the device's memory
     └── InternalError      RuntimeError   monolect broke its own rules: please report it
+
+Beside it stands CaptureWarning (UserWarning): what works, and costs more than it should.
 """
 
 import linecache
@@ -200,6 +202,13 @@ class AllocationError(MonolectError, MemoryError):
     """A buffer that does not fit in the device's memory; says how many bytes were asked for."""
 
 
+class CaptureWarning(UserWarning):
+    """A jitted step that is captured anew at each call, because it changes a Python value that it reads.
+
+    Wrong: `self.n += 1` inside of the step. Right: a Tensor that the step assigns, or an argument.
+    """
+
+
 class InternalError(MonolectError, RuntimeError):
     """monolect broke one of its own rules. This is a bug: please report it with the message and the text IR."""
 
@@ -209,6 +218,7 @@ __all__ = [
     "AllocationError",
     "ArgumentError",
     "AxisError",
+    "CaptureWarning",
     "CompileError",
     "DTypeError",
     "DeviceError",

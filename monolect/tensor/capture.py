@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import warnings
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, overload
 
 from monolect.base.dtype import dtypes
-from monolect.base.errors import JitError
+from monolect.base.errors import CaptureWarning, JitError, user_line
 from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
@@ -33,6 +34,8 @@ from monolect.tensor.tensor import Tensor, leaves
 from monolect.tensor.tree import flatten, signature, unflatten
 
 MOST_CAPTURES = 64
+MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
+ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is around it: it will not end
 _new = object.__new__
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
@@ -97,6 +100,7 @@ class Jit:
         self.function, self.owner = function, owner
         self.donation = Donation(function, donate, owner is not None)
         self.captures: OrderedDict[Any, Captured] = OrderedDict()
+        self.n_changing = 0  # captures in a row that changed what is around them
         self.last: Captured | None = None  # of the last call, when its arguments were Tensors alone
         self.around = Surroundings(function, None if owner is None else owner())
         self._methods: dict[int, Jit] = {}
@@ -174,9 +178,11 @@ class Jit:
             self.captures.pop(key, None)
             self.last = None
             back = self._capture(key, args, kwargs, tensors)
+            self._bounded(key)
             self._give_up(args, kwargs, tensors, inputs)
             return back
         self.captures.move_to_end(key)
+        self.n_changing = 0
         self.last = captured if captured.flat else None
         outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
         results = [self._result(u) for u in outs]
@@ -184,6 +190,20 @@ class Jit:
             (tensors[t] if t.__class__ is int else t)._grad = grad
         self._give_up(args, kwargs, tensors, inputs)
         return unflatten(captured.template, iter(results))
+
+    def _bounded(self, key: Any) -> None:
+        """After a capture: drop old ones, and warn when there will be no end to them."""
+        alike = [k for k in self.captures if (k[:2], k[3]) == (key[:2], key[3])]
+        for k in alike[:-MOST_AROUND]:
+            del self.captures[k]
+        if len(self.captures) > MOST_CAPTURES:
+            self.captures.popitem(last=False)
+        name = self.around.changed()
+        self.n_changing = 0 if name is None else self.n_changing + 1
+        if self.n_changing == ENOUGH_IN_A_ROW:
+            what = f"a jitted step changes {name!r}, which it reads: it is captured anew at each call"
+            mend = "keep it in a Tensor that the step assigns, or pass it as an argument"
+            warnings.warn_explicit(f"{what} ({mend})", CaptureWarning, *user_line())
 
     def _give_up(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor], before: list[UOp]) -> None:
         """Donated arguments are not to be used any more, but for those that the step assigned."""
@@ -288,8 +308,6 @@ class Jit:
         self.captures[key] = self.last = Captured(capture, template, kinds, flat, targets, spec)
         if not flat:
             self.last = None
-        if len(self.captures) > MOST_CAPTURES:
-            self.captures.popitem(last=False)
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:

@@ -29,6 +29,7 @@ class Surroundings:
 
     def __init__(self, function: Any, instance: Any = None):
         self.cells: list[tuple[types.CellType, Any]] = []
+        self.names: dict[int, str] = {}  # of the cells, by identity
         self.items: list[tuple[dict[str, Any], str, Any]] = []
         self._named: set[str] = set()  # attributes that the code names
         self._seen: dict[int, Any] = {}
@@ -41,6 +42,18 @@ class Surroundings:
             self._attributes(x, self._named.intersection(vars(x)))
         del self._seen, self._later
         self.key = tuple(map(_part, self._values))
+
+    def changed(self) -> str | None:
+        """The name of a place that holds another value than it did; None when the key would be the same."""
+        for attributes, name, value in self.items:
+            new = attributes.get(name, _EMPTY)
+            if new is not value and _part(new) != _part(value):
+                return name
+        for cell, value in self.cells:
+            new = _content(cell)
+            if new is not value and _part(new) != _part(value):
+                return self.names.get(id(cell), "a variable")
+        return None
 
     def holds(self) -> bool:
         """Whether every place still holds the very same object."""
@@ -99,7 +112,8 @@ class Surroundings:
                         self.items.append((f.__globals__, step.argval, value))
                         self._values.append(value)
                         yield value
-        for cell in f.__closure__ or ():
+        for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=False):
+            self.names[id(cell)] = name
             value = _content(cell)
             self.cells.append((cell, value))
             self._values.append(value)

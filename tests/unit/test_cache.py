@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import random
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -241,7 +243,7 @@ def _work(folder: str, seed: int, failures) -> None:
     valid = {key: {_value(key, version) for version in range(8)} for key in range(10)}
     with Context(MONOLECT_CACHE=folder):
         cache = DiskCache("shared", 8 * 4096)
-        for _ in range(400):
+        for _ in range(200):
             key = rng.randrange(10)
             if rng.random() < 0.5:
                 cache.put(str(key), _value(key, rng.randrange(8)))
@@ -251,17 +253,53 @@ def _work(folder: str, seed: int, failures) -> None:
                     failures.put((seed, key))
 
 
-def test_four_processes_at_once(tmp_path):
+def test_eight_processes_at_once(tmp_path):
     context = multiprocessing.get_context("spawn")
     failures = context.Queue()
-    workers = [context.Process(target=_work, args=(str(tmp_path), seed, failures)) for seed in range(4)]
+    workers = [context.Process(target=_work, args=(str(tmp_path), seed, failures)) for seed in range(8)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert [worker.exitcode for worker in workers] == [0] * 8
     assert failures.empty()
     assert not list((tmp_path / "shared").glob("*.tmp"))
+
+
+WRITER = """
+import random, sys
+from monolect.base.cache import DiskCache
+cache = DiskCache("shared", 1 << 30)
+print("ready", flush=True)
+for version in range(1 << 30):
+    for key in range(4):
+        cache.put(str(key), bytes([key, version % 251]) * 400_000)
+"""
+
+
+@pytest.mark.skipif(not IS_POSIX, reason="kill -9 is a notion of POSIX")
+def test_processes_killed_in_mid_write_leave_whole_entries_or_none(tmp_path):
+    environment = {**os.environ, "MONOLECT_CACHE": str(tmp_path)}
+    for k in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER], env=environment, stdout=subprocess.PIPE)
+        writer.stdout.readline()
+        time.sleep(0.02 + 0.013 * k)
+        writer.kill()
+        assert writer.wait() == -signal.SIGKILL
+        writer.stdout.close()
+        with Context(MONOLECT_CACHE=str(tmp_path)):
+            cache = DiskCache("shared", 1 << 20)
+            for key in range(4):
+                value = cache.get(str(key))
+                assert value is None or value == bytes([key, value[1]]) * 400_000
+            cache.put("after", b"works")
+            assert cache.get("after") == b"works"
+    for left in (tmp_path / "shared").glob("*.tmp"):
+        os.utime(left, (0, 0))  # of a process that died long ago
+    with Context(MONOLECT_CACHE=str(tmp_path)):
+        cache.evict()
+    assert not list((tmp_path / "shared").glob("*.tmp"))
+    assert sum(p.stat().st_size for p in (tmp_path / "shared").iterdir()) <= 1 << 20
 
 
 def test_threads_share_one_cache(folder):

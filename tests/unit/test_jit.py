@@ -2,7 +2,9 @@
 
 import dataclasses
 import gc
+import linecache
 import re
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from monolect import Context, JitError, Tensor, jit, nn
+from monolect import CaptureWarning, Context, JitError, Tensor, jit, nn
 from monolect.backend.common.memory import stats
 from monolect.ir.uop import live_nodes
 from monolect.runtime import profile
@@ -279,6 +281,58 @@ def test_numbers_and_objects_around_a_step_are_part_of_the_signature() -> None:
     assert f(x).item() == 113.0 and len(f.captures) == n, "what was captured once is replayed"
 
 
+def test_a_step_that_changes_what_it_reads_is_told_once() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.n = 0
+
+        @jit
+        def step(self, x: Tensor) -> Tensor:
+            self.n += 1
+            return x * self.n
+
+    model = Model()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert [model.step(Tensor([1.0])).item() for _ in range(8)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    (warning,) = caught
+    assert warning.category is CaptureWarning and "'n'" in str(warning.message)
+    assert warning.filename == __file__ and "model.step(Tensor" in linecache.getline(__file__, warning.lineno)
+
+
+def test_what_settles_is_not_told() -> None:
+    seen: dict[str, int] = {"n": 0}
+    count = 0
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        nonlocal count
+        count = min(count + 1, 2)  # such as what is made at the first call
+        return x * count
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [step(Tensor([1.0])).item() for _ in range(6)] == [1, 2, 2, 2, 2, 2] and not seen["n"]
+
+
+def test_tensors_that_were_around_a_step_are_let_go() -> None:
+    kept = []
+
+    def around(value: float) -> weakref.ref[Tensor]:
+        nonlocal t
+        t = Tensor([value]).realize()
+        assert step(Tensor([1.0])).item() == value + 1
+        return weakref.ref(t)
+
+    t = Tensor([0.0])
+    step = jit(lambda x: x + t)
+    kept = [around(float(k)) for k in range(20)]
+    gc.collect()
+    assert sum(ref() is not None for ref in kept) <= 9 and len(step.captures) <= 8
+    t = kept[-1]()
+    assert step(Tensor([1.0])).item() == 20.0
+
+
 def test_attributes_of_an_instance_are_what_they_are_at_the_call() -> None:
     class Model:
         def __init__(self) -> None:
@@ -297,7 +351,8 @@ def test_attributes_of_an_instance_are_what_they_are_at_the_call() -> None:
     assert [m.scaled(x).item(), m.scaled(x).item()] == [2.0, 2.0]
     m.k = 5.0
     assert m.scaled(x).item() == 5.0
-    assert [m.added(x).item() for _ in range(4)] == [1.0, 2.0, 3.0, 4.0] and m.total.item() == 4.0
+    with pytest.warns(CaptureWarning, match="changes 'total'"):
+        assert [m.added(x).item() for _ in range(4)] == [1.0, 2.0, 3.0, 4.0] and m.total.item() == 4.0
 
 
 def test_a_model_that_was_set_to_evaluate_evaluates() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from monolect import ArgumentError, Context, JitError, Tensor, Variable, jit
+from monolect.ir.uop import toposort
 from monolect.runtime import profile
 from monolect.runtime.execute import plans
 
@@ -104,16 +105,19 @@ def test_a_growing_cache_decodes_in_one_capture_without_work_on_its_rest() -> No
     k, v = xs[:, 0] @ w[:, d : 2 * d], xs[:, 0] @ w[:, 2 * d :]
     for n in range(12):
         if n == 2:
-            made = profile.counts["schedules"]
+            made = dict(profile.counts)  # schedules, kernels compiled, and the time of both
         with place.bind(n):
             got = step(Tensor(xs[n])).numpy()
         scores = np.exp(xs[n] @ w[:, :d] @ k[: n + 1].T)
         np.testing.assert_allclose(got, scores / scores.sum() @ v[: n + 1], rtol=1e-4)
-    assert profile.counts["schedules"] == made and len(step.captures) == 1
+    assert profile.counts == made and len(step.captures) == 1
     np.testing.assert_allclose(keys.numpy()[:12], k[:12], rtol=1e-4)
     with profile.Recorder() as kernels, place.bind(12):
         step(Tensor(xs[12]))
     assert not [r.name for r in kernels if str(length * d) in r.name], "a kernel walks all of the cache"
+    loops = [r.src[0] for k in kernels for r in toposort(k.call.src[0]) if r.op == "RANGE"]
+    constant = [n.value for n in loops if n.op == "CONST"]
+    assert len(constant) < len(loops) and max(constant) < length, "loops over the cache end where it does now"
 
 
 def test_a_value_of_symbolic_size_that_is_computed_in_between_is_refused() -> None:
