@@ -173,7 +173,7 @@ def _index_idiv(a: UOp, b: UOp) -> UOp:
     if b.op != "CONST":
         if a is b and min_max(a)[0] > 0:
             return idx(1)
-        if min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]:
+        if _counts_to(a, b) or (min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]):
             return idx(0)
         return node("IDIV", (a, b))
     c = b.arg[0]
@@ -221,11 +221,16 @@ def _idiv_rest(r: UOp, c: int) -> UOp:
     return node("IDIV", (r, idx(c)))
 
 
+def _counts_to(a: UOp, b: UOp) -> bool:
+    """True for a loop that ends before `b`, whatever that is."""
+    return a.op == "RANGE" and a.src[0] is b
+
+
 def _index_mod(a: UOp, b: UOp) -> UOp:
     if b.op != "CONST":
         if a is b:
             return idx(0)
-        if min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]:
+        if _counts_to(a, b) or (min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]):
             return a
         return node("MOD", (a, b))
     c = b.arg[0]

@@ -136,6 +136,12 @@ class Plan:
         """The constant size of a range, 0 when it is symbolic."""
         return r.src[0].value if r.src[0].op == "CONST" else 0
 
+    @staticmethod
+    def divisor(r: UOp) -> int:
+        """What is known to divide the size of a range: for a constant one, itself."""
+        n = r.src[0].src[1] if r.src[0].op == "MUL" else r.src[0]
+        return n.value if n.op == "CONST" else 1
+
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
         """The first axis that belongs to `root` (of that type)."""
         return next(i for i, p in enumerate(self.axes) if p.root is root and type_ in (None, p.type))
@@ -228,8 +234,10 @@ class Plan:
         if (target in ("GLOBAL", "LOCAL") and not self.target.workgroups) or (target == "THREAD" and self.workgroup):
             kind = "without" if target == "THREAD" else "with"
             raise ActionError(f"SPLIT to {target}", expected=f"a target {kind} workgroups", found=self.target.name)
-        if not p.size or not isinstance(k, int) or k < 1 or k > p.size:
-            raise ActionError("SPLIT factor", expected=f"1..{p.size} on an axis of constant size", found=k)
+        known = p.size or (0 if top else self.divisor(p.root) // p.stride)
+        if not isinstance(k, int) or not 1 <= k <= known or (not p.size and known % k):
+            expected = f"1..{p.size}" if p.size else f"a divisor of {known}, which divides the symbolic size"
+            raise ActionError("SPLIT factor", expected=expected, found=k)
         if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
             raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
         if p.size % k and not (top and target in ("THREAD", "LOOP") and p.type in ("LOOP", "REDUCE")):

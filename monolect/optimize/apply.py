@@ -203,7 +203,10 @@ def _place(plan: Plan, p: Part) -> tuple:
 
 
 def plan_bound(p: Part) -> UOp:
-    return idx(p.size) if p.size else p.root.src[0]
+    """The iterations of a part; of what is left of a symbolic axis, whose inner parts divide it, a quotient."""
+    if p.size:
+        return idx(p.size)
+    return p.root.src[0] if p.stride == 1 else build("IDIV", p.root.src[0], idx(p.stride))
 
 
 def _clipped_total(plan: Plan, p: Part) -> int:

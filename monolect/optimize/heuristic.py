@@ -86,7 +86,7 @@ class Chooser:
             often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
             if sum(not a.is_near(r) for a in often) * 2 > len(often):
                 continue
-            if self.plan.size(r) >= SHORTEST_VECTOR and self.split_vector(r, "UPCAST", "contiguous in the output"):
+            if self.plan.divisor(r) >= SHORTEST_VECTOR and self.split_vector(r, "UPCAST", "contiguous in the output"):
                 self.stream_rows(r)
                 self.unroll_windows()
                 return
@@ -142,14 +142,14 @@ class Chooser:
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
         """Split r into (rest, vectors, lanes)."""
-        n = self.plan.size(r)
-        if not n:
+        n = self.plan.divisor(r)
+        if n < SHORTEST_VECTOR:
             return False
         lanes = self.fitting_lanes(n)
         axis = self.plan.axis_of(r)
         if n % lanes and not self.act("PADTO", axis, lanes, "a masked vector holds the tail"):
             return False
-        n = self.plan.axes[axis].size
+        n = self.plan.axes[axis].size or n
         if not self.act("SPLIT", axis, (lanes, target, False), f"vector of {lanes}: {why}"):
             return False
         self.vector.add(r)
@@ -200,7 +200,7 @@ class Chooser:
         scope = frozenset().union(*(p.scope(j) for j in heavy))
         inside = [a for j in heavy for a in p.inside(j)]
         for j in heavy:
-            if p.unit(j, inside) and self.plan.size(j) >= SHORTEST_VECTOR:
+            if p.unit(j, inside) and self.plan.divisor(j) >= SHORTEST_VECTOR:
                 return self.tile_dots(j, scope, inside)
         self.vectorize_output()
 

@@ -3,7 +3,8 @@
 Iterations depend on each other in a scan, whose accumulator or table lives through them, and where an effect may hit
 one place twice. An effect at a computed place never does so in different iterations of a loop that *owns* its places:
 r of index = c*r + t, when t is made of parts too small to reach the place of the next iteration, and of parts that step
-over all of the loop's places. `index_add` owns its columns, a histogram of each row its row.
+over all of the loop's places; or where the index counts whole rows, of sizes that need not be constant. `index_add`
+owns its columns, a histogram of each row its row.
 
 Invariant: a loop that is not listed may run in any order, and its iterations at the same time.
 """
@@ -16,7 +17,7 @@ from math import gcd
 from monolect.base.dtype import DType
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.normal import linear
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, build, idx
 from monolect.optimize.stages import is_local, is_stage
 
 
@@ -73,7 +74,26 @@ def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:
 def owners(u: UOp) -> frozenset[UOp]:
     """The RANGEs in different iterations of which the effect `u` never hits the same place, whatever the others are."""
     terms = _terms(u)
+    if any(x.op != "RANGE" for x, _ in terms) and (whole := _whole_rows(terms)):
+        return whole
     return frozenset(x for x, c in terms if x.op == "RANGE" and _owns(x, c, [t for t in terms if t[0] is not x]))
+
+
+def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
+    """The RANGEs of a place that counts whole rows: r0*n1*n2 + r1*n2 + r2, sizes symbolic or not. () of any other."""
+    rest, left = set(terms), {r for x, _ in terms for r in ranges(x)}
+    found: set[UOp] = set()
+    stride = idx(1)
+    while left:
+        steps = {r: linear(build("MUL", r, stride))[1] for r in left}
+        r = next((r for r, t in steps.items() if len(t) == 1 and t[0] in rest), None)
+        if r is None:
+            return frozenset()
+        rest.remove(steps[r][0])
+        left.remove(r)
+        found.add(r)
+        stride = build("MUL", stride, r.src[0])
+    return frozenset() if rest else frozenset(found)
 
 
 def _owns(r: UOp, c: int, others: list[tuple[UOp, int]]) -> bool:

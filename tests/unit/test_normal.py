@@ -169,6 +169,14 @@ def test_a_position_taken_apart_and_put_together_is_itself() -> None:
         assert whole * 7 + J is at * 7 + J
 
 
+def test_a_loop_ends_before_its_bound_whatever_that_is() -> None:
+    n = node("PARAM", (), ParamArg(0, dtypes.index, None, None, "n", 0, 9))
+    for bound in (n, n * 16):
+        r, other = node("RANGE", (bound,), (0, "LOOP")), node("RANGE", (n * 3,), (1, "LOOP"))
+        assert build("MOD", r, bound) is r and build("IDIV", r, bound) is idx(0)
+        assert build("MOD", other, bound) is not other and build("IDIV", other, bound) is not idx(0)
+
+
 def test_numbers_that_count_are_compared_as_indices() -> None:
     def as_int(u: UOp) -> UOp:
         return build("CAST", u, arg=dtypes.int32)

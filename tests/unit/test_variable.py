@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, Context, JitError, Tensor, Variable, jit
+from monolect import ArgumentError, Context, Device, JitError, Tensor, Variable, jit
 from monolect.ir.uop import toposort
 from monolect.runtime import profile
 from monolect.runtime.execute import plans
@@ -158,6 +158,39 @@ def test_a_multiple_is_one_plan_too_alone_and_captured(device: str) -> None:
                 np.testing.assert_allclose(ours(y).numpy(), theirs(Y[:n]), rtol=1e-6)
                 np.testing.assert_allclose(step(y).numpy(), theirs(Y[:n]), rtol=1e-6)
         assert len(plans) == before
+
+
+ROWS = Variable("rows_of_16", 0, 96, multiple_of=16)
+
+
+@pytest.mark.parametrize("width", [1, 3, 16])
+def test_an_axis_whose_divisor_is_known_is_a_vector(width: int) -> None:
+    a = np.random.default_rng(width).standard_normal((width, 96)).astype(np.float32)
+    x = Tensor(a).realize()
+    programs = [
+        (lambda x: x[:, :ROWS] * 2 + 1, lambda a: a * 2 + 1),
+        (lambda x: x[:, :ROWS].sum(0), lambda a: a.sum(0)),
+        (lambda x: x[:, :ROWS].sum(1), lambda a: a.sum(1)),
+        (lambda x: (x[:, :ROWS] * x[:, :ROWS].sum(1, keepdim=True)).contiguous(), lambda a: a * a.sum(1)[:, None]),
+    ]
+    for k, (ours, theirs) in enumerate(programs):
+        with ROWS.bind(32), Context(COMPILE_CACHE=0), profile.Recorder() as kernels:
+            ours(x).realize()
+        made = profile.counts["schedules"]
+        if k < 2 and width > 1:
+            assert any("x float>" in r.program.source for r in kernels), kernels[-1].program.source
+        for n in (0, 16, 32, 80, 96):
+            with ROWS.bind(n):
+                np.testing.assert_allclose(ours(x).numpy(), theirs(a[:, :n]), rtol=1e-4, atol=1e-5)
+        assert profile.counts["schedules"] == made
+
+
+def test_rows_of_symbolic_size_are_shared_out_by_an_axis_that_is_not() -> None:
+    n = Variable("rows_between", 1, 64)
+    x = Tensor(np.ones((64, 64, 64), np.float32)).realize()
+    with n.bind(7), profile.Recorder() as kernels:
+        np.testing.assert_array_equal((x[:, :n] * 2).numpy(), np.full((64, 7, 64), 2.0, np.float32))
+    assert [k.program.n_threads for k in kernels] == [Device["cpu"].target.n_threads]
 
 
 def test_what_is_no_multiple_is_refused() -> None:
