@@ -18,6 +18,7 @@ TARGETS: dict[str, tuple[str, str]] = {
     "opencl": ("monolect.backend.opencl.runtime", "OpenCLDevice"),
     "webgpu": ("monolect.backend.webgpu.runtime", "WebGPUDevice"),
     "cuda": ("monolect.backend.cuda.runtime", "CudaDevice"),
+    "hip": ("monolect.backend.hip.runtime", "HipDevice"),
     "python": ("monolect.backend.python.runtime", "PythonDevice"),
     "null": ("monolect.backend.null.runtime", "NullDevice"),
     "disk": ("monolect.backend.disk.runtime", "DiskDevice"),

@@ -13,9 +13,9 @@ import pytest
 from monolect import Context, Tensor, jit
 from monolect.backend import registry
 from monolect.backend.base import Launch
+from monolect.backend.common import gpu_driver, gpu_memory
 from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import driver as cuda_driver
-from monolect.backend.cuda import memory as cuda_memory
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda.runtime import CudaDevice
 from monolect.base.dtype import dtypes
@@ -227,7 +227,7 @@ def test_ptx_is_for_the_newest_architecture_that_is_known():
 # ---- memory ----------------------------------------------------------------------------------------------------------
 @needs_compiler
 def test_copies_larger_than_a_stage(driver, monkeypatch):
-    monkeypatch.setattr(cuda_memory, "STAGE_BYTES", 4096)
+    monkeypatch.setattr(gpu_memory, "STAGE_BYTES", 4096)
     a = np.arange(5000, dtype=np.int32)
     device = registry.Device["cuda"]
     held = device.from_array(a)
@@ -280,7 +280,7 @@ def test_an_error_names_the_kernel(driver):
 @needs_compiler
 def test_a_forked_child_is_told(driver, monkeypatch):
     device = registry.Device["cuda"]
-    monkeypatch.setattr(cuda_driver.os, "getpid", lambda: -1)
+    monkeypatch.setattr(gpu_driver.os, "getpid", lambda: -1)
     with pytest.raises(DeviceError, match="cuda was opened before a fork"):
         device.alloc(100)
 

@@ -1,6 +1,7 @@
 """A CUDA driver that is not there: the calls of `cuda.bindings.driver` that we make, over host memory and stand-ins.
 
-Two compilers come with it: one in place of NVRTC, and one around LLVM's. That keeps for each text of PTX the same LLVM
+`Hip` is the same driver under the names of AMD's. Compilers come with it: in place of NVRTC and of clang, and one
+around LLVM's. That keeps for each text of PTX the same LLVM
 IR as code of the host, its intrinsics replaced by functions.
 
 Kernels really run, so the device can be tested from tensors to results. Work on a stream is put off until somebody
@@ -19,10 +20,13 @@ import numpy as np
 from monolect.backend.common import memory
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
+from monolect.backend.hip import driver as hip_driver
+from monolect.backend.hip import render as hip
 from monolect.base.dtype import ALL
 from monolect.base.errors import CompileError
 from monolect.base.units import BY_NAME
-from tests.backend.standin.device import LAUNCH, Cuda, Llvm
+from tests.backend.standin import device as standins
+from tests.backend.standin.device import LAUNCH, Llvm
 from tests.backend.standin.fragments import emulated, tables
 
 
@@ -223,6 +227,8 @@ MODULES: dict[bytes, ctypes.CDLL] = {}
 class Compiler:
     """In place of NVRTC: the stand-in's compiler; the code is a number."""
 
+    standin = standins.Cuda
+
     def __init__(self, arch: str):
         self.language = cuda.language(int(arch.rstrip("a")))
 
@@ -234,16 +240,65 @@ class Compiler:
         types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
         for unit, text in self.language.units.items():
             kernels = kernels.replace(text, emulated(BY_NAME[unit], types))
-        waits = any(word in kernels for word in ("__syncthreads", "shuffle_xor", "standin::in_warp"))
+        waits = any(
+            word in kernels for word in ("__syncthreads", "workgroup_barrier", "shuffle_xor", "standin::in_warp")
+        )
         kernels = tables() + kernels
         for name, _ in found:
             kernels += LAUNCH.format(name=name, has_barrier="true" if waits else "false")
-        library, _ = Cuda("standin").library(kernels)
+        library, _ = self.standin("standin").library(kernels)
         for name, params in found:
             getattr(library, f"run_{name}").sizes = [p for p in params.split(",") if p.strip()]
         code = f"\x7fELF{len(MODULES)}".encode()
         MODULES[code] = library
         return code
+
+
+class HipCompiler(Compiler):
+    """In place of clang."""
+
+    standin = standins.Hip
+    key = "stand-in"
+
+    def __init__(self, arch: str):
+        self.language = hip.language(arch)
+
+
+CUDA_NAMES = {v: k for k, v in hip_driver.SPELLED.items()}
+
+
+class Hip:
+    """The driver as `hip.driver.Hip` shows AMD's: what is called, and with how much, is in that one's table."""
+
+    def __init__(self, driver: Driver, arch: str = "gfx942"):
+        self.driver, self.arch = driver, arch
+
+    def __getattr__(self, symbol: str):
+        out, takes = hip_driver.CALLS[symbol]
+        call = getattr(self.driver, f"cu{CUDA_NAMES.get(symbol, symbol.removeprefix('hip'))}")
+
+        def checked(*args):
+            assert len(args) == len(takes)
+            answer = call(*args)
+            assert answer[0] or len(answer) == 1 + (out is not None)
+            return answer
+
+        return checked
+
+    def hipGetDeviceCount(self):
+        return (0, self.driver.n_devices) if self.driver.n_devices else (100, 0)
+
+    def hipSetDevice(self, number):
+        return (0,)
+
+    def hipRuntimeGetVersion(self):
+        return 0, 60443483
+
+    def hipGetErrorString(self, code):
+        return MESSAGES.get(int(code), b"an error").decode()
+
+    def properties(self, number):
+        return 0, hip_driver.Gpu("a GPU", self.arch, 1 << 30, 64 << 10, 1024, 64, 304)
 
 
 HOST_NAMES = {

@@ -1,4 +1,4 @@
-"""A schedule on an NVIDIA GPU: launched kernel by kernel the first time, from then on as one graph of the driver's.
+"""A schedule on a GPU: launched kernel by kernel the first time, from then on as one graph, where the driver has them.
 
 What it does not do: run kernels side by side. They follow each other, for intermediates share memory over time.
 Invariant: what was bound last is what a launch sees; only nodes whose arguments changed are told.
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from monolect.backend.base import Commands, Launch
+from monolect.backend.common.gpu_driver import Driver
 from monolect.backend.common.grouped import Entry
 from monolect.backend.common.launch import group_count
-from monolect.backend.cuda.driver import Driver
 from monolect.base.errors import DeviceError
 
 MOST_NAMES = 8  # of kernels in a message
@@ -39,7 +39,7 @@ class Step:
         return [group_count(n, named) for n in self.entry.groups]
 
 
-class CudaCommands(Commands):
+class GpuCommands(Commands):
     """See the module docstring."""
 
     def __init__(self, driver: Driver, stream: Any, launches: Sequence[Launch]):
@@ -63,7 +63,7 @@ class CudaCommands(Commands):
         """Put all launches on the stream; whoever reads a result waits for them."""
         self.n_runs += 1
         empty = any(0 in step.groups() for step in self.steps)  # a graph's node cannot be of no size
-        if self.n_runs == 1 or len(self.steps) < 2 or empty:
+        if self.n_runs == 1 or len(self.steps) < 2 or empty or not self.driver.has_graphs:
             for step in self.steps:
                 self._run(step)
             return
@@ -71,50 +71,50 @@ class CudaCommands(Commands):
             self._make_graph()
         for step in self.steps:
             if step.changed:
-                self._call(step, "cuGraphExecKernelNodeSetParams", self.graph, step.node, self._params(step))
+                self._call(step, "GraphExecKernelNodeSetParams", self.graph, step.node, self._params(step))
                 step.changed = False
-        self.driver("cuGraphLaunch", self.graph, self.stream, at=self._names())
+        self.driver("GraphLaunch", self.graph, self.stream, at=self._names())
 
     def launch_timed(self) -> list[int]:
         """The same, kernel by kernel; nanoseconds of each, by the GPU's clock."""
         events = []
         for step in self.steps:
-            pair = [self.driver("cuEventCreate", 0) for _ in range(2)]
-            self.driver("cuEventRecord", pair[0], self.stream)
+            pair = [self.driver("EventCreate", 0) for _ in range(2)]
+            self.driver("EventRecord", pair[0], self.stream)
             self._run(step)
-            self.driver("cuEventRecord", pair[1], self.stream)
+            self.driver("EventRecord", pair[1], self.stream)
             events.append(pair)
         self.wait()
-        out = [round(1e6 * float(self.driver("cuEventElapsedTime", *pair))) for pair in events]
+        out = [round(1e6 * float(self.driver("EventElapsedTime", *pair))) for pair in events]
         for event in (e for pair in events for e in pair):
-            self.driver("cuEventDestroy", event)
+            self.driver("EventDestroy", event)
         return out
 
     def wait(self) -> None:
         """Return when all is done. Raises DeviceError naming the kernels one of which failed."""
-        self.driver("cuStreamSynchronize", self.stream, at=self._names())
+        self.driver("StreamSynchronize", self.stream, at=self._names())
 
     def _run(self, step: Step) -> None:
         groups = step.groups()
         if 0 not in groups:
             sizes = (*groups, *step.entry.lanes)
-            self._call(step, "cuLaunchKernel", step.entry.kernel, *sizes, 0, self.stream, step.address, 0)
+            self._call(step, "LaunchKernel", step.entry.kernel, *sizes, 0, self.stream, step.address, 0)
 
     def _call(self, step: Step, name: str, *args: Any) -> Any:
         return self.driver(name, *args, at=f"kernel {step.name}")
 
     def _make_graph(self) -> None:
-        graph = self.driver("cuGraphCreate", 0)
+        graph = self.driver("GraphCreate", 0)
         before: list[Any] = []
         for step in self.steps:
-            step.node = self._call(step, "cuGraphAddKernelNode", graph, before, len(before), self._params(step))
+            step.node = self._call(step, "GraphAddKernelNode", graph, before, len(before), self._params(step))
             step.changed = False
             before = [step.node]
-        self.graph = self.driver("cuGraphInstantiate", graph, 0, at=self._names())
-        self.driver("cuGraphDestroy", graph)
+        self.graph = self.driver("GraphInstantiate", graph, 0, at=self._names())
+        self.driver("GraphDestroy", graph)
 
     def _params(self, step: Step) -> Any:
-        params = self.driver.api.CUDA_KERNEL_NODE_PARAMS()
+        params = self.driver.node_params()
         params.func = step.entry.kernel
         params.gridDimX, params.gridDimY, params.gridDimZ = step.groups()
         params.blockDimX, params.blockDimY, params.blockDimZ = step.entry.lanes
@@ -129,6 +129,6 @@ class CudaCommands(Commands):
     def __del__(self) -> None:
         if self.graph is not None:
             try:
-                self.driver("cuGraphExecDestroy", self.graph)
+                self.driver("GraphExecDestroy", self.graph)
             except DeviceError:  # the GPU failed before; it has been said
                 pass

@@ -1,4 +1,4 @@
-"""Memory of an NVIDIA GPU: recycled in size classes, filled and read through two pinned pieces of host memory.
+"""Memory of a GPU behind a driver: recycled in size classes, filled and read through two pinned pieces of host memory.
 
 What it is for: the driver copies at full speed, and beside kernels, only from pinned memory; so arrays go through two
 pieces of it, one being filled while the other travels. What it does not do: keep several streams in step: all work of a
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from monolect.backend.common.gpu_driver import NO_TIMES, Driver
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
-from monolect.backend.cuda.driver import Driver
 
 STAGE_BYTES = 4 << 20
 
@@ -23,9 +23,9 @@ class Stage:
     """A piece of pinned memory, and the event after its last use."""
 
     def __init__(self, driver: Driver):
-        self.address = int(driver("cuMemHostAlloc", STAGE_BYTES, 0, at="pinned memory"))
+        self.address = int(driver("MemHostAlloc", STAGE_BYTES, 0, at="pinned memory"))
         self.bytes = np.ctypeslib.as_array((ctypes.c_uint8 * STAGE_BYTES).from_address(self.address))
-        self.event = driver("cuEventCreate", int(driver.api.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        self.event = driver("EventCreate", NO_TIMES)
 
 
 class Borrowed:
@@ -33,7 +33,7 @@ class Borrowed:
 
     __slots__ = ("__weakref__", "_memory", "_owner", "address", "n_bytes", "n_views")
 
-    def __init__(self, memory: CudaMemory, address: int, n_bytes: int, owner: Any):
+    def __init__(self, memory: GpuMemory, address: int, n_bytes: int, owner: Any):
         self._memory, self.address, self.n_bytes, self._owner, self.n_views = memory, address, n_bytes, owner, 0
 
     def view(self, dtype: Any) -> np.ndarray:
@@ -47,7 +47,7 @@ class Borrowed:
         self._memory.wait()  # its owner may hand it out again at once
 
 
-class CudaMemory(HandleAllocator):
+class GpuMemory(HandleAllocator):
     """The memory of one GPU. A handle is an address."""
 
     def __init__(self, driver: Driver, stream: Any, total_bytes: int):
@@ -57,16 +57,16 @@ class CudaMemory(HandleAllocator):
         self._copying = threading.Lock()  # of the stages
 
     def create(self, n_bytes: int) -> int:
-        return int(self.driver("cuMemAlloc", n_bytes, at=f"{n_bytes} bytes"))
+        return int(self.driver("MemAlloc", n_bytes, at=f"{n_bytes} bytes"))
 
     def release(self, handle: int) -> None:
-        self.driver("cuMemFree", handle)
+        self.driver("MemFree", handle)
 
     def place(self, handle: int, n_bytes: int) -> int:
         return handle
 
     def wait(self) -> None:
-        self.driver("cuStreamSynchronize", self.stream, at="a wait")
+        self.driver("StreamSynchronize", self.stream, at="a wait")
 
     def read(self, memory: HandleMemory | Borrowed) -> np.ndarray:
         """The bytes, once everything queued before is done."""
@@ -78,10 +78,8 @@ class CudaMemory(HandleAllocator):
         coming: list[tuple[int, Stage]] = []
         for at, stage in self._pieces(memory.n_bytes):
             n = min(STAGE_BYTES, memory.n_bytes - at)
-            self.driver(
-                "cuMemcpyDtoHAsync", stage.address, memory.address + at, n, self.stream, at="a copy to the host"
-            )
-            self.driver("cuEventRecord", stage.event, self.stream)
+            self.driver("MemcpyDtoHAsync", stage.address, memory.address + at, n, self.stream, at="a copy to the host")
+            self.driver("EventRecord", stage.event, self.stream)
             coming.append((at, stage))
             if len(coming) == 2:
                 self._arrive(out, *coming.pop(0))
@@ -90,7 +88,7 @@ class CudaMemory(HandleAllocator):
         return out
 
     def _arrive(self, out: np.ndarray, at: int, stage: Stage) -> None:
-        self.driver("cuEventSynchronize", stage.event, at="a copy to the host")
+        self.driver("EventSynchronize", stage.event, at="a copy to the host")
         n = min(STAGE_BYTES, out.size - at)
         out[at : at + n] = stage.bytes[:n]
 
@@ -103,12 +101,12 @@ class CudaMemory(HandleAllocator):
     def _write(self, memory: HandleMemory, source: np.ndarray) -> None:
         for at, stage in self._pieces(source.size):
             n = min(STAGE_BYTES, source.size - at)
-            self.driver("cuEventSynchronize", stage.event, at="a copy from the host")
+            self.driver("EventSynchronize", stage.event, at="a copy from the host")
             stage.bytes[:n] = source[at : at + n]
             self.driver(
-                "cuMemcpyHtoDAsync", memory.address + at, stage.address, n, self.stream, at="a copy from the host"
+                "MemcpyHtoDAsync", memory.address + at, stage.address, n, self.stream, at="a copy from the host"
             )
-            self.driver("cuEventRecord", stage.event, self.stream)
+            self.driver("EventRecord", stage.event, self.stream)
 
     def _pieces(self, n_bytes: int) -> list[tuple[int, Stage]]:
         """Where each piece of a copy begins, and the stage it goes through."""

@@ -1,0 +1,92 @@
+"""A GPU behind a vendor's driver: one stream, memory, modules, launches; what CUDA and HIP devices have in common.
+
+What it is for: a device says how its source is rendered and compiled, and which driver it has. Invariant: one stream
+runs what it is given in order, so that memory may be handed out again at once; the host waits only where it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.base import Launch
+from monolect.backend.common.gpu_commands import GpuCommands
+from monolect.backend.common.gpu_driver import NOT_BLOCKING, Driver
+from monolect.backend.common.gpu_memory import Borrowed, GpuMemory
+from monolect.backend.common.grouped import GroupDevice
+from monolect.backend.common.handles import HandleMemory
+from monolect.base.errors import DeviceError
+
+
+class GpuDevice(GroupDevice):
+    """One GPU. `kind` is what DLPack calls its memory."""
+
+    kind: int
+    target: Any
+
+    def __init__(self, name: str, driver: Driver, total_bytes: int):
+        super().__init__(name)
+        self.dlpack = (self.kind, self.number(name))
+        self.driver = driver
+        self.stream = driver("StreamCreate", NOT_BLOCKING)
+        self.memory = GpuMemory(driver, self.stream, total_bytes)
+        self._peers: set[str] = set()
+
+    @staticmethod
+    def number(name: str, n: int | None = None) -> int:
+        """Which GPU a name means, of `n`. Raises DeviceError where there is none such."""
+        target, _, number = name.partition(":")
+        number = number or "0"
+        if not number.isdigit() or (n is not None and int(number) >= n):
+            raise DeviceError(
+                "no such GPU", expected=f"{target} or {target}:0 to {target}:{n - 1}" if n else "a GPU", found=name
+            )
+        return int(number)
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+    def alloc(self, n_bytes: int) -> HandleMemory:
+        """Uninitialised memory. Raises AllocationError when there is none, also without what is kept for later."""
+        return self.memory.alloc(n_bytes)
+
+    def from_array(self, array: np.ndarray) -> HandleMemory:
+        """A copy of the array on the GPU."""
+        out = self.alloc(array.nbytes)
+        self.memory.write(out, array)
+        return out
+
+    def borrow(self, address: int, n_bytes: int, owner: Any) -> Borrowed:
+        """Memory of this GPU that belongs to `owner`."""
+        return Borrowed(self.memory, address, n_bytes, owner)
+
+    def wait(self) -> None:
+        """Return when everything queued is done."""
+        self.memory.wait()
+
+    def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
+        """The first bytes of one memory to another, within this GPU."""
+        self.driver("MemcpyDtoDAsync", target.address, source.address, n_bytes, self.stream, at="a copy")
+
+    def copy_from(self, target: HandleMemory, other: GpuDevice, source: HandleMemory, n_bytes: int) -> None:
+        """The first bytes of memory of another GPU, directly where the two reach each other."""
+        mine, theirs = self.driver, other.driver
+        if other.name not in self._peers:
+            self._peers.add(other.name)
+            if int(mine("DeviceCanAccessPeer", mine.handle, theirs.handle)):
+                mine("CtxEnablePeerAccess", theirs.context, 0, at=f"access to {other.name}")
+        other.memory.wait()
+        places = (target.address, mine.context, source.address, theirs.context, n_bytes)
+        mine("MemcpyPeerAsync", *places, self.stream, at=f"a copy from {other.name}")
+        self.memory.wait()  # the other GPU may hand the source out again
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+    def load(self, code: bytes) -> Any:
+        return self.driver("ModuleLoadData", code, at="machine code")
+
+    def kernel(self, module: Any, symbol: str, name: str) -> Any:
+        return self.driver("ModuleGetFunction", module, symbol.encode(), at=f"kernel {name}")
+
+    def commands(self, launches: Sequence[Launch]) -> GpuCommands:
+        """The launches, in order, on the device's stream."""
+        return GpuCommands(self.driver, self.stream, launches)

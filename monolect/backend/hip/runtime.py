@@ -1,0 +1,61 @@
+"""The HIP device: kernels by clang, or by LLVM and lld, run by AMD's driver. `hip:1` is the second GPU.
+
+What it is for: GPUs whose driver is ROCm 6 or later. No compiler of ROCm's is needed: clang with AMD's code generator
+makes code objects of HIP C++; without it LLVM does of its own text, which lld links.
+What it does not do: memory, copies and launches, which GPUs have in common (`common.gpu_device`); graphs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monolect.backend.common import lld
+from monolect.backend.common.gpu_device import GpuDevice
+from monolect.backend.hip import amdgcn
+from monolect.backend.hip import compile as clang
+from monolect.backend.hip.driver import HipDriver, about, count, missing
+from monolect.backend.hip.render import render_module, target
+from monolect.ir.uop import UOp
+
+DLPACK_ROCM = 10
+
+
+class HipDevice(GpuDevice):
+    """One GPU. Raises DeviceError where there is no driver or no such GPU."""
+
+    kind = DLPACK_ROCM
+
+    def __init__(self, name: str = "hip"):
+        driver = HipDriver(name, self.number(name, count()))
+        gpu = driver.gpu
+        super().__init__(name, driver, gpu.total_bytes)
+        self.arch = gpu.arch
+        self.by_llvm = bool(clang.missing())
+        self.opening = "define protected amdgpu_kernel" if self.by_llvm else 'extern "C"'
+        self.compiler = None if self.by_llvm else clang.Compiler(gpu.arch)
+        self.target = (amdgcn.target if self.by_llvm else target)(gpu.arch)._replace(
+            name=name,
+            local_bytes=gpu.local_bytes,
+            max_local=gpu.max_local,
+            warp=gpu.warp,
+            n_units=gpu.n_units,
+            key=f"{gpu.arch}/{(self.compiler or amdgcn.compiler(gpu.arch)).key}",
+        )
+
+    @staticmethod
+    def missing() -> str:
+        """Why it cannot be used, or ""."""
+        return missing() or (clang.missing() and lld.missing("ld.lld"))
+
+    @staticmethod
+    def about() -> tuple[str, str]:
+        """The GPUs here with their driver, and the compiler."""
+        return about(), clang.find() or f"LLVM and {lld.find('ld.lld')}"
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+    def render(self, kernels: list[tuple[str, UOp]]) -> str:
+        return amdgcn.render_module(kernels) if self.by_llvm else render_module(kernels, self.arch)
+
+    def build(self, source: str) -> tuple[Any, bytes]:
+        code = self.compiler.compile(source) if self.compiler else amdgcn.code_object(source, self.arch)
+        return self.load(code), code
