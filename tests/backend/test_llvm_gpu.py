@@ -52,6 +52,16 @@ def ptx_of(linear_, arch="80", name="k"):
     return ptx.compiler(arch).assembly(ptx.render_module([(name, linear_)]))
 
 
+def test_lanes_of_a_warp_add_in_registers():
+    """32 lanes join their sums in five steps, without local memory and a barrier, by both vendors' instructions."""
+    text = ptx_of(case("sum of rows", ptx.target(80)))
+    assert text.count("shfl.sync.bfly.b32") == 5 and not re.search(r"bar\.sync|\.shared", text)
+    for arch in AMD:
+        linear_ = case("sum of rows", amdgcn.target(arch))
+        text = amdgcn.compiler(arch).assembly(amdgcn.render_module([("k", linear_)]))
+        assert text.count("ds_bpermute_b32") == 5 and "s_barrier" not in text
+
+
 # ---- PTX -------------------------------------------------------------------------------------------------------------
 def machine_code(text: str, arch: str) -> tuple[bytes, str]:
     """(the cubin, what the assembler says of registers and memory)."""
@@ -87,7 +97,7 @@ def test_ptx_of_the_kernels_by_hand():
     assert texts["elementwise"].count("ld.global.v4") == texts["elementwise"].count("st.global.v4") == 1
     assert texts["half the element"].count("st.global.v4") == 1  # eight halves
     assert "ld.global.b32" not in texts["matmul"] and texts["matmul"].count("st.global.v4") == 2
-    assert texts["sum of rows"].count("bar") == 1 and ".shared" in texts["sum of rows"]
+    assert texts["reversed"].count("bar") == 1 and ".shared" in texts["reversed"]
     assert ".maxntid 32" in texts["sum of rows"]
     assert ".local" not in "".join(texts.values())  # nothing lives in memory that is not the kernel's own
     assert re.search(r"(atom|red)\S*\.global\S*\.add", texts["counted in float32"])
@@ -129,7 +139,7 @@ def test_amd_kernels_say_what_they_take(arch):
     assert [r["kernarg_segment_size"] for r in rows] == [16, 16, 24, 16]
     assert [r["max_flat_workgroup_size"] for r in rows] == [64, 32, 16, 8]
     assert told["elementwise"]["group_segment_fixed_size"] == 0 and told["reversed"]["group_segment_fixed_size"] == 32
-    assert told["sum of rows"]["group_segment_fixed_size"] == 128
+    assert told["sum of rows"]["group_segment_fixed_size"] == 0
     assert not any(r["private_segment_fixed_size"] for r in rows)  # no scratch memory
     assert {r["wavefront_size"] for r in rows} == {64 if arch.startswith("gfx9") else 32}
 

@@ -38,6 +38,7 @@ class Dialect:
     global_space: int = 1
     local_space: int = 3
     barrier: tuple[str, ...] = ()
+    shuffle: tuple[str, ...] = ()  # steps to what the lane {bits} away has of 32 bits {x}; {0}, {1}.. are steps before
     scope: str = ""  # of atomic additions: the whole device
     atomics: frozenset[str] = frozenset()  # names of dtypes
     wide_bytes: int = 16  # of one access, and what buffers begin at a multiple of

@@ -93,6 +93,8 @@ class GroupRenderer(Renderer):
                 self.close_branch(self.branches.pop())
             case "BARRIER":
                 self.lines += [f"  {line}" for line in self.dialect.barrier]
+            case "SHUFFLE":
+                self.vals[u] = self.from_lane(u)
             case _:
                 super().instruction(u)
 
@@ -174,6 +176,36 @@ class GroupRenderer(Renderer):
             self.emit(f"atomicrmw {how} {p}, {t} {x} {self.dialect.scope}monotonic, align {d.itemsize}")
             if number is not None:
                 self.close_branch(number)
+
+    # ---- lanes of a warp ---------------------------------------------------------------------------------------------
+    def from_lane(self, u: UOp) -> Value:
+        """SHUFFLE, element after element, in words of 32 bits."""
+        if not self.dialect.shuffle:
+            raise InternalError(f"{self.dialect.name}: the lanes of a warp have no access to each other")
+        v, d, t = self.value(u.src[0]), u.dtype, type_name(u.dtype)
+        n_bits = 1 if d is dtypes.bool else d.bits
+        whole, word = f"i{n_bits}", f"i{max(n_bits, 32)}"
+        out = []
+        for i in range(prod(u.shape)):
+            r = self.lane(d, v, i)
+            r = r if t == whole else self.emit(f"bitcast {t} {r} to {whole}")
+            if n_bits < 32:
+                r = self.emit(f"trunc i32 {self.shuffled(self.emit(f'zext {whole} {r} to i32'), u.arg)} to {whole}")
+            elif n_bits == 32:
+                r = self.shuffled(r, u.arg)
+            else:
+                parts = [self.emit(f"trunc i64 {x} to i32") for x in (r, self.emit(f"lshr i64 {r}, 32"))]
+                low, high = (self.emit(f"zext i32 {self.shuffled(x, u.arg)} to {word}") for x in parts)
+                r = self.emit(f"or i64 {low}, {self.emit(f'shl i64 {high}, 32')}")
+            out.append(r if t == whole else self.emit(f"bitcast {whole} {r} to {t}"))
+        return self.join(out, u.shape, d)
+
+    def shuffled(self, x: str, bits: int) -> str:
+        """What the lane whose number differs in `bits` has of a word."""
+        steps: list[str] = []
+        for text in self.dialect.shuffle:
+            steps.append(self.emit(text.format(*steps, x=x, bits=bits)))
+        return steps[-1]
 
     # ---- matrix units ------------------------------------------------------------------------------------------------
     def multiply(self, u: UOp) -> Value:

@@ -50,11 +50,13 @@ DIALECT = Dialect(
     kernel="define ptx_kernel void @{name}({params})",
     attributes='nounwind "nvvm.maxntid"="{lanes}"',
     barrier=("call void @llvm.nvvm.barrier0()",),
+    shuffle=("call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {x}, i32 {bits}, i32 31)",),
     atomics=_ATOMIC,
     units={u.name: _unit(u) for u in NVIDIA},
     declares=(
         *(f"declare i32 @llvm.nvvm.read.ptx.sreg.{w}.{c}()" for w in ("ctaid", "tid") for c in "xyz"),
         "declare void @llvm.nvvm.barrier0()",
+        "declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)",
     ),
 )
 
@@ -65,7 +67,6 @@ def target(arch: int) -> Target:
         native=LLVM_NATIVE,
         cast_dtypes=frozenset((dtypes.float16,)),
         atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
-        shuffles=False,
         key=f"ptx/sm_{arch}",
     )
 

@@ -76,22 +76,30 @@ DIALECT = Dialect(
         "call void @llvm.amdgcn.s.barrier()",
         'fence syncscope("workgroup") acquire',
     ),
+    shuffle=(
+        "call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)",
+        "call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 {0})",
+        "xor i32 {1}, {bits}",
+        "shl i32 {2}, 2",
+        "call i32 @llvm.amdgcn.ds.bpermute(i32 {3}, i32 {x})",
+    ),
     scope='syncscope("agent") ',
     atomics=frozenset(hip.ATOMIC),
     declares=(
         *(f"declare i32 @llvm.amdgcn.{w}.id.{c}()" for w in ("workgroup", "workitem") for c in "xyz"),
         "declare void @llvm.amdgcn.s.barrier()",
+        *(f"declare i32 @llvm.amdgcn.{name}(i32, i32)" for name in ("mbcnt.lo", "mbcnt.hi", "ds.bpermute")),
     ),
     units={u.name: _unit(u) for u in (*CDNA2, *CDNA3, *RDNA3, *RDNA4)},
     footer=f'attributes #0 = {{ nounwind "uniform-work-group-size"="true" {_ATTRIBUTES} }}\n'
     f'!llvm.module.flags = !{{!0}}\n!0 = !{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT}}}\n',
 )
-TARGET = hip.TARGET._replace(native=LLVM_NATIVE, shuffles=False, key="amdgcn")
+TARGET = hip.TARGET._replace(native=LLVM_NATIVE, key="amdgcn")
 
 
 def target(arch: str) -> Target:
     """What an architecture such as "gfx942" can do, with its matrix units."""
-    return hip.target(arch)._replace(native=LLVM_NATIVE, shuffles=False, key=f"amdgcn/{arch}")
+    return hip.target(arch)._replace(native=LLVM_NATIVE, key=f"amdgcn/{arch}")
 
 
 def compiler(arch: str) -> Compiler:

@@ -213,10 +213,12 @@ class Llvm(Standin):
         global_space=0,
         local_space=0,
         barrier=("call void @standin_barrier()",),
+        shuffle=("call i32 @standin_shuffle(i32 {x}, i32 {bits})",),
         atomics=ptx.DIALECT.atomics,
         declares=(
             "declare i32 @standin_group(i32)", "declare i32 @standin_lane(i32)", "declare void @standin_barrier()",
-            "declare i32 @standin_i32(i32)", "declare float @standin_float(i32)",
+            "declare i32 @standin_shuffle(i32, i32)", "declare i32 @standin_i32(i32)",
+            "declare float @standin_float(i32)",
         ),
         units={u.name: host_unit(u) for u in NVIDIA},
     )  # fmt: skip
@@ -224,7 +226,7 @@ class Llvm(Standin):
 
     def build(self, named):
         ir = render_llvm(named, self.dialect)
-        has_barrier = any(u.op in ("BARRIER", "WMMA") for _, lin in named for u in lin.src)
+        has_barrier = any(u.op in ("BARRIER", "WMMA", "SHUFFLE") for _, lin in named for u in lin.src)
         return self.linked(ir, {name: len(params(lin)) for name, lin in named}, has_barrier), ir
 
     @classmethod

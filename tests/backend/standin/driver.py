@@ -324,10 +324,13 @@ class PtxCompiler:
         host = "\n".join(line for line in source.splitlines() if not line.startswith("declare") or "nvvm" not in line)
         for theirs, ours in HOST_NAMES.items():
             host = host.replace(theirs, ours)
+        host = re.sub(r"@llvm.nvvm.shfl.sync.bfly.i32\(i32 -1, (.*), i32 31\)", r"@standin_shuffle(\1)", host)
         found = re.findall(r"^define void @(\w+)\((.*)\) nounwind", host, re.MULTILINE)
         sizes = {name: [p for p in params.split(", ") if p] for name, params in found}
         library = Llvm.linked(
-            "\n".join([*Llvm.dialect.declares, host]), {name: len(p) for name, p in sizes.items()}, "barrier()" in host
+            "\n".join([*Llvm.dialect.declares, host]),
+            {name: len(p) for name, p in sizes.items()},
+            "barrier()" in host or "@standin_shuffle(i32 %" in host,
         )
         for name, params in sizes.items():
             getattr(library, f"run_{name}").sizes = params
