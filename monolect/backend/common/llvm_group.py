@@ -151,6 +151,10 @@ class GroupRenderer(Renderer):
             super()._store_row(d, p, lanes, r, None)
             self.close_branch(number)
 
+    def _without_rows(self, ptrs: list[tuple[str, Row]], gate: UOp, shape: tuple) -> tuple[list, list[Any]]:
+        """As they are: a branch skips what is not stored."""
+        return ptrs, self._gates(gate, shape)
+
     def gate_lanes(self, gate: str, lanes: int) -> list[str]:
         """The gate of each lane; of a splat the first is enough."""
         if gate[0] == "<":

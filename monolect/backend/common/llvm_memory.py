@@ -307,7 +307,7 @@ class MemoryRenderer(ElementwiseRenderer):
         each = conjuncts(gate)
         rows = [self.broadcast(c, (*shape[:-1], 1)) for c in each if c.shape[-1:] in ((), (1,))]
         masks = [self.broadcast(c, shape) for c in each if c.shape[-1:] not in ((), (1,))]
-        if not rows or any(self.pointer(p) != f"ptr {p}" for p, _ in ptrs):
+        if not rows:
             return ptrs, self._gates(gate, shape)
         kept = [self._all_of(at, "i1") for at in zip(*rows, strict=True)]
         places = [
