@@ -271,7 +271,7 @@ class Contraction:
         elif reuse < REUSE_TO_PACK:
             self.stream(t)
         self.block_rows(t, scalars)
-        self.unroll()
+        self.unroll(t.row)
         if packs:
             for a in panel:
                 act("PACK", plan.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
@@ -413,13 +413,22 @@ class Contraction:
         except ActionError as e:
             return e.found if isinstance(e.found, int) else 0
 
-    def unroll(self) -> None:
-        """Short reductions whole, the longest by four."""
+    def meets_later(self, a: Access, r: UOp | None, j: UOp) -> bool:
+        """True when rows move by several steps of j: what a row reads is read again by its neighbour, steps later."""
+        if r is None or not (step := a.step(j)) or not (wide := a.step(r)):
+            return False
+        return bool(wide % step == 0 and 1 < wide // step < self.plan.size(j))
+
+    def unroll(self, row: UOp | None) -> None:
+        """Short reductions whole, the longest by four. A loop is left where the code generator would load once what
+        rows share in different steps, and keep it in registers that the tile does not leave.
+        """
         for j in self.heavy:
             i = self.plan.axis_of(j, "REDUCE")
             n = self.plan.axes[i].size
             if len(self.heavy) > 1 and 1 < n <= LONGEST_UNROLLED and j is self.heavy[-1]:
-                self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
+                if not any(self.meets_later(a, row, j) for a in self.inside):
+                    self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
                 return
         i = self.plan.axis_of(self.heavy[-1], "REDUCE")
         if self.target.loads_first or (self.plan.unit is not None and self.plan.unit.n_tiles):

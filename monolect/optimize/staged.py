@@ -55,7 +55,7 @@ class Staged:
             if x is not row and any(x in a.steps for p in panels for a in p):
                 self.cut(x)
         for p in self.products:
-            p.unroll()
+            p.unroll(row)
         self.bound()
         for p, t, loads in zip(self.products, tiles, panels, strict=True):
             if t is not None:

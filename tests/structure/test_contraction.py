@@ -116,3 +116,11 @@ def test_groups_of_a_convolution_are_a_loop_of_their_own(channels, out, k, group
     assert found is not None and found.vectors * found.rows >= 8
     assert groups in [chooser.plan.size(r) for r in chooser.plan.outputs]
     assert all(None not in a.steps.values() for a in chooser.profile.accesses)
+
+
+@pytest.mark.parametrize(("stride", "k", "unrolled"), [(1, 3, True), (2, 3, False), (2, 2, True), (2, 5, False)])
+def test_taps_that_rows_share_steps_later_are_a_loop(stride, k, unrolled):
+    """In one block of code they would be loaded once and spilled: 14 rows of 2 vectors leave no register for them."""
+    chooser = planned(of(4, 64, 56, 56).conv2d(of(128, 64, k, k), stride=stride, padding=k // 2))
+    chooser.run()
+    assert any(a[0] == "SPLIT" and a[2][1] == "UNROLL" for a in chooser.plan.actions) == unrolled
