@@ -107,6 +107,11 @@ def element(u: UOp) -> Any:
             at = at * n + offset
         while u.op == "RESHAPE":
             u = u.src[0]
+    return element_at(u, at)
+
+
+def element_at(u: UOp, at: int) -> Any:
+    """Element number `at` of a BUFFER as a Python number, straight from host memory; None where it is not so."""
     kind = _CTYPES.get(u.dtype)
     if u.op != "BUFFER" or kind is None or not isinstance(u.storage, Memory):
         return None

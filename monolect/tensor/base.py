@@ -24,10 +24,14 @@ _new = object.__new__
 
 
 class TensorBase:
-    """The fields of a Tensor and the checks its methods share."""
+    """The fields of a Tensor and the checks its methods share.
 
-    __slots__ = ("__weakref__", "_grad", "_requires_grad", "_uop")
+    An element of a realised tensor has no node until somebody asks for `_uop`: `item` reads it straight from memory.
+    """
+
+    __slots__ = ("__weakref__", "_grad", "_part", "_requires_grad", "_uop")
     _uop: UOp
+    _part: tuple[UOp, Any, int]  # of an element: the BUFFER, its key, its place; it counts while `_uop` is empty
     _grad: Tensor | None
     _requires_grad: bool
 

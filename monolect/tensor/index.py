@@ -19,6 +19,7 @@ from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError
+from monolect.base.origin import provenance
 from monolect.base.settings import settings
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
@@ -33,6 +34,9 @@ from monolect.tensor.movement import every
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
+
+
+_new = object.__new__
 
 
 class _Part(NamedTuple):
@@ -51,7 +55,25 @@ class IndexMixin(TensorBase):
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Tensor:
-        return self._wrap(view(self, self._uop, key))
+        u = self._uop
+        at = _place(u, key)
+        if at is None:
+            return self._wrap(view(self, u, key))
+        t: Any = _new(self.__class__)
+        t._part = u, key, at
+        t._grad = None
+        t._requires_grad = False
+        return t
+
+    if not TYPE_CHECKING:  # of an element that has no node yet; Python asks for what it does not find
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "_uop":
+                u, key, _ = self._part
+                self._uop = u = view(self, u, key)
+                u.origin = u.origin or provenance()
+                return u
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         v = value if isinstance(value, TensorBase) else type(self)(value, device=self.device)
@@ -197,6 +219,21 @@ class IndexMixin(TensorBase):
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
+def _place(u: UOp, key: Any) -> int | None:
+    """Which element of a realised BUFFER the key names; None where it is not ints, one an axis and in range."""
+    if key.__class__ is int:
+        key = (key,)
+    shape = u.shape
+    if u.op != "BUFFER" or u.storage is None or key.__class__ is not tuple or len(key) != len(shape) or not key:
+        return None
+    at = 0
+    for k, n in zip(key, shape, strict=True):
+        if k.__class__ is not int or n.__class__ is not int or not -n <= k < n:
+            return None
+        at = at * n + (k + n if k < 0 else k)
+    return at
+
+
 def view(tensor: Any, u: UOp, key: Any) -> UOp:
     """The part of `u` that `key` names: a chain of movement ops and at most one INDEX."""
     if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
