@@ -28,7 +28,7 @@ from monolect.ir.verify import verify
 from monolect.pipeline import KERNEL_PASSES, PIPELINE, Pass, run_pass
 from monolect.rules.accuracy import MAX_ULP, Bound
 from monolect.rules.decompose import DECOMPOSE
-from monolect.runtime.plan import searched
+from monolect.runtime.lowering import searched
 
 Cells = Sequence[Sequence[object]]
 Command = Callable[[argparse.Namespace], None]

@@ -17,7 +17,7 @@ from monolect.base.settings import Context
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime import profile
-from monolect.runtime.plan import lower
+from monolect.runtime.lowering import lower
 
 
 def explain(place: str, arguments: Sequence[str]) -> None:

@@ -99,8 +99,8 @@ def kept_blocks(kernel: UOp, dev: str) -> tuple[Kept, ...]:
     if key not in known:
         found = read(cache.get(key)) if settings.COMPILE_CACHE else None
         if found is None:
-            plan = import_module("monolect.runtime.plan")
-            ready = plan.lower_kernel(kernel, target, last=plan.READY)
+            lowering = import_module("monolect.runtime.lowering")
+            ready = lowering.lower_kernel(kernel, target, last=lowering.READY)
             apply = import_module("monolect.optimize.apply")
             blocks = apply.kept_blocks(apply.planned(ready, target))
             found = tuple(Kept(b.source_slot, b.kept_bytes) for b in blocks.values())

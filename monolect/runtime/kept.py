@@ -7,6 +7,8 @@ Invariant: what is read equals what `schedule` gives; an entry that is not the t
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from monolect.base.cache import DiskCache
 from monolect.base.errors import IRError, ParseError
 from monolect.base.settings import settings
@@ -15,7 +17,7 @@ from monolect.ir.digest import digest
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, node
 from monolect.runtime import profile
-from monolect.schedule.order import Schedule, schedule
+from monolect.schedule.result import Schedule
 
 LEAST_KERNELS = 4  # fewer are scheduled faster than they are read
 _cache = DiskCache("schedules")
@@ -24,13 +26,19 @@ _cache = DiskCache("schedules")
 def kept_schedule(roots: list[UOp], dev: str, local_bytes: int) -> Schedule:
     """`schedule`, from the disk where it is known there."""
     if not settings.COMPILE_CACHE or settings.tracing or settings.VERIFY or profile.recording:
-        return schedule(roots, dev, local_bytes)
+        return _schedule(roots, dev, local_bytes)
     key = f"{digest(node('SINK', tuple(roots)))}/{dev}/{local_bytes}/{compiler_version()}"
     found = _read(key, len(roots))
     if found is None:
-        found = schedule(roots, dev, local_bytes)
+        found = _schedule(roots, dev, local_bytes)
         if len(found.linear.src) >= LEAST_KERNELS:
             _write(key, found)
+    return found
+
+
+def _schedule(roots: list[UOp], dev: str, local_bytes: int) -> Schedule:
+    order = import_module("monolect.schedule.order")  # the scheduler is imported when something must be scheduled
+    found: Schedule = order.schedule(roots, dev, local_bytes)
     return found
 
 

@@ -1,7 +1,7 @@
 """Making plans: a batch of values scheduled, compiled and bound to a command buffer, once for each structure.
 
-This is where the runtime meets the compiler. `execute` imports it when the first batch needs a plan, so that importing
-monolect does not import the compiler.
+`execute` imports it when the first batch needs a plan. Where something was not compiled before, it imports the compiler
+(`runtime/lowering.py`, `schedule/order.py`); a process that finds everything on disk never does.
 """
 
 from __future__ import annotations
@@ -13,25 +13,21 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from monolect import pipeline
 from monolect.backend.base import Launch, Program
 from monolect.backend.common.native import NativeDevice
 from monolect.backend.registry import Device
-from monolect.base.errors import DeviceError, InternalError, SettingError
+from monolect.base.errors import DeviceError, InternalError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import UOp, node
-from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
 from monolect.runtime.execute import native_functions
 from monolect.runtime.kept import kept_schedule
 from monolect.schedule.memory import buffer_bytes, plan_memory
-from monolect.schedule.order import Schedule
+from monolect.schedule.result import Schedule
 from monolect.schedule.shard import shard
-
-READY = "merge_ranges"  # the last pass before actions are chosen
 
 
 class Plan(NamedTuple):
@@ -73,7 +69,8 @@ def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
 
 def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
     start = time.perf_counter_ns()
-    pipeline.check_stop_after()
+    if settings.STOP_AFTER:
+        import_module("monolect.pipeline").check_stop_after()
     target = Device[dev].target
     sched = kept_schedule(roots, dev, 0 if target.workgroups else target.local_bytes)
     return _planned(sched, n_inputs, dev, start)
@@ -151,7 +148,8 @@ def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
         else:
             out[s] = found
     if missing:
-        programs = device.compile(_lowered(missing, dev))
+        lowering = import_module("monolect.runtime.lowering")
+        programs = device.compile(lowering.lowered(missing, dev))
         if len(programs) != len(missing):
             raise InternalError(
                 "a device compiled another number of kernels", expected=len(missing), found=len(programs)
@@ -171,46 +169,3 @@ def _native(function: UOp, dev: str) -> Program:
             "a native function on a device that does not run this processor's code", expected="cpu or c", found=dev
         )
     return Program(function.arg.partition("@")[0], address, 1)
-
-
-def _lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str, UOp]]:
-    """(name, key, LINEAR) of (kernel, key), each lowered when it is asked for."""
-    for linear, (_, key) in zip(lower([s for s, _ in missing], dev), missing, strict=True):
-        if linear.op != "LINEAR":
-            expected = "'' to run a program, or `monolect run` to look at one"
-            raise SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
-        yield linear.arg.name, key, linear
-
-
-def lower(sinks: list[UOp], dev: str, last: str = "") -> Iterator[UOp]:
-    """Each kernel through the kernel passes, up to `last`; with BEAM its actions are searched."""
-    target = Device[dev].target
-    first = ""
-    if settings.BEAM and not settings.STOP_AFTER:
-        sinks = searched([lower_kernel(s, target, last=READY) for s in sinks], dev)
-        first = "optimize"
-    return (lower_kernel(s, target, first=first, last=last) for s in sinks)
-
-
-def searched(sinks: list[UOp], dev: str) -> list[UOp]:
-    """Kernels that are ready for `optimize`, with the actions that a search found named in their info.
-
-    They are left alone where BEAM does not ask for a search, or the device's programs cannot be timed elsewhere.
-    """
-    if not settings.BEAM or settings.NOOPT:
-        return sinks
-    return list(import_module("monolect.runtime.search").tuned(sinks, Device[dev]))  # only a search needs processes
-
-
-def _interpret(linear: UOp, args: dict[int, Any]) -> None:
-    """Run a program on the Python device, in place on the arrays of `args`: how VERIFY=2 sees what a program means."""
-    device = Device["python"]
-    (program,) = device.compile([("verify", "verify", linear)])
-    commands = device.commands([Launch(program, tuple(range(1 + max(args, default=-1))))])
-    for slot in range(1 + max(args, default=-1)):
-        a = args.get(slot, 0)  # a pass may have made an argument needless
-        commands.bind(slot, a if isinstance(a, int) else a.ctypes.data)
-    commands.launch()
-
-
-pipeline.interpret_program = _interpret

@@ -6,8 +6,6 @@ memory. Equal kernels are one SINK called with different buffers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, shape_source
@@ -15,14 +13,8 @@ from monolect.schedule.kernels import KernelBuilder
 from monolect.schedule.materialize import own_targets
 from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import overwrites
+from monolect.schedule.result import Schedule
 from monolect.schedule.split_reductions import split_reductions
-
-
-class Schedule(NamedTuple):
-    """`linear` is LINEAR(CALL(SINK, buffers...), ...); `outputs` the buffer of each requested value."""
-
-    linear: UOp
-    outputs: tuple[UOp, ...]
 
 
 def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Schedule:

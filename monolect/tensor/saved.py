@@ -140,7 +140,9 @@ class _Writer:
         """The code of each program: what was loaded as it came, the others compiled once more."""
         todo = [p for p in self.kernels if p not in self.built]
         if todo:
-            lowered = import_module("monolect.runtime.plan").lower([self.kernels[p] for p in todo], self.device.name)
+            lowered = import_module("monolect.runtime.lowering").lower(
+                [self.kernels[p] for p in todo], self.device.name
+            )
             self.built |= dict(zip(todo, map(self.device.dumps, lowered), strict=True))
         return [self.built[p] for p in self.kernels]
 

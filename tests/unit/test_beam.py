@@ -23,7 +23,7 @@ from monolect.optimize import moves
 from monolect.optimize import search as searching
 from monolect.pipeline import lower_kernel
 from monolect.runtime import bench as benches
-from monolect.runtime import plan as plans
+from monolect.runtime import lowering
 from monolect.runtime import search as tuning
 from monolect.runtime.callify import callify
 from monolect.runtime.execute import plans as known_plans
@@ -87,7 +87,7 @@ def kernel():
 
 
 def ready():
-    return lower_kernel(kernel(), Device["cpu"].target, last=plans.READY)
+    return lower_kernel(kernel(), Device["cpu"].target, last=lowering.READY)
 
 
 # ---- results and caches ----------------------------------------------------------------------------------------------
@@ -124,27 +124,27 @@ def test_no_search_unless_it_is_asked_for(asked):
         product()
     with Context(BEAM=2):
         Tensor(A, device="python").sum().numpy()
-        plans.lower([kernel()], "null")
+        lowering.lower([kernel()], "null")
     assert asked == []
 
 
 def test_without_a_disk_cache_a_process_searches_once(asked):
     with Context(BEAM=1, COMPILE_CACHE=0):
-        plans.lower([kernel()], "cpu")
+        lowering.lower([kernel()], "cpu")
         n = len(asked)
-        plans.lower([kernel()], "cpu")
+        lowering.lower([kernel()], "cpu")
     assert len(asked) == n > 0
 
 
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d[:40] + b"?" + d[41:]])
 def test_a_damaged_entry_is_searched_again(steady, asked, monkeypatch, tmp_path, damage):
     with Context(BEAM=1):
-        plans.lower([kernel()], "cpu")
+        lowering.lower([kernel()], "cpu")
         n = len(asked)
         (entry,) = (tmp_path / "search").iterdir()
         entry.write_bytes(damage(entry.read_bytes()))
         fresh(monkeypatch)
-        plans.lower([kernel()], "cpu")
+        lowering.lower([kernel()], "cpu")
     assert len(asked) == 2 * n > 6
 
 
@@ -184,7 +184,7 @@ def test_actions_that_became_illegal_are_the_heuristics():
 def test_actions_named_in_a_kernel_are_kept(asked):
     named = node("SINK", ready().src, KernelInfo(actions=(("SWAP", 0, 1),)))
     with Context(BEAM=1):
-        assert plans.searched([named], "cpu") == [named]
+        assert lowering.searched([named], "cpu") == [named]
     assert asked == []
 
 
@@ -301,7 +301,7 @@ def test_a_summary_at_debug_3(capfd):
     err = capfd.readouterr().err
     assert "sum_20x36_r24: searched" in err and "found by BEAM=1" in err
     with Context(BEAM=1, DEBUG=3):
-        plans.lower([kernel()], "cpu")
+        lowering.lower([kernel()], "cpu")
     err = capfd.readouterr().err
     assert "searched" not in err and "found by BEAM=1" in err
 

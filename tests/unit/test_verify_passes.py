@@ -17,7 +17,7 @@ from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source,
 from monolect.ir.validate import validate
 from monolect.optimize.apply import apply_actions
 from monolect.pipeline import KERNEL_PASSES, lower_kernel
-from monolect.runtime import plan  # noqa: F401  (tells the pipeline how to run programs)
+from monolect.runtime import lowering  # noqa: F401  (tells the pipeline how to run programs)
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 
