@@ -16,6 +16,7 @@ from typing import Any
 
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
+from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
@@ -107,6 +108,8 @@ class Capture:
         self.keep: list[Any] = []
         if self.device is not None:
             self._bind_private(self.device)
+        self.native = getattr(self.commands, "run", None)
+        self.bare = not (self.reads or self.in_place or self.brought or self.prologue or self.variables or recipe.reuse)
         profile.captured(self.device, len(recipe.late), len(recipe.early), recipe.bytes_by_kind)
 
     def _bind_private(self, device: Any) -> None:
@@ -149,33 +152,43 @@ class Capture:
         if self.device is None:
             return [self._today(v, ((), args, self.reads)) for v in self.outputs]
         with running.lock:
-            taken = self._donated(args) if self.recipe.reuse else None
-            for r in self.reads:
-                if r.tensor._uop is not r.uop:
-                    self._rebind(r)
-            for s in self.in_place:
-                # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
-                if s.tensor._uop is not s.uop or getrefcount(s.uop) > 3 or getrefcount(s.memory) > 3:
-                    self._own(s)
-            for s in self.brought:
-                args = [*args, _buffer_of(s.tensor)]
-                addresses.append(args[-1].storage.address)
-            if self.prologue is not None:
-                self.prologue.refresh()
-            for v in self.variables:
-                addresses.append(value_of(v))
+            taken = None
+            if not self.bare:
+                args, taken = self._bring(args, addresses)
             made: list[UOp] = []
             for template, n_bytes, shape in self.made:
                 u = new_buffer_like(template) if shape is None else new_buffer(concrete(shape), *template.arg[1:3])
                 u.storage = memory = (taken and taken.get(len(made))) or self.device.alloc(n_bytes)
                 addresses.append(memory.address)
                 made.append(u)
-            run(self.commands, addresses, self.launches, self.kernels, replayed=True)
+            if self.native is None or settings.tracing or profile.recording:
+                run(self.commands, addresses, self.launches, self.kernels, replayed=True)
+            else:
+                self.native(*addresses)
             if self.moves:
                 news = [self._today(s.after, (made, args, self.reads)) for s in self.moves]
                 for s, new in zip(self.moves, news, strict=True):
                     (s.tensor if s.argument is None else tensors[s.argument])._uop = new
         return made if self.plain else [self._today(v, (made, args, self.reads)) for v in self.outputs]
+
+    def _bring(self, args: Sequence[UOp], addresses: list[int]) -> tuple[Sequence[UOp], dict[int, Any] | None]:
+        """What a call brings beside its arguments, at `addresses` too; and the memory that results may take."""
+        taken = self._donated(args) if self.recipe.reuse else None
+        for r in self.reads:
+            if r.tensor._uop is not r.uop:
+                self._rebind(r)
+        for s in self.in_place:
+            # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
+            if s.tensor._uop is not s.uop or getrefcount(s.uop) > 3 or getrefcount(s.memory) > 3:
+                self._own(s)
+        for s in self.brought:
+            args = [*args, _buffer_of(s.tensor)]
+            addresses.append(args[-1].storage.address)
+        if self.prologue is not None:
+            self.prologue.refresh()
+        for v in self.variables:
+            addresses.append(value_of(v))
+        return args, taken
 
     def _donated(self, args: Sequence[UOp]) -> dict[int, Any]:
         """The memory of donated arguments, for results by number: what nobody else holds."""
