@@ -44,6 +44,7 @@ from monolect.optimize.sequence import atomic_ranges, lonely_ranges, running_ran
 from monolect.optimize.shared import block_of
 from monolect.optimize.stages import Stages, memory_of
 from monolect.optimize.stream import check_fetch, check_stream
+from monolect.optimize.sums import are_in_result, are_local, block_of_sum, bytes_of_sums
 from monolect.optimize.visible import Limit, visible
 from monolect.optimize.warp import in_warp
 from monolect.optimize.workgroup import Workgroup
@@ -211,6 +212,8 @@ class Plan:
         elif op == "SPLIT":
             self._split(axis, *arg)
         elif op == "PEEL":
+            if block_of_sum(self) is not None and are_local(self):
+                raise ActionError("PEEL", expected="sums of blocks in the result", found="in local memory")
             self.peeled[self.axes[axis]] = check_peel(self, self.axes[axis], arg)
         elif op == "BOUND":
             self._bound(axis)
@@ -279,12 +282,21 @@ class Plan:
             raise ActionError(
                 "SPLIT into blocks", expected="every reduction's own loops outermost", found="another order"
             )
+        self._check_sums(axes=order)
         self.axes = order
 
     def _may_scan(self, p: Part) -> bool:
         """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""
         lanes = any(q.root is p.root and q.type == "UPCAST" for q in self.axes)
         return p.root in self.running and p.stride == 1 and not lanes
+
+    def _check_sums(self, **changes: Any) -> None:
+        """After `changes`, blocks of a sum must leave what they add up somewhere."""
+        then = copy(self)
+        vars(then).update(changes)
+        if block_of_sum(then) is not None and not are_local(then) and not are_in_result(then):
+            expected = f"an output, or {self.target.local_bytes} bytes of local memory, that can hold partial sums"
+            raise ActionError("a reduction in blocks", expected=expected, found=f"{bytes_of_sums(then)} bytes")
 
     def _pad(self, axis: int, m: int) -> None:
         p = self.axes[axis]
@@ -294,8 +306,10 @@ class Plan:
             raise ActionError("PADTO", expected="a multiple of at least 2 on an axis of constant size", found=m)
         if p.root in self.sequential - self.running:
             raise ActionError("PADTO", expected="an axis whose iterations are independent", found="a scan")
-        self.padded[p.root] = p.size
-        self.axes[axis] = Part(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.made)
+        grown = Part(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.made)
+        order = [*self.axes[:axis], grown, *self.axes[axis + 1 :]]
+        self._check_sums(axes=order)
+        self.padded[p.root], self.axes = p.size, order
 
     def _swap(self, a: int, b: int) -> None:
         if not isinstance(b, int) or not 0 <= b < len(self.axes):
@@ -331,10 +345,17 @@ class Plan:
             raise ActionError("PACK after NOLOCALS", expected="local memory", found="none")
         if u in self.packs or u in self.flags:
             raise ActionError("PACK", expected="a load that is not packed yet, nor fetched", found="one that is")
+        if block_of_sum(self) is not None and are_local(self) and u in self._finishing:
+            raise ActionError("PACK", expected="a load for the sum", found="one for what follows it")
         made = block_of(self, u, turns)
         if self.workgroup:
             self.workgroup.check_blocks(self.axes, [made, *(block_of(self, x, n) for x, n in self.packs.items())])
         self.packs[u] = turns
+
+    @property
+    def _finishing(self) -> list[UOp]:
+        """What is computed from the kernel's only sum, and with it."""
+        return toposort(self.stores[0], stop=lambda u: u is self.reduces[0])
 
     def _contract(self, axis: int, arg: Any) -> None:
         name = arg[0] if isinstance(arg, tuple) else arg
@@ -365,4 +386,5 @@ class Plan:
     def _without_locals(self) -> None:
         if self.packs or any(p.type in ("LOCAL", "GROUP_REDUCE") and self.workgroup for p in self.axes):
             raise ActionError("NOLOCALS", expected="no local memory in use yet", found="lanes, or a packed load")
+        self._check_sums(locals=False)
         self.locals = False

@@ -28,6 +28,7 @@ from monolect.optimize.pack import Block
 from monolect.optimize.peel import Peeler
 from monolect.optimize.shared import shared_loads
 from monolect.optimize.stages import Rows, memory_of
+from monolect.optimize.sums import are_local, block_of_sum, finished_later
 from monolect.optimize.visible import Bounds
 
 
@@ -230,8 +231,11 @@ def _rebuild(
     info: KernelInfo,
 ) -> UOp:
     new: dict[UOp, UOp] = dict(exprs)
-    root = _root_of(plan)
-    block = next((r for r in (parts.get(root, ()) if root is not None else ()) if r.arg[1] == "LOOP"), None)
+    cut = block_of_sum(plan)
+    block = next((r for r in (parts[cut.root] if cut is not None else ()) if r.arg[1] == "LOOP"), None)
+    later: dict[UOp, UOp] | None = (
+        None  # with sums in local memory: the loops that finish them, by those that they repeat
+    )
     for u in plan.order:
         if u in new:
             continue
@@ -246,6 +250,8 @@ def _rebuild(
             if u.op == "REDUCE":
                 body = _guarded(body, u, guards)
                 closed = [r for r in closed if r is not block]
+            elif later is not None:
+                closed = sorted((later.get(r, r) for r in closed), key=lambda r: r.arg[0])
             elif block is not None:
                 closed = [block, *closed]
             closed = [r for r in closed if r.arg[1] != "THREAD"] if u.op == "END" else closed
@@ -255,14 +261,14 @@ def _rebuild(
         elif u.op == "AFTER":
             deps = [p for s in u.src[1:] for p in (parts[s] if s in parts else [new[s]])]
             new[u] = node("AFTER", (new[u.src[0]], *deps))
-        elif guards and u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX":
+        elif u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX":
             new[u] = _gated(plan, u, src, guards)
-            if block is not None and u.op == "STORE":
+            if block is not None and u.op == "STORE" and are_local(plan):
+                new[u], later = finished_later(plan, new[u], new[plan.reduces[0]], _make_ranges(plan), block)
+            elif block is not None and u.op == "STORE":
                 new[u] = _accumulated(plan, new[u], new, block)
-        elif block is not None and u.op == "STORE":
-            new[u] = _accumulated(plan, rebuild(u, src), new, block)
         elif u.op == "SINK":
-            if block is not None:  # a total has no END yet
+            if block is not None and later is None:  # a total has no END yet
                 src = tuple(s if s.op == "END" else node("END", (s, block)) for s in src)
             new[u] = node("SINK", src, info)
         else:
@@ -284,13 +290,8 @@ def _contracted(plan: Plan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[U
     return products(plan.unit, u, new[a], new[b], closed, columns)
 
 
-def _root_of(plan: Plan) -> UOp | None:
-    """The reduction range that was blocked."""
-    return next((p.root for p in plan.axes if p.is_block and p.root in plan.reduced), None)
-
-
 def _accumulated(plan: Plan, store: UOp, new: dict[UOp, UOp], block: UOp) -> UOp:
-    """The store of a blocked reduction: add to what earlier blocks left, finish in the last block."""
+    """The store of a blocked reduction into its result: add to what earlier blocks left, finish in the last block."""
     total = new[plan.reduces[0]]
     target, value, *gate = store.src
     started = less(idx(0), block)

@@ -24,6 +24,7 @@ from monolect.optimize.cost import Access
 from monolect.optimize.matrix import check, flips
 from monolect.optimize.pack import Block
 from monolect.optimize.stages import memory_of
+from monolect.optimize.sums import bytes_of_sums
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Plan
@@ -39,7 +40,7 @@ ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
 ROW_AHEAD_BYTES = 512  # how far ahead along each of them is asked for
 LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
 COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
-COLUMNS_A_PACK = 512  # the same where scalars are packed: again for each block of columns
+COLUMNS_A_PACK = 1024  # the same where scalars are packed: again for each block of columns
 L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 FROM_MEMORY = 12  # cycles more to turn a vector that comes from memory: nothing else is done meanwhile
 
@@ -330,8 +331,19 @@ class Contraction:
         depth = -(-self.plan.size(deepest) // n_blocks)
         self.cut(t.c, self.columns(wide, depth, again) // wide, "a panel of columns stays in cache")
         if n_blocks > 1:
+            self.rows_of_sums(panel, t)
             why = f"blocks of {depth}: the panel stays in cache"
             self.chooser.act("SPLIT", self.plan.axis_of(deepest), (n_blocks, "LOOP", True), why)
+
+    def rows_of_sums(self, panel: list[Access], t: Tile) -> None:
+        """Blocks of rows of which local memory holds the sums, around those of the reduction."""
+        room = self.target.local_bytes
+        if self.plan.stores[0].src[1] is self.plan.reduces[0] or not room:
+            return
+        for x in [x for x in self.scope if x is not t.c and all(x not in a.steps for a in panel)]:
+            i = self.loop_of(x)
+            if i is not None and (n := bytes_of_sums(self.plan)) > room:
+                self.cut(x, self.plan.axes[i].size * room // n, "their sums stay in local memory")
 
     def columns(self, wide: int, depth: int, again: bool) -> int:
         """Columns of a block of `depth` steps of the longest reduction. Where all of it is in one block and scalars are
@@ -343,11 +355,11 @@ class Contraction:
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
         """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;
-        equal ones where a divisor is near; one where the output cannot hold what a block leaves.
+        equal ones where a divisor is near; one where nothing holds what a block leaves.
         """
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.heavy]
-        if prod(sizes) * columns * self.item <= room or not self.holds_sums():
+        if prod(sizes) * columns * self.item <= room or not self.holds_sums(again):
             return 1
         wide = max(wide, COLUMNS_A_PACK if again else COLUMNS_AT_ONCE)
         most = max(LEAST_DEPTH, room // (self.item * wide)) * max(sizes) // prod(sizes)
@@ -359,9 +371,12 @@ class Contraction:
         """Bytes of an element of what is read for each product."""
         return max(a.uop.dtype.itemsize for a in self.inside)
 
-    def holds_sums(self) -> bool:
-        """Whether the output can hold what blocks of the reduction leave."""
-        return all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
+    def holds_sums(self, again: bool) -> bool:
+        """Whether the output can hold what blocks of the reduction leave; or local memory, which costs loops of its own
+        and pays where else scalars were packed for narrower blocks of columns.
+        """
+        in_local = again and len(self.plan.stores) == len(self.plan.reduces) == 1 and self.target.local_bytes > 0
+        return in_local or all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
 
     def stream(self, t: Tile) -> None:
         """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side."""

@@ -55,7 +55,7 @@ def check_thread(plan: Plan, p: Part, k: int) -> None:
 
 
 def check_blocked(plan: Plan, p: Part, k: int, top: bool) -> None:
-    """A reduction cut into blocks adds into the output itself: it must be the kernel's only one, and a sum."""
+    """A reduction cut into blocks adds up in memory (`sums`): it must be the kernel's only one, and a sum."""
     what = "SPLIT of a reduction to LOOP"
     if not top:
         raise ActionError(what, expected="the outer part", found=(k, top))
@@ -64,7 +64,5 @@ def check_blocked(plan: Plan, p: Part, k: int, top: bool) -> None:
     stores = [u for u in plan.order if u.op in ("STORE", "ATOMICADD")]
     if len(plan.reduces) != 1 or len(stores) != 1 or stores[0].op != "STORE" or plan.reduces[0].arg[0] != "ADD":
         raise ActionError(what, expected="one sum and one store", found=len(stores))
-    if stores[0].src[1].dtype is not plan.reduces[0].dtype:
-        raise ActionError(what, expected="an output that can hold partial sums", found="a cast")
     if ranges(plan.reduces[0]) != ranges(stores[0]):
         raise ActionError(what, expected="a reduction in the innermost output loop", found="outside")

@@ -111,6 +111,7 @@ PROGRAMS = {
     "product of bfloat16": lambda: narrow(BF16, 8, 20).float() @ narrow(BF16, 20, 16).float(),
     "product of bfloat16 transposed": lambda: narrow(BF16, 20, 8).T @ narrow(BF16, 16, 20).T,
     "odd product of bfloat16": lambda: narrow(BF16, 7, 13).float() @ narrow(BF16, 13, 19).float() + whole(19),
+    "rounded product": lambda: (whole(12, 20) @ whole(20, 18)).cast(dtypes.float16) + whole(18).cast(dtypes.float16),
     "product with a tail of one": lambda: narrow(BF16, 32, 16) @ narrow(BF16, 16, 65),
     "convolution of bfloat16": lambda: narrow(BF16, 1, 4, 6, 6).conv2d(narrow(BF16, 16, 4, 3, 3), padding=1),
     "product of int8": lambda: narrow(I8, 8, 20).int() @ narrow(I8, 20, 16).int(),
@@ -440,7 +441,12 @@ REFUSED = {
     "two blocks": ("total", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "a block of a maximum": ("maximum", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
-    "a block that partial sums cannot hold": ("half sums", [("SPLIT", 1, (2, "LOOP", True))], "partial sums"),
+    "a block that partial sums cannot hold": (
+        "half sums", [("NOLOCALS", None, None), ("SPLIT", 1, (2, "LOOP", True))], "partial sums"),
+    "no local memory for partial sums": (
+        "half sums", [("SPLIT", 1, (2, "LOOP", True)), ("NOLOCALS", None, None)], "partial sums"),
+    "packing what finishes sums": (
+        "matmul", [("SPLIT", 2, (4, "LOOP", True)), ("PACK", 0, None)], "a load for the sum"),
     "a block outside the innermost loop": ("scaled", [("SPLIT", 2, (2, "LOOP", True))], "innermost"),
     "added rows as THREAD": ("rows added", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
     "places of one histogram as THREAD": ("histograms", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),

@@ -1,5 +1,7 @@
 """What the cost model chooses for sums of products: which operand is copied and turned, the tile, the blocks."""
 
+from math import prod
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from monolect import Tensor, dtypes
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.target import MatrixUnit, Target
+from monolect.ir.bounds import min_max, ranges
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.action import Plan
 from monolect.optimize.apply import apply_plan
@@ -62,7 +65,7 @@ def test_rows_at_strides_of_pages_share_few_cache_sets():
 
 @pytest.mark.parametrize(("k", "blocks"), [(256, 1), (768, 1), (4096, 4)])
 def test_a_sum_is_cut_in_as_few_blocks_as_fit_the_cache(k, blocks):
-    """Each block stores and loads all sums again, and computes again what follows them."""
+    """Each block stores and loads all sums again."""
     chooser = planned(of(512, k) @ of(k, 768))
     chooser.run()
     cut = [p for p in chooser.plan.axes if p.is_block and p.root in chooser.plan.reduced]
@@ -83,11 +86,52 @@ def test_rows_that_are_neighbours_in_memory_are_packed_tile_by_tile(n):
     assert sum(p.is_block and p.root is columns and p.size > max(1, n // 2 // 512) for p in plan.axes) == 0
 
 
+DOTS = MatrixUnit("dot", 1, 16, 2, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
+
+
+def of_bfloat16(*shape: int) -> Tensor:
+    return Tensor(np.zeros(shape, ml_dtypes.bfloat16), device="null")
+
+
+@pytest.mark.parametrize("n", [2048, 4096])
+def test_sums_that_are_finished_stand_in_local_memory_and_are_finished_once(n):
+    """Aᵀ·B in bfloat16: scalars are packed for wide blocks of columns, so the sum is cut; what follows it is not."""
+    chooser = planned((of_bfloat16(n, n).T @ of_bfloat16(n, n)).float().exp(), TARGET._replace(units=(DOTS,)))
+    chooser.run()
+    assert any(p.is_block and p.root in chooser.plan.reduced for p in chooser.plan.axes)
+    order = toposort(apply_plan(chooser.plan))
+    (exp,) = (u for u in order if u.op == "EXP2")
+    times = 2 * prod(int(min_max(r.src[0])[1]) for r in ranges(exp))  # by both threads
+    assert n * n <= times < 1.02 * n * n
+    sums = [u for u in order if u.op == "STORE" and u.src[0].src[0].op == "BUFFER" and u.src[1].dtype is dtypes.float32]
+    assert len(sums) == 1 and prod(sums[0].src[0].src[0].shape) * 4 <= TARGET.local_bytes
+    (result,) = (u for u in order if u.op == "STORE" and u.src[0].src[0].op == "PARAM")
+    assert not [u for u in order if u.op == "LOAD" and u.src[0].src[0] is result.src[0].src[0]]
+
+
+def test_a_sum_that_is_the_result_adds_up_there():
+    chooser = planned(of(512, 4096) @ of(4096, 768))
+    chooser.run()
+    (added,) = (u for u in toposort(apply_plan(chooser.plan)) if u.op == "STORE" and u.src[1].op == "ADD")
+    assert added.src[0].src[0].op == "PARAM"
+
+
+@pytest.mark.parametrize(
+    ("f", "dtype"), [(lambda a, b: a.T @ b, dtypes.bfloat16), (lambda a, b: (a @ b).relu() + b[0], dtypes.float32)]
+)
+def test_products_whose_sums_wait_in_local_memory_are_right(f, dtype, data):
+    a, b = (Tensor(data(1100, 1100)).cast(dtype).realize() for _ in range(2))
+    x, y = (t.cast(dtypes.float32).numpy().astype(np.float64) for t in (a, b))
+    wanted = x.T @ y if dtype is dtypes.bfloat16 else np.maximum(x @ y, 0) + y[0]
+    got = f(a, b).cast(dtypes.float32).numpy()
+    np.testing.assert_allclose(
+        got, wanted, rtol=0, atol=abs(wanted).max() * (2**-8 if dtype is dtypes.bfloat16 else 1e-6)
+    )
+
+
 def test_columns_of_b_are_no_scalars_where_they_would_be_packed_for_each_block_of_rows():
-    """A sum of 4096 in bfloat16 cannot be cut: blocks are narrow, and what is packed for each of them is dear."""
-    unit = MatrixUnit("dot", 1, 16, 2, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
-    a, b = (Tensor(np.zeros((4096, 4096), ml_dtypes.bfloat16), device="null") for _ in range(2))
-    chooser = planned(a @ b, TARGET._replace(units=(unit,)))
+    """Where only panels are packed a sum of 4096 in bfloat16 is not cut: its sums would wait in local memory."""
+    chooser = planned(of_bfloat16(4096, 4096) @ of_bfloat16(4096, 4096), TARGET._replace(units=(DOTS,)))
     found = Contraction(chooser, chooser.plan.reduced).best()
     assert found is not None and found.c is chooser.plan.outputs[1]
 

@@ -1,0 +1,79 @@
+"""Sums in blocks: where what a block leaves waits for the next one.
+
+A reduction cut into blocks adds up in the place of its result, where that is the sum itself. Otherwise, in what is
+rounded to 16 bits or finished by other operations, sums stand in local memory, at the level of the block: its loops
+fill them as those of a stage do, then loops of their own read each once, finish it and store it.
+
+Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                        j in blocks b
+After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
+            ADD(LOAD(INDEX(LOCAL, i), 0, 0 < b), REDUCE(ADD, x, j))), b, i)), i')))), i')
+Invariant: loops around b are around both; sums lie in the order in which both visit them.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from math import prod
+from typing import TYPE_CHECKING
+
+from monolect.ir.normal import less
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+
+if TYPE_CHECKING:
+    from monolect.optimize.action import Part, Plan
+
+
+def block_of_sum(plan: Plan) -> Part | None:
+    """The blocks of the reduction that is cut."""
+    return next((p for p in plan.axes if p.is_block and p.root in plan.reduced), None)
+
+
+def inside(plan: Plan) -> list[Part]:
+    """The loops over results around which the blocks of the sum stand: all but those of threads and earlier blocks."""
+    block = block_of_sum(plan)
+    outputs = (p for p in plan.axes if p.root not in plan.reduced and p.type != "THREAD")
+    return [p for p in outputs if block is None or not p.is_block or p.made > block.made]
+
+
+def bytes_of_sums(plan: Plan) -> int:
+    """Local memory that the sums of one iteration of the loops around take; 0 for axes of symbolic size."""
+    return prod(p.size for p in inside(plan)) * plan.reduces[0].dtype.itemsize
+
+
+def are_local(plan: Plan) -> bool:
+    """Whether the sums stand in local memory: they are to be finished, and it holds them."""
+    if plan.workgroup or plan.peeled or not plan.locals or plan.stores[0].src[1] is plan.reduces[0]:
+        return False
+    return 0 < bytes_of_sums(plan) <= plan.target.local_bytes
+
+
+def are_in_result(plan: Plan) -> bool:
+    """Whether the sums may stand in the place of the result."""
+    return plan.stores[0].src[1].dtype is plan.reduces[0].dtype
+
+
+def finished_later(
+    plan: Plan, store: UOp, total: UOp, made: list[tuple[Part, UOp]], block: UOp
+) -> tuple[UOp, dict[UOp, UOp]]:
+    """`store`, of what is made of `total`, in loops of its own after the sums of all blocks; and those loops, by those
+    that they repeat.
+    """
+    parts = inside(plan)
+    mine = [(p, r) for p, r in made if p in parts]
+    order = toposort(store)
+    ids = count(1 + max(x.arg[0] for x in order if x.op == "RANGE"))
+    slot = 1 + max((x.arg.slot for x in order if x.op == "BUFFER"), default=-1)
+    again: dict[UOp, UOp] = {}
+    place, step = idx(0), 1
+    for p, r in reversed(mine):
+        place, step = place + r * step, step * p.size
+    for _, r in mine:  # outermost first: bounds of inner loops may depend on them
+        again[r] = node("RANGE", tuple(substitute(s, again) for s in r.src), (next(ids), r.arg[1]))
+    memory = node("BUFFER", (shape_source((step,)),), BufferArg(slot, total.dtype, None, "LOCAL"))
+    target = node("INDEX", (memory, place))
+    old = node("LOAD", (target, const(0, total.dtype), less(idx(0), block)))
+    end = node("END", (node("STORE", (target, build("ADD", old, total))), block, *again))
+    filled = node("AFTER", (memory, end))
+    sums = node("LOAD", (node("INDEX", (filled, substitute(place, again))),))
+    return substitute(store, again | {total: sums}), again
