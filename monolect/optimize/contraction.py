@@ -359,7 +359,9 @@ class Contraction:
         """
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.heavy]
-        if prod(sizes) * columns * self.item <= room or not self.holds_sums(again):
+        if prod(sizes) * columns * self.item <= (room if self.are_results() else 2 * room) or not self.holds_sums(
+            again
+        ):
             return 1
         wide = max(wide, COLUMNS_A_PACK if again else COLUMNS_AT_ONCE)
         most = max(LEAST_DEPTH, room // (self.item * wide)) * max(sizes) // prod(sizes)
@@ -372,11 +374,15 @@ class Contraction:
         return max(a.uop.dtype.itemsize for a in self.inside)
 
     def holds_sums(self, again: bool) -> bool:
-        """Whether the output can hold what blocks of the reduction leave; or local memory, which costs loops of its own
-        and pays where else scalars were packed for narrower blocks of columns.
+        """Whether the output does that, or local memory, which costs loops of its own and pays where else scalars were
+        packed for narrower blocks of columns.
         """
         in_local = again and len(self.plan.stores) == len(self.plan.reduces) == 1 and self.target.local_bytes > 0
-        return in_local or all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
+        return in_local or self.are_results()
+
+    def are_results(self) -> bool:
+        """Whether the output can hold what blocks of the reduction leave."""
+        return all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
 
     def stream(self, t: Tile) -> None:
         """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side."""

@@ -25,6 +25,7 @@ from monolect.ir.normal import conjuncts, linear, negate, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.rules.joined import stored_apart
+from monolect.rules.seams import split_seams
 from monolect.rules.tables import tallies
 
 Nests = dict[UOp, frozenset[UOp]]  # for each output loop, those of the smallest nest it is in
@@ -33,7 +34,7 @@ NEUTRAL = {"ADD": 0, "MUL": 1}
 
 def simplify_loops(sink: UOp, target: Target) -> UOp:
     """Apply the rules of the module docstring to every REDUCE."""
-    sink = stored_apart(sink)
+    sink = split_seams(stored_apart(sink))
     order = toposort(sink)
     if not any(u.op == "REDUCE" for u in order):
         return sink

@@ -119,6 +119,9 @@ PROGRAMS = {
     "products of int8 and uint8": lambda: narrow(I8, 3, 4, 8).int() @ narrow(U8, 3, 8, 16).int(),
     "attention": lambda: attention(whole(2, 12, 4), whole(2, 10, 4), whole(2, 10, 6)),
     "masked attention": lambda: masked_attention(whole(2, 12, 4), whole(2, 20, 4, high=2), whole(2, 20, 8)),
+    "attention over joined keys": lambda: attention(
+        whole(2, 12, 4), whole(2, 9, 4).cat(whole(2, 1, 4), dim=1), whole(2, 9, 6).cat(whole(2, 1, 6), dim=1)
+    ),
     "scan": lambda: whole(4, 10).cumsum(1),
     "running maximum": lambda: whole(3, 4, 17).cummax(2).values + 1,
     "two scans": lambda: [(x := whole(6, 16)).cumsum(1), x.cummax(1).values],
@@ -445,6 +448,7 @@ REFUSED = {
         "half sums", [("NOLOCALS", None, None), ("SPLIT", 1, (2, "LOOP", True))], "partial sums"),
     "no local memory for partial sums": (
         "half sums", [("SPLIT", 1, (2, "LOOP", True)), ("NOLOCALS", None, None)], "partial sums"),
+    "peeling around sums of blocks": ("half sums", [("SPLIT", 1, (2, "LOOP", True)), ("PEEL", 0, (1, 0))], "in local memory"),
     "packing what finishes sums": (
         "matmul", [("SPLIT", 2, (4, "LOOP", True)), ("PACK", 0, None)], "a load for the sum"),
     "a block outside the innermost loop": ("scaled", [("SPLIT", 2, (2, "LOOP", True))], "innermost"),

@@ -6,6 +6,8 @@ from math import prod
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monolect import Tensor, dtypes
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
@@ -202,3 +204,66 @@ def test_a_visible_nan_reaches_its_rows(data):
     k[:, :, 5] = np.nan
     got = fused(is_causal=True)(*map(Tensor, (q, k, v))).numpy()
     assert np.isfinite(got[:, :, :5]).all() and np.isnan(got[:, :, 5:]).all()
+
+
+# ---- a key that is joined to those before ----------------------------------------------------------------------------
+def softmax(s):
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def chooses(kernel):
+    """Whether some load, or some value, is picked by a condition."""
+    return any(u.op == "WHERE" or (u.op == "LOAD" and len(u.src) == 3) for u in toposort(kernel))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["last", "first"])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16], ids=lambda d: d.name)
+def test_a_joined_key_stands_apart_and_no_load_is_masked(order, dtype, data):
+    q, k, v, new_k, new_v = (Tensor(data(1, 12, n, 16)).cast(dtype).realize() for n in (1, 64, 64, 1, 1))
+
+    def joined(x, new):
+        return Tensor.cat(*((x, new)[i] for i in order), dim=2)
+
+    out = q.scaled_dot_product_attention(joined(k, new_k), joined(v, new_v))
+    kernel = kernel_of(out)
+    assert not chooses(kernel)
+    (exp, apart) = sorted((u for u in toposort(kernel) if u.op == "EXP2"), key=lambda u: -len(ranges(u)))
+    assert prod(r.src[0].value for r in ranges(exp)) == 12 * 64 and len(ranges(apart)) == 1
+    q, k, v, new_k, new_v = (x.cast(dtypes.float32).numpy().astype(np.float64) for x in (q, k, v, new_k, new_v))
+    weights = softmax(q @ np.concatenate([k, new_k], 2).swapaxes(2, 3) / 4)
+    wanted = weights @ np.concatenate([v, new_v], 2)
+    tolerance = largest_error(dtype)
+    np.testing.assert_allclose(out.cast(dtypes.float32).numpy(), wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_several_joined_keys_stay_in_one_loop(data):
+    q, k, new = (Tensor(data(1, 12, n, 16)) for n in (1, 64, 8))
+    both = Tensor.cat(k, new, dim=2)
+    assert chooses(kernel_of(q.scaled_dot_product_attention(both, both)))
+
+
+def test_sums_over_joined_rows_stay_in_one_piece(data):
+    """Without stages, a product is one sum: its tile is chosen for that."""
+    a, b, new = operands(data, (4, 65), (64, 48), (1, 48))
+    (reduce,) = (u for u in toposort(kernel_of(a @ Tensor.cat(b, new))) if u.op == "REDUCE")
+    assert [r.src[0].value for r in reduce.src[1:]] == [65]
+
+
+@given(
+    heads=st.integers(1, 16), rows=st.integers(1, 9), keys=st.integers(1, 40), width=st.integers(1, 20), data_=st.data()
+)
+def test_attention_over_joined_keys_is_right_in_any_size(heads, rows, keys, width, data_):
+    rng = np.random.default_rng(data_.draw(st.integers(0, 99)))
+    shapes = [(rows, width), (keys, width), (keys, width), (1, width), (1, width)]
+    q, k, v, new_k, new_v = (rng.standard_normal((heads, *s), dtype=np.float32) for s in shapes)
+    first, causal, masked = (data_.draw(st.booleans()) for _ in range(3))
+    pairs = [(x, y)[:: -1 if first else 1] for x, y in ((k, new_k), (v, new_v))]
+    mask = rng.standard_normal((rows, keys + 1), dtype=np.float32) if masked and not causal else None
+    all_k, all_v = (Tensor.cat(*map(Tensor, p), dim=1) for p in pairs)
+    added = None if mask is None else Tensor(mask)
+    got = Tensor(q).scaled_dot_product_attention(all_k, all_v, added, is_causal=causal).numpy()
+    k, v = (np.concatenate(p, 1).astype(np.float64) for p in pairs)
+    s = q @ k.swapaxes(1, 2) * width**-0.5
+    s = s + mask if mask is not None else np.where(np.tril(np.ones(s.shape[-2:], bool)), s, -np.inf) if causal else s
+    np.testing.assert_allclose(got, softmax(s) @ v, rtol=2e-5, atol=2e-5)
