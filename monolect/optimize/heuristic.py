@@ -19,6 +19,7 @@ from monolect.optimize.action import Plan
 from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
 from monolect.optimize.cost import Profile
 from monolect.optimize.groups import Groups
+from monolect.optimize.peel import border
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import buffer_bytes, vector_of
 
@@ -27,6 +28,8 @@ FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in c
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
 DOTS_AHEAD_BYTES = 1024  # the same for rows of dot products
 MOST_TAPS = 16  # of reductions that are unrolled whole
+LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
+MOST_OPS_TO_PEEL = 400  # values in a kernel that may stand in its code twice or thrice
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -66,6 +69,7 @@ class Chooser:
         if not any(p.type == "THREAD" for p in self.plan.axes):
             self.threads()
         if not heavy:
+            self.peel()
             self.far_memory()
         return self.reasons
 
@@ -246,6 +250,16 @@ class Chooser:
         loops.sort(key=lambda i: (self.plan.axes[i].size < 2 * n and bool(self.plan.axes[i].size % n), i))
         for i in loops:
             if self.act("SPLIT", i, (n, "THREAD", True), f"{self.profile.work()} elements for {n} threads"):
+                return
+
+    # ---- borders -----------------------------------------------------------------------------------------------------
+    def peel(self) -> None:
+        """The ends of the innermost loop over what is padded stand apart: the iterations between mask nothing."""
+        if not self.plan.target.vector_bytes or self.profile.n_ops > MOST_OPS_TO_PEEL:
+            return
+        for i, p in reversed([(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and not p.is_block]):
+            if p.size >= LEAST_TO_PEEL and p.root in self.plan.outputs and (ends := border(self.plan, p)):
+                self.act("PEEL", i, ends, "only the ends ask where the border is")
                 return
 
     # ---- memory far away ---------------------------------------------------------------------------------------------

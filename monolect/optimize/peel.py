@@ -16,7 +16,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from monolect.base.errors import ActionError
-from monolect.ir.bounds import replace_ranges
+from monolect.ir.bounds import min_max, ranges, replace_ranges
+from monolect.ir.normal import conjuncts
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
 if TYPE_CHECKING:
@@ -49,6 +50,25 @@ def copies(plan: Plan) -> int:
     for ends in plan.peeled.values():
         out *= 1 + sum(n > 0 for n in ends)
     return out
+
+
+def border(plan: Plan, p: Part) -> tuple[int, int] | None:
+    """The fewest ends (first, last) of the loop p without which all gates along its axis are open, or at least its
+    tail; None where that is of no use.
+    """
+    r, end = p.root, p.size * p.stride
+    gates = {c for u in (*plan.loads, *plan.stores) for g in u.src[2:] for c in conjuncts(g) if r in ranges(c)}
+    shared = any(q.root is r and q.stride > p.stride for q in plan.axes)
+    for first, last in ((0, 1), (1, 0), (1, 1)):
+        low, high = first * p.stride, min(end - last * p.stride, plan.size(r))
+        inside = node("RANGE", (idx(high - low),), (-1, "LOOP")) + low
+        if gates and not shared and last >= (r in plan.padded) and all(_is_open(c, r, inside) for c in gates):
+            return first, last
+    return (0, 1) if r in plan.padded else None
+
+
+def _is_open(condition: UOp, r: UOp, inside: UOp) -> bool:
+    return bool(min_max(replace_ranges(condition, {r: inside}))[0])
 
 
 class Peeler:

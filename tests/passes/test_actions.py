@@ -469,7 +469,9 @@ PROGRAMS |= {
     "half sums": lambda: whole(6, 20).sum(1).cast(dtypes.float16),
     "a slice": lambda: assigned(whole(12) * 2, slice(1, 9), whole(8)),
     "row of 5": lambda: whole(5) + 1,
-    "row of 83": lambda: whole(83) + 1,
+    "row of 203": lambda: whole(203) + 1,
+    "depthwise": lambda: whole(1, 2, 6, 64).conv2d(whole(2, 1, 3, 3), padding=1, groups=2),
+    "strided pool": lambda: whole(2, 10, 128).max_pool2d(3, 2, 1),
     "scaled": lambda: whole(4, 6) * whole(4, 10).sum(1, keepdim=True),
 }
 
@@ -532,8 +534,17 @@ def test_the_middle_of_a_peeled_loop_asks_nothing(thread):
     vectors = (("PADTO", 0, 4), ("SPLIT", 0, (4, "UPCAST", False)))
     for last, masked in ((0, [True]), (1, [False, True])):
         peel = (("PEEL", len(thread), (0, last)),) if last else ()
-        out = apply_actions(made("row of 83")[0], (*vectors, *thread, *peel), TARGET)
+        out = apply_actions(made("row of 203")[0], (*vectors, *thread, *peel), TARGET)
         assert sorted(len(u.src) == 3 for u in toposort(out) if u.op == "STORE") == masked
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"), [("row of 203", (0, 1)), ("depthwise", (1, 1)), ("strided pool", (1, 0)), ("map", None)]
+)
+def test_the_heuristic_peels_the_ends_that_a_border_needs(name, ends):
+    plan = Plan(made(name)[0], TARGET)
+    choose(plan)
+    assert [arg for op, _, arg in plan.actions if op == "PEEL"] == ([ends] if ends else [])
 
 
 def test_borders_of_a_padded_tensor_are_constants():

@@ -271,7 +271,7 @@ class MemoryRenderer(ElementwiseRenderer):
         if ptrs is None or not all(is_contiguous(row) for _, row in ptrs):
             self._scatter(target, shape, d, regs, gates)
             return
-        stream = u.arg == "stream" and lanes > 1
+        stream = u.arg == "stream" and lanes > 1 and gate is None
         self.streamed |= stream
         if gate is not None and 1 < lanes <= LINE_BYTES // d.itemsize:
             ptrs, gates = self._without_rows(ptrs, gate, shape)
