@@ -76,6 +76,8 @@ class Block:
         self.inner = [p for p in mine if p not in self.outer]
         if any(not p.size for p in self.inner):
             raise ActionError("PACK", expected="loops of constant size", found="a symbolic one")
+        if any(o.root is p.root and o.stride < p.stride for o in self.outer for p in self.inner):
+            raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
         lane = plan.lane(u)
         self.lane = lane if self.has_panels and lane in self.steps else None
         self.is_panel = self.lane is not None

@@ -407,6 +407,8 @@ REFUSED = {
     "packing no load": ("matmul", [("PACK", 7, None)], "no such load"),
     "packing twice": ("matmul", [("PACK", 1, None), ("PACK", 1, None)], "not packed yet"),
     "a split of what is packed": ("matmul", [("PACK", 1, None), ("SPLIT", 0, (2, "LOOP", True))], "after PACK"),
+    "packing between the blocks of an inner part": (
+        "transpose", [("SPLIT", 0, (2, "LOOP", False)), ("SPLIT", 1, (2, "LOOP", True)), ("PACK", 0, None)], "outer part"),
     "packing for a scan": ("scan", [("PACK", 0, None)], "a scan"),
     "packing rows found in memory": ("gather", [("PACK", 0, None)], "linear in the loops"),
     "peeling a reduction": ("row sums", [("PEEL", 1, (1, 0))], "an output loop"),
