@@ -76,8 +76,6 @@ class Block:
         self.inner = [p for p in mine if p not in self.outer]
         if any(not p.size for p in self.inner):
             raise ActionError("PACK", expected="loops of constant size", found="a symbolic one")
-        if any(o.root is p.root and o.stride < p.stride for o in self.outer for p in self.inner):
-            raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
         lane = plan.lane(u)
         self.lane = lane if self.has_panels and lane in self.steps else None
         self.is_panel = self.lane is not None
@@ -125,6 +123,8 @@ class Block:
     # ---- dimensions --------------------------------------------------------------------------------------------------
     def _dims(self) -> list[Dim]:
         """The dimensions in the order of the block, innermost first."""
+        if any(o.root is p.root and o.stride < p.stride for o in self.outer for p in self.inner):
+            raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
         windows = [self._of_window(w) for w in self.windows]
         in_window = {r for w in self.windows for r in w.weights}
         contracted = [self._of_part(p) for p in reversed(self.inner) if p.type == "CONTRACT"]
