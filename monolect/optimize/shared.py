@@ -107,15 +107,6 @@ class SharedBlock(Block):
         """Workgroups have a block each, the lanes of one share it."""
         return p.type == "GLOBAL" or p.is_block or p.is_step
 
-    def _dims(self) -> list[Dim]:
-        for r in self.steps:
-            at = 1
-            for p in sorted((p for p in self.inner if p.root is r), key=lambda p: p.stride):
-                if p.stride != at:
-                    raise ActionError("PACK", expected="workgroups and steps around what is copied", found=p.type)
-                at *= p.size
-        return super()._dims()
-
     # ---- layout ------------------------------------------------------------------------------------------------------
     def _laid_out(self, dims: list[Dim]) -> list[Dim]:
         """What is side by side in registers first, then what neighbouring lanes read, then the order of memory."""

@@ -451,8 +451,6 @@ REFUSED = {
     "no local memory for partial sums": (
         "half sums", [("SPLIT", 1, (2, "LOOP", True)), ("NOLOCALS", None, None)], "partial sums"),
     "peeling around sums of blocks": ("half sums", [("SPLIT", 1, (2, "LOOP", True)), ("PEEL", 0, (1, 0))], "in local memory"),
-    "packing what finishes sums": (
-        "matmul", [("SPLIT", 2, (4, "LOOP", True)), ("PACK", 0, None)], "a load for the sum"),
     "a block outside the innermost loop": ("scaled", [("SPLIT", 2, (2, "LOOP", True))], "innermost"),
     "added rows as THREAD": ("rows added", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
     "places of one histogram as THREAD": ("histograms", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
@@ -487,6 +485,18 @@ def test_what_is_refused(case):
     with pytest.raises(ActionError, match=reason) as e:
         plan.act(actions[-1])
     assert e.value.expected is not None and e.value.found is not None
+
+
+def test_what_finishes_sums_of_blocks_is_not_packed():
+    refused = []
+    for load in range(3):  # of both factors and of what is added, in the order of their making
+        plan = Plan(made("matmul")[0], TARGET)
+        plan.act(("SPLIT", 2, (4, "LOOP", True)))
+        try:
+            plan.act(("PACK", load, None))
+        except ActionError as e:
+            refused.append(e)
+    assert len(refused) == 1 and refused[0].expected == "a load for the sum"
 
 
 def test_streams_need_a_target_that_has_them():
