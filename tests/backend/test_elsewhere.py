@@ -16,6 +16,14 @@ from monolect.backend.cpu import elsewhere
 from monolect.base.errors import CompileError
 from monolect.pipeline import lower_kernel
 from tests.backend import test_ops_suite as suite
+from tests.backend.modules_of_ops import (  # noqa: F401
+    test_bits,
+    test_casts,
+    test_corners,
+    test_elementwise,
+    test_narrow_floats,
+    test_reductions,
+)
 from tests.backend.standin.elsewhere import ROWS, missing
 from tests.backend.workgroup_kernels import kernels
 
@@ -93,35 +101,3 @@ def test_blocked_products_use_local_memory(device):
     with Context(NOOPT=0):
         got = (Tensor(a, device=device) @ Tensor(b, device=device)).numpy()
     np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("op", suite.OPS)
-def test_elementwise(op, device):
-    suite.test_elementwise(op, device)
-
-
-@pytest.mark.slow
-def test_casts(device):
-    for d in suite.DTYPES:
-        suite.test_casts_between_all_dtypes(d, device)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("op", ["ADD", "MAX", "MUL"])
-def test_reductions(op, device):
-    for d in suite.DTYPES:
-        suite.test_reductions(op, d, device)
-
-
-@pytest.mark.slow
-def test_corners(device):
-    for d in suite.INTEGERS:
-        suite.test_division_by_zero_is_zero_and_the_smallest_wraps(device, d)
-        suite.test_shifts_outside_of_the_bits(device, d)
-    suite.test_a_maximum_of_nan_is_nan_and_of_nothing_special_is_right(device)
-    for d in suite.NARROW:
-        suite.test_narrow_floats_are_storage(device, d)
-    for d in suite.DTYPES:
-        if d.kind != "b":
-            suite.test_bitcasts(device, d)

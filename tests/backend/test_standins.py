@@ -18,6 +18,15 @@ from monolect.ir.ops import Stage
 from monolect.ir.uop import idx
 from monolect.ir.verify import verify
 from tests.backend import test_ops_suite as suite
+from tests.backend.modules_of_ops import (  # noqa: F401
+    test_bits,
+    test_casts,
+    test_corners,
+    test_elementwise,
+    test_narrow_floats,
+    test_reductions,
+    test_sums_by_place,
+)
 from tests.backend.standin.device import LAUNCH, ROWS, missing
 from tests.backend.workgroup_kernels import CASES, param, reversed_in_groups
 from tests.passes.test_workgroup_actions import LARGER
@@ -64,56 +73,6 @@ def test_kernels_of_several_workgroups(name):
     for title, result in zip(LARGER, results, strict=True):
         assert result.device == name
         np.testing.assert_array_equal(result.numpy(), LARGER[title]().numpy(), err_msg=title)
-
-
-# ---- the suite, a module an op: `make test-all` runs it --------------------------------------------------------------
-@pytest.mark.slow
-@pytest.mark.parametrize("op", suite.OPS)
-def test_elementwise(op, device):
-    suite.test_elementwise(op, device)
-
-
-@pytest.mark.slow
-def test_casts(device):
-    for d in suite.DTYPES:
-        suite.test_casts_between_all_dtypes(d, device)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("op", ["ADD", "MAX", "MUL"])
-def test_reductions(op, device):
-    for d in suite.DTYPES:
-        suite.test_reductions(op, d, device)
-
-
-@pytest.mark.slow
-def test_corners(device):
-    for d in suite.INTEGERS:
-        suite.test_division_by_zero_is_zero_and_the_smallest_wraps(device, d)
-        suite.test_shifts_outside_of_the_bits(device, d)
-    suite.test_division_rounds_down_and_the_remainder_has_the_sign_of_the_divisor(device)
-    suite.test_a_maximum_of_nan_is_nan_and_of_nothing_special_is_right(device)
-
-
-@pytest.mark.slow
-def test_bits(device):
-    for d in suite.DTYPES:
-        if d.kind != "b":
-            suite.test_bitcasts(device, d)
-    suite.test_bitcast_between_sizes(device)
-
-
-@pytest.mark.slow
-def test_sums_by_place(device):
-    for d in suite.DTYPES:
-        if d.bits > 8 or not d.is_float:
-            suite.test_sums_by_place(device, d)
-
-
-@pytest.mark.slow
-def test_narrow_floats(device):
-    for d in suite.NARROW:
-        suite.test_narrow_floats_are_storage(device, d)
 
 
 # ---- workgroups ------------------------------------------------------------------------------------------------------

@@ -109,12 +109,18 @@ class Standin:
             return ctypes.CDLL(path), source
 
     def commands(self, launches):
-        return Commands(launches)
+        return Commands(launches, self.execute)
+
+    @staticmethod
+    def execute(program: Program, args: list[int]) -> None:
+        run(program, args)
 
 
 class Commands:
-    def __init__(self, launches):
-        self.launches = launches
+    """Launches one after the other, by `execute(program, addresses)`."""
+
+    def __init__(self, launches, execute):
+        self.launches, self.execute = launches, execute
         self.values: dict[int, int] = {}
 
     def bind(self, number: int, address: int) -> None:
@@ -122,13 +128,13 @@ class Commands:
 
     def launch(self) -> None:
         for program, args in self.launches:
-            run(program, [self.values[a] for a in args])
+            self.execute(program, [self.values[a] for a in args])
 
     def launch_timed(self) -> list[int]:
         out = []
         for program, args in self.launches:
             start = time.perf_counter_ns()
-            run(program, [self.values[a] for a in args])
+            self.execute(program, [self.values[a] for a in args])
             out.append(time.perf_counter_ns() - start)
         return out
 

@@ -53,6 +53,7 @@ class Elsewhere(Standin):
         self.folder = tempfile.TemporaryDirectory(prefix=f"monolect-{name}-")
 
     def compile(self, kernels):
+        kernels = list(kernels)
         named = [(f"k_{blake2b(key.encode(), digest_size=8).hexdigest()}", lin) for _, key, lin in kernels]
         make = self.module if self.machine == "wasm32" else self.executable
         command = make(named)
@@ -87,21 +88,9 @@ class Elsewhere(Standin):
             raise InternalError(f"{' '.join(command)}: {done.stderr}")
         return [first(f"qemu-{self.machine}-static", f"qemu-{self.machine}"), *QEMU[self.machine], str(path)]
 
-    def commands(self, launches):
-        return Commands(launches)
-
-
-class Commands:
-    def __init__(self, launches):
-        self.launches = launches
-        self.values: dict[int, int] = {}
-
-    def bind(self, number: int, address: int) -> None:
-        self.values[number] = address
-
-    def launch(self) -> None:
-        for program, args in self.launches:
-            run(program, [self.values[a] for a in args])
+    @staticmethod
+    def execute(program: Program, args: list[int]) -> None:
+        run(program, args)
 
 
 def run(program: Program, args: list[int]) -> None:
