@@ -8,6 +8,8 @@ Source: `min_max` of the specification's table of derived properties.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from monolect.base.dtype import dtypes
@@ -212,6 +214,16 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
     if u.op == "WMMA":
         return out - {r for r in u.src[3:] if r.op == "RANGE" and r.arg[1] == "CONTRACT"}
     return out
+
+
+def unused_ranges(order: Iterable[UOp]) -> count[int]:
+    """Numbers for new RANGEs, behind those of `order`."""
+    return count(1 + max((u.arg[0] for u in order if u.op == "RANGE"), default=0))
+
+
+def unused_slots(order: Iterable[UOp], op: str = "BUFFER") -> count[int]:
+    """Slots for new nodes of `op`, BUFFER or PARAM, behind those of `order`."""
+    return count(1 + max((u.arg.slot for u in order if u.op == op), default=-1))
 
 
 def replace_ranges(root: UOp, mapping: dict[UOp, UOp]) -> UOp:

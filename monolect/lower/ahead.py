@@ -13,9 +13,7 @@ Invariant: no LOAD "ahead" is left; between two BARRIERs no lane stores where an
 
 from __future__ import annotations
 
-from itertools import count
-
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute, toposort
 
@@ -25,7 +23,7 @@ def ahead(sink: UOp) -> UOp:
     order = toposort(sink)
     if not any(_is_ahead(u) for u in order):
         return sink
-    slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
+    slots = unused_slots(order)
     new: dict[UOp, UOp] = {}
     issued: dict[UOp, list[UOp]] = {}  # by BARRIER, the stores to registers for the next step
     for u in order:

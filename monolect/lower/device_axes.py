@@ -20,12 +20,11 @@ Source: the axis types of the specification.
 
 from __future__ import annotations
 
-from itertools import count
 from math import prod
 
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
-from monolect.ir.bounds import min_max, ranges
+from monolect.ir.bounds import min_max, ranges, unused_ranges, unused_slots
 from monolect.ir.lanes import MOST_SLOTS, in_warp, shared_lanes
 from monolect.ir.normal import TRUE, less
 from monolect.ir.ops import BufferArg
@@ -72,8 +71,8 @@ class _Workgroups:
         self.n_lanes = prod(self.sizes)
         if target.max_local and self.n_lanes > target.max_local:
             raise ActionError("too many lanes in a workgroup", expected=f"<= {target.max_local}", found=self.n_lanes)
-        self.slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
-        self.ids = count(1 + max(r.arg[0] for r in loops))
+        self.slots = unused_slots(order)
+        self.ids = unused_ranges(loops)
         self.again: dict[tuple, UOp] = {}  # dimensions that are joined -> the loop over their slots
         self.local_bytes = sum(prod(u.shape) * u.dtype.itemsize for u in order if _is_local(u))
         self._check_memory()

@@ -19,7 +19,7 @@ from itertools import count
 from monolect.base.errors import InternalError
 from monolect.base.target import MatrixUnit, Target
 from monolect.base.units import Run, runs
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, unused_ranges
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, const, idx, node, rebuild, substitute
 
@@ -29,7 +29,7 @@ def fragments(sink: UOp, order: list[UOp], target: Target) -> UOp:
     unit = warp_unit(sink, target)
     if unit is None:
         return sink
-    ids = count(1 + max(u.arg[0] for u in order if u.op == "RANGE"))
+    ids = unused_ranges(order)
     new: dict[UOp, UOp] = {}
     for u in order:
         if u.op == "REDUCE" and any(r.op == "RANGE" and r.arg[1] == "CONTRACT" for r in u.src[1:]):

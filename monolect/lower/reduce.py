@@ -11,10 +11,8 @@ Invariant: no REDUCE over ranges is left; each RANGE is closed in one place of t
 
 from __future__ import annotations
 
-from itertools import count
-
 from monolect.base.dtype import DType
-from monolect.ir.bounds import ranges, replace_ranges
+from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 
@@ -33,8 +31,8 @@ class ReduceLowering:
         self.sink = sink
         order = toposort(sink)
         self.order = order
-        self.slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
-        self.ids = count(1 + max((u.arg[0] for u in order if u.op == "RANGE"), default=0))
+        self.slots = unused_slots(order)
+        self.ids = unused_ranges(order)
         self.clones: dict[tuple, dict[UOp, UOp]] = {}  # by group, and by iteration of what is unrolled
 
     def run(self) -> UOp:

@@ -17,7 +17,7 @@ from itertools import count
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, unused_slots
 from monolect.ir.normal import TRUE, less, linear
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
@@ -155,8 +155,8 @@ def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[
 def _packed(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
     """The loads that read a packed block, in place of those that read memory."""
     ids = count(len(plan.axes))
-    slots = count(1 + max((u.arg.slot for u in plan.order if u.op == "BUFFER"), default=-1))
-    params = count(1 + max((u.arg.slot for u in plan.order if u.op == "PARAM"), default=-1))
+    slots = unused_slots(plan.order)
+    params = unused_slots(plan.order, "PARAM")
     blocks = {u: Block(plan, u) for u in plan.packs}
     return {u: b.kept(made, next(params)) if b.is_kept else b.packed(made, ids, slots) for u, b in blocks.items()}
 

@@ -10,13 +10,12 @@ Invariant: a REDUCE over CONTRACT ranges is a sum of MUL(CAST(a), CAST(b)), with
 
 from __future__ import annotations
 
-from itertools import count
 from math import prod
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ActionError
 from monolect.base.target import MatrixUnit
-from monolect.ir.bounds import min_max, ranges
+from monolect.ir.bounds import min_max, ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
 
@@ -70,8 +69,8 @@ def products(unit: MatrixUnit, u: UOp, a: UOp, b: UOp, closed: list[UOp], column
 def _beforehand(x: UOp, columns: list[UOp]) -> UOp:
     """`x` from local memory, where loops over `columns` have put it for each iteration of them."""
     order = toposort(x)
-    ids = count(1 + max(r.arg[0] for r in order if r.op == "RANGE"))
-    slot = 1 + max((v.arg.slot for v in order if v.op == "BUFFER"), default=-1)
+    ids = unused_ranges(order)
+    slot = next(unused_slots(order))
     mine = {r: node("RANGE", r.src, (next(ids), r.arg[1])) for r in columns}
     sizes = [int(min_max(r.src[0])[1]) for r in columns]
     memory = node("BUFFER", (shape_source((prod(sizes),)),), BufferArg(slot, x.dtype, None, "LOCAL"))

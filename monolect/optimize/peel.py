@@ -12,11 +12,10 @@ After:  SINK(STORE(.., 0), END(STORE(.., LOAD(INDEX(A, r1))), r1:63))
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from monolect.base.errors import ActionError
-from monolect.ir.bounds import min_max, ranges, replace_ranges
+from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_ranges
 from monolect.ir.normal import conjuncts
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
@@ -81,7 +80,7 @@ class Peeler:
 
     def run(self, sink: UOp) -> UOp:
         """`sink` with these loops in sections, the outermost first."""
-        self.ids = count(1 + max((u.arg[0] for u in toposort(sink) if u.op == "RANGE"), default=0))
+        self.ids = unused_ranges(toposort(sink))
         parts = sorted((p for p in self.plan.peeled if p in self.made), key=lambda p: self.made[p].arg[0])
         return node("SINK", tuple(self._peeled(list(sink.src), parts, {})), sink.arg)
 

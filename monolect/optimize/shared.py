@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.base.units import place, runs
+from monolect.ir.bounds import unused_slots
 from monolect.ir.normal import TRUE, linear
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
@@ -47,7 +48,7 @@ def block_of(plan: Plan, u: UOp, turns: int = 1) -> Block:
 def shared_loads(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
     """The loads that read a workgroup's block, in place of those that read memory. `made`: the RANGE of each part."""
     ids = count(len(plan.axes))
-    slots = count(1 + max((u.arg.slot for u in plan.order if u.op == "BUFFER"), default=-1))
+    slots = unused_slots(plan.order)
     return {u: SharedBlock(plan, u, turns).packed(made, ids, slots) for u, turns in plan.packs.items()}
 
 

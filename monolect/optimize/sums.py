@@ -12,10 +12,10 @@ Invariant: loops around b are around both; sums lie in the order in which both v
 
 from __future__ import annotations
 
-from itertools import count
 from math import prod
 from typing import TYPE_CHECKING
 
+from monolect.ir.bounds import unused_ranges, unused_slots
 from monolect.ir.normal import less
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
@@ -62,8 +62,8 @@ def finished_later(
     parts = inside(plan)
     mine = [(p, r) for p, r in made if p in parts]
     order = toposort(store)
-    ids = count(1 + max(x.arg[0] for x in order if x.op == "RANGE"))
-    slot = 1 + max((x.arg.slot for x in order if x.op == "BUFFER"), default=-1)
+    ids = unused_ranges(order)
+    slot = next(unused_slots(order))
     again: dict[UOp, UOp] = {}
     place, step = idx(0), 1
     for p, r in reversed(mine):

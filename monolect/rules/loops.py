@@ -20,7 +20,7 @@ from itertools import count
 
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
-from monolect.ir.bounds import min_max, ranges, replace_ranges
+from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_slots
 from monolect.ir.normal import conjuncts, linear, negate, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
@@ -38,7 +38,7 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
     order = toposort(sink)
     if not any(u.op == "REDUCE" for u in order):
         return sink
-    slots = count(1 + max((u.arg.slot for u in order if u.op == "BUFFER"), default=-1))
+    slots = unused_slots(order)
     nests: Nests = {}
     for u in order:
         if u.op == "END":

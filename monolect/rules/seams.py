@@ -15,9 +15,7 @@ Invariant: every element of what was a stage is computed once, by the same opera
 
 from __future__ import annotations
 
-from itertools import count
-
-from monolect.ir.bounds import ranges, replace_ranges
+from monolect.ir.bounds import ranges, replace_ranges, unused_ranges
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 
 
@@ -62,7 +60,7 @@ class Seam:
 
     def __init__(self, order: list[UOp], first: UOp, is_last: bool):
         self.order, self.size, self.is_last = order, first.src[0].value, is_last
-        self.ids = count(1 + max(u.arg[0] for u in order if u.op == "RANGE"))
+        self.ids = unused_ranges(order)
         self.stages = {b: u for u in order if (b := _stage_of(u)) is not None}
         self.loads = [u for u in order if u.op == "LOAD" and u.src[0].op == "INDEX" and _stage_of(u.src[0].src[0])]
         self.loops = {first}  # that have the seam
