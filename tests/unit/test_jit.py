@@ -257,7 +257,8 @@ def test_a_capture_keeps_no_memory_of_what_it_returned_or_replaced() -> None:
         out = f(vector(1.0))
     assert out.numpy().max() == 2.0
     del out
-    assert 0.9 * n_bytes < stats().used_bytes - before < 1.5 * n_bytes  # what caches held before may go meanwhile
+    assert len(w.uop.storage.view(np.uint8)) >= n_bytes  # the state's own; what older caches held may go meanwhile
+    assert stats().used_bytes - before < 1.5 * n_bytes
     assert w.numpy().min() == 3.0
 
 
