@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets check bench bench-quick bench-host golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets check bench bench-quick bench-host golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -39,6 +39,10 @@ test-hip: .venv/.stamp-test ## run everything that HIP runs; needs an AMD GPU, i
 TOOLS := PATH="$$PWD/.tools/usr/bin:$$PATH" LD_LIBRARY_PATH="$$PWD/.tools/usr/lib/$$(uname -m)-linux-gnu"
 PACKAGES_clang := clang-19 lld-19 libclang-cpp19 libllvm19 libclang-common-19-dev
 PACKAGES_emulators := qemu-user-static spirv-tools
+
+test-metal: .venv/.stamp-test .venv/.stamp-metal ## run everything that Metal runs; needs a Mac
+	$(BIN)/monolect devices
+	$(BIN)/python -m pytest tests/backend -k metal -rs
 
 test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is needed, nor ROCm
 	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/.stamp-clang

@@ -19,6 +19,7 @@ TARGETS: dict[str, tuple[str, str]] = {
     "webgpu": ("monolect.backend.webgpu.runtime", "WebGPUDevice"),
     "cuda": ("monolect.backend.cuda.runtime", "CudaDevice"),
     "hip": ("monolect.backend.hip.runtime", "HipDevice"),
+    "metal": ("monolect.backend.metal.runtime", "MetalDevice"),
     "python": ("monolect.backend.python.runtime", "PythonDevice"),
     "null": ("monolect.backend.null.runtime", "NullDevice"),
     "disk": ("monolect.backend.disk.runtime", "DiskDevice"),

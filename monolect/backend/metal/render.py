@@ -1,6 +1,6 @@
 """The Metal Shading Language as a table. There are no 64-bit floats; bfloat16 is computed as integers, as in Metal 3.0.
 
-What it does not do: compile; that is the system's, where there is one.
+What it does not do: compile; that is the system's (`compile`).
 """
 
 from __future__ import annotations

@@ -228,6 +228,8 @@ class Compiler:
     """In place of NVRTC: the stand-in's compiler; the code is a number."""
 
     standin = standins.Cuda
+    kernel = r'^extern "C" .* (\w+)\(([^)]*)\) \{$'
+    waits = ("__syncthreads", "workgroup_barrier", "shuffle_xor", "standin::in_warp")
 
     def __init__(self, arch: str):
         self.language = cuda.language(int(arch.rstrip("a")))
@@ -236,13 +238,11 @@ class Compiler:
         if "#error" in source:
             raise CompileError("refused")
         kernels = source.replace(self.language.header, "")
-        found = re.findall(r'^extern "C" .* (\w+)\(([^)]*)\) \{$', kernels, re.MULTILINE)
+        found = re.findall(self.kernel, kernels, re.MULTILINE)
         types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
         for unit, text in self.language.units.items():
             kernels = kernels.replace(text, emulated(BY_NAME[unit], types))
-        waits = any(
-            word in kernels for word in ("__syncthreads", "workgroup_barrier", "shuffle_xor", "standin::in_warp")
-        )
+        waits = any(word in kernels for word in self.waits)
         kernels = tables() + kernels
         for name, _ in found:
             kernels += LAUNCH.format(name=name, has_barrier="true" if waits else "false")

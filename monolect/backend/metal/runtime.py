@@ -1,0 +1,253 @@
+"""The Metal device: kernels as Metal source, compiled by macOS, run in order on a queue. `metal:1` is the second GPU.
+
+What it is for: the GPUs of Macs, through PyObjC; needs the extra `metal`.
+Invariants: the queue runs what it is given in order, copies from the host included, so that memory may be handed out
+again at once; the host waits only where it reads. What went wrong on the queue is raised by whoever waits next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.base import Commands, Launch
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported
+from monolect.backend.common.handles import HandleAllocator, HandleMemory
+from monolect.backend.common.launch import group_count
+from monolect.backend.metal.compile import Refused, about, gpus, library_of, metal, missing, pipeline_of, pool, text
+from monolect.backend.metal.render import TARGET, render_module
+from monolect.base.dtype import dtypes
+from monolect.base.errors import CompileError, DeviceError
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+MOST_BUFFERS = 31  # of a kernel
+MOST_LANES = 256  # of a workgroup: more leave each too few registers
+APPLE_7 = "MTLGPUFamilyApple7"  # from the M1 on: matrix units, sums of floats by place, lanes that trade values
+
+
+class MetalDevice(GroupDevice):
+    """One GPU. Raises MissingExtraError or DeviceError where there is none."""
+
+    missing = staticmethod(missing)
+    opening = "[[kernel"
+    refusals = (Refused,)
+
+    def __init__(self, name: str = "metal"):
+        found, number = gpus(), name.partition(":")[2] or "0"
+        if not number.isdigit() or int(number) >= len(found):
+            expected = f"metal or metal:0 to metal:{len(found) - 1}"
+            raise DeviceError("no such GPU", expected=expected, found=name)
+        super().__init__(name)
+        self.process = os.getpid()
+        self.metal, self.handle = metal(), found[int(number)]
+        self.queue = self.handle.newCommandQueue()
+        self.target = self._target()
+        self.memory = MetalMemory(self)
+        self.unfinished: deque[tuple[str, Any]] = deque()  # (what it is, command buffer), in the order of the queue
+
+    @staticmethod
+    def about() -> tuple[str, str]:
+        """The GPUs here, and what compiles for them."""
+        drivers, compilers = zip(*map(about, gpus()), strict=True)
+        return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
+
+    def _target(self) -> Target:
+        gpu, is_apple = self.handle, self.handle.supportsFamily_(getattr(self.metal, APPLE_7))
+        most = gpu.maxThreadsPerThreadgroup()
+        lanes = min(MOST_LANES, most.width)
+        base = TARGET._replace(
+            name=self.name,
+            local_bytes=gpu.maxThreadgroupMemoryLength(),
+            max_local=lanes,
+            max_block=tuple(min(lanes, n) for n in (most.width, most.height, most.depth)),
+            key=", ".join(about(gpu)),
+        )
+        if is_apple:
+            return base
+        return base._replace(units=(), shuffles=False, warp=1, atomics=base.atomics - {dtypes.float32})
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+    def alloc(self, n_bytes: int) -> HandleMemory:
+        """Uninitialised memory. Raises AllocationError."""
+        return self.memory.alloc(n_bytes)
+
+    def from_array(self, array: np.ndarray) -> HandleMemory:
+        """A copy of the array on the device. It goes through the queue: kernels before may still use the memory."""
+        out = self.alloc(array.nbytes)
+        if array.nbytes:
+            host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            with self.reported("a copy from the host"):
+                shared = self.metal.MTLResourceStorageModeShared
+                staged = self.handle.newBufferWithBytes_length_options_(host, host.nbytes, shared)
+                if staged is None:
+                    raise Refused(f"no memory for a copy of {host.nbytes} bytes", is_full=True)
+                self._copy(out.block.handle, staged, host.nbytes)
+        return out
+
+    def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
+        """The first bytes of one memory to another."""
+        with self.reported("a copy"):
+            self._copy(target.block.handle, source.block.handle, n_bytes)
+
+    def _copy(self, target: Any, source: Any, n_bytes: int) -> None:
+        def encode(commands: Any) -> None:
+            work = commands.blitCommandEncoder()
+            work.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size_(source, 0, target, 0, n_bytes)
+            work.endEncoding()
+
+        if n_bytes:
+            self.submit("a copy", encode)
+
+    def reported(self, what: str) -> Reported:
+        """A context in which what Metal says no to becomes errors that name the device and what it was at."""
+        return Reported(self, what, Refused, lambda e: getattr(e, "is_full", False))
+
+    # ---- the queue ---------------------------------------------------------------------------------------------------
+    def submit(self, what: str, encode: Callable[[Any], None]) -> Any:
+        """The command buffer that `encode` filled, on its way. Raises Refused for one before it that went wrong."""
+        with pool():
+            commands = self.queue.commandBuffer()
+            encode(commands)
+            commands.commit()
+            self.unfinished.append((what, commands))
+            while self.unfinished[0][1].status() >= self.metal.MTLCommandBufferStatusCompleted:
+                self._finish()
+                if not self.unfinished:
+                    break
+        return commands
+
+    def wait(self) -> None:
+        """Return when everything on the queue is done. Raises Refused for what went wrong since the last time."""
+        if self.unfinished:
+            self.unfinished[-1][1].waitUntilCompleted()
+        while self.unfinished:
+            self._finish()
+
+    def _finish(self) -> None:
+        what, commands = self.unfinished.popleft()
+        if commands.status() == self.metal.MTLCommandBufferStatusError:
+            error = commands.error()
+            full = error is not None and error.code() == self.metal.MTLCommandBufferErrorOutOfMemory
+            raise Refused(f"{what}: {text(error)}", is_full=full)
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+    def check(self, name: str, linear: UOp) -> None:
+        super().check(name, linear)
+        n = sum(u.op == "PARAM" for u in linear.src)
+        if n > MOST_BUFFERS:
+            expected = f"at most {MOST_BUFFERS} on {self.name}: .contiguous() in the middle of the expression"
+            raise CompileError(f"{name}: too many buffers", expected=expected, found=n)
+
+    def render(self, kernels: list[tuple[str, UOp]]) -> str:
+        return render_module(kernels)
+
+    def build(self, source: str) -> tuple[Any, bytes]:
+        with self.reported("building programs"):
+            return library_of(self.handle, source), source.encode()  # the system keeps what it made of a source
+
+    def load(self, code: bytes) -> Any:
+        return library_of(self.handle, code.decode())
+
+    def kernel(self, module: Any, symbol: str, name: str) -> Any:
+        """The pipeline of a kernel."""
+        with self.reported(name):
+            return pipeline_of(self.handle, module, symbol)
+
+    def commands(self, launches: Sequence[Launch]) -> MetalCommands:
+        """The launches, in order, on the device's queue."""
+        return MetalCommands(self, launches)
+
+
+class MetalMemory(HandleAllocator):
+    """Buffers of one GPU, in memory that the host reaches too."""
+
+    def __init__(self, device: MetalDevice):
+        super().__init__(device.name, device.handle.recommendedMaxWorkingSetSize() // 4)
+        self.device = device
+
+    def create(self, n_bytes: int) -> Any:
+        with self.device.reported(f"a buffer of {n_bytes} bytes"):
+            shared = self.device.metal.MTLResourceStorageModeShared
+            if n_bytes > (most := self.device.handle.maxBufferLength()):
+                raise Refused(f"a buffer has at most {most} bytes", is_full=True)
+            made = self.device.handle.newBufferWithLength_options_(n_bytes, shared)
+            if made is None:
+                raise Refused("no memory", is_full=True)
+            return made
+
+    def release(self, handle: Any) -> None:
+        """Nothing refers to it from here on; a command buffer that still does lets go of it at its end."""
+
+    def wait(self) -> None:
+        with self.device.reported("waiting"):
+            self.device.wait()
+
+    def read(self, memory: HandleMemory) -> np.ndarray:
+        with self.device.reported("a copy to the host"):
+            self.device.wait()
+            n_bytes = memory.n_bytes
+            return np.frombuffer(memory.block.handle.contents().as_buffer(n_bytes), np.uint8, n_bytes).copy()
+
+
+class MetalCommands(Commands):
+    """Launches that are encoded anew each time they go on the queue: a command buffer of Metal's runs once."""
+
+    def __init__(self, device: MetalDevice, launches: Sequence[Launch]):
+        self.device, self.bound = device, dict[int, Any]()
+        self.steps = [(program.name, program.entry, args) for program, args in launches]
+        self.numbers = {
+            args[slot] for program, args in launches for slot, n, _ in program.entry.arguments if n == SCALAR
+        }
+        self.used = {args[slot] for program, args in launches for slot, _, _ in program.entry.arguments}
+
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`; a number no launch uses is ignored."""
+        if number in self.numbers:
+            self.bound[number] = address
+        elif number in self.used:
+            block, offset = self.device.memory.find(address)
+            self.bound[number] = block.handle, offset
+
+    def launch(self) -> None:
+        """Put all launches on the queue; whoever reads a result waits for them."""
+        self._submit(self.steps)
+
+    def launch_timed(self) -> list[int]:
+        """The same, one launch at a time; nanoseconds of each, by the GPU's clock."""
+        out = []
+        for step in self.steps:
+            done = self._submit([step])
+            self.device.memory.wait()
+            out.append(round((done.GPUEndTime() - done.GPUStartTime()) * 1e9))
+        return out
+
+    def _submit(self, steps: Sequence[tuple[str, Entry, tuple[int, ...]]]) -> Any:
+        what = f"kernel {steps[0][0]}" if len(steps) == 1 else "kernels"
+
+        def encode(commands: Any) -> None:
+            work = commands.computeCommandEncoder()  # serial: each launch sees what those before it wrote
+            for _, entry, args in steps:
+                self._encode(work, entry, args)
+            work.endEncoding()
+
+        with self.device.reported(what):
+            return self.device.submit(what, encode)
+
+    def _encode(self, work: Any, entry: Entry, args: tuple[int, ...]) -> None:
+        values = {variable: self.bound[args[slot]] for slot, n, variable in entry.arguments if n == SCALAR}
+        groups = [group_count(n, values) for n in entry.groups]
+        if 0 in groups:
+            return
+        work.setComputePipelineState_(entry.kernel)
+        for slot, n_bytes, variable in entry.arguments:
+            if n_bytes == SCALAR:
+                work.setBytes_length_atIndex_(np.int64(values[variable]).tobytes(), 8, slot)
+            else:
+                work.setBuffer_offset_atIndex_(*self.bound[args[slot]], slot)
+        size = self.device.metal.MTLSizeMake
+        work.dispatchThreadgroups_threadsPerThreadgroup_(size(*groups), size(*entry.lanes))
