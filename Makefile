@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets check bench bench-quick bench-host golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets check bench bench-quick bench-host bench-cuda golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -104,6 +104,9 @@ bench-quick: .venv/.stamp-bench ## a representative part of the table, under thr
 
 bench-host: .venv/.stamp-bench ## what the host does beside the kernels, beside other libraries, a minute
 	$(BIN)/python -m benchmarks.host
+
+bench-cuda: .venv/.stamp-test .venv/.stamp-cuda ## the table of a GPU beside PyTorch; needs an NVIDIA GPU and its driver
+	$(BIN)/python -m benchmarks.gpu
 
 golden: .venv/.stamp-test ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -17,6 +18,8 @@ from benchmarks.cpu.machine import Limits, measured
 from benchmarks.cpu.measure import Bench, Failed, Row
 from benchmarks.cpu.peers import PEERS, installed, speaks
 from benchmarks.cpu.worker import Mismatch, Session, check
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu.rows import rows as gpu_rows
 from benchmarks.host.__main__ import PEERED, agreed
 
 TINY = [
@@ -216,3 +219,40 @@ def test_every_row_of_the_host_gives_all_libraries_the_same_work(name: str) -> N
     assert {"monolect", "torch"} <= agreed(calls).keys() or "beside" in name
     with pytest.raises(AssertionError):
         agreed({**calls, "wrong": lambda: -1.0})
+
+
+# ---- the table of a GPU, on the processor ----------------------------------------------------------------------------
+def test_every_row_of_the_gpu_table_is_right_and_stands_beside_pytorch(tmp_path, capsys):
+    path = tmp_path / "table.md"
+    assert gpu.main(["--device", "cpu", "--small", "--turns", "1", "--markdown", str(path)]) == 0
+    lines = path.read_text().splitlines()
+    assert capsys.readouterr().out.splitlines() == lines and "PyTorch" in lines[0] and "GB/s" in lines[0]
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in lines[4:]}
+    assert list(cells) == [row.name for row in gpu_rows(is_small=True)]
+    assert all(len(row) == 7 and row[2].endswith("ms") and row[6].startswith(("ok", "short")) for row in cells.values())
+
+
+def test_a_wrong_result_is_told_and_fails_the_gpu_table(monkeypatch, capsys):
+    (row,) = (r for r in gpu_rows(is_small=True) if r.name == "sum of rows")
+    monkeypatch.setattr(gpu, "rows", lambda is_small=False: [replace(row, ours=lambda x: x.sum(1) * 1.001)])
+    assert gpu.main(["--device", "cpu", "--small", "--turns", "1"]) == 1
+    assert "differs by" in capsys.readouterr().out
+
+
+def test_the_gpu_table_says_why_there_is_no_device(monkeypatch, capsys):
+    monkeypatch.setattr(gpu.Device, "present", lambda: {"cuda": "no CUDA driver"})
+    assert gpu.main([]) == 2 and gpu.main(["--device", "abacus"]) == 2
+    assert capsys.readouterr().out.splitlines() == ["cuda: no CUDA driver", "abacus: no such device"]
+    assert gpu.main(["--device", "cpu", "nothing"]) == 2
+    monkeypatch.undo()
+    assert gpu.main(["--device", "cpu", "nothing"]) == 1 and "no such row" in capsys.readouterr().out
+
+
+def test_goals_are_shares_of_a_copy_or_of_pytorch():
+    copied, beside = (next(r for r in gpu_rows() if r.of == of) for of in ("copy", "torch"))
+    at_rate = copied.n_bytes / 100.0  # seconds at a rate of 100
+    assert gpu.verdict(copied, at_rate / 0.91, None, 100.0) == "ok: 0.9 of the copy"
+    assert gpu.verdict(copied, at_rate / 0.89, 1e9, 100.0) == "short: 0.9 of the copy"
+    assert gpu.verdict(beside, 1.0, 1.1, 100.0) == "ok: 1.0 of PyTorch"
+    assert gpu.verdict(beside, 1.1, 1.0, 100.0) == "short: 1.0 of PyTorch"
+    assert gpu.verdict(beside, 1.0, None, 100.0) == "1.0 of PyTorch: not here"

@@ -1,0 +1,1 @@
+"""monolect on a GPU beside PyTorch on the same one."""
