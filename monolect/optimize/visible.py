@@ -4,6 +4,8 @@ A masked softmax has a stage `s[k] = where(k < limit, score, hidden)`, of which 
 a maximum over s, a stage `e[k] = exp(s[k] - maximum)`, and sums of which each term has a factor e[k]. Behind the limit
 e is zero, and a term of zero times anything finite adds nothing; the maximum is one of at least one visible score.
 So no loop over k need go further than the largest limit of the rows that run together, rounded up to whole steps.
+Where rows are cut into blocks of keys, all of a block may be hidden: one step is made then, which finds the maximum
+-inf, and zeros below a maximum that is made finite.
 
 What it is not: exact where a visible score is as low as `hidden`, or where what is hidden is not finite (see
 docs/semantics.md). Invariant: what a loop reads of a stage, the loop that fills it has written.
@@ -11,7 +13,7 @@ docs/semantics.md). Invariant: what a loop reads of a stage, the loop that fills
 
 from __future__ import annotations
 
-from math import lcm
+from math import inf, lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.bounds import min_max
@@ -26,11 +28,14 @@ HIDDEN = -1e30  # a score this low is no score: exp of its distance to any other
 
 
 class Limit(NamedTuple):
-    """`k < constant + sum(step * r)`, k a loop of a masked softmax; `readers[k]`: the loops that read what k fills."""
+    """`k < constant + sum(step * r)`, k a loop of a masked softmax; `readers[k]`: the loops that read what k fills.
+    `lowest`: the least value of the limit, 0 and less where all may be hidden.
+    """
 
     constant: int
     steps: dict[UOp, int]
     readers: dict[UOp, tuple[UOp, ...]]
+    lowest: int
 
 
 def visible(plan: Plan) -> Limit | None:
@@ -42,9 +47,10 @@ def visible(plan: Plan) -> Limit | None:
         lowest = idx(found[0])
         for r, step in found[1].items():
             lowest = lowest + r * step
-        readers = _readers(plan, scores, end)
-        if readers is not None and min_max(lowest)[0] >= 1:
-            return Limit(*found, readers)
+        least = min_max(lowest)[0]
+        readers = _readers(plan, scores, end, may_hide_all=least < 1)
+        if readers is not None:
+            return Limit(*found, readers, least)
     return None
 
 
@@ -84,11 +90,13 @@ def _as_index(u: UOp) -> UOp | None:
     return None
 
 
-def _readers(plan: Plan, scores: UOp, end: UOp) -> dict[UOp, tuple[UOp, ...]] | None:
+def _readers(plan: Plan, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp, tuple[UOp, ...]] | None:
     """For the loop that fills the scores, and the one that fills the exponentials, the loops that read them; None
-    where something else reads either.
+    where something else reads either, or where what is wholly hidden would not be zeros.
     """
     k = end.src[1]
+    if may_hide_all and not any(s.op == "CONST" and s.arg[0] == -inf for s in end.src[0].src[1].src[1:]):
+        return None
     of_scores: list[UOp] = []
     out: dict[UOp, tuple[UOp, ...]] = {}
     users = plan.stages.users
@@ -97,7 +105,7 @@ def _readers(plan: Plan, scores: UOp, end: UOp) -> dict[UOp, tuple[UOp, ...]] | 
             if u.op == "REDUCE" and u.arg[0] == "MAX" and u.src[1:] == (load.src[0].src[1],):
                 of_scores.append(u.src[1])
                 continue
-            stage = _exponentials(plan, load, scores)
+            stage = _exponentials(plan, load, scores, may_hide_all)
             if stage is None or users[load] != [u]:
                 return None
             own = plan.stages.fills[stage].src[1]
@@ -109,8 +117,8 @@ def _readers(plan: Plan, scores: UOp, end: UOp) -> dict[UOp, tuple[UOp, ...]] | 
     return {**out, k: tuple(of_scores)} if out else None
 
 
-def _exponentials(plan: Plan, load: UOp, scores: UOp) -> UOp | None:
-    """The stage exp(scores - their maximum) that reads `load`."""
+def _exponentials(plan: Plan, load: UOp, scores: UOp, is_finite: bool) -> UOp | None:
+    """The stage exp(scores - their maximum) that reads `load`, the maximum made finite where it must be."""
     for b, end in plan.stages.fills.items():
         x = end.src[0].src[1]
         if len(end.src) != 2 or load.src[0].src[1] is not end.src[1] or x.op not in ("EXP2", "EXP"):
@@ -121,6 +129,10 @@ def _exponentials(plan: Plan, load: UOp, scores: UOp) -> UOp | None:
         if x.op != "SUB" or x.src[0] is not load:
             continue
         m = x.src[1]
+        if m.op == "MAX" and m.src[1].op == "CONST" and m.src[1].arg[0] > -inf:
+            m = m.src[0]
+        elif is_finite:
+            continue
         if m.op == "REDUCE" and m.arg[0] == "MAX" and m.src[0].op == "LOAD" and memory_of(m.src[0].src[0]) is scores:
             return b
     return None
@@ -184,6 +196,8 @@ class Bounds:
                     last = last + made[id(q)] * (q.stride * step)
                 elif step > 0:
                     last = last + (q.size - 1) * q.stride * step
+        if self.limit.lowest < 1:
+            last = build("MAX", last, idx(1))
         whole = self.steps[p.root]
         n = (last + (whole - 1)) // whole * (whole // p.stride)
         return build("MAX", idx(-p.size), n * -1) * -1

@@ -159,7 +159,7 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
             continue
         heavy = any(s in out and s not in forced and out[s].heavy for s in value_sources(u))
         if u.op == "PARAM" or u.op == "BUFFER" or u in forced:
-            out[u] = Cost(0, n, False, heavy=heavy)
+            out[u] = Cost(0, n, False, rows=u.op == "CONTIGUOUS" and out[u.src[0]].rows, heavy=heavy)
             continue
         below_ = [out[s] for s in value_sources(u)]
         joins = u.op in ELEMENTWISE or u.op == "STACK"

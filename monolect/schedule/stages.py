@@ -60,7 +60,7 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
     k = part.kernel(number)
     if any(d.kernel != number or d.gate is not TRUE for d in demands):
         return None
-    if any(s.effect is not None for s in k.stores) or len(k.stores) != 1:
+    if any(s.effect is not None for s in k.stores):
         return None
     if not part.cost[u].rows and not k.staged:
         return None
@@ -80,6 +80,8 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
     once = size(outer) * row <= size_max(count(u.shape))  # each element
     if not inner or not once or not fits(part, u, row, demands, outer):
         return None
+    if any(not outer <= ranges_of(s.index) for s in k.stores):
+        return None
     return Stage(number, tuple(index), tuple(inner))
 
 
@@ -88,7 +90,12 @@ def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozen
     beside = max(size((d.out & part.kernel(d.kernel).all_ranges()) - outer) for d in demands)
     if size(outer) < FEWEST_ROWS:
         return False
-    return row * u.dtype.itemsize * max(2 * ROWS, 2 * beside) <= part.local_bytes
+    return row <= longest_row(u.dtype.itemsize, beside, part.local_bytes)
+
+
+def longest_row(itemsize: int, beside: int, local_bytes: int) -> int:
+    """Elements of a row of which several fit local memory, with `beside` others that a product reads for each."""
+    return local_bytes // (itemsize * max(2 * ROWS, 2 * beside))
 
 
 def main_source(u: UOp, d: Demand) -> UOp | None:

@@ -19,6 +19,7 @@ from monolect.tensor.product import matmul, swapped
 
 # Finite, unlike -inf: a row that is masked everywhere stays finite, and so does its gradient.
 HIDDEN = -1e30
+BEHIND = float("-inf")  # what a causal mask hides, which hides no row everywhere
 
 
 def _check(q: UOp, k: UOp, v: UOp, gqa: bool) -> None:
@@ -74,11 +75,11 @@ def causal(rows: Any, columns: Any) -> UOp:
     return g.e("CMPLT", g.iota(columns, axis=1, rank=2), g.e("ADD", g.iota(rows, axis=0, rank=2), 1))
 
 
-def masked(s: UOp, mask: UOp | None) -> UOp:
+def masked(s: UOp, mask: UOp | None, hidden: float = HIDDEN) -> UOp:
     """`s` where a bool mask is true, or with a float mask added."""
     if mask is None:
         return s
-    return g.where(mask, s, HIDDEN) if mask.dtype is dtypes.bool else g.e("ADD", s, g.cast(mask, s.dtype))
+    return g.where(mask, s, hidden) if mask.dtype is dtypes.bool else g.e("ADD", s, g.cast(mask, s.dtype))
 
 
 def without_blind_rows(weights: UOp, s: UOp) -> UOp:

@@ -168,7 +168,7 @@ class LinalgMixin(TensorBase):
         s = attention.scores(q, k, scale)
         if is_causal:
             mask = attention.causal(s.shape[-2], s.shape[-1])
-        s = attention.masked(s, mask)
+        s = attention.masked(s, mask, attention.BEHIND if is_causal else attention.HIDDEN)
         weights = self._wrap(s).softmax(-1)
         if mask is not None and not is_causal and mask.dtype is dtypes.bool:
             weights = self._wrap(attention.without_blind_rows(weights._uop, s))
