@@ -11,7 +11,8 @@ class MatrixUnit(NamedTuple):
     """An instruction that multiplies tiles: acc[m, n] += sum over k of a[m, k] * b[n, k].
 
     In memory, `b` lies as [k / pair][n][pair]: `pair` neighbours along k side by side. Where a warp of `threads` lanes
-    multiplies together, `maps` says which lane holds what of a, of b and of the sum (`base.units`).
+    multiplies together, `maps` says which lane holds what of a, of b and of the sum (`base.units`). One that reads its
+    operands from local memory takes them in core matrices (`base.units.Cores`), not from lanes.
     """
 
     name: str
@@ -25,6 +26,7 @@ class MatrixUnit(NamedTuple):
     n_tiles: int = 0  # tile registers of its own; 0: it works on vector registers
     threads: int = 0  # lanes that it takes together; 0: it belongs to one thread
     maps: tuple[tuple[str, str], ...] = ()
+    from_memory: bool = False  # reads a and b in local memory; a lane then holds the place of each
 
 
 class Target(NamedTuple):

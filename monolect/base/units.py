@@ -8,9 +8,11 @@ same. The axes are (rows, steps) of the left operand, (columns, steps) of the ri
 What it is not: how a language spells the instruction (`backend.*.units`), or which architecture has it.
 Invariant: each bit of a lane and of an element stands once in the map of the sum.
 
-Source: NVIDIA, "PTX ISA", fragments of mma.m16n8k8 to m16n8k32; AMD, "RDNA3" and "RDNA4 Instruction Set Architecture",
-WMMA; AMD, "MI300 Instruction Set Architecture", MFMA; Apple, "Metal Shading Language", SIMD-group matrices, whose order
-of lanes is that of Apple's open matrix kernels.
+A unit of four warps (wgmma) reads its operands from local memory, as `Cores` says they lie; a lane holds where.
+
+Source: NVIDIA, "PTX ISA", fragments of mma.m16n8k8 to m16n8k32, wgmma and its matrix descriptor; AMD, "RDNA3" and
+"RDNA4 Instruction Set Architecture", WMMA; AMD, "MI300 Instruction Set Architecture", MFMA; Apple, "Metal Shading
+Language", SIMD-group matrices, whose order of lanes is that of Apple's open matrix kernels.
 
 Example: `NVIDIA[0].name == "mma_m16n8k16_f16"`, the sum's lane 5 has rows 1 and 9 of columns 2 and 3.
 """
@@ -73,6 +75,29 @@ def place(words: tuple[str, str], lane: Any, element: Any) -> tuple[Any, Any]:
     return out[0], out[1]
 
 
+class Cores(NamedTuple):
+    """How an operand lies in local memory: in core matrices of 8 lines of 16 bytes, each without a gap. A line is part
+    of a row, or with `turned` (types of 16 bits) of a step. `lead` and `stride`: elements from one core matrix to the
+    next, along the steps and along the rows.
+    """
+
+    lead: int
+    stride: int
+    turned: bool
+
+    def place(self, row: Any, step: Any, itemsize: int) -> Any:
+        """Elements from the first one to that of a row and a step; numbers, or arrays of them.
+
+        Example: `Cores(64, 128, False).place(9, 8, 2) == 128 + 8 + 64`
+        """
+        side = CORE_BYTES // itemsize
+        line, inner = (step % side, row % CORE_LINES) if self.turned else (row % CORE_LINES, step % side)
+        return line * side + inner + step // side * self.lead + row // CORE_LINES * self.stride
+
+
+CORE_LINES, CORE_BYTES = 8, 16  # of a core matrix, and of a line
+
+
 def _unit(
     name: str, sizes: tuple[int, int, int], types: tuple[DType, DType, DType], threads: int, *maps: tuple[str, str]
 ) -> MatrixUnit:
@@ -111,6 +136,24 @@ NVIDIA: tuple[MatrixUnit, ...] = (
     *(_mma(8, 16, a, b, I32) for a, b in _BYTES),
     _mma(16, 8, F32, F32, F32),
     _mma(16, 4, F32, F32, F32),
+)
+
+
+def _wgmma(n: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
+    """wgmma: four warps, 16 rows each."""
+    columns = " ".join(["e0", "l0", "l1", *(f"e{i + 2}" for i in range((n // 8).bit_length() - 1))])
+    k, nothing = 32 // a.itemsize, ("", "")
+    maps = (nothing, nothing, ("l2 l3 l4 e1 l5 l6", columns))
+    unit = _unit(f"wgmma_m64n{n}k{k}_{_pair(a, b)}", (64, n, k), (a, b, acc), 128, *maps)
+    return unit._replace(from_memory=True)
+
+
+# float32 stays with mma.sync: these would cut it off, where it is to be rounded on its way to local memory
+HOPPER: tuple[MatrixUnit, ...] = tuple(
+    _wgmma(n, a, b, acc)
+    for pairs, acc in ((((F16, F16), (BF16, BF16), *_SMALL), F32), (_BYTES, I32))
+    for a, b in pairs
+    for n in (256, 128, 64, 32, 16, 8)
 )
 
 
@@ -153,4 +196,4 @@ APPLE: tuple[MatrixUnit, ...] = tuple(
     for d in (F16, BF16, F32)
 )
 
-BY_NAME: dict[str, MatrixUnit] = {u.name: u for u in (*NVIDIA, *RDNA3, *RDNA4, *CDNA3, *APPLE)}
+BY_NAME: dict[str, MatrixUnit] = {u.name: u for u in (*NVIDIA, *HOPPER, *RDNA3, *RDNA4, *CDNA3, *APPLE)}

@@ -99,6 +99,11 @@ def multiply_tiles(d: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Arr
 def multiply_in_warp(unit: MatrixUnit, a: Array, b: Array, acc: Array) -> Array:
     """WMMA of a unit that a warp has in common: (lanes, elements) of each operand, to those of the sum."""
     left, right = (_matrix(m, x, (n, unit.k)) for m, x, n in zip(unit.maps, (a, b), (unit.m, unit.n), strict=False))
+    return add_product(unit, left, right, acc)
+
+
+def add_product(unit: MatrixUnit, left: Array, right: Array, acc: Array) -> Array:
+    """What lanes hold of the sum, (lanes, elements), plus the product of the rows of `left` and of `right`."""
     if unit.name.endswith("tf32"):
         left, right = tf32(left), tf32(right)
     wide = np.float64 if unit.acc.is_float else storage(unit.acc)

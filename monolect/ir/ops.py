@@ -515,7 +515,7 @@ _ROWS = [
     Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),
     Row("IF",       1, None, "-",      _void, _scalar, P, _S, None, "Begin a conditional block."),
     Row("ENDIF",    1, 1, "-",         _void, _scalar, P, _S, None, "End a conditional block."),
-    Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles. Of a unit that a warp has in common, those axes are what each lane holds of A and B; as long as they are ranges, these are src[3:], with those of what a lane holds of the sum."),
+    Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles. Of a unit that a warp has in common, those axes are what each lane holds of A and B; as long as they are ranges, these are src[3:], with those of what a lane holds of the sum. Of a unit that reads local memory, A and B are the places where they begin, and arg goes on with how each lies there (lead, stride, turned)."),
     Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's in the target's language, with {0}, {1}... for the operands; one element at a time."),
     Row("ATOMICADD", 2, 3, "-",        _void, _scalar, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
     Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),

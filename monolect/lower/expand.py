@@ -182,14 +182,14 @@ def _multiplied(u: UOp, place: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
     operands = []
     for x in u.src[:2]:
         v = new[x]
-        if ranges(x).isdisjoint(closed):  # one element a lane
+        if n and ranges(x).isdisjoint(closed):  # one element a lane
             v = build("RESHAPE", v, shape_source((*v.shape, *(1,) * n)))
         operands.append(v)
     shape = [1] * max(place[r] for r in kept)
     for r in kept:
         shape[-place[r]] = r.src[0].value
     nothing = build("RESHAPE", u.src[2], shape_source((1,) * len(shape)))
-    return node("WMMA", (*operands, build("EXPAND", nothing, shape_source(shape))), (u.arg[0], n))
+    return node("WMMA", (*operands, build("EXPAND", nothing, shape_source(shape))), (u.arg[0], n, *u.arg[2:]))
 
 
 def _contracted(inside: dict[UOp, int]) -> list[UOp]:

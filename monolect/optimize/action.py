@@ -37,11 +37,11 @@ from monolect.ir.bounds import ranges
 from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
+from monolect.optimize.blocks import block_of
 from monolect.optimize.matrix import check
 from monolect.optimize.nest import check_blocked, check_thread, nests, sequence
 from monolect.optimize.peel import check_peel
 from monolect.optimize.sequence import atomic_ranges, lonely_ranges, running_ranges, sequential_ranges
-from monolect.optimize.shared import block_of
 from monolect.optimize.stages import Stages, memory_of
 from monolect.optimize.stream import check_fetch, check_stream
 from monolect.optimize.sums import are_in_result, are_local, block_of_sum, bytes_of_sums
@@ -146,6 +146,11 @@ class Plan:
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
         """The first axis that belongs to `root` (of that type)."""
         return next(i for i, p in enumerate(self.axes) if p.root is root and type_ in (None, p.type))
+
+    @property
+    def factors(self) -> list[UOp]:
+        """The loads whose products the kernel's sum adds up, for a unit of a warp."""
+        return [x.src[0] if x.op == "CAST" else x for x in self.reduces[0].src[0].src]
 
     @cached_property
     def loads(self) -> list[UOp]:

@@ -22,11 +22,11 @@ from monolect.ir.normal import TRUE, less, linear
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
+from monolect.optimize.blocks import shared_loads
 from monolect.optimize.heuristic import choose
 from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
 from monolect.optimize.peel import Peeler
-from monolect.optimize.shared import shared_loads
 from monolect.optimize.stages import Rows, memory_of
 from monolect.optimize.sums import are_local, block_of_sum, finished_later
 from monolect.optimize.visible import Bounds

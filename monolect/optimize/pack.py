@@ -123,8 +123,7 @@ class Block:
     # ---- dimensions --------------------------------------------------------------------------------------------------
     def _dims(self) -> list[Dim]:
         """The dimensions in the order of the block, innermost first."""
-        if any(o.root is p.root and o.stride < p.stride for o in self.outer for p in self.inner):
-            raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
+        self._check_parts()
         windows = [self._of_window(w) for w in self.windows]
         in_window = {r for w in self.windows for r in w.weights}
         contracted = [self._of_part(p) for p in reversed(self.inner) if p.type == "CONTRACT"]
@@ -141,6 +140,10 @@ class Block:
             whole = [r for r in self.steps if r not in in_window]
             out += contracted[1:] + sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
         return [d for d in out if d.size > 1]
+
+    def _check_parts(self) -> None:
+        if any(o.root is p.root and o.stride < p.stride for o in self.outer for p in self.inner):
+            raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
 
     def _of_part(self, p: Part) -> Dim:
         return Dim(p.size, self.steps[p.root] * p.stride, 0, {p.root: p.stride}, ((p, 1),))

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.base.units import place, runs
-from monolect.ir.bounds import unused_slots
 from monolect.ir.normal import TRUE, linear
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
@@ -34,22 +33,6 @@ if TYPE_CHECKING:
 
 BANK_BYTES = 4
 MOST_AHEAD = 8  # a load a step ahead may take one in so many registers
-
-
-def block_of(plan: Plan, u: UOp, turns: int = 1) -> Block:
-    """The block of the load `u`, in the local memory of a thread or of a workgroup; `turns`: blocks used in turns."""
-    if plan.workgroup:
-        return SharedBlock(plan, u, turns)
-    if turns != 1:
-        raise ActionError("PACK of blocks in turns", expected="a target with workgroups", found=plan.target.name)
-    return Block(plan, u)
-
-
-def shared_loads(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
-    """The loads that read a workgroup's block, in place of those that read memory. `made`: the RANGE of each part."""
-    ids = count(len(plan.axes))
-    slots = unused_slots(plan.order)
-    return {u: SharedBlock(plan, u, turns).packed(made, ids, slots) for u, turns in plan.packs.items()}
 
 
 def bank_cycles(places: Sequence[int], n_bytes: int, banks: int) -> int:

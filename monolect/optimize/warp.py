@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.base.target import MatrixUnit
-from monolect.base.units import runs
+from monolect.base.units import CORE_BYTES, runs
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 
@@ -61,6 +61,10 @@ def check_operands(unit: MatrixUnit, u: UOp, rows: UOp, columns: UOp) -> None:
 def _steps(p: Part, unit: MatrixUnit) -> list[Part]:
     part = type(p)
     rest = part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE", made=p.made)
+    if unit.from_memory:
+        n = CORE_BYTES // unit.a.itemsize
+        lines = part(p.root, unit.k // n, p.stride * n, "CONTRACT")
+        return [rest, lines, part(p.root, n, p.stride, "CONTRACT")]
     return [rest, part(p.root, unit.k, p.stride, "CONTRACT")]
 
 

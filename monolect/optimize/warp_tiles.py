@@ -3,7 +3,8 @@
 Each warp takes some tiles of the unit along rows and along columns, whose operands it keeps in registers, and the warps
 of a workgroup share rows and columns through local memory, one stage of the reduction at a time. Sizes are those that
 cost least, counted as `tiles` counts them: products, reads of local memory and of global memory overlap, and the
-slowest counts; tiles beyond the edges do too. `cost` is compared with that of multiplying without a unit.
+slowest counts; tiles beyond the edges do too. `cost` is compared with that of multiplying without a unit. A unit that
+reads local memory needs both operands there: the whole choice is tried on a plan of its own first.
 
 What it is not: which lane has what (`warp`, `base.units`). Products of float32 are rounded by a unit: TF32=1 allows it.
 Source: NVIDIA, "CUTLASS: efficient GEMM in CUDA", the hierarchy of tiles.
@@ -11,9 +12,10 @@ Source: NVIDIA, "CUTLASS: efficient GEMM in CUDA", the hierarchy of tiles.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.base.target import MatrixUnit
@@ -21,6 +23,7 @@ from monolect.base.units import n_elements
 from monolect.ir.uop import UOp
 
 if TYPE_CHECKING:
+    from monolect.optimize.action import Plan
     from monolect.optimize.tiles import Tiles
 
 BYTES_MULTIPLIED = 2048  # of either operand, by all matrix units of a multiprocessor in a cycle, each byte once
@@ -56,8 +59,21 @@ class WarpTiles:
     def best(self) -> WarpTile | None:
         """The tile that costs least, or None where no unit fits."""
         units = [u for u in self.plan.units if u.threads and self.fits(u)]
-        found = [t for u in units for t in self.candidates(u)]
-        return min(found, key=lambda t: t.cost, default=None)
+        found = sorted((t for u in units for t in self.candidates(u)), key=lambda t: t.cost)
+        return next((t for t in found if not t.unit.from_memory or self.has_operands(t)), None)
+
+    def has_operands(self, tile: WarpTile) -> bool:
+        """Whether local memory holds what the tile's unit reads there."""
+        trial = self.plan.copy()
+        try:
+            self.perform(tile, trial, lambda op, axis, arg, why: trial.act((op, axis, arg)))
+            for p in [p for p in trial.axes if p.type == "LOOP" and p.size > 1]:
+                trial.act(("SPLIT", trial.axes.index(p), (p.size, "GLOBAL", True)))
+            for u in trial.factors:
+                trial.act(("PACK", trial.loads.index(u), None))
+        except ActionError:
+            return False
+        return True
 
     def fits(self, unit: MatrixUnit) -> bool:
         """Whether TC of the unit is legal, after padding."""
@@ -100,16 +116,26 @@ class WarpTiles:
         groups = -(-size(self.m) // rows) * -(-size(self.c) // columns) * others
         steps = prod(size(x) or 64 for x in self.tiles.heavy if x is not self.j) * -(-size(self.j) // unit.k)
         itemsize, n = unit.a.itemsize, prod(warps)
-        multiplied = prod(each) * unit.m * unit.n * unit.k * itemsize / (BYTES_MULTIPLIED / SCHEDULERS)
+        multiplied = prod(each) * unit.m * unit.n * unit.k * itemsize / BYTES_MULTIPLIED
         read = n * (each[0] * unit.m + each[1] * unit.n) * unit.k * itemsize / SHARED_BYTES
         copied = (rows + columns) * unit.k * itemsize / GLOBAL_BYTES
-        busy = max(-(-n // SCHEDULERS) * multiplied, read, copied)
+        if (
+            unit.from_memory
+        ):  # reads anew for each product, and has all of the multiprocessor's units, at twice the rate
+            multiplied, read = n * multiplied / 2, n * prod(each) * (unit.m + unit.n) * unit.k * itemsize / SHARED_BYTES
+        else:
+            multiplied *= SCHEDULERS * -(-n // SCHEDULERS)
+        busy = max(multiplied, read, copied)
         stored = 4 * rows * columns * self.tiles.profile.itemsize / GLOBAL_BYTES
         return -(-groups // target.n_units) * (steps * (busy + unit.k) + stored)
 
     def act(self, tile: WarpTile) -> None:
+        """The actions for a tile."""
+        self.perform(tile, self.plan, self.tiles.act)
+
+    def perform(self, tile: WarpTile, plan: Plan, act: Callable[..., Any]) -> None:
         """Rows, columns and steps of the unit; then tiles of a warp, warps, and stages of the reduction."""
-        plan, unit, act = self.plan, tile.unit, self.tiles.act
+        unit = tile.unit
         why = f"{unit.name}, {tile.sizes[0]} x {tile.sizes[1]}, about {tile.cost / 1e3:.0f} k cycles"
         for r, n in ((self.m, tile.sizes[0]), (self.c, tile.sizes[1]), (self.j, unit.k)):
             if plan.size(r) % n:
@@ -123,3 +149,6 @@ class WarpTiles:
         if plan.axes[axis].size > k:
             n = k * unit.k
             act("SPLIT", axis, (plan.axes[axis].size // k, "REDUCE", True), f"{n} at a time in local memory")
+            axis = next(i for i, p in enumerate(plan.axes) if p.root is self.j and p.type == "REDUCE" and not p.is_step)
+        if unit.from_memory and 1 < (n := plan.axes[axis].size) <= max(STEPS):
+            act("SPLIT", axis, (n, "UNROLL", False), "products that are waited for together")

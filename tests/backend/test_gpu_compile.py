@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from importlib import metadata
 
 import numpy as np
@@ -21,7 +22,7 @@ from monolect.backend.hip import render as hip
 from monolect.base.dtype import ALL, to_numpy
 from monolect.base.errors import CompileError
 from monolect.pipeline import lower_kernel
-from tests.backend.test_units import Product
+from tests.backend.test_units import UNITS, Product
 from tests.backend.workgroup_kernels import CASES, kernels
 
 needs_nvrtc = pytest.mark.skipif(bool(cuda_compile.missing()), reason=cuda_compile.missing() or "-")
@@ -80,19 +81,42 @@ def nvdisasm() -> str:
 def test_matrix_units_are_instructions_of_nvidia(arch, tmp_path):
     """Each unit of an architecture is compiled; where a disassembler is here, it is seen in the machine code."""
     target = cuda.target(number(arch))
-    products = [Product(u, target) for u in target.units]
+    products = [Product(u, target) for u in target.units if u.name in UNITS and (u.n < 64 or u.a.name == "float16")]
     named = [(p.unit.name, p.linear()) for p in products]
     code = cuda_compile.Compiler(arch).compile(cuda.render_module(named, number(arch)))
     assert code.startswith(ELF) and named
-    if tool := nvdisasm():
-        os.chmod(tool, 0o755)
-        (tmp_path / "k.cubin").write_bytes(code)
-        text = subprocess.run([tool, tmp_path / "k.cubin"], capture_output=True, text=True, check=True).stdout
-        sections = {s.split(",", 1)[0].split()[0]: s for s in text.split(".section\t.text.")[1:]}
+    if nvdisasm():
+        sections = disassembled(code, tmp_path)
         assert sections.keys() == {name for name, _ in named}
         for name, section in sections.items():
             # a tile of rows by one of columns a warp and step: two of each are taken, in a loop or not
-            assert len(re.findall(r"\b[HIQ]MMA\.", section)) >= 2, name
+            assert len(re.findall(r"\b[HIQ]G?MMA\.", section)) >= 2, name
+            if name.startswith("wgmma"):
+                # lanes publish what they stored before the barrier; registers of the sum are waited for
+                for word in ("FENCE.VIEW.ASYNC", "WARPGROUP.ARRIVE", "WARPGROUP.DEPBAR"):
+                    assert word in section, (name, word)
+                assert not re.search(r"\b[HIQ]MMA\.", section), name
+
+
+@needs_nvrtc
+def test_a_large_product_is_wgmma_without_a_wait_between(tmp_path):
+    """The tile that is chosen: 128 registers of a sum in each lane, none of them in memory, one wait a stage."""
+    target, x = cuda.target(90), np.ones((1024, 1024), np.float16)
+    (sink,) = kernels(target, lambda a, b: a @ b, x, x)
+    code = cuda_compile.Compiler("90a").compile(cuda.render_module([("k", lower_kernel(sink, target))], 90))
+    if not nvdisasm():
+        return
+    count = Counter(re.findall(r"\b[A-Z0-9]+\b", disassembled(code, tmp_path)["k"]))
+    assert count["HGMMA"] >= 4 and count["DEPBAR"] <= 2 * count["ARRIVE"] and not count["LDL"] + count["STL"]
+
+
+def disassembled(code: bytes, folder) -> dict[str, str]:
+    """The machine code of each kernel, as text."""
+    tool = nvdisasm()
+    os.chmod(tool, 0o755)
+    (folder / "k.cubin").write_bytes(code)
+    text = subprocess.run([tool, folder / "k.cubin"], capture_output=True, text=True, check=True).stdout
+    return {s.split(",", 1)[0].split()[0]: s for s in text.split(".section\t.text.")[1:]}
 
 
 @needs_nvrtc

@@ -8,13 +8,15 @@ import pytest
 from monolect import Context
 from monolect.backend import registry
 from monolect.backend.base import Launch
+from monolect.backend.cuda import ptx
+from monolect.backend.cuda import render as cuda
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
-from monolect.backend.python.values import Exchange
+from monolect.backend.python.values import Exchange, MemoryExchange
 from monolect.base.dtype import to_numpy
 from monolect.base.errors import ActionError, InternalError
 from monolect.base.target import MatrixUnit, Target
-from monolect.base.units import BY_NAME, n_elements, place, runs
+from monolect.base.units import BY_NAME, Cores, n_elements, place, runs
 from monolect.ir.digest import digest
 from monolect.ir.ops import Stage
 from monolect.ir.uop import UOp
@@ -27,14 +29,16 @@ from tests.backend.standin.device import STANDINS, Hip, missing
 from tests.backend.standin.fragments import of_vendor
 from tests.backend.workgroup_kernels import kernels, split
 
-UNITS = list(BY_NAME)
+# a unit of four warps has as many rows of the table as sizes: all of one type, two of the others
+UNITS = [name for name, u in BY_NAME.items() if not u.from_memory or u.n in (16, 128) or u.a.name == "float16"]
 F16 = BY_NAME["mma_m16n8k16_f16"]
 
 
 def tiles(u: MatrixUnit) -> tuple:
     """Two tiles of rows a warp, two warps along the columns, two workgroups along the rows."""
     columns = 1 + sum(r.axis == 0 for r in runs(u.maps[2]))  # the axis, after those of the rows
-    return split(0, 2, "UPCAST"), split(columns + 1, 2, "LOCAL"), split(0, 2, "GLOBAL", True)
+    packed = (("PACK", 0, None), ("PACK", 1, None)) if u.from_memory else ()
+    return split(0, 2, "UPCAST"), split(columns + 1, 2, "LOCAL"), split(0, 2, "GLOBAL", True), *packed
 
 
 def numbers(d, *shape, seed=0):
@@ -70,7 +74,7 @@ class Product:
 
 
 def model(unit: MatrixUnit) -> Target:
-    return GPU._replace(units=(unit,), warp=unit.threads)
+    return GPU._replace(units=(unit,), warp=32 if unit.from_memory else unit.threads, local_bytes=64 << 10)
 
 
 # ---- the tables ------------------------------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ def model(unit: MatrixUnit) -> Target:
 def test_a_row_says_what_the_manual_says(name):
     u = BY_NAME[name]
     for k, operand in enumerate("abc"):
-        for lane in range(u.threads):
+        for lane in range(0 if u.from_memory and operand != "c" else u.threads):
             for i in range(n_elements(u.maps[k])):
                 at = of_vendor(u, operand, lane, i)
                 assert place(u.maps[k], lane, i) == (at[::-1] if operand == "b" else at), (operand, lane, i)
@@ -87,7 +91,7 @@ def test_a_row_says_what_the_manual_says(name):
 @pytest.mark.parametrize("name", UNITS)
 def test_a_row_covers_its_tiles(name):
     u = BY_NAME[name]
-    for words, sides in zip(u.maps, ((u.m, u.k), (u.n, u.k), (u.m, u.n)), strict=True):
+    for words, sides in list(zip(u.maps, ((u.m, u.k), (u.n, u.k), (u.m, u.n)), strict=True))[2 * u.from_memory :]:
         n = n_elements(words)
         found = {place(words, lane, i) for lane in range(u.threads) for i in range(n)}
         assert found == {(x, y) for x in range(sides[0]) for y in range(sides[1])}
@@ -110,14 +114,18 @@ def test_a_product_in_warps(name):
 
 
 @pytest.mark.parametrize("layout", ["NT", "TN", "TT"])
-@pytest.mark.parametrize("name", ["mma_m16n8k16_f16", "mma_m16n8k8_tf32"])
+@pytest.mark.parametrize("name", [
+    "mma_m16n8k16_f16", "mma_m16n8k8_tf32", "wgmma_m64n32k16_bf16", "wgmma_m64n16k32_e4m3", "wgmma_m64n8k32_s8_u8",
+])  # fmt: skip
 def test_products_of_turned_operands(name, layout):
     u = BY_NAME[name]
     product = Product(u, model(u), layout)
     np.testing.assert_array_equal(product.run(), product.want)
 
 
-@pytest.mark.parametrize("name", ["mma_m16n8k16_bf16", "mma_m16n8k32_s8"])
+@pytest.mark.parametrize("name", [
+    "mma_m16n8k16_bf16", "mma_m16n8k32_s8", "wgmma_m64n16k16_f16", "wgmma_m64n8k32_u8", "wgmma_m64n16k32_e5m2",
+])  # fmt: skip
 def test_tiles_beyond_the_edges(name):
     """Rows, columns and steps that no tile divides are masked, or read again and not stored."""
     u = BY_NAME[name]
@@ -143,8 +151,9 @@ def test_steps_without_a_loop():
     np.testing.assert_array_equal(product.run(), product.want)
 
 
-def test_each_pass_keeps_the_meaning():
-    product = Product(F16, model(F16), tail=3)
+@pytest.mark.parametrize("name", [F16.name, "wgmma_m64n8k16_f16"])
+def test_each_pass_keeps_the_meaning(name):
+    product = Product(BY_NAME[name], model(BY_NAME[name]), tail=3)
     with Context(VERIFY=2, CHECK_BOUNDS=1):
         product.linear()
 
@@ -201,6 +210,65 @@ def test_a_warp_that_is_not_full_is_an_error(monkeypatch):
         product.run()
 
 
+# ---- a unit that reads local memory ----------------------------------------------------------------------------------
+WGMMA = BY_NAME["wgmma_m64n16k16_f16"]
+
+
+def test_core_matrices_are_lines_of_16_bytes():
+    """Eight lines side by side; `lead` along the steps, `stride` along the rows, as the manual's figures have them."""
+    plain, turned = Cores(100, 1000, False), Cores(100, 1000, True)
+    assert [plain.place(r, k, 2) for r, k in ((0, 7), (1, 0), (0, 8), (8, 0), (9, 17))] == [7, 8, 100, 1000, 1209]
+    assert [turned.place(r, k, 2) for r, k in ((7, 0), (0, 1), (0, 8), (8, 0), (17, 9))] == [7, 8, 100, 1000, 2109]
+    assert [plain.place(r, k, 1) for r, k in ((1, 15), (0, 16))] == [31, 100]
+
+
+@pytest.mark.parametrize(("layout", "turned"), [("NN", (False, True)), ("NT", (False, False)), ("TN", (True, True))])
+def test_operands_lie_in_lines_of_what_is_side_by_side_in_memory(layout, turned):
+    linear = Product(WGMMA, model(WGMMA), layout).linear()
+    (wmma,) = (u for u in linear.src if u.op == "WMMA")
+    assert tuple(Cores(*x).turned for x in wmma.arg[2:]) == turned
+    assert all(s.op == "INDEX" for s in wmma.src[:2])  # places, no values of a lane
+    stores = [u for u in linear.src if u.op == "STORE" and u.src[1].op == "LOAD"]
+    assert stores and all(u.src[1].shape == (8,) for u in stores)  # 16 bytes of a lane at once
+
+
+def test_operands_that_are_read_elsewhere_are_wrong(monkeypatch):
+    """The emulation reads what the layout says: another distance of core matrices gives other numbers."""
+    product = Product(WGMMA, model(WGMMA), "NT")
+    place_ = Cores.place
+    monkeypatch.setattr(Cores, "place", lambda self, row, step, n: place_(self, row, step, n) + row % 8)
+    with pytest.raises(InternalError, match="not in core matrices"):
+        product.linear()
+    monkeypatch.undo()
+    linear = product.linear()
+    monkeypatch.setattr(product, "linear", lambda: linear)
+    monkeypatch.setattr(Cores, "place", lambda self, row, step, n: place_(self, row ^ 8, step, n))
+    assert not np.array_equal(product.run(), product.want)
+
+
+def test_operands_that_are_not_in_local_memory_are_refused():
+    packed = tiles(WGMMA)
+    with pytest.raises(ActionError, match=r"operands in local memory \(PACK\)"):
+        Product(WGMMA, model(WGMMA), more=packed[:-1]).linear()
+    for target in (cuda.target(80), cuda.target(100), ptx.target(90), GPU):
+        assert not any(u.from_memory for u in target.units)
+        with pytest.raises(ActionError, match="one of mma_"):
+            Plan(Product(WGMMA, model(WGMMA)).sink, target).act(("TC", 2, (WGMMA.name, 0, 1)))
+
+
+def test_lanes_that_bring_other_places_are_an_error(monkeypatch):
+    product = Product(WGMMA, model(WGMMA))
+    bring = MemoryExchange.__call__
+    monkeypatch.setattr(MemoryExchange, "__call__", lambda self, lanes: bring(self, [moved(lanes[0]), *lanes[1:]]))
+    with pytest.raises(InternalError, match="the same place differ"):
+        product.run()
+
+
+def moved(lane):
+    (access, memory, at), *rest = lane
+    return (access, memory, at + 8), *rest
+
+
 def wide(self, init, u):
     init(self, u)
     self.threads = 96
@@ -215,7 +283,7 @@ def test_every_unit_of_a_language(name):
     device = STANDINS[name](name) if name in STANDINS else Hip.of(name)
     units = device.dialect.units if name == "standin-llvm" else device.language.units
     assert units.keys() == {u.name for u in device.target.units} != set()
-    products = [Product(BY_NAME[u], device.target) for u in units]
+    products = [Product(BY_NAME[u], device.target) for u in units if u in UNITS and BY_NAME[u].n <= 16]
     linears = [p.linear() for p in products]
     programs = device.compile([("test", digest(lin), lin) for lin in linears])
     for product, program in zip(products, programs, strict=True):

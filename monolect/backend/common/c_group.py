@@ -17,12 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monolect.backend.common.c_language import Language
+from monolect.backend.common.c_language import Language, MemoryUnits
 from monolect.backend.common.c_style import CLOSED, OPEN, Place, Renderer, plus
 from monolect.backend.common.c_values import Value
 from monolect.backend.common.shaped import address_parts, ordered, register_of
 from monolect.base.dtype import DType, dtypes
-from monolect.base.units import BY_NAME
+from monolect.base.errors import InternalError
+from monolect.base.target import MatrixUnit
+from monolect.base.units import BY_NAME, Cores
 from monolect.ir.arrays import tiles_in_warp
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import linear as linear_form
@@ -43,6 +45,8 @@ class GroupRenderer(Renderer):
         if language.small_index and all(_is_small(u) for u in toposort(*linear.src)):
             language = replace(language, index=language.small_index)
         super().__init__(language, linear, name)
+        self.reads_memory = any(_of_memory(u) for u in linear.src)
+        self.sums: dict[str, list[str]] = {}  # what units that work by themselves add to, with its elements
         self.segment = 0  # stretches of the program without a store, a barrier, or the end of a block
         self.loaded: dict[Base, dict[int, str]] = {}  # what was read in the present one
         self.together: dict[tuple[int, Base], set[int]] = {}  # what is read in each
@@ -57,6 +61,13 @@ class GroupRenderer(Renderer):
         if _ends_segment(u):
             self.segment += 1
             self.loaded = {}
+        if self.sums and not _goes_on(u):
+            self.line(self.memory_units.end)
+            for v in self.sums:
+                self.line(self.memory_units.done.format(v=v))
+            self.sums = {}
+        if u.op == "BARRIER" and self.reads_memory:
+            self.line(self.memory_units.publish)
         super().instruction(u)
 
     def load(self, u: UOp) -> Value:
@@ -112,7 +123,10 @@ class GroupRenderer(Renderer):
         """WMMA of a unit that a warp has in common: a call for each tile of what this lane holds."""
         if u.arg[0] not in self.lang.units:
             return super().multiply_tiles(u)
-        unit, held = BY_NAME[u.arg[0]], [self.elements(s) for s in u.src]
+        unit = BY_NAME[u.arg[0]]
+        if unit.from_memory:
+            return self._multiply_memory(u, unit)
+        held = [self.elements(s) for s in u.src]
         self.demanded[self.lang.units[unit.name]] = None
         out = [""] * len(held[2])
         for at in tiles_in_warp(unit, [s.shape for s in u.src], u.arg[1]):
@@ -125,6 +139,48 @@ class GroupRenderer(Renderer):
             self.line(self.lang.declare.format(t=t, v=f"v{self.n}", x=f"{unit.name}({', '.join(operands)})"))
             for i, k in enumerate(at[2]):
                 out[k] = self.lang.lane_wide.format(v=f"v{self.n}", i=i)
+        return self.join(out, u.shape, u.dtype)
+
+    @property
+    def memory_units(self) -> MemoryUnits:
+        """How the language uses units that read local memory."""
+        if self.lang.memory_units is None:
+            raise InternalError(f"{self.lang.name} has no matrix unit that reads local memory")
+        return self.lang.memory_units
+
+    def _multiply_memory(self, u: UOp, unit: MatrixUnit) -> Value:
+        """The same of a unit that reads its operands from local memory, and works on: sums are waited for when another
+        instruction follows. Products that follow each other add to the same variable.
+        """
+        words, itemsize = self.memory_units, unit.a.itemsize
+        self.demanded[words.functions] = self.demanded[self.lang.units[unit.name]] = None
+        sides = [
+            [
+                words.operand.format(
+                    p=f"{p.buffer} + {p.start}", lead=cores.lead * itemsize, stride=cores.stride * itemsize
+                )
+                for p in self.elements_of(at)
+            ]
+            for at, cores in zip(u.src[:2], (Cores(*x) for x in u.arg[2:]), strict=True)
+        ]
+        turned = ", ".join(str(int(x[2])) for x in u.arg[2:])
+        xs, calls, is_new = self.elements(u.src[2]), [], False
+        out = [""] * len(xs)
+        once = sum(u.src[2] in x.src for x in self.program) == 1
+        for a, b, c in tiles_in_warp(unit, [s.shape for s in u.src], u.arg[1]):
+            mine = [xs[k] for k in c]
+            v = next((v for v, old in self.sums.items() if once and old == mine), "")
+            if not v:
+                self.n, v, is_new = self.n + 1, f"v{self.n + 1}", True
+                t = self.lang.type(u.dtype)
+                made = self.lang.build_wide.format(t=t, n=len(c), x=", ".join(mine))
+                self.line(f"{self.lang.wide.format(t=t, n=len(c))} {v} = {made};")
+                self.sums[v] = [self.lang.lane_wide.format(v=v, i=i) for i in range(len(c))]
+            calls.append(f"{unit.name}<{turned}>({v}, {sides[0][a[0]]}, {sides[1][b[0]]});")
+            for k, x in zip(c, self.sums[v], strict=True):
+                out[k] = x
+        for text in ([words.begin] if is_new else []) + calls:
+            self.line(text)
         return self.join(out, u.shape, u.dtype)
 
     def offsets(self, index: UOp) -> tuple[Base, list[int]] | None:
@@ -197,6 +253,16 @@ def _ends_segment(u: UOp) -> bool:
     if u.op in ("STORE", "ATOMICADD"):
         return register_of(u.src[0]) is None
     return u.op in ("BARRIER", "RANGE", "END", "IF", "ENDIF")
+
+
+def _of_memory(u: UOp) -> bool:
+    """Whether it is a product of operands in local memory."""
+    return u.op == "WMMA" and u.arg[0] in BY_NAME and BY_NAME[u.arg[0]].from_memory
+
+
+def _goes_on(u: UOp) -> bool:
+    """Whether units that work by themselves may go on while this is done: it reads no sum and no memory."""
+    return _of_memory(u) or u.op in ("CONST", "STACK", "INDEX", "AFTER") or (u.dtype.kind == "x" and u.op != "LOAD")
 
 
 def _is_small(u: UOp) -> bool:

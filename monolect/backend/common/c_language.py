@@ -14,7 +14,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,19 @@ from monolect.base.errors import InternalError
 from monolect.ir.ops import INVALID
 
 _UINTS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
+
+class MemoryUnits(NamedTuple):
+    """Matrix units that read their operands from local memory, and work on while the lanes do: statements around calls
+    of `unit<turned, turned>(sum, operand, operand)`.
+    """
+
+    functions: str  # what the others are, before the kernels that use them
+    operand: str  # {p}: where it begins; {lead}, {stride}: bytes from one core matrix to the next
+    begin: str  # before calls with sums that were just made
+    end: str  # waits for all calls
+    done: str  # {v}: a sum that may be read from now on
+    publish: str  # before a barrier behind which they read what lanes have stored
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Language:
     atomic_add: Mapping[str, str] = field(default_factory=dict)  # by dtype; {p} the address, {x} the value
     shuffle: str = ""  # what the lane has as {x} whose number differs in the bits {bits}
     units: Mapping[str, str] = field(default_factory=dict)  # matrix units: the text of a function of that name
+    memory_units: MemoryUnits | None = None  # how those are used that read their operands from local memory
     header: str = ""  # before all kernels
     index: str = "long"  # of loops and addresses
     small_index: str = ""  # the same in kernels where 32 bits are enough

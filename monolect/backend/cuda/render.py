@@ -9,7 +9,7 @@ from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE
-from monolect.backend.cuda.units import function, units
+from monolect.backend.cuda.units import MEMORY_UNITS, WITH_WGMMA, function, units
 from monolect.base.dtype import ALL, DType, dtypes
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
@@ -89,6 +89,7 @@ def language(arch: int) -> Language:
         | {"int64": f"atomicAdd(({_U64}*){{p}}, ({_U64}){{x}})", "": c_style.ADD_ALONE},
         header=_WIDE + _SHUFFLE + _HALF + (_BFLOAT if bfloat else ""),
         units={u.name: function(u, _STORED) for u in units(arch)},
+        memory_units=MEMORY_UNITS if arch == WITH_WGMMA else None,
         index="long long",
         small_index="int",
     )

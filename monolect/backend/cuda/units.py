@@ -1,15 +1,18 @@
 """The matrix units of NVIDIA's GPUs: from which architecture on, and how CUDA C++ says them.
 
 What it is for: one function a unit, in which a lane gives what it holds of both operands and of the sum and gets what
-it holds of the new sum. What it does not do: say which elements those are (`base.units`).
-Source: NVIDIA, "PTX ISA", mma.
+it holds of the new sum. wgmma takes descriptors of operands in local memory, and adds while the lanes go on: registers
+of a sum are its own from `wgmma_begin` to `wgmma_end`.
+What it does not do: say which elements those are (`base.units`).
+Source: NVIDIA, "PTX ISA", mma, wgmma.mma_async and its matrix descriptor.
 """
 
 from __future__ import annotations
 
+from monolect.backend.common.c_language import MemoryUnits
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import MatrixUnit
-from monolect.base.units import NVIDIA, n_elements
+from monolect.base.units import HOPPER, NVIDIA, n_elements
 
 _PTX = {
     dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32", dtypes.int8: "s8", dtypes.uint8: "u8",
@@ -19,8 +22,54 @@ _C = {dtypes.float32: ("float", "f", "f32"), dtypes.int32: ("int", "r", "s32")} 
 
 
 def units(arch: int) -> tuple[MatrixUnit, ...]:
-    """What compute capability arch / 10 has, the best first."""
-    return tuple(u for u in NVIDIA if _since(u) <= arch)
+    """What compute capability arch / 10 has, the best first. Only code for sm_90a itself may use wgmma."""
+    return (HOPPER if arch == WITH_WGMMA else ()) + tuple(u for u in NVIDIA if _since(u) <= arch)
+
+
+WITH_WGMMA = 90
+MEMORY_UNITS = MemoryUnits(
+    functions="""\
+__device__ __forceinline__ unsigned long long core_matrices(const void* p, unsigned lead, unsigned stride) {
+  const unsigned long long at = __cvta_generic_to_shared(p) & 0x3FFFF;
+  return at >> 4 | (unsigned long long)(lead >> 4) << 16 | (unsigned long long)(stride >> 4) << 32;
+}
+__device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_end() {
+  asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_done(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
+__device__ __forceinline__ void wgmma_done(int& x) { asm volatile("" : "+r"(x) :: "memory"); }
+template <typename T, int N> __device__ __forceinline__ void wgmma_done(vec<T, N>& x) {
+  for (int i = 0; i < N; i++) wgmma_done(x.e[i]);
+}
+__device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+""",
+    operand="core_matrices({p}, {lead}, {stride})",
+    begin="wgmma_begin();",
+    end="wgmma_end();",
+    done="wgmma_done({v});",
+    publish="publish();",
+)
+
+
+def _of_memory(u: MatrixUnit) -> str:
+    """wgmma: the sum is added to in place."""
+    n, (t, letter, total) = n_elements(u.maps[2]), _C[u.acc]
+    may_turn = u.a.itemsize == 2
+    scales = "" if u.acc is dtypes.int32 else f", 1, 1, %{n + 2}, %{n + 3}" if may_turn else ", 1, 1"
+    name = f"wgmma.mma_async.sync.aligned.m{u.m}n{u.n}k{u.k}.{total}.{_PTX[u.a]}.{_PTX[u.b]}"
+    sums = ", ".join(f"%{i}" for i in range(n))
+    outs = ", ".join(f'"+{letter}"(c.e[{i}])' for i in range(n))
+    turns = ', "n"(turned_a), "n"(turned_b)' if may_turn else ""
+    return "\n".join([
+        "template <int turned_a, int turned_b>",
+        f"__device__ __forceinline__ void {u.name}(vec<{t}, {n}>& c, unsigned long long a, unsigned long long b) {{",
+        '  asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; "',
+        f'      "{name} {{{sums}}}, %{n}, %{n + 1}, p{scales}; }}"',
+        f'      : {outs} : "l"(a), "l"(b){turns});',
+        "}",
+        "",
+    ])  # fmt: skip
 
 
 def _since(u: MatrixUnit) -> int:
@@ -38,6 +87,8 @@ def instruction(u: MatrixUnit) -> str:
 
 def function(u: MatrixUnit, stored: dict[DType, str]) -> str:
     """The function of a unit; `stored`: the types in which the language keeps elements."""
+    if u.from_memory:
+        return _of_memory(u)
     held = [n_elements(m) for m in u.maps]
     t, letter, _ = _C[u.acc]
     n_registers = [n * d.itemsize // 4 for n, d in zip(held, (u.a, u.b), strict=False)]

@@ -30,7 +30,7 @@ from monolect.backend.python.place import (
     total,
     validity,
 )
-from monolect.backend.python.values import Access, Exchange, Shuffle, function, operands, positions
+from monolect.backend.python.values import Access, Exchange, MemoryExchange, Shuffle, function, operands, positions
 from monolect.base.errors import CompileError, InternalError
 from monolect.base.units import BY_NAME
 from monolect.ir.arrays import garbage, storage
@@ -262,8 +262,14 @@ class Generator:
             self.value(u)
             return
         self.n_stops += 1  # all lanes of a warp bring what they hold, and are handed back what they get
-        held = ", ".join(self.value(s) for s in u.src)
-        self.names[-1][u] = self.assign(f"yield {self.n_stops}, {self.share(Exchange(u))}, ({held})")
+        if BY_NAME[u.arg[0]].from_memory:
+            places = [(root_of(x), total(self.place(x), self.share)) for x in u.src[:2]]
+            held = [f"({self.share(self.access(m))}, {self.memory(m)}, {at})" for m, at in places]
+            exchange: Exchange = MemoryExchange(u)
+        else:
+            held, exchange = [self.value(s) for s in u.src[:2]], Exchange(u)
+        brought = ", ".join((*held, self.value(u.src[2])))
+        self.names[-1][u] = self.assign(f"yield {self.n_stops}, {self.share(exchange)}, ({brought})")
 
     def _shuffle(self, u: UOp) -> None:
         self.n_stops += 1

@@ -18,9 +18,10 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IndexRangeError, InternalError
-from monolect.base.units import BY_NAME
+from monolect.base.units import BY_NAME, Cores
 from monolect.ir.arrays import (
     add_at,
+    add_product,
     bitcast,
     cast,
     multiply_in_warp,
@@ -135,6 +136,32 @@ class Exchange:
         for at in self.tiles:
             out[:, at[2]] = multiply_in_warp(self.unit, *(x[:, i] for x, i in zip(held, at, strict=True)))
         return [x.reshape(self.u.shape) for x in out]
+
+
+class MemoryExchange(Exchange):
+    """WMMA of a unit that reads its operands from local memory: lanes bring (checks, memory, where each begins)."""
+
+    def __init__(self, u: UOp):
+        super().__init__(u)
+        self.cores = [Cores(*x) for x in u.arg[2:]]
+
+    def __call__(self, lanes: list[Any]) -> list[Array]:
+        """See `Exchange`; all lanes must bring the same places."""
+        acc = np.stack([np.ravel(lane[2]) for lane in lanes])
+        out = np.empty_like(acc)
+        for a, b, c in self.tiles:
+            left, right = self._operand(lanes, 0, a[0]), self._operand(lanes, 1, b[0])
+            out[:, c] = add_product(self.unit, left, right, acc[:, c])
+        return [x.reshape(self.u.shape) for x in out]
+
+    def _operand(self, lanes: list[Any], side: int, number: int) -> Array:
+        """The rows of an operand, read as the unit reads them."""
+        starts = {int(np.ravel(lane[side][2])[number]) for lane in lanes}
+        if len(starts) > 1:
+            raise InternalError("WMMA: lanes that should bring the same place differ", found=sorted(starts)[:4])
+        access, memory, _ = lanes[0][side]
+        rows, steps = np.ogrid[: (self.unit.m, self.unit.n)[side], : self.unit.k]
+        return access.load(memory, starts.pop() + self.cores[side].place(rows, steps, memory.itemsize))
 
 
 # ---- indices ---------------------------------------------------------------------------------------------------------

@@ -18,4 +18,9 @@ inline unsigned short bf16_of_f32(float x) {
   const unsigned u = __builtin_bit_cast(unsigned, x);
   return x != x ? 0x7FFF : (u + 0x7FFF + (u >> 16 & 1)) >> 16;
 }
+inline standin::Cores core_matrices(const void* p, int lead, int stride) { return {(const char*)p, lead, stride}; }
+inline void wgmma_begin() {}
+inline void wgmma_end() {}
+template <typename T, int N> void wgmma_done(vec<T, N>&) {}
+inline void publish() {}
 template <typename T> T shuffle_xor(T x, int bits) { return standin::shuffle_xor(x, bits); }

@@ -59,7 +59,12 @@ def apple(u: MatrixUnit, operand: str, lane: int, i: int) -> tuple[int, int]:
     return (quad & 4) + (lane // 2) % 4, (quad & 2) * 2 + (lane % 2) * 2 + i
 
 
-VENDORS = {"mma": nvidia, "wmma3": rdna, "wmma4": rdna, "mfma": cdna, "simdgroup": apple}
+def wgmma(u: MatrixUnit, operand: str, lane: int, i: int) -> tuple[int, int]:
+    """The sum of wgmma: warp w has rows 16 w to 16 w + 15."""
+    return lane // 32 * 16 + lane % 32 // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
+
+
+VENDORS = {"mma": nvidia, "wgmma": wgmma, "wmma3": rdna, "wmma4": rdna, "mfma": cdna, "simdgroup": apple}
 
 
 def of_vendor(u: MatrixUnit, operand: str, lane: int, i: int) -> tuple[int, int]:
@@ -77,15 +82,24 @@ _WIDENED = {
 def emulated(u: MatrixUnit, types: dict) -> str:
     """The function of a unit, for a language that keeps elements in these types."""
     held = [n_elements(m) for m in u.maps]
+    wide = "double" if u.acc.is_float else "int"
+    x = "standin::tf32(x)" if u.name.endswith("tf32") else _WIDENED[u.a.name]
+    y = x if u.name.endswith("tf32") else _WIDENED[u.b.name]
+    if u.from_memory:
+        return "\n".join([
+            "template <int turned_a, int turned_b>",
+            f"void {u.name}(vec<{types[u.acc]}, {held[2]}>& c, standin::Cores a, standin::Cores b) {{",
+            f"  standin::in_group<{u.m}, {u.n}, {u.k}, {wide}, {types[u.a]}, {types[u.b]}>(",
+            "      c, a, b, turned_a, turned_b,",
+            f"      [](auto x) {{ return ({wide}){x}; }}, [](auto x) {{ return ({wide}){y}; }});",
+            "}",
+        ])  # fmt: skip
     lines = []
     for operand, n in zip("abc", held, strict=True):
         at = [of_vendor(u, operand, lane, i) for lane in range(u.threads) for i in range(n)]
         rows = ", ".join(f"{{{x}, {y}}}" for x, y in (at if operand != "b" else [p[::-1] for p in at]))
         lines.append(f"  static const int at_{operand}[][2] = {{{rows}}};")
     a, b, c = (f"vec<{types[d]}, {n}>" for d, n in zip((u.a, u.b, u.acc), held, strict=True))
-    wide = "double" if u.acc.is_float else "int"
-    x = "standin::tf32(x)" if u.name.endswith("tf32") else _WIDENED[u.a.name]
-    y = x if u.name.endswith("tf32") else _WIDENED[u.b.name]
     return "\n".join([
         f"inline {c} {u.name}({a} a, {b} b, {c} c) {{",
         *lines,

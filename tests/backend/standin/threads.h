@@ -99,6 +99,32 @@ C in_warp(A a, B b, C c, const int (*at_a)[2], const int (*at_b)[2], const int (
   return c;
 }
 
+// An operand in local memory, in core matrices: 8 lines of 16 bytes, side by side. Bytes from one to the next.
+struct Cores { const char* start; int along_k, along_rows; };
+
+template <class E> E element(Cores x, bool turned, int row, int k) {
+  constexpr int per_line = 16 / sizeof(E);
+  const int line = turned ? k % 8 : row % 8, at = turned ? row % 8 : k % per_line;
+  const char* core = x.start + (row / 8) * x.along_rows + (k / per_line) * x.along_k;
+  return *(const E*)(core + 16 * line + sizeof(E) * at);
+}
+
+// The same of a unit of four warps that reads its operands there. Lane l of warp w has rows 16 w + l / 4 and 8 below.
+template <int M, int N, int K, class W, class A, class B, class C, class X, class Y>
+void in_group(C& c, Cores a, Cores b, bool turned_a, bool turned_b, X x, Y y) {
+  const int me = (current - lanes) % 128, n = M * N / 128;
+  for (Cores o : {a, b})
+    if ((size_t)o.start % 16 || o.along_k % 16 || o.along_rows % 16) failed |= MISALIGNED;
+  barrier();
+  for (int i = 0; i < n; i++) {
+    const int row = me / 32 * 16 + me % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + me % 4 * 2 + i % 2;
+    W sum = c.e[i];
+    for (int k = 0; k < K; k++) sum += x(element<A>(a, turned_a, row, k)) * y(element<B>(b, turned_b, column, k));
+    c.e[i] = sum;
+  }
+  barrier();
+}
+
 static const long long* arguments;
 
 // Argument `i` of `n` as the kernel declares it; the last two of type uint3 are where the lane is.

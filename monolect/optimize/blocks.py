@@ -1,0 +1,32 @@
+"""Which kind of block a PACK copies to: of a thread, of a workgroup, or in core matrices for a unit that reads it."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from monolect.base.errors import ActionError
+from monolect.ir.bounds import unused_slots
+from monolect.ir.uop import UOp
+from monolect.optimize.cores import CoresBlock, reads_memory
+from monolect.optimize.pack import Block
+from monolect.optimize.shared import SharedBlock
+
+if TYPE_CHECKING:
+    from monolect.optimize.action import Part, Plan
+
+
+def block_of(plan: Plan, u: UOp, turns: int = 1) -> Block:
+    """The block of the load `u`, in the local memory of a thread or of a workgroup; `turns`: blocks used in turns."""
+    if plan.workgroup:
+        return (CoresBlock if reads_memory(plan, u) else SharedBlock)(plan, u, turns)
+    if turns != 1:
+        raise ActionError("PACK of blocks in turns", expected="a target with workgroups", found=plan.target.name)
+    return Block(plan, u)
+
+
+def shared_loads(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
+    """The loads that read a workgroup's block, in place of those that read memory. `made`: the RANGE of each part."""
+    ids = count(len(plan.axes))
+    slots = unused_slots(plan.order)
+    return {u: block_of(plan, u, turns).packed(made, ids, slots) for u, turns in plan.packs.items()}
