@@ -152,7 +152,7 @@ def replay() -> str:
 
     f, x = jit(chain), Tensor(np.arange(64, dtype=np.float32)).realize()
     np.testing.assert_allclose(f(x).numpy(), np.full(64, 2.0), rtol=1e-5)
-    commands = next(iter(f.captures.values()))[0].commands
+    commands = next(iter(f.captures.values())).capture.commands
     got = measured({"call": lambda: (f(x), 0)[1], "table": lambda: (commands.launch(), 0)[1]})
     return f"replay of 100 dependent kernels: {got['call']:.2f} us, {got['call'] - got['table']:.2f} beyond the kernels"
 

@@ -19,7 +19,7 @@ from monolect.base.dtype import DType, as_python, dtypes
 from monolect.base.errors import IRError
 from monolect.ir.ops import INVALID, ROWS, BufferArg
 
-_next_serial = count().__next__
+next_serial = count().__next__
 _new = object.__new__
 _new_tuple = tuple.__new__
 MANY = 1 << 62
@@ -160,7 +160,7 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     u.arg = arg
     u.tag = tag
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
-    u.serial = _next_serial()
+    u.serial = next_serial()
     ref = _Ref(u, _drop)
     ref.key = key
     if (first := _table.setdefault(key, ref)) is not ref:
@@ -246,7 +246,7 @@ def new_buffer_like(template: UOp) -> UOp:
     _, dtype, device, space = template.arg
     u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space))
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
-    u.serial = _next_serial()
+    u.serial = next_serial()
     return u
 
 

@@ -14,6 +14,8 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,6 +58,15 @@ class _Listeners(threading.local):
 
     def __init__(self) -> None:
         self.captures: list[list[Run]] = []
+
+    @contextmanager
+    def to(self, runs: list[Run]) -> Iterator[None]:
+        """What runs in the block is appended to `runs`, too."""
+        outer, self.captures = self.captures, [*self.captures, runs]
+        try:
+            yield
+        finally:
+            self.captures = outer
 
 
 listening = _Listeners()

@@ -9,8 +9,10 @@ what may change is an argument or state, and the caller keys captures on everyth
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
 
@@ -22,16 +24,33 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.execute import realize, run, running
-from monolect.runtime.prologue import Prologue
+from monolect.runtime.prologue import Prologue, Step
 from monolect.runtime.recipe import KEPT, MADE, READ, Outside, Recipe, Value
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
+Assigned = dict[int, tuple[Any, UOp]]  # tensors with their nodes before, by identity
+SHORT_WORK = 1 << 15  # operations and bytes of a step that is over before another thread could be let in
+under_way: list[Assigned] = []  # captures and traces of all threads
+
 
 class _Changes(threading.local):
-    """Captures under way in this thread: the tensors each saw assigned, with their nodes before."""
+    """Captures and traces under way in this thread: the tensors each saw assigned."""
 
     def __init__(self) -> None:
-        self.captures: list[dict[int, tuple[Any, UOp]]] = []
+        self.captures: list[Assigned] = []
+
+    @contextmanager
+    def seen(self, alone: bool = False) -> Iterator[Assigned]:
+        """The tensors that are assigned in the block. `alone`: captures around it take no note of them."""
+        mine: Assigned = {}
+        outer = self.captures
+        self.captures = [mine] if alone else [*outer, mine]
+        under_way.append(mine)
+        try:
+            yield mine
+        finally:
+            self.captures = outer
+            under_way.pop()  # whichever: it is asked only whether there are any
 
 
 changes = _Changes()
@@ -109,7 +128,10 @@ class Capture:
         if self.device is not None:
             self._bind_private(self.device)
         self.native = getattr(self.commands, "run", None)
-        self.bare = not (self.reads or self.in_place or self.brought or self.prologue or self.variables or recipe.reuse)
+        self.short: Any = None
+        if self.prologue is None and not any(p.lanes for p in recipe.phases) and _is_short(recipe.late):
+            # never `run`: it would let in threads whose calls, without a lock, bind their addresses in the same slots
+            self.native = self.short = getattr(self.commands, "run_held", self.native)
         profile.captured(self.device, len(recipe.late), len(recipe.early), recipe.bytes_by_kind)
 
     def _bind_private(self, device: Any) -> None:
@@ -152,9 +174,7 @@ class Capture:
         if self.device is None:
             return [self._today(v, ((), args, self.reads)) for v in self.outputs]
         with running.lock:
-            taken = None
-            if not self.bare:
-                args, taken = self._bring(args, addresses)
+            args, taken = self._bring(args, addresses)
             made: list[UOp] = []
             for template, n_bytes, shape in self.made:
                 u = new_buffer_like(template) if shape is None else new_buffer(concrete(shape), *template.arg[1:3])
@@ -215,10 +235,11 @@ class Capture:
         if new.shape != r.uop.shape or new.dtype is not r.uop.dtype:
             expected, found = (f"{b.dtype.name} {b.shape}" for b in (r.uop, new))
             raise JitError("a captured tensor changed its kind", expected=expected, found=found)
-        r.uop = self.constants[r.number] = new
+        self.constants[r.number] = new
         self._bind(r.number, new.storage.address)
         if self.prologue is not None:
             self.prologue.rebind(r.number, new)
+        r.uop = new  # last: other threads see by it what is bound
 
     def _own(self, s: State) -> None:
         """Bind the memory of a state that is updated in place: its own, or a copy where somebody else sees that."""
@@ -232,8 +253,21 @@ class Capture:
             memory = self.device.alloc(buffer_bytes(u))
             self.device.copy(memory, u.storage, buffer_bytes(u))
             u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, memory)
-        s.uop, s.memory = u, memory
         self._bind(s.number, memory.address)
+        s.memory, s.uop = memory, u  # last: other threads see by it what is bound
+
+
+def _is_short(steps: Sequence[Step]) -> bool:
+    """Whether steps are over so soon that they may run without letting another thread have the interpreter."""
+    work = 0
+    for s in steps:
+        kernel = s.call.src[0]
+        if kernel.op != "SINK" or not kernel.src or s.launch.program.n_threads > 1:  # native code, or no longer known
+            return False
+        work += sum(profile.estimate(s.call))
+        if work > SHORT_WORK:
+            return False
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def _buffer_of(tensor: Any) -> UOp:
@@ -252,4 +286,4 @@ def _kept(v: Value, kept: list[UOp]) -> UOp:
     return substitute(v.node, {v.base: kept[v.at]})
 
 
-__all__ = ["Capture", "changes", "note_assign", "refuse_while_capturing"]
+__all__ = ["Capture", "changes", "note_assign", "refuse_while_capturing", "under_way"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import weakref
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch, Program
@@ -35,7 +36,7 @@ recording = False
 runs: list[KernelRun] = []
 totals = {"kernels": 0, "time_ns": 0, "n_ops": 0, "n_bytes": 0}
 counts = {"kernels": 0, "schedules": 0, "schedule_ns": 0, "compile_ns": 0}
-_estimates: dict[UOp, int] = {}
+_estimates: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 
 
 def estimate(call: UOp) -> tuple[int, int]:

@@ -26,12 +26,12 @@ _new = object.__new__
 class TensorBase:
     """The fields of a Tensor and the checks its methods share.
 
-    An element of a realised tensor has no node until somebody asks for `_uop`: `item` reads it straight from memory.
+    An element of a realised tensor has no node until somebody asks for `_uop` (`tensor/index.py`).
     """
 
     __slots__ = ("__weakref__", "_grad", "_part", "_requires_grad", "_uop")
     _uop: UOp
-    _part: tuple[UOp, Any, int]  # of an element: the BUFFER, its key, its place; it counts while `_uop` is empty
+    _part: tuple[UOp, Any, int]  # of an element without a node: the BUFFER, its key, its place
     _grad: Tensor | None
     _requires_grad: bool
 

@@ -29,6 +29,7 @@ from monolect.runtime.jit import Capture, changes
 from monolect.runtime.recipe import external, mark, record
 from monolect.tensor import random as random_state
 from monolect.tensor.donated import Donation, give_up
+from monolect.tensor.replay import MISS, Kinds, usual_call
 from monolect.tensor.surroundings import Surroundings
 from monolect.tensor.tensor import Tensor, leaves
 from monolect.tensor.tree import flatten, signature, unflatten
@@ -78,10 +79,11 @@ class Captured(NamedTuple):
 
     capture: Capture
     template: Any
-    kinds: tuple[tuple[UOp, Any, Any], ...]  # shape, dtype and device of each argument, if it is `flat`
+    kinds: Kinds  # of each argument, if it is `flat`
     flat: bool  # all arguments are Tensors, each another, and nothing else can make it outdated
     graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
     spec: Spec
+    usual: dict[Surroundings, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
 
 
 def live_tensors() -> list[Tensor]:
@@ -101,7 +103,8 @@ class Jit:
         self.donation = Donation(function, donate, owner is not None)
         self.captures: OrderedDict[Any, Captured] = OrderedDict()
         self.n_changing = 0  # captures in a row that changed what is around them
-        self.last: Captured | None = None  # of the last call, when its arguments were Tensors alone
+        # For a call like the last, when that was of Tensors alone: how many. One value: threads replace both at once.
+        self.usual: tuple[int, Callable[..., Any] | None] = (-1, None)
         self.around = Surroundings(function, None if owner is None else owner())
         self._methods: dict[int, Jit] = {}
         code = getattr(function, "__code__", None)
@@ -120,24 +123,10 @@ class Jit:
         return Method(found, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        last = self.last  # the usual call is told apart with little more than a look at each argument
-        if last is None or kwargs or len(args) != len(last.kinds) or not self.around.holds():
-            return self._call(args, kwargs)
-        inputs: list[UOp] = []
-        addresses: list[int] = []
-        for a in args:
-            if a.__class__ is not Tensor or (memory := a._uop.storage) is None:
-                return self._call(args, kwargs)
-            u = a._uop
-            shape, dtype, device = last.kinds[len(inputs)]
-            if u.src[0] is not shape or u.dtype is not dtype or u.arg[2] is not device or u in inputs:
-                return self._call(args, kwargs)
-            inputs.append(u)
-            addresses.append(memory.address)
-        outs = last.capture.replay(inputs, addresses, args)
-        if last.template.__class__ is Tensor:
-            return self._result(outs[0])
-        return unflatten(last.template, map(self._result, outs))
+        n, usual = self.usual
+        if len(args) == n and not kwargs and (result := usual(*args)) is not MISS:  # type: ignore[misc]
+            return result
+        return self._call(args, kwargs)
 
     @property
     def peak_bytes(self) -> int:
@@ -157,6 +146,8 @@ class Jit:
 
     def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A call with arguments of any kind."""
+        if changes.captures:  # part of a capture, or of what is traced
+            return self._plain()(*args, **kwargs)
         found: list[Tensor] = []
         flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
@@ -176,20 +167,36 @@ class Jit:
         inputs = [t._uop for t in tensors]
         if captured is None or (captured.capture.woven and not captured.capture.is_current()):
             self.captures.pop(key, None)
-            self.last = None
+            self._expect(None)
             back = self._capture(key, args, kwargs, tensors)
             self._bounded(key)
             self._give_up(args, kwargs, tensors, inputs)
             return back
         self.captures.move_to_end(key)
         self.n_changing = 0
-        self.last = captured if captured.flat else None
+        self._expect(captured)
         outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
         results = [self._result(u) for u in outs]
         for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
             (tensors[t] if t.__class__ is int else t)._grad = grad
         self._give_up(args, kwargs, tensors, inputs)
         return unflatten(captured.template, iter(results))
+
+    def _plain(self) -> Callable[..., Any]:
+        """The function that is not jitted; of a method, bound."""
+        return self.function if self.owner is None else self.function.__get__(self.owner())
+
+    def _expect(self, captured: Captured | None) -> None:
+        """The next call will be one of this capture."""
+        call: Any = None
+        if captured is not None and captured.flat:
+            calls, around = captured.usual, self.around
+            call = calls.get(around, MISS)
+            if call is MISS:
+                call = usual_call(captured.capture, captured.kinds, captured.template, around, self.origin)
+                calls.clear()
+                calls[around] = call
+        self.usual = (-1, None) if captured is None or call is None else (len(captured.kinds), call)
 
     def _bounded(self, key: Any) -> None:
         """After a capture: drop old ones, and warn when there will be no end to them."""
@@ -268,23 +275,18 @@ class Jit:
         spec = Spec(*unflatten((args, kwargs), iter([Tensor._wrap(mark(t._uop)) for t in found])), *key[2:])
         given = (args, kwargs)
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
-        function = self.function if self.owner is None else self.function.__get__(self.owner())
-        execute.listening.captures.append(runs)
-        changes.captures.append({})
-        try:
+        function = self._plain()
+        with execute.listening.to(runs), changes.seen() as befores:
             result = function(*args, **kwargs)
             outputs: list[Tensor] = []
             flatten(result, outputs)
-            assigned = [t for t, _ in changes.captures[-1].values()]
+            assigned = [t for t, _ in befores.values()]
             graded = _graded(grads, assigned)
             batch = [*outputs, *(t._grad for t in graded), *assigned, *random_state.pending()]
             graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
             graph -= self._computed_outside(batch, graph)
             if batch:
                 batch[0].realize(*batch[1:])
-        finally:
-            execute.listening.captures.pop()
-            befores = changes.captures.pop()
         place = {id(t): i for i, t in enumerate(stand_ins)}
         states = [(place.get(id(t), t), before, t._uop) for t, before in befores.values()]
         outs = [*(t._uop for t in outputs), *(g._uop for t in graded if (g := t._grad) is not None)]
@@ -305,9 +307,7 @@ class Jit:
         kinds = tuple((u.src[0], u.dtype, u.arg.device) for u in inputs)
         flat = flat and not woven and not graded and not self.donation.arguments
         targets = [place.get(id(t), t) for t in graded]
-        self.captures[key] = self.last = Captured(capture, template, kinds, flat, targets, spec)
-        if not flat:
-            self.last = None
+        self.captures[key] = Captured(capture, template, kinds, flat, targets, spec, {})
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:

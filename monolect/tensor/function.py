@@ -123,23 +123,22 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Inputs) -> Trace
     stand_ins.update(stands)
     real = [(t, t._uop, t._grad) for t in found.tensors]
     drawn, early = random_state.drawn(), {id(t) for t in deferred()}
-    outer, changes.captures = changes.captures, [{}]
-    for t in found.tensors:
-        t._uop = stands[found.nodes[t._uop]]
     outputs: list[Tensor] = []
-    try:
-        result = f(*args, **kwargs)
-        flatten(result, outputs)
-        assigned = [t for t, _ in changes.captures[0].values()]
-        roots = tuple(t._uop for t in (*outputs, *assigned))
-        late = {id(t) for t in deferred()} - early
-        differentiated = any(t._grad is not g for t, _, g in real)
-    finally:
-        for t, u in changes.captures[0].values():
-            t._uop = u
-        for t, u, g in real:
-            t._uop, t._grad = u, g
-        changes.captures = outer
+    with changes.seen(alone=True) as seen:
+        for t in found.tensors:
+            t._uop = stands[found.nodes[t._uop]]
+        try:
+            result = f(*args, **kwargs)
+            flatten(result, outputs)
+            assigned = [t for t, _ in seen.values()]
+            roots = tuple(t._uop for t in (*outputs, *assigned))
+            late = {id(t) for t in deferred()} - early
+            differentiated = any(t._grad is not g for t, _, g in real)
+        finally:
+            for t, u in seen.values():
+                t._uop = u
+            for t, u, g in real:
+                t._uop, t._grad = u, g
     if differentiated:
         expected = "monolect.grad or value_and_grad inside, or backward() outside"
         raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)

@@ -11,6 +11,7 @@ tensors are under CHECK_BOUNDS=1, which computes the index at the call (not whil
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,9 +26,9 @@ from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
-from monolect.runtime.buffer import to_numpy
+from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.execute import realize
-from monolect.runtime.jit import changes
+from monolect.runtime.jit import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.movement import every
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _new = object.__new__
+_slot: Any = vars(TensorBase)["_uop"]
 
 
 class _Part(NamedTuple):
@@ -46,6 +48,32 @@ class _Part(NamedTuple):
     size: Any
     step: int = 1
     drop: bool = False
+
+
+@cache
+def _element(kind: Any) -> type:
+    """The class of elements of realised Tensors of `kind` without a node; with one, when it is asked for, of `kind`.
+
+    Not `__getattr__`: a class that has one makes every access to any attribute of all Tensors ten times as dear.
+    """
+
+    def uop(t: Any) -> UOp:
+        u, key, _ = t._part
+        t._uop = u = view(t, u, key)
+        u.origin = u.origin or provenance()
+        return u
+
+    def become(t: Any, u: UOp) -> None:
+        _slot.__set__(t, u)
+        t.__class__ = kind
+
+    def item(t: Any) -> Any:
+        refuse_while_capturing("reading the values of a tensor")
+        u, _, at = t._part
+        value = element_at(u, at)
+        return kind.item(t) if value is None else value
+
+    return type(kind.__name__, (kind,), {"__slots__": (), "_uop": property(uop, become), "item": item})
 
 
 @guard_methods
@@ -59,21 +87,12 @@ class IndexMixin(TensorBase):
         at = _place(u, key)
         if at is None:
             return self._wrap(view(self, u, key))
-        t: Any = _new(self.__class__)
+        kind: Any = self.__class__
+        t: Any = _new(_element(kind))
         t._part = u, key, at
         t._grad = None
         t._requires_grad = False
         return t
-
-    if not TYPE_CHECKING:  # of an element that has no node yet; Python asks for what it does not find
-
-        def __getattr__(self, name: str) -> Any:
-            if name == "_uop":
-                u, key, _ = self._part
-                self._uop = u = view(self, u, key)
-                u.origin = u.origin or provenance()
-                return u
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         v = value if isinstance(value, TensorBase) else type(self)(value, device=self.device)

@@ -204,7 +204,11 @@ class Loaded(Jit):
             kinds = tuple((t._uop.src[0], t._uop.dtype, t._uop.arg.device) for t in leaves)
             capture = Capture(part.recipe, part.outside)
             key = spec._replace(around=self.around.key).key
-            self.captures[key] = Captured(capture, part.template, kinds, part.flat, part.graded, spec)
+            self.captures[key] = Captured(capture, part.template, kinds, part.flat, part.graded, spec, {})
+
+    def _plain(self) -> Any:
+        expected = "the function it was saved from"
+        raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
 
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         wanted = " or ".join(c.spec.describe() for c in self.captures.values())

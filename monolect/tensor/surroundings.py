@@ -20,7 +20,7 @@ from monolect.tensor.tree import Same
 
 MOST_PLACES = 4096
 PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
-_EMPTY = object()
+EMPTY = object()
 _OURS = __name__.partition(".")[0]
 
 
@@ -46,7 +46,7 @@ class Surroundings:
     def changed(self) -> str | None:
         """The name of a place that holds another value than it did; None when the key would be the same."""
         for attributes, name, value in self.items:
-            new = attributes.get(name, _EMPTY)
+            new = attributes.get(name, EMPTY)
             if new is not value and _part(new) != _part(value):
                 return name
         for cell, value in self.cells:
@@ -58,7 +58,7 @@ class Surroundings:
     def holds(self) -> bool:
         """Whether every place still holds the very same object."""
         for attributes, name, value in self.items:
-            if attributes.get(name, _EMPTY) is not value:
+            if attributes.get(name, EMPTY) is not value:
                 return False
         for cell, value in self.cells:
             if _content(cell) is not value:
@@ -84,20 +84,22 @@ class Surroundings:
         if isinstance(x, dict):
             return list(x.values())
         attributes = getattr(x, "__dict__", None)
-        if attributes is None or hasattr(x, "__wrapped__"):
+        if hasattr(x, "__wrapped__"):  # such as a jitted function, which becomes a part of this one
+            return [x.__wrapped__, getattr(x, "__self__", None)]
+        if attributes is None:
             return []
         if any(c.__module__.partition(".")[0] == _OURS for c in type(x).__mro__):
             names = {k for c in type(x).__mro__ for k, v in vars(c).items() if v.__class__ in PLAIN and k[0] != "_"}
             self._attributes(x, names.union(k for k, v in attributes.items() if v.__class__ in PLAIN))
             return list(attributes.values())
         self._later.append(x)
-        methods = [m for m in vars(type(x)).values() if isinstance(m, types.FunctionType)]
+        methods = [m for m in vars(type(x)).values() if isinstance(m, types.FunctionType) or hasattr(m, "__wrapped__")]
         return [*attributes.values(), *(m for m in methods if m.__name__ in self._named or m.__name__ == "__call__")]
 
     def _attributes(self, x: Any, names: set[str]) -> None:
         """Note attributes of `x`; one that only its class has may come to stand in the object."""
         for name in sorted(names):
-            self.items.append((vars(x), name, vars(x).get(name, _EMPTY)))
+            self.items.append((vars(x), name, vars(x).get(name, EMPTY)))
             self._values.append(getattr(x, name))
 
     def _function(self, f: types.FunctionType) -> Iterator[Any]:
@@ -107,8 +109,8 @@ class Surroundings:
                 if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                     self._named.add(step.argval)
                 elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                    value = f.__globals__.get(step.argval, _EMPTY)
-                    if value is not _EMPTY and not isinstance(value, type | types.ModuleType):
+                    value = f.__globals__.get(step.argval, EMPTY)
+                    if value is not EMPTY and not isinstance(value, type | types.ModuleType):
                         self.items.append((f.__globals__, step.argval, value))
                         self._values.append(value)
                         yield value
@@ -124,7 +126,7 @@ def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # named, and not assigned yet
-        return _EMPTY
+        return EMPTY
 
 
 def _part(value: Any) -> Any:

@@ -19,12 +19,12 @@ from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.buffer import element, element_at, is_realized, to_numpy
+from monolect.runtime.buffer import element, is_realized, to_numpy
 from monolect.runtime.dlpack import HOST, borrow, device_of, share
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import note_assign, refuse_while_capturing
 from monolect.tensor import random as random_state
-from monolect.tensor.base import TensorBase, as_device, refuse_shape, same_device
+from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer
@@ -40,7 +40,6 @@ from monolect.tensor.reduce import ReduceMixin
 from monolect.tensor.scan import ScanMixin
 from monolect.tensor.sort import SortMixin
 
-_slot: Any = vars(TensorBase)["_uop"].__get__  # raises AttributeError where there is no node yet
 # The nodes that tensors with `requires_grad` stand for, or stood for before they were computed or assigned to: a graph
 # made earlier still holds the earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
@@ -220,14 +219,6 @@ class Tensor(
 
     def item(self) -> Any:
         """The only element as a Python number. Raises ShapeError when there is not exactly one."""
-        try:
-            _slot(self)
-        except AttributeError:  # an element that nobody asked the node of
-            refuse_while_capturing("reading the values of a tensor")
-            u, _, at = self._part
-            value = element_at(u, at)
-            if value is not None:
-                return value
         u = self._uop
         if u.shape != () and self.numel() != 1:
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")

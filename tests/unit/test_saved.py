@@ -283,3 +283,13 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(JitError, match="address of this process"):
         native.save(path)
     assert not path.exists()
+
+
+def test_a_saved_step_is_no_part_of_another(tmp_path: Path) -> None:
+    double, path = jit(lambda x: x * 2), tmp_path / "double.step"
+    double(Tensor([1.0]))
+    double.save(path)
+    loaded = jit.load(path)
+    assert [loaded(Tensor([k])).item() for k in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
+    with pytest.raises(JitError, match="a saved step inside a jitted function"):
+        jit(lambda x: loaded(x) + 1)(Tensor([1.0]))

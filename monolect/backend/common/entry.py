@@ -1,10 +1,11 @@
-"""A command table as a Python function made of native code: a call binds addresses, runs the table, and is back.
+"""A command table as Python functions made of native code: a call binds addresses, runs the table, and is back.
 
 What it is for: a step of microseconds is one call from Python. Through ctypes that call and the binding of its
 arguments cost more than the kernels; CPython calls a function of its own kind (METH_FASTCALL) in some 30 ns.
 What it does not do: it checks nothing, starts no thread, and knows no launch.
 
-Invariant: the interpreter lock is free while commands run; the addresses are in their slots before it is.
+Invariant: the addresses are in their slots before another thread can run: the interpreter's lock is held until
+then, and in `run_held` all the time.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ _SYMBOLS: Final = ("PyBytes_AsString", "PyLong_AsLongLong", "PyEval_SaveThread",
 
 # The block, 8 bytes each: pool, table, commands, slots, numbers n, then n + 1 starts into the places that follow.
 # Item i goes to slots[places[start i] .. places[start i + 1]].
-_SOURCE: Final = """
+_DECLARED: Final = """
 declare ptr @PyBytes_AsString(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyEval_SaveThread()
@@ -28,7 +29,9 @@ declare void @PyEval_RestoreThread(ptr)
 declare void @Py_IncRef(ptr)
 declare void @run_commands(ptr, ptr, i64)
 declare void @none()
-define ptr @entry(ptr %self, ptr %items, i64 %count) {
+"""
+_ENTRY: Final = """
+define ptr @NAME(ptr %self, ptr %items, i64 %count) {
 entry:
   %block = call ptr @PyBytes_AsString(ptr %self)
   %pool = load ptr, ptr %block, align 8
@@ -70,13 +73,22 @@ place:
   %k.next = add i64 %k, 1
   br label %places.next
 run:
-  %thread = call ptr @PyEval_SaveThread()
+  BEFORE
   call void @run_commands(ptr %pool, ptr %table, i64 %commands)
-  call void @PyEval_RestoreThread(ptr %thread)
+  AFTER
   call void @Py_IncRef(ptr @none)
   ret ptr @none
 }
 """
+
+
+_FREE: Final = "%thread = call ptr @PyEval_SaveThread()", "call void @PyEval_RestoreThread(ptr %thread)"
+
+
+def _source() -> str:
+    """Both entries: `run` lets other threads have the interpreter while commands run, `run_held` does not."""
+    run = _ENTRY.replace("NAME", "run").replace("BEFORE", _FREE[0]).replace("AFTER", _FREE[1])
+    return _DECLARED + run + _ENTRY.replace("NAME", "run_held").replace("BEFORE", "").replace("AFTER", "")
 
 
 class _MethodDef(ctypes.Structure):
@@ -89,10 +101,11 @@ class _MethodDef(ctypes.Structure):
 
 
 @functools.cache
-def _method(run_address: int, cached_compile: Callable[[str], bytes]) -> _MethodDef:
+def _methods(run_address: int, cached_compile: Callable[[str], bytes]) -> list[_MethodDef]:
     externals = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _SYMBOLS}
-    image = load_object(cached_compile(_SOURCE), {**externals, "run_commands": run_address, "none": id(None)})
-    return _MethodDef(b"run", image.address("entry"), _FASTCALL, b"Bind the first buffers to these addresses, and run.")
+    image = load_object(cached_compile(_source()), {**externals, "run_commands": run_address, "none": id(None)})
+    doc = b"Bind the first buffers to these addresses, and run."
+    return [_MethodDef(name.encode(), image.address(name), _FASTCALL, doc) for name in ("run", "run_held")]
 
 
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
@@ -100,7 +113,7 @@ _new_function.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
 _new_function.restype = ctypes.py_object
 
 
-def python_function(
+def python_functions(
     run_address: int,
     pool: int,
     table: int,
@@ -108,14 +121,17 @@ def python_function(
     slots: int,
     places: Sequence[Sequence[int]],
     cached_compile: Callable[[str], bytes],
-) -> Any:
-    """`run(*addresses)`: address i into each slot of `places[i]`, those beyond them ignored; then the whole table.
+) -> tuple[Any, Any]:
+    """`run(*addresses)`: address i into each slot of `places[i]`, those beyond them ignored; then the whole table. And
+    `run_held`, which keeps the interpreter's lock: for tables that are over in microseconds.
 
-    `run_address` is `run_commands` of the pool. The table and the slots must live as long as the function.
+    `run_address` is `run_commands` of the pool. The table and the slots must live as long as the functions.
     """
     starts = [len(places) + 1]
     for p in places:
         starts.append(starts[-1] + len(p))
     block = array("q", [pool, table, n_commands, slots, len(places), *starts, *(s for p in places for s in p)])
-    method = _method(run_address, cached_compile)
-    return _new_function(ctypes.addressof(method), block.tobytes(), None)
+    run, held = (
+        _new_function(ctypes.addressof(m), block.tobytes(), None) for m in _methods(run_address, cached_compile)
+    )
+    return run, held

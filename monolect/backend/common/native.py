@@ -18,7 +18,7 @@ from typing import Any
 from monolect.backend.base import Launch, Phase, Program
 from monolect.backend.common import memory
 from monolect.backend.common.elf import Image, load_object
-from monolect.backend.common.entry import python_function
+from monolect.backend.common.entry import python_functions
 from monolect.backend.common.llvm_compile import Compiler, host_features
 from monolect.backend.common.pool import MAX_WORKERS, ThreadPool
 from monolect.backend.common.pool_ir import COMMAND_BYTES
@@ -171,7 +171,7 @@ class NativeCommands:
             commands = [c for phase in phases for c in self._phase(phase, commands)]
         self.n_barriers = sum(n > 1 for _, _, n in commands)
         self.run_table = (ctypes.c_int64 * max(1, 3 * len(commands)))(*(word for c in commands for word in c))
-        self.run = python_function(
+        self.run, self.run_held = python_functions(
             self.pool.run_address,
             self.pool.address,
             ctypes.addressof(self.run_table),

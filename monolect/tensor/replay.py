@@ -1,0 +1,161 @@
+"""The usual call of a captured step, as straight-line Python written for that step.
+
+What it is for: around a kernel of a microsecond a general replay is loops, lists and calls. What a step looks at never
+changes, so it is written down once: is everything around it, each argument and each state what it was; the native call;
+the results. Where anything is not so, nothing was done yet, and `Jit` goes the general way.
+
+A small result whose node and memory nobody holds any more gives both to the next call: of the last two of each output,
+for a loop holds one while it makes the other.
+
+Invariant: a call returns MISS and has changed nothing, or it did what the general way would have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from sys import getrefcount
+from typing import Any
+
+from monolect.base.settings import settings
+from monolect.ir.uop import UOp, new_buffer_like, next_serial
+from monolect.runtime import profile
+from monolect.runtime.binding import value_of
+from monolect.runtime.execute import running
+from monolect.runtime.jit import Capture, under_way
+from monolect.runtime.recipe import MADE, Made
+from monolect.tensor.surroundings import EMPTY, Surroundings
+from monolect.tensor.tensor import Tensor
+from monolect.tensor.tree import unflatten
+
+MISS = object()
+MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
+KEPT_BYTES = 64 << 10  # of a result whose memory is kept for the next one
+Kinds = tuple[tuple[UOp, Any, Any], ...]  # of each argument: shape, dtype and device
+Line = tuple[str, dict[str, Any]]  # a condition under which the call is an unusual one, and what its names stand for
+
+
+def _held_here() -> int:
+    """What `getrefcount` says of a thing that a list and a name of a function hold, and nobody else."""
+    things = [object()]
+    thing = things[0]
+    return getrefcount(thing)
+
+
+def usual_call(
+    capture: Capture, kinds: Kinds, template: Any, around: Surroundings, origin: Any
+) -> Callable[..., Any] | None:
+    """A function of as many Tensors as `kinds`; None for a step whose calls need the general way.
+
+    `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origin`: the line that
+    results are said to come from.
+    """
+    outputs = capture.outputs
+    simple = all(v.source == MADE and v.node is v.base for v in outputs) and all(m.shape is None for m in capture.made)
+    if not simple or capture.native is None or capture.moves or capture.recipe.reuse:
+        return None
+    looked_at, states = list(_around(around)), list(_states(capture))
+    if len(looked_at) + len(states) > MOST_PLACES or any(value is EMPTY for _, value in around.cells):
+        return None
+    names: dict[str, Any] = {
+        "MISS": MISS, "EMPTY": EMPTY, "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
+        "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
+        "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
+        "running": running, "prologue": capture.prologue,
+        "capture": capture,  # what native code reads lives as long as the call, though another capture took its place
+    }  # fmt: skip
+    for _, bound in (*looked_at, *states):
+        names |= bound
+    args = [f"a{i}" for i in range(len(kinds))]
+    lines = [f"def call({', '.join(args)}):"]
+    lines += _refuse(["under_way", "settings.tracing", "profile.recording"])
+    if looked_at:  # a cell may have become empty
+        lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
+        lines += [" except ValueError: return MISS"]
+    lines += _refuse([f"{a}.__class__ is not Tensor" for a in args])
+    for i, kind in enumerate(kinds):
+        lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
+        names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}"), kind, strict=True))
+        differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
+        lines += _refuse([f"m{i} is None", *differs])
+    lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(len(kinds)), 2)])
+    results = [f" t{i} = new(Tensor); t{i}._uop = y{v.at}; t{i}._grad = None; t{i}._requires_grad = False"
+               for i, v in enumerate(outputs)]  # fmt: skip
+    run = _refuse([condition for condition, _ in states])
+    for k, made in enumerate(capture.made):
+        run += _fresh(k, made, names, origin, capture.device)
+    given = [*(f"m{i}.address" for i in range(len(kinds))), *(f"value_of({v})" for v in _sizes(capture, names))]
+    given += [f"n{k}.address" for k in range(len(capture.made))]
+    if capture.short is not None:
+        names["native"] = capture.short
+        lines += [*run, f" native({', '.join(given)})"]
+    else:
+        names["native"] = capture.native
+        run += [" prologue.refresh()"] * (capture.prologue is not None)
+        # not `with`: that costs twice as much
+        lines += [" running.lock.acquire()", " try:", *(" " + line for line in run), f"  native({', '.join(given)})"]
+        lines += [" finally:", "  running.lock.release()"]
+    lines += [*results, f" return {_tree(template, len(outputs))}"]
+    exec(compile("\n".join(lines), "<usual call>", "exec"), names)
+    call: Callable[..., Any] = names.pop("call")  # its names do not name it: without a cycle it goes when it is dropped
+    return call
+
+
+def _refuse(conditions: list[str]) -> list[str]:
+    """A line that gives up when one of them holds."""
+    return [f" if {' or '.join(conditions)}: return MISS"] if conditions else []
+
+
+def _around(around: Surroundings) -> Iterator[Line]:
+    for i, (attributes, name, value) in enumerate(around.items):
+        yield f"get{i}({name!r}, EMPTY) is not value{i}", {f"get{i}": attributes.get, f"value{i}": value}
+    for i, (cell, value) in enumerate(around.cells):
+        yield f"cell{i}.cell_contents is not held{i}", {f"cell{i}": cell, f"held{i}": value}
+
+
+def _states(capture: Capture) -> Iterator[Line]:
+    for i, r in enumerate(capture.reads):
+        yield f"r{i}.tensor._uop is not r{i}.uop", {f"r{i}": r}
+    for i, s in enumerate(capture.in_place):
+        # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
+        held = f"getrefcount(s{i}.uop) > 3 or getrefcount(s{i}.memory) > 3"
+        yield f"s{i}.tensor._uop is not s{i}.uop or {held}", {f"s{i}": s}
+
+
+def _sizes(capture: Capture, names: dict[str, Any]) -> list[str]:
+    names |= {f"v{i}": v for i, v in enumerate(capture.variables)}
+    return [f"v{i}" for i in range(len(capture.variables))]
+
+
+def _fresh(k: int, made: Made, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
+    """Lines after which `y{k}` is a BUFFER of its own and `n{k}` its memory."""
+
+    def fresh() -> UOp:
+        u = new_buffer_like(made.mark)
+        u.storage, u.origin = device.alloc(made.n_bytes), origin
+        return u
+
+    names |= {f"fresh{k}": fresh, f"last{k}": [made.mark, made.mark]}
+    if made.n_bytes > KEPT_BYTES:
+        return [f" y{k} = fresh{k}(); n{k} = y{k}.storage"]
+    # The list is one of the holders that are counted: another thread may have taken the node out of it since.
+    held = [f"last{k}[1] is not y{k}", f"getrefcount(y{k}) > FREE", f"getrefcount(n{k}) > FREE"]
+    held.append(f"y{k}.__weakref__ is not None")
+    return [
+        f" y{k}, last{k}[0] = last{k}; last{k}[1] = y{k}; n{k} = y{k}.storage",
+        f" if {' or '.join(held)}: y{k} = last{k}[1] = fresh{k}(); n{k} = y{k}.storage",
+        f" else: y{k}.serial = next_serial()",  # to all who see it, it is a new node
+    ]
+
+
+def _tree(template: Any, n: int) -> str:
+    """The results as an expression."""
+    tensors = ", ".join(f"t{i}" for i in range(n))
+    if template.__class__ is Tensor:
+        return "t0"
+    if template.__class__ is tuple and all(t.__class__ is Tensor for t in template):
+        return f"({tensors},)" if n else "()"
+    return f"unflatten(template, iter([{tensors}]))"
+
+
+__all__ = ["MISS", "usual_call"]
