@@ -1,7 +1,8 @@
 """Optimizer actions: legal moves on the loops of a kernel, as data.
 
 A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
-  ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`
+  ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`;
+                                     threads take an axis of symbolic size in turns
   ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between
@@ -33,7 +34,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ActionError
 from monolect.base.settings import settings
 from monolect.base.target import MatrixUnit, Target
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import min_max, ranges
 from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
@@ -100,7 +101,7 @@ class Plan:
         nest = {r: min(len(self.stages.loops(u)) for u in ends if r in u.src) for r in outs}  # of the shortest inside r
         self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.sequential, r.arg[0]))
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
-        self.padded: dict[UOp, int] = {}
+        self.padded: dict[UOp, int] = {}  # axes that run over their end, to a multiple of what
         self.actions: list[Action] = []
         self.unit: MatrixUnit | None = None
         self.sides: tuple[UOp, ...] = ()  # with a unit of a warp: its rows and columns
@@ -137,11 +138,15 @@ class Plan:
         """The constant size of a range, 0 when it is symbolic."""
         return r.src[0].value if r.src[0].op == "CONST" else 0
 
-    @staticmethod
-    def divisor(r: UOp) -> int:
-        """What is known to divide the size of a range: for a constant one, itself."""
+    def divisor(self, r: UOp) -> int:
+        """What is known to divide the iterations over a range: for a constant one, its size."""
         n = r.src[0].src[1] if r.src[0].op == "MUL" else r.src[0]
-        return n.value if n.op == "CONST" else 1
+        return max(n.value if n.op == "CONST" else 1, self.padded.get(r, 1) if not self.size(r) else 1)
+
+    def extent(self, r: UOp) -> int:
+        """The iterations to reckon with: of a symbolic range a quarter of the most, or the fewest if those are more."""
+        low, high = min_max(r.src[0])
+        return self.size(r) or max(1, low, high // 4)
 
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
         """The first axis that belongs to `root` (of that type)."""
@@ -242,7 +247,8 @@ class Plan:
         if (target in ("GLOBAL", "LOCAL") and not self.target.workgroups) or (target == "THREAD" and self.workgroup):
             kind = "without" if target == "THREAD" else "with"
             raise ActionError(f"SPLIT to {target}", expected=f"a target {kind} workgroups", found=self.target.name)
-        known = p.size or (0 if top else self.divisor(p.root) // p.stride)
+        in_turns = target == "THREAD" and not p.size  # of a symbolic axis each thread takes every k-th iteration
+        known = p.size or (k if in_turns else 0 if top else self.divisor(p.root) // p.stride)
         if not isinstance(k, int) or not 1 <= k <= known or (not p.size and known % k):
             expected = f"1..{p.size}" if p.size else f"a divisor of {known}, which divides the symbolic size"
             raise ActionError("SPLIT factor", expected=expected, found=k)
@@ -270,7 +276,9 @@ class Plan:
         if target in self.shapes and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
         made, shaped = self.now, target not in ("LOOP", "REDUCE")
-        if top:
+        if in_turns:
+            new = [Part(p.root, k, p.stride, target, made=made), Part(p.root, 0, p.stride * k, p.type)]
+        elif top:
             inner = -(-p.size // k)
             outer = Part(p.root, k, p.stride * inner, target, made=made)
             rest = Part(p.root, inner, p.stride, p.type, clipped=bool(p.size % k))
@@ -307,14 +315,16 @@ class Plan:
         p = self.axes[axis]
         if sum(q.root is p.root for q in self.axes) > 1 or p.root in self.padded:
             raise ActionError("PADTO", expected="an axis that was not split or padded before", found=p.type)
-        if not p.size or not isinstance(m, int) or m < 2:
-            raise ActionError("PADTO", expected="a multiple of at least 2 on an axis of constant size", found=m)
+        if not isinstance(m, int) or m < 2:
+            raise ActionError("PADTO", expected="a multiple of at least 2", found=m)
+        if not p.size and (self.workgroup or p.root in self.sequential):
+            raise ActionError("PADTO", expected="an axis of constant size", found="a symbolic one")
         if p.root in self.sequential - self.running:
             raise ActionError("PADTO", expected="an axis whose iterations are independent", found="a scan")
         grown = Part(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.made)
         order = [*self.axes[:axis], grown, *self.axes[axis + 1 :]]
         self._check_sums(axes=order)
-        self.padded[p.root], self.axes = p.size, order
+        self.padded[p.root], self.axes = m, order
 
     def _swap(self, a: int, b: int) -> None:
         if not isinstance(b, int) or not 0 <= b < len(self.axes):

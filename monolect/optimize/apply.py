@@ -114,7 +114,7 @@ def apply_plan(plan: Plan) -> UOp:
             e = e + r * p.stride
         exprs[root] = e
         if root in plan.padded:
-            guards[root] = less(e, plan.padded[root])
+            guards[root] = less(e, root.src[0])
     rows = Rows(plan, dict(made))
     new = exprs | packed | _clamped(plan, exprs, packed) | rows.new
     out = _rebuild(plan, parts, new, guards, rows, info)
@@ -126,7 +126,7 @@ def apply_plan(plan: Plan) -> UOp:
 
 def _kept_inside(plan: Plan, r: UOp, e: UOp) -> UOp:
     """`e`, or the last element of the padded axis r."""
-    return build("MAX", e * -1, idx(1 - plan.padded[r])) * -1
+    return build("MAX", e * -1, r.src[0] * -1 + 1) * -1
 
 
 def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
@@ -170,7 +170,11 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
     for n, p in enumerate(order):
         if _is_single(plan, p):
             continue
-        bound = bounds.bound(p, made) or plan_bound(p)
+        bound = bounds.bound(p, made) or plan_bound(plan, p)
+        turn = next((q for q in order if not p.size and q.root is p.root and q.type == "THREAD"), None)
+        if turn is not None:  # a thread's own iterations, those before its first not counted
+            all_turns = _times(plan, p, turn.stride)
+            bound = build("IDIV", all_turns + made[id(turn)] * -1 + (turn.size - 1), idx(turn.size))
         if p.clipped:
             outer = next(q for q in order if q.root is p.root and q.stride > p.stride and q.stride == p.size * p.stride)
             total = max(q.stride * q.size for q in order if q.root is p.root)
@@ -203,11 +207,15 @@ def _place(plan: Plan, p: Part) -> tuple:
     return (p.root in plan.reduced and not block, p.type != "THREAD", not block and not step, shaped, order)
 
 
-def plan_bound(p: Part) -> UOp:
-    """The iterations of a part; of what is left of a symbolic axis, whose inner parts divide it, a quotient."""
-    if p.size:
-        return idx(p.size)
-    return p.root.src[0] if p.stride == 1 else build("IDIV", p.root.src[0], idx(p.stride))
+def plan_bound(plan: Plan, p: Part) -> UOp:
+    """The iterations of a part; of what is left of a symbolic axis a quotient."""
+    return idx(p.size) if p.size else _times(plan, p, p.stride)
+
+
+def _times(plan: Plan, p: Part, stride: int) -> UOp:
+    """How many pieces of `stride` iterations the symbolic axis of p has. They divide it where it is not padded."""
+    n = p.root.src[0] + (stride - 1) if p.root in plan.padded else p.root.src[0]
+    return n if stride == 1 else build("IDIV", n, idx(stride))
 
 
 def _clipped_total(plan: Plan, p: Part) -> int:

@@ -86,12 +86,14 @@ class Contraction:
         if any(not self.packable(a) for a in turned):
             return []
         lanes = self.chooser.fitting_lanes(n)
-        rows = [r for r in self.scope if r is not c and all(r not in a.steps for a in panel) and self.plan.size(r) > 1]
+        rows = [
+            r for r in self.scope if r is not c and all(r not in a.steps for a in panel) and self.plan.extent(r) > 1
+        ]
         scalars = [a for a in self.inside if c not in a.steps]
         out = []
         for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
             for r in rows or [None]:  # type: ignore[list-item]
-                m = self.plan.size(r) if r is not None else 1
+                m = self.plan.extent(r) if r is not None else 1
                 for v in range(1, min(8, -(-n // lanes)) + 1):
                     tall = unit.m if unit is not None else 1
                     for k in range(tall, tall * min(-(-m // tall), MOST_ROWS) + 1, tall):
@@ -102,7 +104,7 @@ class Contraction:
 
     def units(self, c: UOp, lanes: int, panel: list[Access]) -> list[MatrixUnit]:
         """The matrix units for this sum with lanes along c. Their panel must be packed, so be read often enough."""
-        again = prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel))
+        again = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
         if len(self.plan.reduces) != 1 or again < LEAST_FOR_UNIT or not all(self.packable(a) for a in panel):
             return []
         out = []
@@ -148,9 +150,9 @@ class Contraction:
         unit: MatrixUnit | None,
     ) -> float:
         """Cycles of the whole kernel with this tile, on one thread."""
-        n, m = self.plan.size(c), self.plan.size(r) if r is not None else 1
-        others = prod(self.plan.size(x) or 64 for x in self.scope if x is not c and x is not r)
-        depth = prod(self.plan.size(j) or 64 for j in self.heavy) / (unit.k if unit is not None else 1)
+        n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
+        others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
+        depth = prod(self.plan.extent(j) for j in self.heavy) / (unit.k if unit is not None else 1)
         gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in scalars)
         loads = v * len(panel) + k * (len(scalars) + 4 * gated)
         missed = k * sum(self.shares_sets(a, r, k) for a in scalars) / lanes  # lines fetched anew in each step
@@ -158,7 +160,7 @@ class Contraction:
         if unit is not None and unit.n_tiles:  # a row a cycle
             step = v * k + 0.1 * (v * unit.m + k)
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
-        reuse = max(1, prod(self.plan.size(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
+        reuse = max(1, prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
         packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
         copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
         copying = tiles * depth * v * sum(self.copying(a, c) for a in copied) / reuse
@@ -199,7 +201,7 @@ class Contraction:
 
     def copying_rows(self, a: Access, times: int) -> float:
         """Cycles to copy all of what a scalar reads, so many times; it comes from memory once in any case."""
-        vectors = prod(self.plan.size(x) or 64 for x in a.steps) / self.target.lanes(a.uop.dtype.itemsize)
+        vectors = prod(self.plan.extent(x) for x in a.steps) / self.target.lanes(a.uop.dtype.itemsize)
         return vectors * (2 * times + (times - 1) * self.is_far(a) * FROM_MEMORY)
 
     def is_far(self, a: Access) -> bool:
@@ -238,7 +240,7 @@ class Contraction:
     def reuse(self, tile: Tile, panel: list[Access]) -> int:
         """How many tiles read the same part of the panel."""
         free = [x for x in self.scope if all(x not in a.steps for a in panel)]
-        return prod(-(-self.plan.size(x) // (tile.rows if x is tile.row else 1)) for x in free)
+        return prod(-(-self.plan.extent(x) // (tile.rows if x is tile.row else 1)) for x in free)
 
     def commit(self, t: Tile) -> None:
         """Shape, threads, blocks and packs, in the order that keeps every later action legal."""
@@ -250,7 +252,7 @@ class Contraction:
         wide = t.lanes * t.vectors
         if plan.size(t.c) % wide:
             act("PADTO", axis(t.c), wide, "a masked vector holds the tail")
-        if t.row is not None and plan.size(t.row) % t.rows:
+        if t.row is not None and plan.divisor(t.row) % t.rows:
             act("PADTO", axis(t.row), t.rows, "rows beyond the end repeat the last")
         act("SPLIT", axis(t.c), (t.lanes, "UPCAST", False), f"vector of {t.lanes}, about {t.cost / 1e3:.0f} k cycles")
         if t.vectors > 1:
@@ -262,7 +264,7 @@ class Contraction:
             if plan.size(self.deepest) % t.unit.k:
                 act("PADTO", axis(self.deepest), t.unit.k, "the last step of the matrix unit is filled with zeros")
             act("TC", axis(self.deepest), t.unit.name, f"{t.unit.k} steps at once")
-        depth = prod(plan.size(j) or 64 for j in self.heavy)
+        depth = prod(plan.extent(j) for j in self.heavy)
         size = depth * plan.size(t.c) * self.item
         packs = turned or plan.unit is not None or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
         self.threads(panel, scalars, packs)
@@ -291,15 +293,17 @@ class Contraction:
         batches = [x for x in self.scope if all(x in a.steps for a in self.inside)]
         rows = [x for x in self.scope if x not in batches and all(x not in a.steps for a in panel)]
         columns = [x for x in self.scope if x not in batches and x not in rows]
-        wide, tall = (prod(self.plan.size(x) or 64 for x in xs) for xs in (columns, rows))
+        wide, tall = (prod(self.plan.extent(x) for x in xs) for xs in (columns, rows))
         again = (
             any(self.wants_pack(a) for a in scalars) and wide < tall
         )  # each thread packs what its rows or columns share
         order = [*batches, *((*columns, *rows) if packs and not again else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
-        loops.sort(key=lambda ip: -(-ip[1].size // n) * n / max(1, ip[1].size))
+        loops.sort(key=lambda ip: -(-ip[1].size // n) * n / ip[1].size if ip[1].size else 2)
         for i, p in loops:
-            if p.size >= n and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
+            if (p.size >= n or not p.size) and self.chooser.act(
+                "SPLIT", i, (n, "THREAD", True), f"work for {n} threads"
+            ):
                 return
 
     def loop_of(self, x: UOp) -> int | None:

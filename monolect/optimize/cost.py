@@ -67,7 +67,7 @@ class Profile:
             if u.op in ("END", "REDUCE"):
                 n = 1
                 for r in (*ranges(u), *u.src[1:]):
-                    n *= self.plan.size(r) or 64
+                    n *= self.plan.extent(r)
                 best = max(best, n)
         return best
 

@@ -90,7 +90,7 @@ class Chooser:
             often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
             if sum(not a.is_near(r) for a in often) * 2 > len(often):
                 continue
-            if self.plan.divisor(r) >= SHORTEST_VECTOR and self.split_vector(r, "UPCAST", "contiguous in the output"):
+            if self.split_vector(r, "UPCAST", "contiguous in the output"):
                 self.stream_rows(r)
                 self.unroll_windows()
                 return
@@ -147,6 +147,12 @@ class Chooser:
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
         """Split r into (rest, vectors, lanes)."""
         n = self.plan.divisor(r)
+        if n < SHORTEST_VECTOR and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
+            n = (
+                self.lanes
+                if self.act("PADTO", self.plan.axis_of(r), self.lanes, "a masked vector holds the end")
+                else n
+            )
         if n < SHORTEST_VECTOR:
             return False
         lanes = self.fitting_lanes(n)
@@ -177,7 +183,7 @@ class Chooser:
             if self.vector & self.profile.scope(j):
                 continue
             inside = self.profile.inside(j)
-            if self.profile.unit(j, inside) and self.plan.size(j) >= 4 and not self.nested(j):
+            if self.profile.unit(j, inside) and self.plan.extent(j) >= 4 and not self.nested(j):
                 if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
                     self.streams(j)
 
@@ -246,8 +252,17 @@ class Chooser:
         n = self.plan.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.THREAD_WORK:
             return
-        loops = [i for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.size >= n and p.root in outs]
-        loops.sort(key=lambda i: (self.plan.axes[i].size < 2 * n and bool(self.plan.axes[i].size % n), i))
+        loops = [
+            i
+            for i, p in enumerate(self.plan.axes)
+            if p.type == "LOOP" and (p.size >= n or not p.size) and p.root in outs
+        ]
+        loops.sort(
+            key=lambda i: (
+                self.plan.axes[i].size < 2 * n and bool(self.plan.axes[i].size % n or not self.plan.axes[i].size),
+                i,
+            )
+        )
         for i in loops:
             if self.act("SPLIT", i, (n, "THREAD", True), f"{self.profile.work()} elements for {n} threads"):
                 return

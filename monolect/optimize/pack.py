@@ -326,14 +326,14 @@ class Block:
             if w is None and r in values:
                 gate = build("AND", gate, less(values[r], n))
             elif w is not None:
-                last = sum(k * ((self.plan.padded.get(x) or self.plan.size(x)) - 1) for x, k in w.weights.items())
+                last = sum(k * (self.plan.size(x) - 1) for x, k in w.weights.items())
                 gate = build("AND", gate, less(_sum((values[x], k) for x, k in w.weights.items()), last + 1))
         return gate
 
     def _bounds(self) -> dict[UOp, int]:
         """Sizes of the loops of which parts run over the end: padded, or cut in parts of unequal size."""
         clipped = {p.root: self.plan.size(p.root) for p in self.inner if p.clipped}
-        return clipped | {r: n for r, n in self.plan.padded.items() if r in self.steps}
+        return clipped | {r: self.plan.size(r) for r in self.plan.padded if r in self.steps}
 
     def _pieces(self) -> list[tuple[Dim, list[tuple[int, int, str]]]]:
         """Each dimension with its loops in the copy, (size, stride, type), in the order of memory, the slowest first;

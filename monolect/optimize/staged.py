@@ -44,7 +44,7 @@ class Staged:
 
     def run(self) -> None:
         """Act."""
-        rows = [x for x in self.around if self.plan.size(x) > 1 and self.is_row(x)]
+        rows = [x for x in self.around if self.plan.extent(x) > 1 and self.is_row(x)]
         choices = [c for x in [*rows, None] if self.products and (c := self.best(x)) is not None]
         nothing: Choice = (0, None, 1, [None] * len(self.products))
         _, row, k, tiles = min(choices, key=lambda c: c[0], default=nothing)
@@ -98,7 +98,7 @@ class Staged:
 
     def cost_of_dots(self, p: Contraction) -> float:
         """Cycles of dot products: every operand is loaded for each multiply-add."""
-        n = prod(self.plan.size(x) or 64 for x in (*p.scope, *p.heavy))
+        n = prod(self.plan.extent(x) for x in (*p.scope, *p.heavy))
         return n / self.chooser.lanes
 
     # ---- the actions -------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Staged:
             if inner not in shaped and size(inner) >= 3:
                 self.chooser.split_vector(inner, "UPCAST", "a stage along its row", ())
         if row is not None and k > 1:
-            if size(row) % k:
+            if self.plan.divisor(row) % k:
                 act("PADTO", axis(row), k, "rows beyond the end repeat the last")
             act("SPLIT", axis(row), (k, "UPCAST", False), "rows that share the vectors, in every stage")
 

@@ -186,11 +186,49 @@ def test_an_axis_whose_divisor_is_known_is_a_vector(width: int) -> None:
 
 
 def test_rows_of_symbolic_size_are_shared_out_by_an_axis_that_is_not() -> None:
-    n = Variable("rows_between", 1, 64)
+    n = Variable("rows_between", 16, 64)
     x = Tensor(np.ones((64, 64, 64), np.float32)).realize()
-    with n.bind(7), profile.Recorder() as kernels:
-        np.testing.assert_array_equal((x[:, :n] * 2).numpy(), np.full((64, 7, 64), 2.0, np.float32))
+    with n.bind(17), profile.Recorder() as kernels:
+        np.testing.assert_array_equal((x[:, :n] * 2).numpy(), np.full((64, 17, 64), 2.0, np.float32))
     assert [k.program.n_threads for k in kernels] == [Device["cpu"].target.n_threads]
+
+
+def test_threads_take_rows_of_symbolic_size_in_turns() -> None:
+    n = Variable("rows_in_turns", 0, 2048)
+    a = np.random.default_rng(0).standard_normal((2048, 256)).astype(np.float32)
+    x = Tensor(a).realize()
+    for k in (0, 1, 2, 3, 1000, 2048):
+        with n.bind(k), profile.Recorder() as kernels:
+            np.testing.assert_allclose(x[:n].softmax(1).numpy(), np.exp(a[:k]) / np.exp(a[:k]).sum(1)[:, None], 1e-5)
+        assert {r.program.n_threads for r in kernels} == {Device["cpu"].target.n_threads}
+
+
+def test_a_transformer_over_tokens_of_symbolic_number_is_one_capture() -> None:
+    most, d, heads = 48, 32, 4
+    n = Variable("tokens", 1, most)
+    rng = np.random.default_rng(0)
+    sizes = {"q": (d, d), "k": (d, d), "v": (d, d), "o": (d, d), "up": (d, 4 * d), "down": (4 * d, d), "table": (50, d)}
+    w = {k: Tensor((rng.standard_normal(s) * 0.2).astype(np.float32)).realize() for k, s in sizes.items()}
+    ids = Tensor(rng.integers(0, 50, most)).realize()
+
+    def model(ids: Tensor, tokens) -> Tensor:
+        x = w["table"][ids[:tokens]]
+        for _ in range(2):
+            h = x.layer_norm((d,))
+            q, k, v = ((h @ w[c]).reshape(tokens, heads, d // heads).transpose(0, 1) for c in "qkv")
+            a = q.scaled_dot_product_attention(k, v, is_causal=True)
+            x = x + a.transpose(0, 1).reshape(tokens, d) @ w["o"]
+            x = x + (x.layer_norm((d,)) @ w["up"]).gelu() @ w["down"]
+        return x @ w["table"].T
+
+    step = jit(lambda ids: model(ids, n))
+    whole = model(ids, most).numpy()  # no token sees those after it
+    for k in (3, 10, most, 33, 1):
+        with n.bind(k):
+            got = step(ids)
+        assert got.shape == (k, 50)
+        np.testing.assert_allclose(got.numpy(), whole[:k], rtol=2e-4, atol=2e-4)
+    assert len(step.captures) == 1
 
 
 def test_what_is_no_multiple_is_refused() -> None:
