@@ -347,7 +347,12 @@ class Plan:
 
     def _bound(self, axis: int) -> None:
         found = visible(self)
-        if found is None or self.axes[axis].root not in found.readers:
+        loops = {*found.readers, *(r for rs in found.readers.values() for r in rs)} if found is not None else set()
+        if (
+            found is None
+            or self.axes[axis].root not in found.readers
+            or not all(map(self.size, (*loops, *found.steps)))
+        ):
             raise ActionError("BOUND", expected="the loop of a masked softmax", found=self.axes[axis].type)
         self.bounded = found
 

@@ -121,7 +121,7 @@ class Staged:
             self.along(j, shaped)
         for e in self.plan.stages.fills.values():
             inner = e.src[-1]
-            if inner not in shaped and size(inner) >= 3:
+            if inner not in shaped and self.plan.extent(inner) >= 3:
                 self.chooser.split_vector(inner, "UPCAST", "a stage along its row", ())
         if row is not None and k > 1:
             if self.plan.divisor(row) % k:
@@ -132,16 +132,16 @@ class Staged:
         """Vectors along the reduction j, or along the loop in which what it reads is contiguous."""
         inside = self.profile.inside(j)
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
-        if self.profile.unit(j, inside) and self.plan.size(j) >= 4 and not self.chooser.nested(j):
+        if self.profile.unit(j, inside) and self.plan.extent(j) >= 4 and not self.chooser.nested(j):
             self.chooser.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ())
             shaped.update(own)
             for x in own[-1:]:
-                if self.plan.size(x) % 4 == 0:
+                if self.plan.divisor(x) % 4 == 0:
                     why = "dot products that share operands"
                     self.chooser.act("SPLIT", self.plan.axis_of(x), (4, "UPCAST", False), why)
             return
         for x in own[-1:]:
-            if x not in shaped and self.profile.unit(x, inside) and self.plan.size(x) >= 3:
+            if x not in shaped and self.profile.unit(x, inside) and self.plan.extent(x) >= 3:
                 shaped.add(x)
                 self.chooser.split_vector(x, "UPCAST", "contiguous in what is read")
 

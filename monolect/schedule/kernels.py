@@ -16,7 +16,7 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
-from monolect.ir.bounds import min_max, ranges, replace_ranges
+from monolect.ir.bounds import min_max, ranges, replace_ranges, size_max
 from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
@@ -159,7 +159,7 @@ class KernelBuilder:
     def stage(self, u: UOp, index: Index) -> UOp:
         """The load of element `index` of a value kept in local memory, after what fills it."""
         s = self.part.staged[u]
-        shape = tuple(u.shape[a] for a in s.inner)
+        shape = tuple(size_max(u.shape[a]) for a in s.inner)  # a symbolic one as long as it may get
         if u not in self.fills:
             value = self._compute(u, s.index, TRUE)
             memory = node(

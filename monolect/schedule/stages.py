@@ -69,14 +69,14 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
     inner: list[int] = []
     for a, i in enumerate(index):
         if ranges(i) and not (ranges(i) <= around and all(d.index[a] is i for d in demands)):
-            if any(covers((d.index[a],), (u.shape[a],)) is None for d in demands) or u.shape[a].__class__ is not int:
+            if any(covers((d.index[a],), (u.shape[a],)) is None for d in demands):
                 return None
             index[a] = node("RANGE", demands[0].index[a].src, (FIRST_RANGE + part.n_stage_ranges + len(inner), "LOOP"))
             inner.append(a)
     outer = frozenset().union(*(ranges(i) for i in index)) & k.all_ranges()
     row = 1
     for a in inner:
-        row *= u.shape[a]
+        row *= size_max(u.shape[a])
     once = size(outer) * row <= size_max(count(u.shape))  # each element
     if not inner or not once or not fits(part, u, row, demands, outer):
         return None

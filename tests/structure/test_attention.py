@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monolect import Tensor, dtypes
+from monolect import Tensor, Variable, dtypes
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.target import Target
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, size_max
+from monolect.ir.normal import count
 from monolect.ir.uop import toposort
 from monolect.optimize.apply import optimize
 from monolect.pipeline import lower_kernel
@@ -165,6 +166,21 @@ def test_the_plan_of_causal_attention(data):
 
 def test_without_a_mask_no_loop_ends_early(data):
     assert "BOUND" not in [a[0] for a in chosen(fused()(*operands(data, (1, 12, 256, 64))))]
+
+
+@pytest.mark.parametrize("form", ["plain", "causal", "naive, masked"])
+def test_tokens_of_symbolic_number_store_no_scores(form, data):
+    f, most = FORMS[form][0], 40
+    n = Variable("tokens_of_attention", 1, most)
+    q, k, v = operands(data, (3, most, 16))
+    (call,) = calls_of(f(q[:, :n], k[:, :n], v[:, :n]))
+    stored = [p for p in toposort(call.src[0]) if p.op == "PARAM" and p.arg.name is None]
+    assert all(size_max(count(p.shape)) <= 3 * most * 16 for p in stored)
+    for rows in (1, 2, 17, most):
+        with n.bind(rows):
+            got = f(q[:, :n], k[:, :n], v[:, :n]).numpy()
+        want = f(*(Tensor(x.numpy()[:, :rows].astype(np.float64)) for x in (q, k, v))).numpy()
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_a_target_without_local_memory_stores_the_scores(data):
