@@ -157,8 +157,8 @@ def _packed(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
     params = unused_slots(plan.order, "PARAM")
-    blocks = {u: Block(plan, u) for u in plan.packs}
-    return {u: b.kept(made, next(params)) if b.is_kept else b.packed(made, ids, slots) for u, b in blocks.items()}
+    blocks = [Block(plan, u) for u in plan.packs]
+    return {b.widened: b.kept(made, next(params)) if b.is_kept else b.packed(made, ids, slots) for b in blocks}
 
 
 def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:

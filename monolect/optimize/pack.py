@@ -9,6 +9,9 @@ The layout: a load along the vector lanes is laid out in panels, lanes innermost
 reductions, then the loops, so that the innermost loop walks it in steps of one vector. So are scalars of which the rows
 of a tile are neighbours in memory. Any other load keeps the order of memory, without the gaps.
 
+What the kernel widens is widened while it is copied, and lies there wide: a float16 is converted once, not at each use.
+A matrix unit reads what is narrow.
+
 What is packed of memory that holds the same at every run is kept: all blocks lie in the order of the loops around them
 in one more PARAM, and the copying, with those loops around it, is a kernel of its own that runs once.
 
@@ -70,6 +73,8 @@ class Block:
         self.index = u.src[0].src[1]
         self.gate = u.src[2] if len(u.src) == 3 else TRUE
         self.steps = self._linear()
+        self.widened = self._widened()  # what stands for the load in the kernel
+        self.dtype = self.widened.dtype  # of the block's elements
         mine = [p for p in plan.axes if p.root in self.steps]
         self.level = max((p.made for p in mine if p.is_block), default=0)
         self.outer = [p for p in mine if self.is_outside(p)]
@@ -85,8 +90,8 @@ class Block:
         self.dims = self._laid_out(self._dims())
         self.elements = max((d.dst * d.size for d in self.dims), default=1)
         self.is_kept = plan.is_frozen(u)
-        if not self.is_kept and self.elements * u.dtype.itemsize > plan.target.local_bytes:
-            found = self.elements * u.dtype.itemsize
+        found = self.elements * self.dtype.itemsize
+        if not self.is_kept and found > plan.target.local_bytes:
             raise ActionError("PACK makes a block too large", expected=f"<= {plan.target.local_bytes}", found=found)
 
     def is_outside(self, p: Part) -> bool:
@@ -118,7 +123,13 @@ class Block:
     @property
     def local_bytes(self) -> int:
         """Bytes of local memory."""
-        return self.elements * self.load.dtype.itemsize
+        return self.elements * self.dtype.itemsize
+
+    def _widened(self) -> UOp:
+        """The load, or its conversion to a wider dtype where nothing else reads it."""
+        users = self.plan.stages.users.get(self.load, [])
+        is_cast = len(users) == 1 and users[0].op == "CAST" and users[0].dtype.itemsize > self.load.dtype.itemsize
+        return users[0] if is_cast and self.has_panels and self.plan.unit is None else self.load
 
     # ---- dimensions --------------------------------------------------------------------------------------------------
     def _dims(self) -> list[Dim]:
@@ -195,7 +206,7 @@ class Block:
 
     def _laid_out(self, dims: list[Dim]) -> list[Dim]:
         """The same with their places in the block; what is vectorised while copying may run over its own end."""
-        lanes, itemsize = self._lanes(), self.pair * self.load.dtype.itemsize
+        lanes, itemsize = self._lanes(), self.pair * self.dtype.itemsize
         out: list[Dim] = []
         at = 1
         for i, d in enumerate(dims):
@@ -218,14 +229,14 @@ class Block:
 
     def _lanes(self) -> int:
         """Elements of a vector along what comes next to the pairs."""
-        return self.plan.target.lanes(self.load.dtype.itemsize) // self.pair
+        return self.plan.target.lanes(self.dtype.itemsize) // self.pair
 
     # ---- code --------------------------------------------------------------------------------------------------------
     def packed(self, made: dict[Part, UOp], ids: count, slots: count) -> UOp:
         """The load from the block, after the copy. `made`: the RANGE of each part."""
         u = self.load
-        n = self.elements + self.plan.target.lanes(u.dtype.itemsize)  # copying whole vectors may run over
-        memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))
+        n = self.elements + self.plan.target.lanes(self.dtype.itemsize)  # copying whole vectors may run over
+        memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), self.dtype, None, "LOCAL"))
         filled = node("AFTER", (memory, self._copy(made, ids, memory, u.src[0].src[0])))
         return node("LOAD", (node("INDEX", (filled, self._reading(made))),), u.arg)
 
@@ -248,12 +259,13 @@ class Block:
 
     def _stride(self) -> int:
         """Elements from a kept block to the next: whole vectors, with room to run over."""
-        lanes = self.plan.target.lanes(self.load.dtype.itemsize)
+        lanes = self.plan.target.lanes(self.dtype.itemsize)
         return (-(-self.elements // lanes) + 1) * lanes
 
     def _blocks(self, slot: int) -> UOp:
-        n = self.kept_bytes // self.load.dtype.itemsize
-        return node("PARAM", (shape_source((n,)),), self.load.src[0].src[0].arg._replace(slot=slot))
+        n = self.kept_bytes // self.dtype.itemsize
+        arg = self.load.src[0].src[0].arg._replace(slot=slot, dtype=self.dtype)
+        return node("PARAM", (shape_source((n,)),), arg)
 
     @property
     def source_slot(self) -> int:
@@ -263,7 +275,7 @@ class Block:
     @property
     def kept_bytes(self) -> int:
         """Bytes of all blocks."""
-        return self._stride() * prod(p.size for p in self._nest()) * self.load.dtype.itemsize
+        return self._stride() * prod(p.size for p in self._nest()) * self.dtype.itemsize
 
     def _start(self, made: dict[Part, UOp]) -> UOp:
         """Where the block of an iteration of the loops around begins, among all in the order of the nest."""
@@ -308,6 +320,8 @@ class Block:
         ahead = self._ahead()
         value = node("LOAD", (place, alt, gate), ahead) if gate is not TRUE else node("LOAD", (place,), ahead)
         value.origin = u.origin
+        if self.dtype is not u.dtype:
+            value = node("CAST", (value,), self.dtype)
         store = node("STORE", (node("INDEX", (memory, target)), value))
         return node("END", (store, *loops)) if loops else store
 
@@ -339,7 +353,7 @@ class Block:
         """Each dimension with its loops in the copy, (size, stride, type), in the order of memory, the slowest first;
         vectors run along what is side by side in the block, and where memory runs another way along that too.
         """
-        lanes, pair = self.plan.target.lanes(self.load.dtype.itemsize), self.pair
+        lanes, pair = self.plan.target.lanes(self.dtype.itemsize), self.pair
         dims = self._merged()
         turned = any(d.step == 1 and d.dst > 1 and gcd(d.size, lanes) > 1 for d in dims)
         out: list[tuple[Dim, list[tuple[int, int, str]]]] = []

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
-from monolect.optimize.contraction import Contraction, Tile
+from monolect.optimize.contraction import Contraction
 from monolect.optimize.cost import Access
+from monolect.optimize.tile_cost import Tile
 
 if TYPE_CHECKING:
     from monolect.optimize.heuristic import Chooser

@@ -39,20 +39,26 @@ def split_softmax(roots: list[UOp], local_bytes: int) -> list[UOp]:
     if not local_bytes:
         return roots
     order = values(roots)
-    if not any(u.op in ("EXP", "EXP2") for u in order):
+    found = [x for u in order if (x := _softmax(u)) is not None]
+    if not found:
         return roots
-    cost = costs(order, {u for u in order if is_forced(u)} | set(roots))
     users: dict[UOp, list[UOp]] = {}
     for u in order:
         for s in dict.fromkeys(below(u)):
             users.setdefault(s, []).append(u)
+    long: list[tuple[Softmax, dict[UOp, dict[UOp, int]], int]] = []
+    for x in found:
+        if (sums := _sums(x, users, set(roots))) is not None:
+            beside = max(count(r.src[0].shape) // count(x.e.shape) for r in sums)
+            if x.size > (most := longest_row(x.e.dtype.itemsize, beside, local_bytes)):
+                long.append((x, sums, max(most, 1)))
+    if not long:
+        return roots
+    cost = costs(order, {u for u in order if is_forced(u)} | set(roots))
     instead: dict[UOp, UOp] = {}
-    for u in order:
-        x = _softmax(u, cost)
-        if x is not None and (sums := _sums(x, users, set(roots))) is not None:
-            beside = [count(r.src[0].shape) // count(u.shape) for r in sums if cost[r].product]
-            if beside and x.size > (most := longest_row(u.dtype.itemsize, max(beside), local_bytes)):
-                instead |= _in_blocks(x, sums, cost, max(most, 1))
+    for x, sums, most in long:
+        if cost[x.scores].product and any(cost[r].product for r in sums):
+            instead |= _in_blocks(x, sums, cost, most)
     return _renewed(roots, instead) if instead else roots
 
 
@@ -66,12 +72,12 @@ class Softmax(NamedTuple):
     size: int
 
 
-def _softmax(u: UOp, cost: dict[UOp, Cost]) -> Softmax | None:
-    """`u` as the exponentials of a softmax over values that a product makes."""
+def _softmax(u: UOp) -> Softmax | None:
+    """`u` as the exponentials of a softmax."""
     if u.op not in ("EXP", "EXP2") or u.dtype.bits < 32 or any(n.__class__ is not int for n in u.shape):
         return None
     x = _difference(u)
-    if x.op != "SUB" or not cost[x.src[0]].product:
+    if x.op != "SUB":
         return None
     s, m = x.src
     while m.op in ("EXPAND", *MARKS):

@@ -13,9 +13,10 @@ from monolect.ir.bounds import min_max, ranges
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.action import Plan
 from monolect.optimize.apply import apply_plan
-from monolect.optimize.contraction import Contraction, Tile
+from monolect.optimize.contraction import Contraction
 from monolect.optimize.heuristic import Chooser
 from monolect.optimize.pack import Block
+from monolect.optimize.tile_cost import Tile
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
@@ -168,3 +169,30 @@ def test_taps_that_rows_share_steps_later_are_a_loop(stride, k, unrolled):
     chooser = planned(of(4, 64, 56, 56).conv2d(of(128, 64, k, k), stride=stride, padding=k // 2))
     chooser.run()
     assert any(a[0] == "SPLIT" and a[2][1] == "UNROLL" for a in chooser.plan.actions) == unrolled
+
+
+# ---- what is narrow in memory ----------------------------------------------------------------------------------------
+def of_float16(*shape: int) -> Tensor:
+    return Tensor(np.zeros(shape, np.float16), device="null")
+
+
+@pytest.mark.parametrize("turn", ["A·B", "A·Bᵀ", "Aᵀ·B"])
+def test_what_no_matrix_unit_reads_is_widened_once_where_it_is_packed(turn):
+    a, b = of_float16(1024, 1024), of_float16(1024, 1024)
+    chooser = planned({"A·B": a @ b, "A·Bᵀ": a @ b.T, "Aᵀ·B": a.T @ b}[turn])
+    chooser.run()
+    order = toposort(apply_plan(chooser.plan))
+    (total,) = (u for u in order if u.op == "REDUCE")
+    terms = toposort(total.src[0], stop=lambda u: u.op == "AFTER")
+    assert not [u for u in terms if u.op == "CAST"], "the products read what is wide already"
+    copies = [u for u in order if u.op == "STORE" and u.src[1].op == "CAST" and u.src[1].src[0].dtype is dtypes.float16]
+    assert len(copies) == 2 and {u.src[0].dtype for u in copies} == {dtypes.float32}
+    assert any(p.is_block and p.root in chooser.plan.reduced for p in chooser.plan.axes), "wide, in blocks of the sum"
+
+
+def test_what_a_matrix_unit_reads_stays_narrow():
+    chooser = planned(of_bfloat16(1024, 1024) @ of_bfloat16(1024, 1024), TARGET._replace(units=(DOTS,)))
+    chooser.run()
+    order = toposort(apply_plan(chooser.plan))
+    blocks = {u.arg.dtype for u in order if u.op == "BUFFER" and u.arg.addrspace == "LOCAL" and u.arg.slot >= 0}
+    assert dtypes.bfloat16 in blocks

@@ -106,6 +106,19 @@ def test_a_kept_block_is_as_large_as_the_weights() -> None:
     assert hoist.kept_blocks(node("SINK", kernel.src, KernelInfo()), "cpu") == ()
 
 
+def test_half_precision_is_widened_in_what_is_kept() -> None:
+    x, w = own(array(64, 256).astype(np.float16)), own(array(256, 256).astype(np.float16))
+    (block,) = hoist.kept_blocks(frozen(x @ w, w), "cpu")
+    assert 2 * w.nbytes <= block.n_bytes <= 2.2 * w.nbytes
+    f = jit(lambda x: x @ w)
+    with Context(CHECK_BOUNDS=1, VERIFY=1):
+        f(x)
+    wanted = x.numpy().astype(np.float32) @ w.numpy().astype(np.float32)
+    for _ in range(2):
+        np.testing.assert_allclose(f(x).numpy(), wanted, rtol=2e-3, atol=2e-3 * float(np.abs(wanted).max()))
+    assert packs(f)
+
+
 def test_blocks_larger_than_local_memory_are_kept() -> None:
     """What is kept lies in main memory."""
     from monolect.optimize.apply import kept_blocks, planned
