@@ -15,8 +15,8 @@ import os
 import struct
 import sys
 import time
-from hashlib import blake2b
 
+from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 
 _HEADER = struct.Struct("<8sQ16s")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from hashlib import blake2b
+
+from monolect.base.hashing import blake2b
 
 SHARED = ("base", "ir", "rules", "schedule", "optimize", "lower")
 FOLDERS = (*SHARED, *(f"backend/{name}" for name in ("common", "cpu", "c", "opencl", "cuda", "hip", "webgpu")))

@@ -18,6 +18,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from itertools import compress
 from typing import Any, NamedTuple, overload
 
 from monolect.base.dtype import dtypes
@@ -38,6 +39,7 @@ MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
 ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is around it: it will not end
 _new = object.__new__
+Live = Callable[[], list[Tensor]]
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
@@ -91,8 +93,9 @@ def live_tensors() -> list[Tensor]:
     kinds: list[type] = [Tensor]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())
-    wanted = frozenset(kinds)
-    return [t for t in gc.get_objects() if type(t) in wanted and not hasattr(type(t), "donated_at")]
+    wanted = frozenset(k for k in kinds if not hasattr(k, "donated_at"))
+    objects = gc.get_objects()  # a hundred thousand, most of them of other libraries
+    return [*compress(objects, map(wanted.__contains__, map(type, objects)))]
 
 
 class Jit:
@@ -225,14 +228,13 @@ class Jit:
         for t, u in zip(tensors, execute.realize([t._uop for t in tensors]), strict=True):
             t._uop = u if u.op == "BUFFER" else execute.realize([t.contiguous()._uop])[0]
 
-    def _readers(self, runs: list[execute.Run], inputs: list[UOp], states: set[UOp], graph: set[UOp]) -> Readers:
-        """The tensors that the step reads from outside, so that a later assign to one is seen.
+    def _readers(self, live: Live, found: set[UOp], graph: set[UOp]) -> Readers:
+        """The tensors that the step reads from outside, buffers `found`, so that a later assign to one is seen.
 
         One that alone has a buffer can be bound anew. What a tensor is that is a view of one, shares one, or was still
         part of the step's `graph`, is woven into the kernels: the step is captured again when it changes.
         """
-        found = {b for b in external(runs, inputs) if b not in states}
-        tensors = live_tensors() if found or graph else []
+        tensors = live() if found or graph else []
         holders = [t for t in tensors if t._uop in found]
         shared = Counter(t._uop for t in holders)
         reads = [(t, t._uop) for t in holders if shared[t._uop] == 1]
@@ -240,7 +242,7 @@ class Jit:
         woven += [t for t in tensors if t._uop not in found and base_of(t._uop) in found]
         return reads, [(weakref.ref(t), t._uop) for t in woven]
 
-    def _computed_outside(self, batch: list[Tensor], graph: set[UOp]) -> set[UOp]:
+    def _computed_outside(self, live: Live, batch: list[Tensor], graph: set[UOp]) -> set[UOp]:
         """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now.
 
         It is no part of the step: a replay must not draw initial weights anew.
@@ -248,7 +250,7 @@ class Jit:
         if not graph:
             return set()
         own = {id(t) for t in batch}
-        outside = [t for t in live_tensors() if t._uop in graph and id(t) not in own]
+        outside = [t for t in live() if t._uop in graph and id(t) not in own]
         if not outside:
             return set()
         captures, execute.listening.captures = execute.listening.captures, []
@@ -284,14 +286,15 @@ class Jit:
             graded = _graded(grads, assigned)
             batch = [*outputs, *(t._grad for t in graded), *assigned, *random_state.pending()]
             graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
-            graph -= self._computed_outside(batch, graph)
+            live = functools.cache(live_tensors)
+            graph -= self._computed_outside(live, batch, graph)
             if batch:
                 batch[0].realize(*batch[1:])
         place = {id(t): i for i, t in enumerate(stand_ins)}
         states = [(place.get(id(t), t), before, t._uop) for t, before in befores.values()]
         outs = [*(t._uop for t in outputs), *(g._uop for t in graded if (g := t._grad) is not None)]
         back = unflatten(result, map(Tensor._wrap, outs))
-        reads, woven = self._readers(runs, inputs, {before for _, before, _ in states}, graph)
+        reads, woven = self._readers(live, {*external(runs, inputs)} - {before for _, before, _ in states}, graph)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop

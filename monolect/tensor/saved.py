@@ -14,7 +14,6 @@ import os
 import pickle
 import struct
 from collections.abc import Mapping
-from hashlib import blake2b
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from monolect.backend.base import Portable, Program
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, DeviceError, FileFormatError, JitError
 from monolect.base.files import write_whole
+from monolect.base.hashing import blake2b
 from monolect.ir.ops import KernelInfo
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, node

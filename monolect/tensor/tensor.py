@@ -9,6 +9,7 @@ Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call th
 from __future__ import annotations
 
 import weakref
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from monolect.base.errors import ArgumentError, DeviceError, DTypeError, Gradien
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import element, is_realized, to_numpy
-from monolect.runtime.dlpack import HOST, borrow, device_of, share
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import note_assign, refuse_while_capturing
 from monolect.tensor import random as random_state
@@ -44,6 +44,11 @@ from monolect.tensor.sort import SortMixin
 # made earlier still holds the earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by identity
+
+
+def _dlpack() -> Any:
+    """Imported when it is asked for: its descriptions of C structures cost more than any other module here."""
+    return import_module("monolect.runtime.dlpack")
 
 
 def leaf_nodes() -> dict[UOp, Tensor]:
@@ -254,7 +259,7 @@ class Tensor(
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Where its memory is, in DLPack's words. Raises DeviceError for a device that cannot share it."""
-        return device_of(self.device)
+        return _dlpack().device_of(self.device)
 
     def __dlpack__(
         self,
@@ -273,11 +278,12 @@ class Tensor(
         [7, 2, 3]
         """
         refuse_while_capturing("sharing the memory of a tensor")
-        here, there = device_of(self.device), dl_device or device_of(self.device)
-        if there != here and (there != HOST or copy is False):
+        here = self.__dlpack_device__()
+        there = dl_device or here
+        if there != here and (there != _dlpack().HOST or copy is False):
             raise DeviceError("memory that is elsewhere", expected=f"DLPack device {here}", found=there)
         t = self.to("cpu") if there != here else self.clone() if copy else self
-        return share(t.realize()._uop, max_version, stream)
+        return _dlpack().share(t.realize()._uop, max_version, stream)
 
     @classmethod
     def from_dlpack(cls, x: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -293,7 +299,7 @@ class Tensor(
         >>> t.tolist()
         [0, 5, 0]
         """
-        return cls._wrap(borrow(x, None if device is None else as_device(device), copy))
+        return cls._wrap(_dlpack().borrow(x, None if device is None else as_device(device), copy))
 
     def __repr__(self) -> str:
         at = "" if self._uop.op == "BUFFER" else ", lazy"

@@ -1,5 +1,6 @@
 """Jobs: work done by threads while the caller makes more; and LLVM in several of them."""
 
+import sys
 import threading
 import time
 
@@ -38,19 +39,17 @@ def test_no_items_no_results():
         assert jobs.results() == []
 
 
-@pytest.mark.parametrize(("n_threads", "n_items"), [(1, 5), (4, 1)])
-def test_one_thread_or_one_item_is_the_callers_own_work(n_threads, n_items):
-    with Jobs(lambda _: threading.get_ident(), n_threads) as jobs:
-        for x in range(n_items):
+def test_one_thread_is_the_callers_own():
+    with Jobs(lambda _: threading.get_ident(), 1) as jobs:
+        for x in range(5):
             jobs.add(x)
-        assert jobs.results() == [threading.get_ident()] * n_items
+        assert jobs.results() == [threading.get_ident()] * 5
 
 
 def test_others_work_while_the_caller_adds():
     begun = threading.Event()
     with Jobs(lambda _: begun.set(), 2) as jobs:
         jobs.add(0)
-        jobs.add(1)
         assert begun.wait(WAIT_S)
         jobs.results()
 
@@ -61,6 +60,17 @@ def test_two_jobs_run_at_the_same_time():
         jobs.add(0)
         jobs.add(1)
         assert jobs.results() == [True, True]
+
+
+def test_the_interpreter_switches_more_often_for_as_long_as_threads_work():
+    before, seen = sys.getswitchinterval(), []
+    with pytest.raises(KeyError), Jobs(lambda _: seen.append(sys.getswitchinterval()), 2) as jobs:
+        for x in range(3):
+            jobs.add(x)
+        jobs.results()
+        assert sys.getswitchinterval() == before
+        raise KeyError
+    assert all(0 < s <= before for s in seen) and min(seen) < before and sys.getswitchinterval() == before
 
 
 def test_an_error_is_raised_and_what_was_not_begun_is_dropped():

@@ -10,13 +10,13 @@ import functools
 import json
 import os
 import shutil
-from hashlib import blake2b
 from typing import NamedTuple
 
 from monolect.backend.common.command import compiled, run
 from monolect.backend.common.elf import load_object
 from monolect.base.cache import DiskCache
 from monolect.base.errors import CompileError, ObjectFileError
+from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 
 NAMES = ("clang", "gcc", "cc")

@@ -8,17 +8,20 @@ Invariant: when the block is left, however that is, nothing of it runs any more.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
+SWITCH_S = 1e-4  # what a thread that is back from the compiler waits for the interpreter; by default 50 times as long
+
 
 class Jobs:
     """`function` of each item added, by `n_threads` threads, one of them the caller's, which helps in `results`.
 
-    A single item starts no thread.
+    The first item starts the first thread: whether there will be a second takes long to know.
     """
 
     def __init__(self, function: Callable[[Any], Any], n_threads: int):
@@ -27,6 +30,7 @@ class Jobs:
         self.done: dict[int, Any] = {}
         self.errors: dict[int, BaseException] = {}
         self.threads: list[threading.Thread] = []
+        self.interval_s = 0.0  # of the interpreter, before
         self.n = 0
 
     def __enter__(self) -> Jobs:
@@ -39,12 +43,15 @@ class Jobs:
             self.todo.put(None)
         for thread in self.threads:
             thread.join()
+        if self.interval_s:
+            sys.setswitchinterval(self.interval_s)
+            self.interval_s = 0.0
 
     def add(self, item: Any) -> None:
         """One more job."""
         self.todo.put((self.n, item))
         self.n += 1
-        if self.n > 1 and len(self.threads) < self.n_beside:
+        if len(self.threads) < self.n_beside:
             thread = threading.Thread(target=self._work, daemon=True)
             try:
                 thread.start()
@@ -52,6 +59,9 @@ class Jobs:
                 self.n_beside = 0
             else:
                 self.threads.append(thread)
+                if not self.interval_s:
+                    self.interval_s = sys.getswitchinterval()
+                    sys.setswitchinterval(min(SWITCH_S, self.interval_s))
 
     def results(self) -> list[Any]:
         """Those of all items, in their order. Raises the error of the first that failed."""

@@ -12,7 +12,6 @@ import ctypes
 import json
 import time
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 from monolect.backend.base import Launch, Phase, Program
@@ -25,6 +24,7 @@ from monolect.backend.common.pool_ir import COMMAND_BYTES
 from monolect.backend.common.programs import ProgramDevice
 from monolect.backend.common.shaped import local_places
 from monolect.base.errors import SettingError
+from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import Any
 
 from monolect.backend.base import Program
 from monolect.backend.common.jobs import Jobs
 from monolect.base.cache import DiskCache
 from monolect.base.errors import MonolectError
+from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
