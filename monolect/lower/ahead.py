@@ -4,18 +4,26 @@ What a LOAD "ahead" reads goes to registers before the loop, for its first step,
 right after the BARRIER behind which the lanes read what this step has stored. So memory is waited for at the end of a
 step, while the lanes have multiplied. In the last step the last block is read once more, and not used.
 
+What a LOAD "async" reads goes to the other block of local memory at once, without registers: the lanes have met, so
+none still reads what that block held. A language waits for such copies before a BARRIER.
+
 What it is not: the two blocks, which the optimizer makes (PACK), nor a choice.
 
 Before: r; BARRIER(STORE(LOCAL[r % 2 * n + ..], LOAD(A[r]), "ahead")); .. LOCAL[r % 2 * n + ..]
 After:  STORE(REG, LOAD(A[0])); r; BARRIER(STORE(LOCAL[r % 2 * n + ..], REG)); STORE(REG, LOAD(A[min(r + 1, last)])); ..
+   or:  STORE(LOCAL[..], LOAD(A[0])); r; BARRIER(); STORE(LOCAL[(r + 1) % 2 * n + ..], LOAD(A[min(r + 1, last)])); ..
 Invariant: no LOAD "ahead" is left; between two BARRIERs no lane stores where another reads.
 """
 
 from __future__ import annotations
 
+from itertools import count
+
 from monolect.ir.bounds import ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute, toposort
+
+AHEAD = ("ahead", "async")
 
 
 def ahead(sink: UOp) -> UOp:
@@ -25,12 +33,13 @@ def ahead(sink: UOp) -> UOp:
         return sink
     slots = unused_slots(order)
     new: dict[UOp, UOp] = {}
-    issued: dict[UOp, list[UOp]] = {}  # by BARRIER, the stores to registers for the next step
+    issued: dict[UOp, list[UOp]] = {}  # by BARRIER, what is stored for the next step
     for u in order:
         src = tuple(new[s] for s in u.src)
         if u.op == "BARRIER" and any(_copied(s) is not None for s in u.src):
-            steps = [_Step(s, next(slots)) if _copied(s) is not None else None for s in u.src]
-            new[u] = node("BARRIER", tuple(s.store if s else x for s, x in zip(steps, src, strict=True)))
+            steps = [_step(s, slots) if _copied(s) is not None else None for s in u.src]
+            before = [n for s, x in zip(steps, src, strict=True) for n in (s.before if s else (x,))]
+            new[u] = node("BARRIER", tuple(dict.fromkeys(before)))
             issued[new[u]] = [s.issue(new[u]) for s in steps if s]
         elif u.op == "AFTER" and src[-1] in issued:
             new[u] = node("AFTER", (*src, *issued[src[-1]]))
@@ -39,27 +48,61 @@ def ahead(sink: UOp) -> UOp:
     return new[sink]
 
 
-class _Step:
-    """One copy: `store` is from registers. `slot`: of those."""
+def _step(u: UOp, slots: count) -> Step:
+    return _Copy(u) if u.src[1].op == "LOAD" and u.src[1].arg == "async" else _Step(u, next(slots))
+
+
+class Step:
+    """One copy, in each step of `loop`. `before`: what a BARRIER waits for."""
+
+    before: tuple[UOp, ...]
+
+    def __init__(self, u: UOp):
+        (self.loop,) = (r for r in ranges(u))
+
+    def _next(self, value: UOp) -> UOp:
+        """The same in the next step, or in the last."""
+        last = self.loop.src[0].value - 1
+        return substitute(value, {self.loop: build("MAX", self.loop * -1 + -1, idx(-last)) * -1})
+
+    def issue(self, barrier: UOp) -> UOp:
+        """The load for the next step, once all lanes have met."""
+        raise NotImplementedError
+
+
+class _Step(Step):
+    """By way of registers, in `slot`."""
 
     def __init__(self, u: UOp, slot: int):
-        (self.loop,) = (r for r in ranges(u))
+        super().__init__(u)
         self.value = _plain(u.src[1])
         self.memory = node("BUFFER", (shape_source(self.value.shape),), BufferArg(slot, self.value.dtype, None, "REG"))
         first = node("STORE", (self.memory, substitute(self.value, {self.loop: idx(0)})))
         loaded = node("LOAD", (node("AFTER", (self.memory, first, self.loop)),))
-        self.store = node("STORE", (u.src[0], loaded, *u.src[2:]))
+        self.before = (node("STORE", (u.src[0], loaded, *u.src[2:])),)
 
     def issue(self, barrier: UOp) -> UOp:
-        """The load for the next step, once all lanes have met."""
-        last = self.loop.src[0].value - 1
-        following = build("MAX", self.loop * -1 + -1, idx(-last)) * -1
-        value = substitute(self.value, {self.loop: following})
-        return node("STORE", (node("AFTER", (self.memory, barrier)), value))
+        return node("STORE", (node("AFTER", (self.memory, barrier)), self._next(self.value)))
+
+
+class _Copy(Step):
+    """To the block of the next step itself."""
+
+    def __init__(self, u: UOp):
+        super().__init__(u)
+        self.store = u
+        self.before = (substitute(u, {self.loop: idx(0)}), self.loop)
+
+    def issue(self, barrier: UOp) -> UOp:
+        memory, index = self.store.src[0].src
+        # not the last step again: its block is read. Of two steps, the step itself is the number of the block.
+        following = self.loop + 1 if self.loop.src[0].value > 2 else self.loop * -1 + 1
+        place = node("INDEX", (node("AFTER", (memory, barrier)), substitute(index, {self.loop: following})))
+        return node("STORE", (place, self._next(self.store.src[1])))
 
 
 def _is_ahead(u: UOp) -> bool:
-    return u.op == "LOAD" and u.arg == "ahead"
+    return u.op == "LOAD" and u.arg in AHEAD
 
 
 def _copied(u: UOp) -> UOp | None:

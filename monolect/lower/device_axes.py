@@ -29,6 +29,7 @@ from monolect.ir.lanes import MOST_SLOTS, in_warp, shared_lanes
 from monolect.ir.normal import TRUE, less
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.lower.ahead import AHEAD
 from monolect.lower.fragments import fragments
 from monolect.lower.launch import launched
 
@@ -248,7 +249,7 @@ def _is_local(u: UOp) -> bool:
 
 def _is_ahead(store: UOp) -> bool:
     """Whether a store copies what is loaded one step ahead of its use."""
-    return store.src[1].op == "LOAD" and store.src[1].arg == "ahead"
+    return store.src[1].op == "LOAD" and store.src[1].arg in AHEAD
 
 
 def _is_global(e: UOp) -> bool:

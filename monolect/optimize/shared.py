@@ -7,7 +7,8 @@ and adds the barriers. What a lane holds in registers side by side lies side by 
 neighbouring lanes read. Rows are padded where fewer lanes of a warp then wait for one bank.
 
 Two blocks in turns need one BARRIER a step instead of two: the lanes that still read one do not mind the copy to the
-other. The copy's LOAD then asks to be made one step "ahead" (`lower.ahead`).
+other. The copy's LOAD then asks to be made one step "ahead" (`lower.ahead`), or where the target can, "async": to local
+memory without registers.
 
 Before: REDUCE(MUL(LOAD(INDEX(A, g0*..+l0*..+r2*16+r3)), ..), r2:4 REDUCE, r3:16 REDUCE)
 After:  REDUCE(MUL(LOAD(INDEX(AFTER(LOCAL[1088], END(STORE(INDEX(LOCAL, e//16 + e%16*68), LOAD(INDEX(A, ..))), e:1024
@@ -70,11 +71,19 @@ class SharedBlock(Block):
             raise ActionError(what, expected="1 or 2 blocks", found=self.turns)
         assert self.plan.workgroup is not None
         held = self.elements * self.load.dtype.itemsize / BANK_BYTES / self.plan.workgroup.n_lanes(self.plan.axes)
-        if held > self.plan.target.n_registers // MOST_AHEAD:
+        if not self.is_async and held > self.plan.target.n_registers // MOST_AHEAD:
             raise ActionError(what, expected="registers for what a lane copies of the next step", found=held)
         loops = [p for p in self.plan.axes if p.is_step or (p.type == "LOOP" and p.size != 1)]
         if len(loops) != 1 or loops[0] not in self.outer or len(self.plan.reduces) != 1:
             raise ActionError(what, expected="one loop of steps, of one sum, around the copy", found=len(loops))
+
+    @property
+    def is_async(self) -> bool:
+        """Whether what a lane copies goes to local memory by itself: neighbours in both, of 4 bytes at least."""
+        v, mine = self._vector(self.dims), self._in_memory_order(self.dims)
+        side_by_side = v == 1 or mine[0].dst == 1
+        wide = v * self.load.dtype.itemsize >= BANK_BYTES
+        return self.plan.target.async_copies and self.turns > 1 and not self.gated and side_by_side and wide
 
     @property
     def stride(self) -> int:
@@ -221,6 +230,7 @@ class SharedBlock(Block):
         start, flag = idx(0), u.arg
         if self.turns > 1:
             start, flag = made[next(p for p in self.outer if p.is_step)] % self.turns * self.stride, "ahead"
+            flag = "async" if self.is_async else flag
         source, target = substitute(self.index, outer), start
         for k, d in enumerate(dims):
             at = left % d.size if k < len(dims) - 1 else left

@@ -105,7 +105,9 @@ class WarpTiles:
         others = prod(self.plan.size(x) or 64 for x in self.tiles.heavy if x is not self.j)
         step_bytes = (rows * unit.a.itemsize + columns * unit.b.itemsize) * unit.k * others
         n = -(-self.plan.size(self.j) // unit.k)
-        fits = [k for k in STEPS if k * step_bytes <= self.plan.target.local_bytes // 2 and k <= n]
+        room = self.plan.target.local_bytes // 2
+        room -= room // 16 if unit.from_memory else 0  # gaps between core matrices
+        fits = [k for k in STEPS if k * step_bytes <= room and k <= n]
         return next((k for k in fits if n % k == 0), 0)
 
     def cost(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> float:

@@ -110,6 +110,21 @@ def test_a_large_product_is_wgmma_without_a_wait_between(tmp_path):
     assert count["HGMMA"] >= 4 and count["DEPBAR"] <= 2 * count["ARRIVE"] and not count["LDL"] + count["STL"]
 
 
+@needs_nvrtc
+@pytest.mark.parametrize(("arch", "d", "n"), [("75", np.float16, 0), ("80", np.float16, 4), ("90a", np.int8, 4)])
+def test_tiles_are_copied_without_registers(arch, d, n, tmp_path):
+    """From 8.0 on, what is read a step ahead goes to local memory by itself, and is waited for before a barrier."""
+    target, x = cuda.target(number(arch)), np.ones((512, 512), d)
+    (sink,) = kernels(target, lambda a, b: a.int() @ b.T.int() if d is np.int8 else a @ b.T, x, x)
+    source = cuda.render_module([("k", lower_kernel(sink, target))], number(arch))
+    body = source.split(" k(", 1)[1]
+    assert body.count("copy_async<16>(") >= n and ("copy_async<" in body) == bool(n)
+    code = cuda_compile.Compiler(arch).compile(source)
+    if nvdisasm():
+        count = Counter(re.findall(r"\b[A-Z0-9]+\b", disassembled(code, tmp_path)["k"]))
+        assert count["LDGSTS"] >= body.count("copy_async<") and bool(count["LDGDEPBAR"]) == bool(n)
+
+
 def disassembled(code: bytes, folder) -> dict[str, str]:
     """The machine code of each kernel, as text."""
     tool = nvdisasm()

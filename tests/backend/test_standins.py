@@ -3,6 +3,8 @@
 The stand-ins are devices of the registry for these tests only. `standin/device.py` says what this shows and what not.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,8 @@ from monolect.ir.digest import digest
 from monolect.ir.ops import Stage
 from monolect.ir.uop import idx
 from monolect.ir.verify import verify
+from monolect.optimize.apply import apply_actions
+from monolect.pipeline import lower_kernel
 from tests.backend import test_ops_suite as suite
 from tests.backend.modules_of_ops import (  # noqa: F401
     test_bits,
@@ -27,8 +31,8 @@ from tests.backend.modules_of_ops import (  # noqa: F401
     test_reductions,
     test_sums_by_place,
 )
-from tests.backend.standin.device import LAUNCH, ROWS, missing
-from tests.backend.workgroup_kernels import CASES, param, reversed_in_groups
+from tests.backend.standin.device import LAUNCH, ROWS, Cuda, missing
+from tests.backend.workgroup_kernels import CASES, kernels, param, reversed_in_groups, split
 from tests.passes.test_workgroup_actions import LARGER
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -141,6 +145,31 @@ def test_a_barrier_that_is_missing_shows():
     case = CASES["reversed"]
     run("standin-hip", program, out := aligned(case.out), *case.arrays)
     assert not np.array_equal(out, case.want)
+
+
+def test_copies_that_nobody_waits_for_show():
+    """A copy that goes on by itself is made when its lane waits for it: a kernel that does not has other numbers."""
+    target = registry.Device["standin-cuda"].target
+    a, b = (np.arange(64 * 64, dtype=np.float32).reshape(64, 64) % k for k in (7, 5))
+    (sink,) = kernels(target, lambda x, y: x @ y, a, b)
+    sink = lower_kernel(sink, target, last="merge_ranges")
+    actions = (split(2, 4, "REDUCE", True), split(1, 8, "LOCAL"), split(0, 8, "LOCAL"), split(2, 8, "GLOBAL", True),
+               split(0, 8, "GLOBAL", True), ("PACK", 0, 2), ("PACK", 1, 2))  # fmt: skip
+    linear = lower_kernel(apply_actions(sink, actions, target), target, first="device_axes")
+    device = Cuda("standin-cuda")
+    found = []
+    for wait in ("copies_done();", ""):
+        copies = device.language.async_copies._replace(wait=wait)
+        device.language = replace(device.language, async_copies=copies)
+        (program,) = device.compile([("test", f"{digest(linear)}{wait}", linear)])
+        assert program.source.count("copy_async<") >= 2
+        found.append(aligned(np.zeros((64, 64), np.float32)))
+        commands = device.commands([Launch(program, (0, 1, 2))])
+        for k, x in enumerate((found[-1], aligned(a), aligned(b))):
+            commands.bind(k, x.ctypes.data)
+        commands.launch()
+    np.testing.assert_array_equal(found[0], a @ b)
+    assert not np.array_equal(found[1], a @ b)
 
 
 def test_lanes_that_meet_different_barriers_are_an_error():

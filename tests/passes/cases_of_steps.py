@@ -180,6 +180,96 @@ CASES["ahead", "one block of two, of a sum in steps"] = (
 """,
 )
 
+CASES["ahead", "a copy that needs no registers goes to the other block at once"] = (
+    ahead,
+    CASES["ahead", "one block of two, of a sum in steps"][1].replace('"ahead"', '"async"'),
+    """
+%0 = CONST idx[] (8, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[8] %1 ParamArg(slot=0, dtype=f32, device="cpu", addrspace="GLOBAL")
+%3 = CONST idx[] (2, idx)
+%4 = SPECIAL idx[] %3 "gidx0"
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = SPECIAL idx[] %5 "lidx0"
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = STACK idx[0]
+%11 = BUFFER f32[] %10 BufferArg(slot=1, dtype=f32, device=None, addrspace="REG")
+%12 = CONST f32[] (0.0, f32)
+%13 = STORE void[] %11 %12
+%14 = CONST idx[] (3, idx)
+%15 = RANGE idx[] %14 (6, "REDUCE")
+%16 = RANGE idx[] %3 (7, "REDUCE")
+%17 = AFTER f32[] %11 %13 %15 %16
+%18 = LOAD f32[] %17
+%19 = CONST idx[] (12, idx)
+%20 = STACK idx[1] %19
+%21 = PARAM f32[12] %20 ParamArg(slot=1, dtype=f32, device="cpu", addrspace="GLOBAL")
+%22 = MUL idx[] %15 %3
+%23 = ADD idx[] %22 %16
+%24 = CONST idx[] (6, idx)
+%25 = MUL idx[] %4 %24
+%26 = ADD idx[] %23 %25
+%27 = INDEX f32[] %21 %26
+%28 = LOAD f32[] %27
+%29 = CONST idx[] (16, idx)
+%30 = STACK idx[1] %29
+%31 = BUFFER f32[16] %30 BufferArg(slot=0, dtype=f32, device=None, addrspace="LOCAL")
+%32 = CONST idx[] (-1, idx)
+%33 = MUL idx[] %7 %32
+%34 = MAX idx[] %33 %32
+%35 = CONST idx[] (-4, idx)
+%36 = MUL idx[] %34 %35
+%37 = CONST idx[] (0, idx)
+%38 = CONST idx[] (1, idx)
+%39 = STACK idx[4] %37 %38 %3 %14
+%40 = ADD idx[4] %36 %39
+%41 = INDEX f32[4] %31 %40
+%42 = CONST idx[] (24, idx)
+%43 = STACK idx[1] %42
+%44 = PARAM f32[24] %43 ParamArg(slot=2, dtype=f32, device="cpu", addrspace="GLOBAL")
+%45 = INDEX f32[4] %44 %40
+%46 = LOAD f32[4] %45 "async"
+%47 = STORE void[] %41 %46
+%48 = BARRIER void[] %47 %15
+%49 = AFTER f32[16] %31 %48
+%50 = ADD idx[] %15 %38
+%51 = MOD idx[] %50 %3
+%52 = MUL idx[] %51 %0
+%53 = ADD idx[] %36 %52
+%54 = ADD idx[4] %53 %39
+%55 = INDEX f32[4] %49 %54
+%56 = MUL idx[] %15 %32
+%57 = ADD idx[] %56 %32
+%58 = CONST idx[] (-2, idx)
+%59 = MAX idx[] %57 %58
+%60 = CONST idx[] (-8, idx)
+%61 = MUL idx[] %59 %60
+%62 = ADD idx[] %36 %61
+%63 = ADD idx[4] %62 %39
+%64 = INDEX f32[4] %44 %63
+%65 = LOAD f32[4] %64 "async"
+%66 = STORE void[] %55 %65
+%67 = AFTER f32[16] %31 %48 %66
+%68 = MUL idx[] %16 %5
+%69 = ADD idx[] %68 %7
+%70 = MOD idx[] %15 %3
+%71 = MUL idx[] %70 %0
+%72 = ADD idx[] %69 %71
+%73 = INDEX f32[] %67 %72
+%74 = LOAD f32[] %73
+%75 = MUL f32[] %28 %74
+%76 = ADD f32[] %18 %75
+%77 = STORE void[] %11 %76
+%78 = END void[] %77 %15 %16
+%79 = AFTER f32[] %11 %78
+%80 = LOAD f32[] %79
+%81 = STORE void[] %9 %80
+%82 = SINK void[] %81 KernelInfo(name="sum_2x4_r6", actions=(("SPLIT", 2, (3, "REDUCE", True)), ("SPLIT", 1, (4, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+""",
+)
+
 CASES["ahead", "steps that are padded: the gate is that of the next step"] = (
     ahead,
     """

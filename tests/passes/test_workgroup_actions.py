@@ -143,15 +143,19 @@ def test_larger_kernels_and_the_heuristic(name, monkeypatch):
 
 @settings(max_examples=settings().max_examples // 2)
 @given(
-    st.sampled_from([1, 2, 5]), st.sampled_from([2, 3, 4, 7]), st.sampled_from(["both", "one", "other"]), st.booleans()
-)
-def test_blocks_in_turns(each, steps, which, padded):
-    """Two blocks of each operand, one BARRIER a step: an odd and an even number of steps, and a sum that is padded."""
+    st.sampled_from([1, 2, 5]), st.sampled_from([2, 3, 4, 7]), st.sampled_from(["both", "one", "other"]),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_blocks_in_turns(each, steps, which, padded, by_itself):
+    """Two blocks of each operand, one BARRIER a step: an odd and an even number of steps, and a sum that is padded; by
+    way of registers, or to the other block at once, where nothing is masked.
+    """
+    target = GPU._replace(async_copies=by_itself)
     name = f"steps {each} {steps} {padded}"
     k = each * steps - (padded and each > 1)
     PROGRAMS[name] = lambda: whole(8, k) @ whole(k, 16)
     kernel = made(name)[0]
-    plan = Plan(kernel, GPU)
+    plan = Plan(kernel, target)
     for a in ([("PADTO", 2, each)] if k % each else []) + [
         ("SPLIT", 2, (steps, "REDUCE", True)), ("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)),
         ("SPLIT", 0, (4, "LOCAL", False)), ("SPLIT", 2, (2, "GLOBAL", True)), ("SPLIT", 0, (2, "GLOBAL", True)),
@@ -159,8 +163,12 @@ def test_blocks_in_turns(each, steps, which, padded):
     ]:  # fmt: skip
         plan.act(a)
     out = apply_plan(plan)
-    barriers = sum(u.op == "BARRIER" for u in lower_kernel(out, GPU, first="device_axes").src)
-    assert barriers == (1 if which == "both" else 2)
+    linear = lower_kernel(out, target, first="device_axes").src
+    assert sum(u.op == "BARRIER" for u in linear) == (1 if which == "both" else 2)
+    flying = sum(u.op == "LOAD" and u.arg == "async" for u in linear)
+    assert by_itself or not flying
+    if each == 1:  # single elements need not lie side by side in both
+        assert flying == (0 if not by_itself else 4 if which == "both" else 2)
     check(name, out)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monolect.backend.common.c_language import Language, MemoryUnits
+from monolect.backend.common.c_language import AsyncCopies, Language, MemoryUnits
 from monolect.backend.common.c_style import CLOSED, OPEN, Place, Renderer, plus
 from monolect.backend.common.c_values import Value
 from monolect.backend.common.shaped import address_parts, ordered, register_of
@@ -46,6 +46,7 @@ class GroupRenderer(Renderer):
             language = replace(language, index=language.small_index)
         super().__init__(language, linear, name)
         self.reads_memory = any(_of_memory(u) for u in linear.src)
+        self.copies = language.async_copies if any(_is_async(u) for u in linear.src) else None
         self.sums: dict[str, list[str]] = {}  # what units that work by themselves add to, with its elements
         self.segment = 0  # stretches of the program without a store, a barrier, or the end of a block
         self.loaded: dict[Base, dict[int, str]] = {}  # what was read in the present one
@@ -53,7 +54,13 @@ class GroupRenderer(Renderer):
         segment = 0
         for u in linear.src:
             segment += _ends_segment(u)
-            if u.op == "LOAD" and len(u.src) == 1 and register_of(u.src[0]) is None and u.src[0].shape == u.shape:
+            if (
+                u.op == "LOAD"
+                and u.arg != "async"
+                and len(u.src) == 1
+                and register_of(u.src[0]) is None
+                and u.src[0].shape == u.shape
+            ):
                 if (at := self.offsets(u.src[0])) is not None:
                     self.together.setdefault((segment, at[0]), set()).update(at[1])
 
@@ -66,12 +73,16 @@ class GroupRenderer(Renderer):
             for v in self.sums:
                 self.line(self.memory_units.done.format(v=v))
             self.sums = {}
+        if u.op == "BARRIER" and self.copies is not None:
+            self.line(self.copies.wait)
         if u.op == "BARRIER" and self.reads_memory:
             self.line(self.memory_units.publish)
         super().instruction(u)
 
     def load(self, u: UOp) -> Value:
-        """LOAD; where the offsets are known, by runs."""
+        """LOAD; where the offsets are known, by runs. One to local memory is the STORE's."""
+        if _is_async(u) and self.copies is not None:
+            return Value([], 1)
         at = self.offsets(u.src[0]) if register_of(u.src[0]) is None and u.src[0].shape == u.shape else None
         if at is None:
             return super().load(u)
@@ -106,6 +117,9 @@ class GroupRenderer(Renderer):
     def store(self, u: UOp) -> None:
         """STORE; where the offsets are known and no two are the same, by runs."""
         target, val = u.src[0], u.src[1]
+        if _is_async(val) and self.copies is not None:
+            self._copy_by_itself(target, val, self.copies)
+            return
         gate = u.src[2] if len(u.src) == 3 else None
         shape = np.broadcast_shapes(target.shape, val.shape, gate.shape if gate is not None else ())
         at = self.offsets(target) if register_of(target) is None and target.shape == shape else None
@@ -140,6 +154,32 @@ class GroupRenderer(Renderer):
             for i, k in enumerate(at[2]):
                 out[k] = self.lang.lane_wide.format(v=f"v{self.n}", i=i)
         return self.join(out, u.shape, u.dtype)
+
+    def _copy_by_itself(self, target: UOp, load: UOp, copies: AsyncCopies) -> None:
+        """STORE of a LOAD, without registers where a run of both has 4 bytes at least."""
+        self.demanded[copies.functions] = None
+        to, found = self.offsets(target), self.offsets(load.src[0])
+        if to is None or found is None:
+            raise InternalError(f"{self.lang.name}: a copy between places that are not known", found=repr(load))
+        d, i = load.dtype, 0
+        while i < len(to[1]):
+            n = min(self.widest(d), len(to[1]) - i)
+            while not all(self._is_run(key, offsets[i : i + n]) for key, offsets in (to, found)):
+                n -= 1
+            at, source = (self.place(key, offsets[i]) for key, offsets in (to, found))
+            if n * d.itemsize < 4:
+                self.line(self._assign(d, at, self._gated(d, source, OPEN, "")))
+            else:
+                to_, p = (f"{x.buffer} + {x.start}" for x in (at, source))
+                self.line(copies.copy.format(n=n * d.itemsize, to=to_, p=p))
+            i += n
+
+    def _is_run(self, key: Base, offsets: list[int]) -> bool:
+        """Whether the offsets lie side by side, at an address that their number, a power of two, divides."""
+        n, (k, m) = len(offsets), self.alignment(key.base)
+        if n & (n - 1) or offsets != list(range(offsets[0], offsets[0] + n)):
+            return False
+        return m % n == 0 and (k + offsets[0]) % n == 0
 
     @property
     def memory_units(self) -> MemoryUnits:
@@ -253,6 +293,11 @@ def _ends_segment(u: UOp) -> bool:
     if u.op in ("STORE", "ATOMICADD"):
         return register_of(u.src[0]) is None
     return u.op in ("BARRIER", "RANGE", "END", "IF", "ENDIF")
+
+
+def _is_async(u: UOp) -> bool:
+    """Whether it is a load to local memory, without registers."""
+    return u.op == "LOAD" and u.arg == "async"
 
 
 def _of_memory(u: UOp) -> bool:

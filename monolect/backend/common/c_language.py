@@ -38,6 +38,14 @@ class MemoryUnits(NamedTuple):
     publish: str  # before a barrier behind which they read what lanes have stored
 
 
+class AsyncCopies(NamedTuple):
+    """Copies from memory to local memory that need no registers, and go on while the lanes do."""
+
+    functions: str  # what the others are, before the kernels that use them
+    copy: str  # {n}: bytes, 4, 8 or 16; {to} and {p}: addresses that they divide
+    wait: str  # for all copies of a lane
+
+
 @dataclass(frozen=True)
 class Language:
     """One language. `types` maps names of dtypes; a float that is not in it is its bits, an unsigned integer."""
@@ -85,6 +93,7 @@ class Language:
     atomic_add: Mapping[str, str] = field(default_factory=dict)  # by dtype; {p} the address, {x} the value
     shuffle: str = ""  # what the lane has as {x} whose number differs in the bits {bits}
     units: Mapping[str, str] = field(default_factory=dict)  # matrix units: the text of a function of that name
+    async_copies: AsyncCopies | None = None
     memory_units: MemoryUnits | None = None  # how those are used that read their operands from local memory
     header: str = ""  # before all kernels
     index: str = "long"  # of loops and addresses

@@ -66,6 +66,7 @@ def target(arch: int) -> Target:
     return cuda.target(arch)._replace(
         native=LLVM_NATIVE,
         cast_dtypes=frozenset((dtypes.float16,)),
+        async_copies=False,
         units=tuple(u for u in cuda.target(arch).units if u.name in DIALECT.units),
         atomics=frozenset(d for d in ALL if d.name in _ATOMIC),
         key=f"ptx/sm_{arch}",

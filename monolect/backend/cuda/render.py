@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.c_language import Language
+from monolect.backend.common.c_language import AsyncCopies, Language
 from monolect.backend.common.c_style import C_NATIVE
 from monolect.backend.cuda.units import MEMORY_UNITS, WITH_WGMMA, function, units
 from monolect.base.dtype import ALL, DType, dtypes
@@ -16,7 +16,7 @@ from monolect.ir.uop import UOp
 
 # the functions of CUDA's mathematics are within 2 ULP and keep subnormal numbers; NVRTC brings them along
 NATIVE = C_NATIVE | {"EXP2", "LOG2", "SIN"}
-BFLOAT16_SINCE = 80
+BFLOAT16_SINCE = ASYNC_SINCE = 80
 WIDE_BYTES = 16
 _TYPES = {
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
@@ -58,6 +58,19 @@ __device__ unsigned short bf16_of_f32(float x) {
   return y;
 }
 """
+_COPIES = AsyncCopies(
+    functions="""\
+template <int N> __device__ __forceinline__ void copy_async(void* to, const void* from) {
+  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+  const unsigned long long p = __cvta_generic_to_global(from);
+  if constexpr (N == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(p) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(p), "n"(N) : "memory");
+}
+__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+""",
+    copy="copy_async<{n}>({to}, {p});",
+    wait="copies_done();",
+)
 _ADD = "atomicAdd({p}, {x})"
 _U64 = "unsigned long long"
 
@@ -89,6 +102,7 @@ def language(arch: int) -> Language:
         | {"int64": f"atomicAdd(({_U64}*){{p}}, ({_U64}){{x}})", "": c_style.ADD_ALONE},
         header=_WIDE + _SHUFFLE + _HALF + (_BFLOAT if bfloat else ""),
         units={u.name: function(u, _STORED) for u in units(arch)},
+        async_copies=_COPIES if arch >= ASYNC_SINCE else None,
         memory_units=MEMORY_UNITS if arch == WITH_WGMMA else None,
         index="long long",
         small_index="int",
@@ -120,6 +134,7 @@ def target(arch: int) -> Target:
         max_grid=((1 << 31) - 1, 65535, 65535),
         warp=32,
         shuffles=True,
+        async_copies=arch >= ASYNC_SINCE,
         n_units=N_UNITS,
         atomics=frozenset(d for d in ALL if d.name in rendered),
         branches=True,

@@ -19,6 +19,8 @@ inline unsigned short bf16_of_f32(float x) {
   return x != x ? 0x7FFF : (u + 0x7FFF + (u >> 16 & 1)) >> 16;
 }
 inline standin::Cores core_matrices(const void* p, int lead, int stride) { return {(const char*)p, lead, stride}; }
+template <int N> void copy_async(void* to, const void* from) { standin::copy_async<N>(to, from); }
+inline void copies_done() { standin::copies_done(); }
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
 template <typename T, int N> void wgmma_done(vec<T, N>&) {}

@@ -91,6 +91,8 @@ class Standin:
         types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
         units = {name: emulated(BY_NAME[name], types) for name in self.language.units}
         language = replace(self.language, header=f'#include "{HERE / self.header}"\n{tables()}\n', units=units)
+        if language.async_copies is not None:
+            language = replace(language, async_copies=language.async_copies._replace(functions=""))
         if language.memory_units is not None:
             language = replace(language, memory_units=language.memory_units._replace(functions=""))
         source = render_module(named, language, GroupRenderer)

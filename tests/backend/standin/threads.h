@@ -34,6 +34,24 @@ static void start() {
   current->is_done = true;
 }
 
+// Copies that a lane does not wait for are made when it does, not before.
+struct Copy { void* to; const void* from; int n; };
+constexpr int MOST_COPIES = 256;
+static Copy copies[MOST_LANES][MOST_COPIES];
+static int n_copies[MOST_LANES];
+
+template <int N> void copy_async(void* to, const void* from) {
+  const int me = current - lanes;
+  if ((size_t)to % N || (size_t)from % N || n_copies[me] == MOST_COPIES) { failed |= MISALIGNED; return; }
+  copies[me][n_copies[me]++] = {to, from, N};
+}
+
+static void copies_done() {
+  const int me = current - lanes;
+  for (int i = 0; i < n_copies[me]; i++) __builtin_memcpy(copies[me][i].to, copies[me][i].from, copies[me][i].n);
+  n_copies[me] = 0;
+}
+
 // All lanes of one workgroup, from barrier to barrier.
 static void run_group(uint3 n, bool backwards) {
   const unsigned count = n.x * n.y * n.z;
@@ -42,6 +60,7 @@ static void run_group(uint3 n, bool backwards) {
     if (!l.stack) l.stack = (char*)malloc(STACK_BYTES);
     l.id = {i % n.x, i / n.x % n.y, i / n.x / n.y};
     l.is_done = false;
+    n_copies[i] = 0;  // what nobody waited for
     getcontext(&l.context);
     l.context.uc_stack.ss_sp = l.stack;
     l.context.uc_stack.ss_size = STACK_BYTES;
