@@ -1,5 +1,7 @@
 """Products on targets whose warps have matrix units: tiles in local memory and registers, the unit in the loop."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,8 @@ def test_products_of_a_unit_that_reads_memory_are_waited_for_together(layout):
     assert all(u.op in ("WMMA", "INDEX", "STACK", "CONST") or u.dtype.kind == "x" for u in between)
     text = cuda.render_module([("k", linear)], 90).split(" k(", 1)[1]
     assert text.count("wgmma_m64n") % len(at) == 0 and text.count("wgmma_end();") == 1
+    tiles = len(re.findall(r"vec<float, \d+> v\d+ = .*;\n +wgmma_pin", text))  # before the products, and after
+    assert text.count("wgmma_pin(") == 2 * tiles > 0
     assert text.index("publish();") < text.index("__syncthreads();") < text.index("wgmma_begin();")
 
 

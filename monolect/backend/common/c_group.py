@@ -71,7 +71,7 @@ class GroupRenderer(Renderer):
         if self.sums and not _goes_on(u):
             self.line(self.memory_units.end)
             for v in self.sums:
-                self.line(self.memory_units.done.format(v=v))
+                self.line(self.memory_units.pin.format(v=v))
             self.sums = {}
         if u.op == "BARRIER" and self.copies is not None:
             self.line(self.copies.wait)
@@ -215,6 +215,7 @@ class GroupRenderer(Renderer):
                 t = self.lang.type(u.dtype)
                 made = self.lang.build_wide.format(t=t, n=len(c), x=", ".join(mine))
                 self.line(f"{self.lang.wide.format(t=t, n=len(c))} {v} = {made};")
+                self.line(words.pin.format(v=v))
                 self.sums[v] = [self.lang.lane_wide.format(v=v, i=i) for i in range(len(c))]
             calls.append(f"{unit.name}<{turned}>({v}, {sides[0][a[0]]}, {sides[1][b[0]]});")
             for k, x in zip(c, self.sums[v], strict=True):

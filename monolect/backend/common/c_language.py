@@ -34,7 +34,7 @@ class MemoryUnits(NamedTuple):
     operand: str  # {p}: where it begins; {lead}, {stride}: bytes from one core matrix to the next
     begin: str  # before calls with sums that were just made
     end: str  # waits for all calls
-    done: str  # {v}: a sum that may be read from now on
+    pin: str  # {v}: a sum that is complete here; no part of it is computed later, nor read before
     publish: str  # before a barrier behind which they read what lanes have stored
 
 

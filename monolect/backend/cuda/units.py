@@ -2,7 +2,7 @@
 
 What it is for: one function a unit, in which a lane gives what it holds of both operands and of the sum and gets what
 it holds of the new sum. wgmma takes descriptors of operands in local memory, and adds while the lanes go on: registers
-of a sum are its own from `wgmma_begin` to `wgmma_end`.
+of a sum are its own from `wgmma_begin` to `wgmma_end`, and what the compiler would move across those is pinned there.
 What it does not do: say which elements those are (`base.units`).
 Source: NVIDIA, "PTX ISA", mma, wgmma.mma_async and its matrix descriptor.
 """
@@ -37,17 +37,17 @@ __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.a
 __device__ __forceinline__ void wgmma_end() {
   asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
-__device__ __forceinline__ void wgmma_done(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
-__device__ __forceinline__ void wgmma_done(int& x) { asm volatile("" : "+r"(x) :: "memory"); }
-template <typename T, int N> __device__ __forceinline__ void wgmma_done(vec<T, N>& x) {
-  for (int i = 0; i < N; i++) wgmma_done(x.e[i]);
+__device__ __forceinline__ void wgmma_pin(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
+__device__ __forceinline__ void wgmma_pin(int& x) { asm volatile("" : "+r"(x) :: "memory"); }
+template <typename T, int N> __device__ __forceinline__ void wgmma_pin(vec<T, N>& x) {
+  for (int i = 0; i < N; i++) wgmma_pin(x.e[i]);
 }
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 """,
     operand="core_matrices({p}, {lead}, {stride})",
     begin="wgmma_begin();",
     end="wgmma_end();",
-    done="wgmma_done({v});",
+    pin="wgmma_pin({v});",
     publish="publish();",
 )
 

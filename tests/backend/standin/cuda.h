@@ -23,6 +23,6 @@ template <int N> void copy_async(void* to, const void* from) { standin::copy_asy
 inline void copies_done() { standin::copies_done(); }
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
-template <typename T, int N> void wgmma_done(vec<T, N>&) {}
+template <typename T, int N> void wgmma_pin(vec<T, N>&) {}
 inline void publish() {}
 template <typename T> T shuffle_xor(T x, int bits) { return standin::shuffle_xor(x, bits); }

@@ -238,6 +238,8 @@ class Compiler:
         if "#error" in source:
             raise CompileError("refused")
         kernels = source.replace(self.language.header, "")
+        for words in (self.language.async_copies, self.language.memory_units):
+            kernels = kernels.replace(words.functions, "") if words else kernels
         found = re.findall(self.kernel, kernels, re.MULTILINE)
         types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
         for unit, text in self.language.units.items():
