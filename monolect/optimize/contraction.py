@@ -220,15 +220,18 @@ class Contraction(TileCosts):
         """Short reductions whole, the longest by four. A loop is left where the code generator would load once what
         rows share in different steps, and keep it in registers that the tile does not leave.
         """
-        for j in self.heavy:
-            i = self.plan.axis_of(j, "REDUCE")
-            n = self.plan.axes[i].size
-            if len(self.heavy) > 1 and 1 < n <= LONGEST_UNROLLED and j is self.heavy[-1]:
-                if not any(self.meets_later(a, row, j) for a in self.inside):
-                    self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
-                return
-        i = self.plan.axis_of(self.heavy[-1], "REDUCE")
+        for js in self.sums:
+            self.unroll_sum(js, row)
+
+    def unroll_sum(self, js: list[UOp], row: UOp | None) -> None:
+        """The same for one of the sums."""
+        i = self.plan.axis_of(js[-1], "REDUCE")
+        n = self.plan.axes[i].size
+        if len(js) > 1 and 1 < n <= LONGEST_UNROLLED:
+            if not any(self.meets_later(a, row, js[-1]) for a in self.inside):
+                self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
+            return
         if self.target.loads_first or (self.plan.unit is not None and self.plan.unit.n_tiles):
             return  # the scalars of all steps would be loaded before the first is used
-        if self.plan.axes[i].size % 4 == 0:
+        if n % 4 == 0:
             self.chooser.act("SPLIT", i, (4, "UNROLL", False), "fewer loop steps")

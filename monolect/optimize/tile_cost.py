@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from monolect.base.dtype import DType
 from monolect.base.errors import ActionError
 from monolect.base.target import MatrixUnit
+from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.cost import Access
 from monolect.optimize.matrix import check, flips
@@ -61,7 +62,24 @@ class TileCosts:
         inside = {a.uop: a for j in heavy for a in self.profile.inside(j)}
         self.inside = list(inside.values())
         self.deepest = max(heavy, key=self.plan.size)
+        self.sums = self._sums()
         self.wide = {a.uop: self.widened(a.uop) for a in self.inside}
+
+    def _sums(self) -> list[list[UOp]]:
+        """The loops of each sum: those of one inside another's terms belong to that."""
+        out: list[list[UOp]] = []
+        for u in reversed(self.plan.reduces):
+            mine = [j for j in u.src[1:] if j in self.heavy]
+            around = next((js for js in out if not ranges(u).isdisjoint(js)), None)
+            if mine and around is not None:
+                around.extend(j for j in mine if j not in around)
+            elif mine and mine not in out:
+                out.append(mine)
+        return [[j for j in self.heavy if j in js] for js in reversed(out)]
+
+    def depth(self, js: list[UOp]) -> int:
+        """Steps of the loops of a sum."""
+        return prod(self.plan.extent(j) for j in js)
 
     def tiles(self, c: UOp) -> list[Tile]:
         """Every tile with lanes along c."""
@@ -139,25 +157,32 @@ class TileCosts:
         """Cycles of the whole kernel with this tile, on one thread."""
         n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
-        depth = prod(self.plan.extent(j) for j in self.heavy) / (unit.k if unit is not None else 1)
-        gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in scalars)
-        loads = v * len(panel) + k * (len(scalars) + 4 * gated)
-        missed = k * sum(self.shares_sets(a, r, k) for a in scalars) / lanes  # lines fetched anew in each step
-        step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k + 4 * missed
-        if unit is not None and unit.n_tiles:  # a row a cycle
-            step = v * k + 0.1 * (v * unit.m + k)
+        at_once = unit.k if unit is not None else 1
+        steps = 0.0
+        for js in self.sums:
+            mine = [a for a in scalars if any(j in a.steps for j in js)]
+            gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
+            loads = v * sum(any(j in a.steps for j in js) for a in panel) + k * (len(mine) + 4 * gated)
+            missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
+            step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k + 4 * missed
+            if unit is not None and unit.n_tiles:  # a row a cycle
+                step = v * k + 0.1 * (v * unit.m + k)
+            steps += self.depth(js) / at_once * step
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
         reuse = max(1, prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
         packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
         copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
-        copying = tiles * depth * v * sum(self.copying(a, c) for a in copied) / reuse
+        copying = 0.0
+        for js in self.sums:
+            each = sum(self.copying(a, c) for a in copied if any(j in a.steps for j in js))
+            copying += tiles * self.depth(js) / at_once * v * each / reuse
         again = [a for a in scalars if self.is_copied_again(a, r)]
         blocks = self.n_blocks(lanes * v, n, bool(again)) if packs else 1
         if again:
             wide = self.columns(lanes * v, -(-max(map(self.plan.size, self.heavy)) // blocks), True) if packs else n
             copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v))) for a in again)
         start = 8 * k // (unit.m if unit is not None else 1)
-        return tiles * (depth * step + start + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
+        return tiles * (steps + start + (2 * blocks - 1) * v * k * self.storing(c, r)) + copying
 
     def shares_sets(self, a: Access, r: UOp | None, k: int) -> bool:
         """Whether the k rows of a scalar are too many for the sets of the first cache that they lie in."""

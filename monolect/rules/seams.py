@@ -1,12 +1,11 @@
-"""Loops over rows to which one more is joined: the one stands apart, and no row is picked by a mask.
+"""Loops over rows that are joined to others: each piece has a loop of its own, and no row is picked by a mask.
 
-Attention over a cache to whose keys the new one is joined reads `where(k < n, cache[k], new)` in every loop over keys,
-and a mask on every load keeps what comes next from being fetched. Where the loops of a kernel with stages have such a
-seam next to their first or last iteration, each of them ends there: a REDUCE joins what is left with the term of the
-one row, and a stage keeps the others, while the one row's value needs no memory.
+Attention over a cache to whose keys new ones are joined reads `where(k < n, cache[k], new[k - n])` in every loop over
+keys, and a mask on every load keeps what comes next from being fetched. Where the loops of a kernel with stages have
+such a seam, each of them becomes two: a REDUCE joins what both give, a stage is one for each piece. A single row needs
+no loop, and its value no memory.
 
-What it is not: for seams further inside, which would need a second stage; nor for kernels without stages, whose sums
-are better in one piece.
+What it is not: for kernels without stages, whose sums are better in one piece.
 
 Before: LOCAL[k:257] = dot(q, where(k < 256, cache[k], new)); MAX over k:257 of LOCAL[k]; ...
 After:  s = dot(q, new); LOCAL[k:256] = dot(q, cache[k]); max(MAX over k:256 of LOCAL[k], s); ...
@@ -15,28 +14,43 @@ Invariant: every element of what was a stage is computed once, by the same opera
 
 from __future__ import annotations
 
-from monolect.ir.bounds import ranges, replace_ranges, unused_ranges
+from collections.abc import Iterator
+from functools import reduce
+
+from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+
+FEW_ROWS = 4  # of a piece up to here stand apart one by one: they fill no vector
 
 
 def split_seams(sink: UOp) -> UOp:
     """See the module docstring."""
+    while (found := _split(sink)) is not None:
+        sink = found
+    return sink
+
+
+def _split(sink: UOp) -> UOp | None:
+    """The kernel with one seam less."""
     order = toposort(sink)
-    found = next((s for u in order if (s := _seam(u)) is not None), None)
-    if found is None:
-        return sink
-    seam = Seam(order, *found)
-    return seam.split(sink) if seam.is_closed() else sink
+    for r, at in dict.fromkeys(s for u in order if (s := _seam(u)) is not None):
+        seam = Seam(order, r, at)
+        if seam.is_closed():
+            return seam.split(sink)
+    return None
 
 
-def _seam(u: UOp) -> tuple[UOp, bool] | None:
-    """(the loop, whether its last iteration stands apart and not its first) of a choice between rows in memory."""
+def _seam(u: UOp) -> tuple[UOp, int] | None:
+    """(the loop, the iteration in which the next piece begins) of a choice between rows in memory."""
     if u.op != "WHERE" or u.src[0].op != "CMPLT" or any(_read(x) is None for x in u.src[1:]):
         return None
     r, limit = u.src[0].src
     if r.op != "RANGE" or limit.op != "CONST" or r.src[0].op != "CONST" or (n := r.src[0].value) < 3:
         return None
-    return (r, limit.value == n - 1) if limit.value in (1, n - 1) else None
+    at = limit.value
+    if not 0 < at < n:
+        return None
+    return r, 1 if at < FEW_ROWS else n - 1 if n - at < FEW_ROWS else at
 
 
 def _read(u: UOp) -> UOp | None:
@@ -55,12 +69,31 @@ def _stage_of(u: UOp) -> UOp | None:
     return u.src[0] if is_stage and store.src[0].src == (u.src[0], r) else None
 
 
-class Seam:
-    """A seam of the loop `first`, and all loops and stages of the kernel `order` that share it."""
+class Piece:
+    """The iterations `start` to `start + size` of loops: what a node of the kernel is in them."""
 
-    def __init__(self, order: list[UOp], first: UOp, is_last: bool):
-        self.order, self.size, self.is_last = order, first.src[0].value, is_last
-        self.ids = unused_ranges(order)
+    def __init__(self, start: int, size: int):
+        self.start, self.size = start, size
+        self.loops: dict[UOp, UOp] = {}  # for each loop, that of the piece; empty for a single iteration
+        self.values: dict[UOp, UOp] = {}  # of what depends on the loops
+        self.stages: dict[UOp, UOp] = {}  # for each buffer, that of the piece after what fills it
+
+    def of(self, loops: set[UOp], ids: Iterator[int]) -> None:
+        """Make the loops."""
+        for r in loops:
+            if self.size > 1:
+                arg = r.arg if self.start == 0 else (next(ids), r.arg[1])
+                self.loops[r] = node("RANGE", (idx(self.size),), arg)
+            self.values[r] = self.loops.get(r, idx(0)) + self.start
+
+
+class Seam:
+    """A seam of the loop `first` before iteration `at`, and all loops and stages of the kernel `order` that share it."""
+
+    def __init__(self, order: list[UOp], first: UOp, at: int):
+        self.order, self.size = order, first.src[0].value
+        self.pieces = Piece(0, at), Piece(at, self.size - at)
+        self.ids, self.slots = unused_ranges(order), unused_slots(order)
         self.stages = {b: u for u in order if (b := _stage_of(u)) is not None}
         self.loads = [u for u in order if u.op == "LOAD" and u.src[0].op == "INDEX" and _stage_of(u.src[0].src[0])]
         self.loops = {first}  # that have the seam
@@ -84,53 +117,61 @@ class Seam:
         return all(u in own for u in ends) and all(len(ranges(u) & self.loops) < 2 for u in self.order)
 
     def split(self, sink: UOp) -> UOp:
-        """The kernel with loops that end at the seam."""
-        rest = idx(self.size - 1)
-        short = {r: node("RANGE", (rest,), r.arg) for r in self.loops}
+        """The kernel with two loops instead of each."""
+        for p in self.pieces:
+            p.of(self.loops, self.ids)
         new: dict[UOp, UOp] = {}  # of what depends on none of the loops
-        many: dict[UOp, UOp] = {r: s if self.is_last else s + 1 for r, s in short.items()}  # in the loops that are left
-        one: dict[UOp, UOp] = {r: rest if self.is_last else idx(0) for r in self.loops}  # in the iteration apart
         for u in self.order:
-            if u in self.memory:
-                new[u] = node("BUFFER", (shape_source((self.size - 1,)),), u.arg)
-            elif u in one:
+            if u in self.memory or u in self.loops:
                 continue
+            if u.op == "AFTER" and u.src[0] in self.memory:
+                for p in self.pieces:
+                    self.fill(u, p)
             elif not ranges(u).isdisjoint(self.loops):
-                memory = _memory_of(u)
-                if memory in self.memory:
-                    (r,) = ranges(u) & self.loops
-                    many[u] = node("INDEX", (new[u.src[0]], short[r]))
-                    one[u] = u
-                    continue
-                many[u] = rebuild(u, tuple(many.get(s) or new[s] for s in u.src))
-                if u.op == "STORE":  # fills a stage
-                    continue
-                is_kept = u.op == "LOAD" and _memory_of(u.src[0]) in self.memory
-                one[u] = one[self._value(u)] if is_kept else self._apart(u, new, one)
-            elif u.op == "REDUCE" and (mine := [r for r in u.src[1:] if r in self.loops]):
-                others = tuple(r for r in u.src[1:] if r not in mine)
-                body = u.src[0]
-                terms = node("REDUCE", (many.get(body) or new[body], *others, *(short[r] for r in mine)), u.arg)
-                last = one.get(body) or new[body]
-                last = self._reduced(u, last, others) if others else last
-                new[u] = build(u.arg[0], terms, last)
-            else:
-                src = (short.get(s) or many.get(s) or new[s] for s in u.src)
-                new[u] = rebuild(u, tuple(src))
+                for p in self.pieces:
+                    self.inside(u, p, new)
+            elif u.op == "REDUCE" and not self.loops.isdisjoint(u.src[1:]):
+                new[u] = reduce(lambda a, b: build(u.arg[0], a, b), [self.reduced(u, p, new) for p in self.pieces])
+            elif u.op != "END" or u.src[1] not in self.loops:  # fills a stage
+                new[u] = rebuild(u, tuple(new[s] for s in u.src))
         return new[sink]
 
-    def _value(self, load: UOp) -> UOp:
-        """What a stage that `load` reads keeps."""
-        return self.stages[load.src[0].src[0].src[0]].src[1].src[0].src[1]
+    def fill(self, u: UOp, p: Piece) -> None:
+        """The stage `u` in a piece."""
+        store, r = u.src[1].src
+        p.values[u] = value = p.values[store.src[1]]
+        if p.size > 1:
+            arg = u.src[0].arg if p.start == 0 else u.src[0].arg._replace(slot=next(self.slots))
+            memory = node("BUFFER", (shape_source((p.size,)),), arg)
+            own = p.loops[r]
+            end = node("END", (node("STORE", (node("INDEX", (memory, own)), value)), own))
+            p.stages[u.src[0]] = node("AFTER", (memory, end))
 
-    def _apart(self, u: UOp, new: dict[UOp, UOp], one: dict[UOp, UOp]) -> UOp:
-        """`u` in the iteration apart, its reductions in loops of their own."""
-        src = tuple(one.get(s) or new[s] for s in u.src)
-        return self._reduced(u, src[0], u.src[1:]) if u.op == "REDUCE" and len(u.src) > 1 else rebuild(u, src)
+    def inside(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
+        """`u`, which depends on the loops, in a piece; its reductions in loops of their own, but in the first."""
+        if u.op == "STORE" or _memory_of(u) in self.memory:
+            return
+        if u.op == "LOAD" and _memory_of(u.src[0]) in self.memory:
+            stage, r = u.src[0].src
+            kept = p.stages.get(stage.src[0])
+            p.values[u] = p.values[stage] if kept is None else node("LOAD", (node("INDEX", (kept, p.loops[r])),))
+            return
+        src = tuple(p.values.get(s) or new[s] for s in u.src)
+        is_other = u.op == "REDUCE" and len(u.src) > 1 and p.start > 0
+        p.values[u] = self.in_loops_of_its_own(u, src[0], u.src[1:]) if is_other else rebuild(u, src)
 
-    def _reduced(self, u: UOp, body: UOp, loops: tuple[UOp, ...]) -> UOp:
+    def reduced(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> UOp:
+        """What the REDUCE `u` over one of the loops gives for a piece."""
+        body = p.values.get(u.src[0]) or new[u.src[0]]
+        own = tuple(p.loops[r] for r in u.src[1:] if r in p.loops)
+        others = tuple(r for r in u.src[1:] if r not in self.loops)
+        if p.start > 0 and others:
+            return self.in_loops_of_its_own(u, body, others, own)
+        return node("REDUCE", (body, *others, *own), u.arg) if others or own else body
+
+    def in_loops_of_its_own(self, u: UOp, body: UOp, loops: tuple[UOp, ...], more: tuple[UOp, ...] = ()) -> UOp:
         own = {r: node("RANGE", r.src, (next(self.ids), r.arg[1])) for r in loops}
-        return build("REDUCE", replace_ranges(body, own), *own.values(), arg=u.arg)
+        return build("REDUCE", replace_ranges(body, own), *own.values(), *more, arg=u.arg)
 
 
 def _memory_of(u: UOp) -> UOp | None:

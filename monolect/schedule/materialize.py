@@ -149,6 +149,15 @@ def is_empty(u: UOp) -> bool:
     return c is not None and c.arg[0] is INVALID
 
 
+def is_join(u: UOp) -> bool:
+    """True for views joined along an axis: a choice between them by place."""
+    if u.op == "WHERE":
+        return u.src[0].op == "CMPLT" and _counts(u.src[0]) and all(map(is_join, u.src[1:]))
+    while u.op in ("PAD", "SHRINK", "RESHAPE", "PERMUTE", "EXPAND", "CAST"):
+        u = u.src[0]
+    return u.op in ("PARAM", "BUFFER") or is_forced(u)
+
+
 def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
     """The Cost of each value, sources first."""
     out: dict[UOp, Cost] = {}

@@ -21,7 +21,7 @@ from monolect.ir.normal import TRUE, count, linear
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
-from monolect.schedule.materialize import Cost, below, costs, is_forced, reuses, scanned_axis, values
+from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis, values
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources
 from monolect.schedule.stages import Stage, is_wanted, main_source, ranges_of, size, stage
 
@@ -392,6 +392,8 @@ class Partition:
         again = self._redundancy(d, mine)
         if again < 8:
             return False
+        if self.kernel(d.kernel).staged and is_join(u):
+            return False  # `rules.seams` cuts its loops at the seam
         if d.red and self.kernel(d.kernel).reuse:
             return ops >= 1 and not (ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)))
         if not d.red and ops <= EPILOGUE_OPS and any(self.cost[s.node].heavy for s in self.kernel(d.kernel).stores):
