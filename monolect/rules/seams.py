@@ -70,19 +70,21 @@ def _stage_of(u: UOp) -> UOp | None:
 
 
 class Piece:
-    """The iterations `start` to `start + size` of loops: what a node of the kernel is in them."""
+    """The iterations `start` to `start + size` of loops: what a node of the kernel is in them. The longer piece
+    `keeps` the numbers of loops and buffers.
+    """
 
-    def __init__(self, start: int, size: int):
-        self.start, self.size = start, size
+    def __init__(self, start: int, size: int, of: int):
+        self.start, self.size, self.keeps = start, size, 2 * size > of or (2 * size == of and start == 0)
         self.loops: dict[UOp, UOp] = {}  # for each loop, that of the piece; empty for a single iteration
         self.values: dict[UOp, UOp] = {}  # of what depends on the loops
         self.stages: dict[UOp, UOp] = {}  # for each buffer, that of the piece after what fills it
 
     def of(self, loops: set[UOp], ids: Iterator[int]) -> None:
         """Make the loops."""
-        for r in loops:
+        for r in sorted(loops, key=lambda r: int(r.arg[0])):
             if self.size > 1:
-                arg = r.arg if self.start == 0 else (next(ids), r.arg[1])
+                arg = r.arg if self.keeps else (next(ids), r.arg[1])
                 self.loops[r] = node("RANGE", (idx(self.size),), arg)
             self.values[r] = self.loops.get(r, idx(0)) + self.start
 
@@ -92,7 +94,7 @@ class Seam:
 
     def __init__(self, order: list[UOp], first: UOp, at: int):
         self.order, self.size = order, first.src[0].value
-        self.pieces = Piece(0, at), Piece(at, self.size - at)
+        self.pieces = Piece(0, at, self.size), Piece(at, self.size - at, self.size)
         self.ids, self.slots = unused_ranges(order), unused_slots(order)
         self.stages = {b: u for u in order if (b := _stage_of(u)) is not None}
         self.loads = [u for u in order if u.op == "LOAD" and u.src[0].op == "INDEX" and _stage_of(u.src[0].src[0])]
@@ -141,14 +143,14 @@ class Seam:
         store, r = u.src[1].src
         p.values[u] = value = p.values[store.src[1]]
         if p.size > 1:
-            arg = u.src[0].arg if p.start == 0 else u.src[0].arg._replace(slot=next(self.slots))
+            arg = u.src[0].arg if p.keeps else u.src[0].arg._replace(slot=next(self.slots))
             memory = node("BUFFER", (shape_source((p.size,)),), arg)
             own = p.loops[r]
             end = node("END", (node("STORE", (node("INDEX", (memory, own)), value)), own))
             p.stages[u.src[0]] = node("AFTER", (memory, end))
 
     def inside(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
-        """`u`, which depends on the loops, in a piece; its reductions in loops of their own, but in the first."""
+        """`u`, which depends on the loops, in a piece; its reductions in loops of their own, but for one piece."""
         if u.op == "STORE" or _memory_of(u) in self.memory:
             return
         if u.op == "LOAD" and _memory_of(u.src[0]) in self.memory:
@@ -157,7 +159,7 @@ class Seam:
             p.values[u] = p.values[stage] if kept is None else node("LOAD", (node("INDEX", (kept, p.loops[r])),))
             return
         src = tuple(p.values.get(s) or new[s] for s in u.src)
-        is_other = u.op == "REDUCE" and len(u.src) > 1 and p.start > 0
+        is_other = u.op == "REDUCE" and len(u.src) > 1 and not p.keeps
         p.values[u] = self.in_loops_of_its_own(u, src[0], u.src[1:]) if is_other else rebuild(u, src)
 
     def reduced(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> UOp:
@@ -165,7 +167,7 @@ class Seam:
         body = p.values.get(u.src[0]) or new[u.src[0]]
         own = tuple(p.loops[r] for r in u.src[1:] if r in p.loops)
         others = tuple(r for r in u.src[1:] if r not in self.loops)
-        if p.start > 0 and others:
+        if others and not p.keeps:
             return self.in_loops_of_its_own(u, body, others, own)
         return node("REDUCE", (body, *others, *own), u.arg) if others or own else body
 

@@ -481,3 +481,215 @@ CASES["optimize", "sums that are finished after the last block"] = (
 %65 = SINK void[] %64 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 2, (3, "LOOP", True)), ("SPLIT", 1, (4, "UPCAST", False))))
 """,
 )
+
+CASES["simplify_loops", "two pieces of rows"] = (
+    lambda s: simplify_loops(s, TARGET),
+    """
+%0 = CONST idx[] (16, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[16] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (8, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (2, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = CONST idx[] (10, idx)
+%11 = RANGE idx[] %10 (1002, "REDUCE")
+%12 = CONST idx[] (4, idx)
+%13 = CMPLT b1[] %11 %12
+%14 = CONST idx[] (64, idx)
+%15 = STACK idx[1] %14
+%16 = PARAM f32[64] %15 ParamArg(slot=4, dtype=f32, addrspace="GLOBAL")
+%17 = MUL idx[] %4 %3
+%18 = ADD idx[] %17 %7
+%19 = MUL idx[] %11 %5
+%20 = ADD idx[] %18 %19
+%21 = INDEX f32[] %16 %20
+%22 = CONST f32[] (0.0, f32)
+%23 = LOAD f32[] %21 %22 %13
+%24 = CONST idx[] (96, idx)
+%25 = STACK idx[1] %24
+%26 = PARAM f32[96] %25 ParamArg(slot=5, dtype=f32, addrspace="GLOBAL")
+%27 = CONST idx[] (12, idx)
+%28 = MUL idx[] %4 %27
+%29 = ADD idx[] %28 %7
+%30 = ADD idx[] %29 %19
+%31 = CONST idx[] (-8, idx)
+%32 = ADD idx[] %30 %31
+%33 = INDEX f32[] %26 %32
+%34 = CONST idx[] (-1, idx)
+%35 = MUL idx[] %11 %34
+%36 = CONST idx[] (-3, idx)
+%37 = CMPLT b1[] %35 %36
+%38 = LOAD f32[] %33 %22 %37
+%39 = WHERE f32[] %13 %23 %38
+%40 = STACK idx[1] %10
+%41 = BUFFER f32[10] %40 BufferArg(slot=1, dtype=f32, device=None, addrspace="LOCAL")
+%42 = RANGE idx[] %10 (3, "LOOP")
+%43 = INDEX f32[] %41 %42
+%44 = BUFFER f32[10] %40 BufferArg(slot=0, dtype=f32, device=None, addrspace="LOCAL")
+%45 = RANGE idx[] %10 (2, "LOOP")
+%46 = INDEX f32[] %44 %45
+%47 = PARAM f32[16] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%48 = RANGE idx[] %5 (1000, "REDUCE")
+%49 = ADD idx[] %6 %48
+%50 = INDEX f32[] %47 %49
+%51 = LOAD f32[] %50
+%52 = CMPLT b1[] %45 %12
+%53 = PARAM f32[64] %15 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%54 = MUL idx[] %45 %5
+%55 = ADD idx[] %17 %54
+%56 = ADD idx[] %55 %48
+%57 = INDEX f32[] %53 %56
+%58 = LOAD f32[] %57 %22 %52
+%59 = PARAM f32[96] %25 ParamArg(slot=3, dtype=f32, addrspace="GLOBAL")
+%60 = ADD idx[] %28 %54
+%61 = ADD idx[] %60 %48
+%62 = ADD idx[] %61 %31
+%63 = INDEX f32[] %59 %62
+%64 = MUL idx[] %45 %34
+%65 = CMPLT b1[] %64 %36
+%66 = LOAD f32[] %63 %22 %65
+%67 = WHERE f32[] %52 %58 %66
+%68 = MUL f32[] %51 %67
+%69 = REDUCE f32[] %68 %48 ("ADD", ())
+%70 = STORE void[] %46 %69
+%71 = END void[] %70 %45
+%72 = AFTER f32[10] %44 %71
+%73 = INDEX f32[] %72 %42
+%74 = LOAD f32[] %73
+%75 = RANGE idx[] %10 (1001, "REDUCE")
+%76 = INDEX f32[] %72 %75
+%77 = LOAD f32[] %76
+%78 = REDUCE f32[] %77 %75 ("MAX", ())
+%79 = SUB f32[] %74 %78
+%80 = MUL f32[] %79 %79
+%81 = STORE void[] %43 %80
+%82 = END void[] %81 %42
+%83 = AFTER f32[10] %41 %82
+%84 = INDEX f32[] %83 %11
+%85 = LOAD f32[] %84
+%86 = MUL f32[] %39 %85
+%87 = REDUCE f32[] %86 %11 ("ADD", ())
+%88 = STORE void[] %9 %87
+%89 = END void[] %88 %4 %7
+%90 = SINK void[] %89 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (16, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[16] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (8, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (2, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = CONST idx[] (64, idx)
+%11 = STACK idx[1] %10
+%12 = PARAM f32[64] %11 ParamArg(slot=4, dtype=f32, addrspace="GLOBAL")
+%13 = MUL idx[] %4 %3
+%14 = ADD idx[] %13 %7
+%15 = CONST idx[] (4, idx)
+%16 = RANGE idx[] %15 (1006, "REDUCE")
+%17 = MUL idx[] %16 %5
+%18 = ADD idx[] %14 %17
+%19 = INDEX f32[] %12 %18
+%20 = LOAD f32[] %19
+%21 = STACK idx[1] %15
+%22 = BUFFER f32[4] %21 BufferArg(slot=3, dtype=f32, device=None, addrspace="LOCAL")
+%23 = RANGE idx[] %15 (1004, "LOOP")
+%24 = INDEX f32[] %22 %23
+%25 = BUFFER f32[4] %21 BufferArg(slot=2, dtype=f32, device=None, addrspace="LOCAL")
+%26 = RANGE idx[] %15 (1003, "LOOP")
+%27 = INDEX f32[] %25 %26
+%28 = PARAM f32[16] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%29 = RANGE idx[] %5 (1007, "REDUCE")
+%30 = ADD idx[] %6 %29
+%31 = INDEX f32[] %28 %30
+%32 = LOAD f32[] %31
+%33 = PARAM f32[64] %11 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
+%34 = MUL idx[] %26 %5
+%35 = ADD idx[] %13 %34
+%36 = ADD idx[] %35 %29
+%37 = INDEX f32[] %33 %36
+%38 = LOAD f32[] %37
+%39 = MUL f32[] %32 %38
+%40 = REDUCE f32[] %39 %29 ("ADD", ())
+%41 = STORE void[] %27 %40
+%42 = END void[] %41 %26
+%43 = AFTER f32[4] %25 %42
+%44 = INDEX f32[] %43 %23
+%45 = LOAD f32[] %44
+%46 = RANGE idx[] %15 (1005, "REDUCE")
+%47 = INDEX f32[] %43 %46
+%48 = LOAD f32[] %47
+%49 = REDUCE f32[] %48 %46 ("MAX", ())
+%50 = CONST idx[] (6, idx)
+%51 = STACK idx[1] %50
+%52 = BUFFER f32[6] %51 BufferArg(slot=0, dtype=f32, device=None, addrspace="LOCAL")
+%53 = RANGE idx[] %50 (2, "LOOP")
+%54 = INDEX f32[] %52 %53
+%55 = RANGE idx[] %5 (1000, "REDUCE")
+%56 = ADD idx[] %6 %55
+%57 = INDEX f32[] %28 %56
+%58 = LOAD f32[] %57
+%59 = CONST idx[] (96, idx)
+%60 = STACK idx[1] %59
+%61 = PARAM f32[96] %60 ParamArg(slot=3, dtype=f32, addrspace="GLOBAL")
+%62 = CONST idx[] (12, idx)
+%63 = MUL idx[] %4 %62
+%64 = MUL idx[] %53 %5
+%65 = ADD idx[] %63 %64
+%66 = ADD idx[] %65 %55
+%67 = INDEX f32[] %61 %66
+%68 = LOAD f32[] %67
+%69 = MUL f32[] %58 %68
+%70 = REDUCE f32[] %69 %55 ("ADD", ())
+%71 = STORE void[] %54 %70
+%72 = END void[] %71 %53
+%73 = AFTER f32[6] %52 %72
+%74 = RANGE idx[] %50 (1001, "REDUCE")
+%75 = INDEX f32[] %73 %74
+%76 = LOAD f32[] %75
+%77 = REDUCE f32[] %76 %74 ("MAX", ())
+%78 = MAX f32[] %49 %77
+%79 = SUB f32[] %45 %78
+%80 = MUL f32[] %79 %79
+%81 = STORE void[] %24 %80
+%82 = END void[] %81 %23
+%83 = AFTER f32[4] %22 %82
+%84 = INDEX f32[] %83 %16
+%85 = LOAD f32[] %84
+%86 = MUL f32[] %20 %85
+%87 = REDUCE f32[] %86 %16 ("ADD", ())
+%88 = PARAM f32[96] %60 ParamArg(slot=5, dtype=f32, addrspace="GLOBAL")
+%89 = ADD idx[] %63 %7
+%90 = RANGE idx[] %50 (1002, "REDUCE")
+%91 = MUL idx[] %90 %5
+%92 = ADD idx[] %89 %91
+%93 = INDEX f32[] %88 %92
+%94 = LOAD f32[] %93
+%95 = BUFFER f32[6] %51 BufferArg(slot=1, dtype=f32, device=None, addrspace="LOCAL")
+%96 = RANGE idx[] %50 (3, "LOOP")
+%97 = INDEX f32[] %95 %96
+%98 = INDEX f32[] %73 %96
+%99 = LOAD f32[] %98
+%100 = SUB f32[] %99 %78
+%101 = MUL f32[] %100 %100
+%102 = STORE void[] %97 %101
+%103 = END void[] %102 %96
+%104 = AFTER f32[6] %95 %103
+%105 = INDEX f32[] %104 %90
+%106 = LOAD f32[] %105
+%107 = MUL f32[] %94 %106
+%108 = REDUCE f32[] %107 %90 ("ADD", ())
+%109 = ADD f32[] %87 %108
+%110 = STORE void[] %9 %109
+%111 = END void[] %110 %4 %7
+%112 = SINK void[] %111 KernelInfo()
+""",
+)

@@ -122,6 +122,9 @@ PROGRAMS = {
     "attention over joined keys": lambda: attention(
         whole(2, 12, 4), whole(2, 9, 4).cat(whole(2, 1, 4), dim=1), whole(2, 9, 6).cat(whole(2, 1, 6), dim=1)
     ),
+    "attention over keys in two pieces": lambda: attention(
+        whole(2, 12, 4), whole(2, 9, 4).cat(whole(2, 6, 4), dim=1), whole(2, 9, 6).cat(whole(2, 6, 6), dim=1)
+    ),
     "scan": lambda: whole(4, 10).cumsum(1),
     "running maximum": lambda: whole(3, 4, 17).cummax(2).values + 1,
     "two scans": lambda: [(x := whole(6, 16)).cumsum(1), x.cummax(1).values],

@@ -15,7 +15,10 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
 from monolect.ir.uop import toposort
+from monolect.optimize.action import Plan
 from monolect.optimize.apply import optimize
+from monolect.optimize.heuristic import Chooser
+from monolect.optimize.staged import Staged
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
 from monolect.runtime.profile import Recorder
@@ -248,10 +251,31 @@ def test_a_joined_key_stands_apart_and_no_load_is_masked(order, dtype, data):
     np.testing.assert_allclose(out.cast(dtypes.float32).numpy(), wanted, rtol=tolerance, atol=tolerance)
 
 
-def test_several_joined_keys_stay_in_one_loop(data):
-    q, k, new = (Tensor(data(1, 12, n, 16)) for n in (1, 64, 8))
-    both = Tensor.cat(k, new, dim=2)
-    assert chooses(kernel_of(q.scaled_dot_product_attention(both, both)))
+@pytest.mark.parametrize("rows", [1, 8, 40])
+@pytest.mark.parametrize("sizes", [(64, 8), (5, 64), (64, 2), (3, 61), (40, 17, 9)], ids=str)
+def test_joined_keys_have_loops_of_their_own_and_no_load_is_masked(sizes, rows, data):
+    q = Tensor(data(1, 12, rows, 16))
+    keys, values = ([Tensor(data(1, 12, n, 16)) for n in sizes] for _ in range(2))
+    out = q.scaled_dot_product_attention(Tensor.cat(*keys, dim=2), Tensor.cat(*values, dim=2))
+    kernel = kernel_of(out)
+    assert not chooses(kernel)
+    exps = [prod(r.src[0].value for r in ranges(u)) for u in toposort(kernel) if u.op == "EXP2"]
+    assert sum(exps) == 12 * rows * sum(sizes)
+    k, v = (np.concatenate([x.numpy().astype(np.float64) for x in xs], 2) for xs in (keys, values))
+    wanted = softmax(q.numpy() @ k.swapaxes(2, 3) / 4) @ v
+    np.testing.assert_allclose(out.numpy(), wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_sums_over_pieces_share_one_tile_and_cost_what_both_do(data):
+    q, k, new = (Tensor(data(1, 12, n, 64)) for n in (64, 1024, 64))
+    joined, whole = Tensor.cat(k, new, dim=2), Tensor(data(1, 12, 1088, 64))
+    costs = []
+    for keys in (joined, whole):
+        chooser = Chooser(Plan(kernel_of(q.scaled_dot_product_attention(keys, keys)), TARGET))
+        staged = Staged(chooser)
+        rows = next(x for x in staged.around if chooser.plan.size(x) == 64)
+        costs.append(staged.best(rows)[0])
+    assert 0.9 < costs[0] / costs[1] < 1.3
 
 
 def test_sums_over_joined_rows_stay_in_one_piece(data):
@@ -262,15 +286,20 @@ def test_sums_over_joined_rows_stay_in_one_piece(data):
 
 
 @given(
-    heads=st.integers(1, 16), rows=st.integers(1, 9), keys=st.integers(1, 40), width=st.integers(1, 20), data_=st.data()
+    heads=st.integers(1, 16),
+    rows=st.integers(1, 9),
+    keys=st.integers(1, 40),
+    more=st.integers(1, 12),
+    width=st.integers(1, 20),
+    data_=st.data(),
 )
-def test_attention_over_joined_keys_is_right_in_any_size(heads, rows, keys, width, data_):
+def test_attention_over_joined_keys_is_right_in_any_size(heads, rows, keys, more, width, data_):
     rng = np.random.default_rng(data_.draw(st.integers(0, 99)))
-    shapes = [(rows, width), (keys, width), (keys, width), (1, width), (1, width)]
+    shapes = [(rows, width), (keys, width), (keys, width), (more, width), (more, width)]
     q, k, v, new_k, new_v = (rng.standard_normal((heads, *s), dtype=np.float32) for s in shapes)
     first, causal, masked = (data_.draw(st.booleans()) for _ in range(3))
     pairs = [(x, y)[:: -1 if first else 1] for x, y in ((k, new_k), (v, new_v))]
-    mask = rng.standard_normal((rows, keys + 1), dtype=np.float32) if masked and not causal else None
+    mask = rng.standard_normal((rows, keys + more), dtype=np.float32) if masked and not causal else None
     all_k, all_v = (Tensor.cat(*map(Tensor, p), dim=1) for p in pairs)
     added = None if mask is None else Tensor(mask)
     got = Tensor(q).scaled_dot_product_attention(all_k, all_v, added, is_causal=causal).numpy()
