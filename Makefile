@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets check bench bench-quick bench-host bench-cuda golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets compiled test-compiled check bench bench-quick bench-host bench-cuda golden docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -87,6 +87,15 @@ TARGETS := test-hip-compile test-cuda-compile test-wasm test-llvm-targets test-o
 
 test-targets: $(TARGETS) ## install and run everything that runs or compiles for targets without a GPU
 	$(TOOLS) $(BIN)/python -m pytest $(PARALLEL) tests/backend -m "not slow" -rs
+
+# A copy: a compiled module beside a source that is edited would hide the edits.
+compiled: .venv/.stamp-compiled ## compile nodes and scheduler by mypyc, in build/compiled; needs a C compiler
+	rm -rf build/compiled && mkdir -p build/compiled
+	cp -pR $(filter-out build dist site,$(wildcard *)) build/compiled
+	cd build/compiled && MONOLECT_COMPILED=1 ../../$(BIN)/python setup.py --quiet build_ext --inplace
+
+test-compiled: .venv/.stamp-test compiled ## run the tests on what `make compiled` makes
+	cd build/compiled && PYTHONPATH="$$PWD" ../../$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 check: .venv/.stamp-dev ## format, lint, types and layers
 	$(BIN)/ruff format --check

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from monolect.base.compiled import mypyc_attr
 from monolect.base.errors import DTypeError
 
 
@@ -60,6 +61,7 @@ class DType:
 _INF = math.inf
 
 
+@mypyc_attr(native_class=False)
 class dtypes:
     """The element types, by name. Example: `dtypes.float32.itemsize == 4`."""
 
@@ -81,9 +83,19 @@ class dtypes:
     float32 = DType("float32", "f32", "f", 32, 13, -_INF, _INF)
     float64 = DType("float64", "f64", "f", 64, 14, -_INF, _INF)
     # the names PyTorch users type
-    half, float, double = float16, float32, float64
-    short, int, long = int16, int32, int64
-    default_float, default_int = float32, int64
+    half: DType
+    float: DType
+    double: DType
+    short: DType
+    int: DType
+    long: DType
+    default_float: DType
+    default_int: DType
+
+
+dtypes.half, dtypes.float, dtypes.double = dtypes.float16, dtypes.float32, dtypes.float64
+dtypes.short, dtypes.int, dtypes.long = dtypes.int16, dtypes.int32, dtypes.int64
+dtypes.default_float, dtypes.default_int = dtypes.float32, dtypes.int64
 
 
 ALL: tuple[DType, ...] = tuple({v.name: v for v in vars(dtypes).values() if isinstance(v, DType)}.values())
@@ -200,8 +212,8 @@ def as_python(value: Any, d: DType) -> Any:
     if d.kind == "b":
         return bool(value)
     if d.is_float:
-        v = float(value)
-        return v if d.bits == 64 or v - v != 0.0 else _round_float(v, d)
+        x = float(value)
+        return x if d.bits == 64 or x - x != 0.0 else _round_float(x, d)
     v = int(value)
     if d.kind == "x" or d.min <= v <= d.max:
         return v

@@ -19,6 +19,7 @@ import monolect.rules
 from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import ArgumentError, FileFormatError, MonolectError
 from monolect.base.settings import TABLE, settings
+from monolect.base.version import COMPILED
 from monolect.cli.devices import rows
 from monolect.cli.explain import explain
 from monolect.ir.ops import ROWS, Row
@@ -160,6 +161,8 @@ def _devices(options: argparse.Namespace) -> None:
     _print_table(
         options, header, [(r.name, r.status, marks.get(r.name, "-"), r.dtypes, r.units, r.text) for r in rows()]
     )
+    if COMPILED:
+        print("monolect itself: nodes and scheduler compiled by mypyc")
 
 
 def _settings(options: argparse.Namespace) -> None:

@@ -208,9 +208,9 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
         return out - frozenset(closed)
     out = _EMPTY
     for s in u.src:
-        r = s._ranges
-        if r is not out and r:
-            out = r if not out else (out if r <= out else out | r)
+        free = s._ranges
+        if free is not out and free:
+            out = free if not out else (out if free <= out else out | free)
     if u.op == "WMMA":
         return out - {r for r in u.src[3:] if r.op == "RANGE" and r.arg[1] == "CONTRACT"}
     return out

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+from monolect.base.compiled import mypyc_attr
 from monolect.base.dtype import DType, as_python, dtypes
 from monolect.base.errors import IRError
 from monolect.ir.ops import INVALID, ROWS, BufferArg
 
 next_serial = count().__next__
-_new = object.__new__
 _new_tuple = tuple.__new__
 MANY = 1 << 62
 _slots = count(1 << 32)  # far above the numbers the runtime gives to its own storage
@@ -120,6 +120,7 @@ class UOp:
         return build("AND", self, lift(o, self))
 
 
+@mypyc_attr(native_class=False)
 class _Ref(weakref.ref):
     __slots__ = ("key",)
     key: tuple
@@ -148,7 +149,7 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
         lo, hi, dtype, shape = _rules[op]
         if not lo <= len(src) <= hi:
             raise IRError("wrong number of sources", expected=f"{lo}..{'' if hi is MANY else hi}", found=len(src))
-        u = _new(UOp)
+        u = UOp()
         u.dtype = dtype(src, arg)
         u.shape = shape(src, arg)
     except KeyError:
@@ -181,6 +182,7 @@ def live_nodes() -> int:
     return len(_table)
 
 
+@mypyc_attr(native_class=False)
 class _NegativeZero(float):
     """-0.0 as a CONST value: interning must not confuse it with 0.0, to which it compares equal."""
 
@@ -192,7 +194,7 @@ class _NegativeZero(float):
 
 
 NEGATIVE_ZERO = _NegativeZero(-0.0)
-NAN = float("nan")
+NAN: Any = float("nan")  # Any, because its identity counts: compiled code may copy a float
 
 
 def const(value: Any, dtype: DType) -> UOp:
@@ -241,7 +243,7 @@ def new_buffer_like(template: UOp) -> UOp:
 
     Nobody else can ask for a node with its slot, so the table of nodes need not know it.
     """
-    u = _new(UOp)
+    u = UOp()
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
     _, dtype, device, space = template.arg
     u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space))
