@@ -22,7 +22,7 @@ from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis, values
-from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources
+from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources, value_sources
 from monolect.schedule.stages import Stage, is_wanted, main_source, ranges_of, size, stage
 
 RangeSet = frozenset[UOp]
@@ -380,11 +380,16 @@ class Partition:
             return False  # what it widens takes less memory, if it must be stored
         if any(self.kernel(k).n_values > LARGEST_KERNEL for k in kernels) and not self.cost[u].leaf == 0:
             return True
-        if len(kernels) > 1 and ops > HEAVY_OPS:
+        if len(kernels) > 1 and (ops > HEAVY_OPS or self._ends_product(u)):
             return True
         if len({d.index for d in demands}) > 4:
             return True
         return any(self._wasteful(u, ops, d) for d in demands)
+
+    def _ends_product(self, u: UOp) -> bool:
+        """A product joined to another value of its size: storing the sum instead costs nothing, and one load less."""
+        full = [s for s in value_sources(u) if s.shape == u.shape and self.cost[s].leaf >= size_max(count(u.shape))]
+        return u.op == "ADD" and len(full) == 2 and any(self.cost[s].product for s in full)
 
     def _wasteful(self, u: UOp, ops: int, d: Demand) -> bool:
         """True when computing `u` at this place repeats enough work to pay for a buffer."""
