@@ -17,7 +17,7 @@ from monolect.ir.uop import UOp, build, const, node, shape_source
 def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
     """The WMMA that does what `u`, an ADD or a RESHAPE, does, or None."""
     for acc, x in ((u.src[0], u.src[1]), (u.src[1], u.src[0])) if u.op == "ADD" else ((None, u),):
-        if acc is not None and x.op == "WMMA" and x.shape == acc.shape:  # of a warp: made with nothing to add to
+        if acc is not None and x.op == "WMMA" and x.shape == acc.shape and is_zero(x.src[2]):
             return node("WMMA", (*x.src[:2], acc), x.arg)
         found = _factors(x, units)
         if found is not None:
@@ -52,6 +52,13 @@ def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | No
     sizes = [(1,) * (len(shape) + n - len(x.shape)) + x.shape for x in (a, b)]
     fits = (i for i, m in enumerate(shape[:-1]) if sizes[0][i] == m and sizes[1][i] == 1 and m % unit.m == 0)
     return max(fits, default=None)
+
+
+def is_zero(x: UOp) -> bool:
+    """Whether `x` is 0 everywhere: a product that has nothing to add to yet."""
+    while x.op in ("EXPAND", "RESHAPE"):
+        x = x.src[0]
+    return x.op == "CONST" and x.value == 0
 
 
 def _as(x: UOp, d: DType) -> UOp | None:

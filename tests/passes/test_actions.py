@@ -305,6 +305,17 @@ def test_a_unit_reads_operands_as_they_lie(name, unit):
         np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
 
 
+def test_unrolled_steps_of_a_unit_add_to_what_earlier_blocks_left():
+    name, unit = "product with a tail of one", next(r.unit for r in ROWS if r.unit.name == "vdpbf16ps")
+    kernel, arrays, wanted = made(name)
+    shaped = (("PADTO", 1, 80), ("SPLIT", 1, (16, "UPCAST", False)), ("TC", 3, unit.name))
+    actions = (*shaped, ("SPLIT", 3, (4, "UNROLL", False)), ("SPLIT", 3, (2, "LOOP", True)))
+    got = [a.copy() for a in arrays]
+    run(apply_actions(kernel, actions, TARGET), got, f"test/{name}/unrolled blocks")
+    for p in written(kernel):
+        np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
+
+
 @st.composite
 def walks(draw, names=tuple(PROGRAMS)):
     """(program, actions) as a search makes them: extensions and edits, one after the other."""
