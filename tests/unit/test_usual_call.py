@@ -171,7 +171,7 @@ def test_a_call_under_debug_is_seen(capsys):
     f = plus_one()
     with Context(DEBUG=2):
         f(vector(1.0, 2.0))
-    assert "1r cpu" in capsys.readouterr().err
+    assert "r cpu " in capsys.readouterr().err  # the number before it counts all kernels of the process
     with profile.Recorder() as kernels:
         f(vector(1.0, 2.0))
     assert len(kernels) == 1
