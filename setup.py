@@ -37,6 +37,7 @@ def complete_node() -> None:
     """
     members = "".join(f'{{"{f}", T_OBJECT_EX, offsetof({NODE}, _{f}), 0, NULL}}, ' for f in FIELDS + DERIVED)
     replace(f"}} {NODE};", f"    PyObject *weak_list;\n}} {NODE};")
+    members += f'{{"__weakref__", T_OBJECT, offsetof({NODE}, weak_list), READONLY, NULL}}, '
     table, size = "static PyTypeObject CPyType_uop___UOp_template_ = {", f".tp_basicsize = sizeof({NODE}),"
     replace(table, f"static PyMemberDef UOp_members[] = {{{members}{{0}}}};\n{table}")
     slots = f".tp_weaklistoffset = offsetof({NODE}, weak_list), .tp_members = UOp_members,"

@@ -193,8 +193,9 @@ class _NegativeZero(float):
         return id(self)
 
 
-NEGATIVE_ZERO = _NegativeZero(-0.0)
-NAN: Any = float("nan")  # Any, because its identity counts: compiled code may copy a float
+# Any, because their identity counts: compiled code may copy a float.
+NEGATIVE_ZERO: Any = _NegativeZero(-0.0)
+NAN: Any = float("nan")
 
 
 def const(value: Any, dtype: DType) -> UOp:

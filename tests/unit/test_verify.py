@@ -14,15 +14,16 @@ B = node("BUFFER", (shape_source((4,)),), BufferArg(0, dtypes.float32, "cpu"))
 OUT = node("PARAM", (shape_source((24,)),), ParamArg(0, dtypes.float32))
 R, S = (node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate((4, 6)))
 ONE = const(1.0, dtypes.float32)
+DERIVED = ("_linear", "_min_max", "_place", "_ranges", "_sizes")
+FIELDS = ("op", "src", "arg", "tag", "dtype", "shape", "serial", "origin", "storage", *DERIVED)
 STORE = node("STORE", (node("INDEX", (OUT, R * 6 + S)), ONE))
 
 
 def forge(u: UOp, **fields: object) -> UOp:
     """A node with other fields than its op allows, as only a bug could make one."""
-    out = object.__new__(UOp)
-    for name in UOp.__slots__:
-        if name != "__weakref__":
-            setattr(out, name, fields.get(name, getattr(u, name)))
+    out = UOp()
+    for name in FIELDS:
+        setattr(out, name, fields.get(name, getattr(u, name)))
     return out
 
 
