@@ -665,6 +665,19 @@ def negate(u: UOp) -> UOp:
     return build("CMPNE", u, TRUE)
 
 
+def everywhere(u: UOp) -> UOp:
+    """What `u` is in every element, where its shape only repeats one."""
+    while u.op in ("EXPAND", "RESHAPE"):
+        u = u.src[0]
+    return u
+
+
+def is_zero(u: UOp) -> bool:
+    """True for the constant 0, in any shape."""
+    u = everywhere(u)
+    return u.op == "CONST" and bool(u.value == 0)
+
+
 def count(shape: tuple) -> Any:
     """The number of elements of `shape`: an int, or an index UOp when a size is symbolic."""
     if all(s.__class__ is int for s in shape):

@@ -11,6 +11,7 @@ from math import prod
 
 from monolect.base.dtype import DType
 from monolect.base.target import MatrixUnit
+from monolect.ir.normal import everywhere, is_zero
 from monolect.ir.uop import UOp, build, const, node, shape_source
 
 
@@ -54,19 +55,11 @@ def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | No
     return max(fits, default=None)
 
 
-def is_zero(x: UOp) -> bool:
-    """Whether `x` is 0 everywhere: a product that has nothing to add to yet."""
-    while x.op in ("EXPAND", "RESHAPE"):
-        x = x.src[0]
-    return x.op == "CONST" and x.value == 0
-
-
 def _as(x: UOp, d: DType) -> UOp | None:
     """What `x` was converted from, when that is of dtype `d`; a constant that fits it."""
     if x.op == "CAST" and x.src[0].dtype is d:
         return x.src[0]
-    while x.op in ("EXPAND", "RESHAPE"):
-        x = x.src[0]
+    x = everywhere(x)
     if x.op == "CONST" and d.min <= x.arg[0] <= d.max:
         return const(x.arg[0], d)
     return None

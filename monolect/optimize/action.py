@@ -74,6 +74,10 @@ class Part:
         self.clipped = clipped  # the last outer iteration has fewer: the bound depends on the outer part
         self.made = made  # by which action: the first UPCAST is the vector lane, the last axis; blocks nest in order
 
+    def feeds(self, n: int) -> bool:
+        """Whether there are iterations for n threads; one of symbolic size may have them."""
+        return self.size >= n or not self.size
+
     @property
     def is_block(self) -> bool:
         """True for a loop that SPLIT took from the top: it stands around the other loops."""

@@ -123,9 +123,7 @@ class Contraction(TileCosts):
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
         loops.sort(key=lambda ip: -(-ip[1].size // n) * n / ip[1].size if ip[1].size else 2)
         for i, p in loops:
-            if (p.size >= n or not p.size) and self.chooser.act(
-                "SPLIT", i, (n, "THREAD", True), f"work for {n} threads"
-            ):
+            if p.feeds(n) and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
                 return
 
     def loop_of(self, x: UOp) -> int | None:

@@ -148,11 +148,8 @@ class Chooser:
         """Split r into (rest, vectors, lanes)."""
         n = self.plan.divisor(r)
         if n < SHORTEST_VECTOR and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
-            n = (
-                self.lanes
-                if self.act("PADTO", self.plan.axis_of(r), self.lanes, "a masked vector holds the end")
-                else n
-            )
+            self.act("PADTO", self.plan.axis_of(r), self.lanes, "a masked vector holds the end")
+            n = self.plan.divisor(r)
         if n < SHORTEST_VECTOR:
             return False
         lanes = self.fitting_lanes(n)
@@ -252,18 +249,9 @@ class Chooser:
         n = self.plan.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.THREAD_WORK:
             return
-        loops = [
-            i
-            for i, p in enumerate(self.plan.axes)
-            if p.type == "LOOP" and (p.size >= n or not p.size) and p.root in outs
-        ]
-        loops.sort(
-            key=lambda i: (
-                self.plan.axes[i].size < 2 * n and bool(self.plan.axes[i].size % n or not self.plan.axes[i].size),
-                i,
-            )
-        )
-        for i in loops:
+        loops = [(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.feeds(n) and p.root in outs]
+        loops.sort(key=lambda ip: (ip[1].size < 2 * n and bool(ip[1].size % n or not ip[1].size), ip[0]))
+        for i, _ in loops:
             if self.act("SPLIT", i, (n, "THREAD", True), f"{self.profile.work()} elements for {n} threads"):
                 return
 

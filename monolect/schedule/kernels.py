@@ -17,13 +17,13 @@ from typing import Any
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, size_max
-from monolect.ir.normal import TRUE, count
+from monolect.ir.normal import TRUE, count, is_zero
 from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
 from monolect.schedule.ranges import FIRST_REDUCE_RANGE, Index, effect_target, flatten, placeholder, sources
-from monolect.schedule.stages import LINEAR_OPS, is_zero
+from monolect.schedule.stages import LINEAR_OPS
 
 Key = tuple[UOp, Index, UOp]
 

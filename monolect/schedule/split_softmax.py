@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from monolect.base.dtype import DType, dtypes
-from monolect.ir.normal import count
+from monolect.ir.normal import count, everywhere, is_zero
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source
 from monolect.schedule.materialize import Cost, below, costs, is_forced, values
-from monolect.schedule.stages import is_zero, longest_row
+from monolect.schedule.stages import longest_row
 
 UNIT = 64  # keys that blocks are multiples of
 MARKS = ("DETACH", "CONTIGUOUS_BACKWARD")
@@ -91,16 +91,8 @@ def _softmax(u: UOp) -> Softmax | None:
 def _difference(e: UOp) -> UOp:
     """What the exponential is of, without a positive factor."""
     x = e.src[0]
-    scale = _scale(x) if x.op == "MUL" else x
+    scale = everywhere(x.src[1]) if x.op == "MUL" else x
     return x.src[0] if scale.op == "CONST" and scale.value > 0 else x
-
-
-def _scale(u: UOp) -> UOp:
-    """The second factor, as a number where it is one everywhere."""
-    scale = u.src[1]
-    while scale.op in ("EXPAND", "RESHAPE"):
-        scale = scale.src[0]
-    return scale
 
 
 def _sums(x: Softmax, users: dict[UOp, list[UOp]], roots: set[UOp]) -> dict[UOp, dict[UOp, int]] | None:
@@ -266,7 +258,7 @@ class Blocks:
         out = build("SUB", of, _finite(highest))
         scaled = self.x.e.src[0]
         if scaled.op == "MUL":
-            out = build("MUL", out, _scale(scaled))
+            out = build("MUL", out, everywhere(scaled.src[1]))
         return build(self.x.e.op, out)
 
     def joined(self, r: UOp, axes: dict[UOp, int], highest: UOp) -> UOp:

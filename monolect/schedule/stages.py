@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import TRUE, count
+from monolect.ir.normal import TRUE, count, is_zero
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, node
 from monolect.schedule.ranges import Index, covers, sources
@@ -108,13 +108,6 @@ def main_source(u: UOp, d: Demand) -> UOp | None:
     if u.op == "WHERE" and not (main[0] is not u.src[0] and any(is_zero(s) for s in u.src[1:])):
         return None
     return main[0]
-
-
-def is_zero(u: UOp) -> bool:
-    """True for the constant 0, in any shape."""
-    while u.op in ("EXPAND", "RESHAPE"):
-        u = u.src[0]
-    return u.op == "CONST" and u.value == 0
 
 
 def size(rs: Iterable[UOp]) -> int:

@@ -17,7 +17,6 @@ from monolect.backend.common.gpu_driver import NOT_BLOCKING, Driver
 from monolect.backend.common.gpu_memory import Borrowed, GpuMemory
 from monolect.backend.common.grouped import GroupDevice
 from monolect.backend.common.handles import HandleMemory
-from monolect.base.errors import DeviceError
 
 
 class GpuDevice(GroupDevice):
@@ -34,22 +33,7 @@ class GpuDevice(GroupDevice):
         self.memory = GpuMemory(driver, self.stream, total_bytes)
         self._peers: set[str] = set()
 
-    @staticmethod
-    def number(name: str, n: int | None = None) -> int:
-        """Which GPU a name means, of `n`. Raises DeviceError where there is none such."""
-        target, _, number = name.partition(":")
-        number = number or "0"
-        if not number.isdigit() or (n is not None and int(number) >= n):
-            raise DeviceError(
-                "no such GPU", expected=f"{target} or {target}:0 to {target}:{n - 1}" if n else "a GPU", found=name
-            )
-        return int(number)
-
     # ---- memory ------------------------------------------------------------------------------------------------------
-    def alloc(self, n_bytes: int) -> HandleMemory:
-        """Uninitialised memory. Raises AllocationError when there is none, also without what is kept for later."""
-        return self.memory.alloc(n_bytes)
-
     def from_array(self, array: np.ndarray) -> HandleMemory:
         """A copy of the array on the GPU."""
         out = self.alloc(array.nbytes)

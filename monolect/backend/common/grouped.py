@@ -1,13 +1,13 @@
 """Devices with workgroups whose driver loads what a compiler made: OpenCL, CUDA and their like.
 
 What it is for: what a launch of a kernel takes. A device says how its source is rendered, built and loaded, and which
-kernel of a module a name is. What it does not do: memory and launches.
+kernel of a module a name is. What it does not do: copies and launches.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Program
@@ -35,10 +35,26 @@ class GroupDevice(ProgramDevice):
     """The programs of one device. `name` is also its space: its memory is its own."""
 
     opening: str  # the word a kernel begins with in the source
+    called = "GPU"  # in messages
+    memory: Any  # a HandleAllocator
 
     def __init__(self, name: str):
         super().__init__(name)
         self.space = name
+
+    @classmethod
+    def number(cls, name: str, n: int | None = None) -> int:
+        """Which of `n` a name means. Raises DeviceError where there is none such."""
+        target, _, number = name.partition(":")
+        number = number or "0"
+        if not number.isdigit() or (n is not None and int(number) >= n):
+            expected = f"{target} or {target}:0 to {target}:{n - 1}" if n else f"a {cls.called}"
+            raise DeviceError(f"no such {cls.called}", expected=expected, found=name)
+        return int(number)
+
+    def alloc(self, n_bytes: int) -> Any:
+        """Uninitialised memory. Raises AllocationError when there is none, also without what is kept for later."""
+        return self.memory.alloc(n_bytes)
 
     def kernel(self, module: Any, symbol: str, name: str) -> Any:
         """A kernel of a module. Raises where the module has none of that symbol; `name` is for the message."""
@@ -74,6 +90,12 @@ class GroupDevice(ProgramDevice):
         """See `ProgramDevice`."""
         at = source.index(f"{symbol}(")
         return source[source.rindex(self.opening, 0, at) : source.index("\n}\n", at) + 3]
+
+
+def told_together(parts: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """Drivers and compilers of several devices, each in one line."""
+    drivers, compilers = zip(*parts, strict=True)
+    return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
 
 
 class Reported:

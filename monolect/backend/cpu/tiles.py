@@ -20,6 +20,7 @@ from monolect.backend.common.llvm_types import Value, memory_type, type_name
 from monolect.backend.common.shaped import ordered, register_of
 from monolect.backend.cpu.units import BY_NAME
 from monolect.base.target import MatrixUnit
+from monolect.ir.normal import is_zero
 from monolect.ir.uop import UOp
 from monolect.lower.matrix import row_axis
 
@@ -129,7 +130,7 @@ class TileRenderer(Renderer):
         if isinstance(v, Tiles):
             return v.tiles
         regs = self.broadcast(x, like.shape)
-        if _is_zero(x):
+        if is_zero(x):
             name = self.declare("x86_amx", "x86.tilezero.internal", "i16, i16")
             return [self.emit(f"call x86_amx {name}(i16 16, i16 {LINE})") for _ in range(n)]
         t = type_name(like.dtype, like.shape[-1])
@@ -259,9 +260,3 @@ def _even(offs: Any) -> bool:
     """Whether rows lie at one stride along each axis of the value."""
     first = offs[..., 0, 0, 0]
     return all((np.diff(first, n=2, axis=i) == 0).all() for i in range(first.ndim))
-
-
-def _is_zero(x: UOp) -> bool:
-    while x.op in ("EXPAND", "RESHAPE"):
-        x = x.src[0]
-    return x.op == "CONST" and x.value == 0

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.base import Commands, Launch
-from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.metal.compile import Refused, about, gpus, library_of, metal, missing, pipeline_of, pool, text
 from monolect.backend.metal.render import TARGET, render_module
 from monolect.base.dtype import dtypes
-from monolect.base.errors import CompileError, DeviceError
+from monolect.base.errors import CompileError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
@@ -38,13 +38,11 @@ class MetalDevice(GroupDevice):
     refusals = (Refused,)
 
     def __init__(self, name: str = "metal"):
-        found, number = gpus(), name.partition(":")[2] or "0"
-        if not number.isdigit() or int(number) >= len(found):
-            expected = f"metal or metal:0 to metal:{len(found) - 1}"
-            raise DeviceError("no such GPU", expected=expected, found=name)
+        found = gpus()
+        number = self.number(name, len(found))
         super().__init__(name)
         self.process = os.getpid()
-        self.metal, self.handle = metal(), found[int(number)]
+        self.metal, self.handle = metal(), found[number]
         self.queue = self.handle.newCommandQueue()
         self.target = self._target()
         self.memory = MetalMemory(self)
@@ -53,8 +51,7 @@ class MetalDevice(GroupDevice):
     @staticmethod
     def about() -> tuple[str, str]:
         """The GPUs here, and what compiles for them."""
-        drivers, compilers = zip(*map(about, gpus()), strict=True)
-        return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
+        return told_together(map(about, gpus()))
 
     def _target(self) -> Target:
         gpu, is_apple = self.handle, self.handle.supportsFamily_(getattr(self.metal, APPLE_7))
@@ -72,10 +69,6 @@ class MetalDevice(GroupDevice):
         return base._replace(units=(), shuffles=False, warp=1, atomics=base.atomics - {dtypes.float32})
 
     # ---- memory ------------------------------------------------------------------------------------------------------
-    def alloc(self, n_bytes: int) -> HandleMemory:
-        """Uninitialised memory. Raises AllocationError."""
-        return self.memory.alloc(n_bytes)
-
     def from_array(self, array: np.ndarray) -> HandleMemory:
         """A copy of the array on the device. It goes through the queue: kernels before may still use the memory."""
         out = self.alloc(array.nbytes)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.base import Commands, Launch
-from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl.compile import Compiler, about, devices, missing, pyopencl
 from monolect.backend.opencl.render import NATIVE, language, render_module
 from monolect.base.dtype import dtypes
-from monolect.base.errors import AllocationError, DeviceError
+from monolect.base.errors import AllocationError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
@@ -35,13 +35,12 @@ class OpenCLDevice(GroupDevice):
 
     missing = staticmethod(missing)
     opening = "__kernel"
+    called = "OpenCL device"
 
     def __init__(self, name: str = "opencl"):
-        found, number = devices(), name.partition(":")[2] or "0"
-        if not number.isdigit() or int(number) >= len(found):
-            expected = f"opencl or opencl:0 to opencl:{len(found) - 1}"
-            raise DeviceError("no such OpenCL device", expected=expected, found=name)
-        self.cl, self.handle = pyopencl(), found[int(number)]
+        found = devices()
+        number = self.number(name, len(found))
+        self.cl, self.handle = pyopencl(), found[number]
         super().__init__(name)
         self.refusals = (self.cl.Error,)
         self.process = os.getpid()
@@ -55,8 +54,7 @@ class OpenCLDevice(GroupDevice):
     @staticmethod
     def about() -> tuple[str, str]:
         """Drivers and compilers of the devices here."""
-        drivers, compilers = zip(*map(about, devices()), strict=True)
-        return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
+        return told_together(map(about, devices()))
 
     def _target(self) -> Target:
         d, extensions = self.handle, self.handle.extensions.split()
@@ -84,10 +82,6 @@ class OpenCLDevice(GroupDevice):
         )
 
     # ---- memory ------------------------------------------------------------------------------------------------------
-    def alloc(self, n_bytes: int) -> HandleMemory:
-        """Uninitialised memory. Raises AllocationError."""
-        return self.memory.alloc(n_bytes)
-
     def from_array(self, array: np.ndarray) -> HandleMemory:
         """A copy of the array on the device."""
         out = self.alloc(array.nbytes)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monolect.backend.base import Commands, Launch
-from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported
+from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.webgpu.compile import (
@@ -47,14 +47,13 @@ class WebGPUDevice(GroupDevice):
 
     missing = staticmethod(missing)
     opening = "// k_"
+    called = "WebGPU adapter"
 
     def __init__(self, name: str = "webgpu"):
-        found, number = adapters(), name.partition(":")[2] or "0"
-        if not number.isdigit() or int(number) >= len(found):
-            expected = f"webgpu or webgpu:0 to webgpu:{len(found) - 1}"
-            raise DeviceError("no such WebGPU adapter", expected=expected, found=name)
+        found = adapters()
+        number = self.number(name, len(found))
         super().__init__(name)
-        self.wgpu, self.adapter = wgpu(), found[int(number)]
+        self.wgpu, self.adapter = wgpu(), found[number]
         self.refusals = (self.wgpu.GPUError,)
         self.process = os.getpid()
         try:
@@ -72,8 +71,7 @@ class WebGPUDevice(GroupDevice):
     @staticmethod
     def about() -> tuple[str, str]:
         """The adapters here, and what compiles for them."""
-        drivers, compilers = zip(*map(about, adapters()), strict=True)
-        return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
+        return told_together(map(about, adapters()))
 
     def _target(self) -> Target:
         base, limits = Target(name=self.name, native=NATIVE), self.limits
@@ -98,10 +96,6 @@ class WebGPUDevice(GroupDevice):
         )
 
     # ---- memory ------------------------------------------------------------------------------------------------------
-    def alloc(self, n_bytes: int) -> HandleMemory:
-        """Uninitialised memory. Raises AllocationError."""
-        return self.memory.alloc(n_bytes)
-
     def from_array(self, array: np.ndarray) -> HandleMemory:
         """A copy of the array on the device."""
         out = self.alloc(array.nbytes)
