@@ -33,6 +33,7 @@ GLOBAL_BYTES = 16  # of global memory, likewise
 WARPS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
 EACH = (8, 4, 2, 1)  # tiles of a unit along one side of a warp's
 STEPS = (2, 4, 1)  # steps of the unit whose operands are copied at once, the best first
+LONG_STEPS = (4, 2, 1)  # the same of a unit that works on while the next ones are copied
 
 
 class WarpTile(NamedTuple):
@@ -107,7 +108,7 @@ class WarpTiles:
         n = -(-self.plan.size(self.j) // unit.k)
         room = self.plan.target.local_bytes // 2
         room -= room // 16 if unit.from_memory else 0  # gaps between core matrices
-        fits = [k for k in STEPS if k * step_bytes <= room and k <= n]
+        fits = [k for k in (LONG_STEPS if unit.from_memory else STEPS) if k * step_bytes <= room and k <= n]
         return next((k for k in fits if n % k == 0), 0)
 
     def cost(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> float:

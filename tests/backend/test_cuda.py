@@ -28,7 +28,7 @@ from monolect.base.errors import (
     SettingError,
 )
 from monolect.ir.digest import digest
-from monolect.ir.ops import ParamArg
+from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import const, node, shape_source
 from monolect.runtime import dlpack
 from monolect.runtime.execute import plans
@@ -386,3 +386,55 @@ def test_products_and_sums_of_a_warp(driver):
     np.testing.assert_array_equal(sums.numpy(), a.astype(np.float32).sum(1))
     sources = [p.source for p in registry.Device["cuda"].programs.values()]
     assert any("mma_m16n8k16_f16(" in s for s in sources) and any("shuffle_xor<float>(" in s for s in sources)
+
+
+# ---- local memory that a launch asks for -----------------------------------------------------------------------------
+def turned_around(n: int):
+    """64 lanes put what they read into two arrays of local memory of which the first is `n` floats, and turn it."""
+    lane = special("lidx0", 64)
+    large, small = (node("BUFFER", (shape_source((m,)),), BufferArg(k, dtypes.float32, None, "LOCAL"))
+                    for k, m in enumerate((n, 64)))  # fmt: skip
+    x = load(param(1, 64), lane)
+    ready = node("BARRIER", (store(large, lane + (n - 64), x), store(small, lane, x)))
+    a, b = (load(node("AFTER", (m, ready)), at) for m, at in ((large, n - 1 - lane), (small, lane)))
+    return linear(store(param(0, 64), lane, a * 2.0 + b))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("n", "asked"), [(64, 0), ((48 << 8) - 64, 0), (50 << 8, (50 << 10) + 256)])
+def test_local_memory_is_asked_for_where_it_is_much(driver, n, asked):
+    """What is declared is at most 48 KB; beyond, launches and graphs say how much, and the kernel is allowed."""
+    device, lin = registry.Device["cuda"], turned_around(n)
+    (p,) = device.compile([("turn", digest(lin), lin)])
+    assert p.entry.local_bytes == asked and driver.calls["cuFuncSetAttribute"] == bool(asked)
+    assert ("extern __shared__" in p.source) == bool(asked)
+    x = data(64)
+    out, other, source = (device.from_array(a) for a in (np.zeros_like(x), np.zeros_like(x), x))
+    commands = device.commands([Launch(p, (0, 1)), Launch(p, (2, 1))])
+    for k, memory in enumerate((out, source, other)):
+        commands.bind(k, memory.address)
+    for _ in range(2):  # kernel by kernel, then as a graph
+        commands.launch()
+        for held in (out, other):
+            np.testing.assert_array_equal(held.view(np.float32), x[::-1] * 2 + x)
+            device.memory.write(held, np.zeros_like(x))
+    assert driver.calls["cuGraphLaunch"] == 1
+
+
+@needs_compiler
+def test_local_memory_is_asked_for_by_programs_from_the_disk(driver):
+    lin = turned_around(40 << 8 | 3 << 12)
+    with Context(COMPILE_CACHE=1):
+        (made,) = registry.Device["cuda"].compile([("turn", digest(lin), lin)])
+        found = CudaDevice().lookup(digest(lin))
+    assert found.entry.local_bytes == made.entry.local_bytes > 48 << 10 and driver.calls["cuFuncSetAttribute"] == 2
+
+
+@needs_compiler
+def test_local_memory_beyond_the_gpus_is_refused(driver):
+    assert registry.Device["cuda"].target.local_bytes == 227 << 10
+    with Context(CUDACC="llvm"):
+        assert CudaDevice().target.local_bytes == 48 << 10  # LLVM's PTX declares all of it
+    lin = turned_around(227 << 8)
+    with pytest.raises(CompileError, match=r"(?s)turn: too much local memory.*232448 bytes on cuda.*232704 bytes"):
+        registry.Device["cuda"].compile([("turn", digest(lin), lin)])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from monolect import Context
+from monolect.backend.common.launch import bytes_at_launch
 from monolect.backend.cuda import compile as cuda_compile
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import compile as hip_compile
@@ -108,6 +109,20 @@ def test_a_large_product_is_wgmma_without_a_wait_between(tmp_path):
         return
     count = Counter(re.findall(r"\b[A-Z0-9]+\b", disassembled(code, tmp_path)["k"]))
     assert count["HGMMA"] >= 4 and count["DEPBAR"] <= 2 * count["ARRIVE"] and not count["LDL"] + count["STL"]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["80", "90a"])
+def test_tiles_of_more_local_memory_than_is_declared(arch):
+    """Large products take it, within the architecture's limit; no more than that is asked for at the launch."""
+    target, x = cuda.target(number(arch)), np.ones((4096, 4096), np.float16)
+    (sink,) = kernels(target, lambda a, b: a @ b, x, x)
+    linear = lower_kernel(sink, target)
+    asked = bytes_at_launch(linear.src, cuda.DECLARED_BYTES)
+    assert 48 << 10 < asked <= target.local_bytes == {"80": 163, "90a": 227}[arch] << 10
+    source = cuda.render_module([("k", linear)], number(arch))
+    assert source.count("extern __shared__") == 1 and "  alignas(16) __shared__" not in source
+    assert cuda_compile.Compiler(arch).compile(source).startswith(ELF)
 
 
 @needs_nvrtc

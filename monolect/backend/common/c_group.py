@@ -20,6 +20,7 @@ import numpy as np
 from monolect.backend.common.c_language import AsyncCopies, Language, MemoryUnits
 from monolect.backend.common.c_style import CLOSED, OPEN, Place, Renderer, plus
 from monolect.backend.common.c_values import Value
+from monolect.backend.common.launch import bytes_at_launch, local_places
 from monolect.backend.common.shaped import address_parts, ordered, register_of
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
@@ -48,6 +49,7 @@ class GroupRenderer(Renderer):
         self.reads_memory = any(_of_memory(u) for u in linear.src)
         self.copies = language.async_copies if any(_is_async(u) for u in linear.src) else None
         self.sums: dict[str, list[str]] = {}  # what units that work by themselves add to, with its elements
+        self.at_launch = bytes_at_launch(linear.src, language.most_local_bytes)
         self.segment = 0  # stretches of the program without a store, a barrier, or the end of a block
         self.loaded: dict[Base, dict[int, str]] = {}  # what was read in the present one
         self.together: dict[tuple[int, Base], set[int]] = {}  # what is read in each
@@ -63,6 +65,20 @@ class GroupRenderer(Renderer):
             ):
                 if (at := self.offsets(u.src[0])) is not None:
                     self.together.setdefault((segment, at[0]), set()).update(at[1])
+
+    def signature(self) -> str:
+        head = super().signature()
+        if self.at_launch:
+            self.line(self.lang.local_at_launch)
+        return head
+
+    def local_buffer(self, u: UOp, v: str, n: int) -> None:
+        """An array of its own, or where a launch must ask for local memory a part of that."""
+        if not self.at_launch:
+            super().local_buffer(u, v, n)
+            return
+        at = local_places(self.program)[0][u]
+        self.line(self.lang.local_part.format(t=self.lang.stored(u.dtype), v=v, at=at))
 
     def instruction(self, u: UOp) -> None:
         if _ends_segment(u):

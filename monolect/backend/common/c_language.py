@@ -88,6 +88,9 @@ class Language:
     pointer: str = "{t}* {v}"  # a parameter that is a buffer
     scalar: str = "const {t} {v}"  # a parameter that is a Variable
     local: str = "{t} {v}[{n}];"  # memory of a workgroup
+    most_local_bytes: int = 0  # that a kernel has by declaring it, the rest is asked for at the launch; 0: all of it
+    local_at_launch: str = ""  # the declaration of that
+    local_part: str = ""  # {v}: what lies {at} bytes into it
     barrier: str = ""
     ids: Mapping[str, str] = field(default_factory=dict)  # SPECIAL -> expression
     atomic_add: Mapping[str, str] = field(default_factory=dict)  # by dtype; {p} the address, {x} the value

@@ -98,7 +98,9 @@ class GpuCommands(Commands):
         groups = step.groups()
         if 0 not in groups:
             sizes = (*groups, *step.entry.lanes)
-            self._call(step, "LaunchKernel", step.entry.kernel, *sizes, 0, self.stream, step.address, 0)
+            self._call(
+                step, "LaunchKernel", step.entry.kernel, *sizes, step.entry.local_bytes, self.stream, step.address, 0
+            )
 
     def _call(self, step: Step, name: str, *args: Any) -> Any:
         return self.driver(name, *args, at=f"kernel {step.name}")
@@ -118,6 +120,7 @@ class GpuCommands(Commands):
         params.func = step.entry.kernel
         params.gridDimX, params.gridDimY, params.gridDimZ = step.groups()
         params.blockDimX, params.blockDimY, params.blockDimZ = step.entry.lanes
+        params.sharedMemBytes = step.entry.local_bytes
         params.kernelParams = step.address
         return params
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Program
-from monolect.backend.common.launch import check_limits, launch_sizes
+from monolect.backend.common.launch import bytes_at_launch, check_limits, launch_sizes
 from monolect.backend.common.programs import ProgramDevice
 from monolect.base.errors import AllocationError, DeviceError
 from monolect.ir.bounds import size_max
@@ -29,6 +29,7 @@ class Entry(NamedTuple):
     arguments: tuple[tuple[int, int, str], ...]  # (slot, bytes or SCALAR, name of the Variable)
     groups: tuple[UOp, ...]
     lanes: tuple[int, ...]
+    local_bytes: int = 0  # of local memory that the launch must ask for
 
 
 class GroupDevice(ProgramDevice):
@@ -37,6 +38,7 @@ class GroupDevice(ProgramDevice):
     opening: str  # the word a kernel begins with in the source
     called = "GPU"  # in messages
     memory: Any  # a HandleAllocator
+    most_local_bytes = 0  # that a kernel has without asking for them at the launch; 0: all
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -75,6 +77,7 @@ class GroupDevice(ProgramDevice):
             "arguments": arguments,
             "groups": [show(n) for n in groups],
             "lanes": lanes,
+            "local": bytes_at_launch(linear.src, self.most_local_bytes),
             "threads": linear.arg.threads,
         }
 
@@ -83,7 +86,7 @@ class GroupDevice(ProgramDevice):
         kernel = self.kernel(module, info["symbol"], info["name"])
         groups = tuple(parse(text) for text in info["groups"])
         arguments = tuple((int(slot), int(size), str(variable)) for slot, size, variable in info["arguments"])
-        entry = Entry(kernel, arguments, groups, tuple(map(int, info["lanes"])))
+        entry = Entry(kernel, arguments, groups, tuple(map(int, info["lanes"])), int(info["local"]))
         return Program(info["name"], entry, int(info["threads"]), source)
 
     def one(self, source: str, symbol: str) -> str:

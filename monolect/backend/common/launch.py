@@ -15,6 +15,7 @@ from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
 DIMENSIONS = 3
+ALIGN_BYTES = 16  # of a LOCAL buffer
 
 
 def launch_sizes(program: tuple[UOp, ...]) -> tuple[list[UOp], list[int]]:
@@ -40,10 +41,29 @@ def group_count(n: UOp, values: dict[str, int]) -> int:
     return int(n.value)
 
 
+def local_places(program: tuple[UOp, ...]) -> tuple[dict[UOp, int], int]:
+    """Where each LOCAL buffer begins, in bytes, if they lie one after another; and where the last one ends."""
+    out: dict[UOp, int] = {}
+    end = 0
+    for u in program:
+        if u.op == "BUFFER" and u.arg.addrspace == "LOCAL":
+            out[u] = -(-end // ALIGN_BYTES) * ALIGN_BYTES
+            end = out[u] + prod(u.shape) * u.dtype.itemsize
+    return out, end
+
+
 def local_bytes(program: tuple[UOp, ...]) -> int:
     """Local memory that a workgroup takes."""
-    found = (u for u in program if u.op == "BUFFER" and u.arg.addrspace == "LOCAL")
-    return sum(prod(u.shape) * u.dtype.itemsize for u in found)
+    return local_places(program)[1]
+
+
+def bytes_at_launch(program: tuple[UOp, ...], most: int) -> int:
+    """Local memory that a launch must ask for, where a kernel has no more than `most` by declaring it; 0: all it wants.
+
+    Example: `bytes_at_launch(program, 48 << 10) == 0` for a program without local memory.
+    """
+    n = local_bytes(program)
+    return n if most and n > most else 0
 
 
 def check_limits(name: str, program: tuple[UOp, ...], target: Target) -> None:

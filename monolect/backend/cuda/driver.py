@@ -73,6 +73,11 @@ class CudaDriver(Driver):
     def node_params(self) -> Any:
         return self.api.CUDA_KERNEL_NODE_PARAMS()
 
+    @property
+    def most_local(self) -> Any:
+        """What a kernel is allowed to ask for at its launch."""
+        return self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
     def attribute(self, name: str) -> int:
         """A number about the GPU, such as "MAX_THREADS_PER_BLOCK"."""
         row = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")

@@ -95,6 +95,9 @@ def language(arch: int) -> Language:
         pointer="{t}* {v}",
         scalar="const long long {v}",
         local="alignas(16) __shared__ {t} {v}[{n}];",
+        most_local_bytes=DECLARED_BYTES,
+        local_at_launch="extern __shared__ __align__(16) unsigned char local_memory[];",
+        local_part="{t}* const {v} = ({t}*)(local_memory + {at});",
         barrier="__syncthreads();",
         shuffle="shuffle_xor<{t}>({x}, {bits})",
         ids={f"{ours}{i}": f"{theirs}.{c}" for ours, theirs in _IDS.items() for i, c in enumerate("xyz")},
@@ -109,6 +112,8 @@ def language(arch: int) -> Language:
     )
 
 
+DECLARED_BYTES = 48 << 10  # of local memory; what is beyond is asked for at the launch
+_LOCAL_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}  # fmt: skip
 N_UNITS = 64  # multiprocessors, where no device has been asked
 _IDS = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
@@ -116,6 +121,11 @@ _IDS = {"gidx": "blockIdx", "lidx": "threadIdx"}
 def cast_dtypes(arch: int) -> frozenset[DType]:
     """Narrow floats that are converted by an instruction."""
     return frozenset((dtypes.float16, dtypes.bfloat16) if arch >= BFLOAT16_SINCE else (dtypes.float16,))
+
+
+def local_bytes(arch: int) -> int:
+    """Local memory of a workgroup, of the architecture or the newest known before it."""
+    return _LOCAL_KB[max(a for a in _LOCAL_KB if a <= arch)] << 10
 
 
 def target(arch: int) -> Target:
@@ -128,7 +138,7 @@ def target(arch: int) -> Target:
         vector_bytes=WIDE_BYTES,
         n_registers=255,
         workgroups=True,
-        local_bytes=48 << 10,
+        local_bytes=local_bytes(arch),
         max_local=1024,
         max_block=(1024, 1024, 64),
         max_grid=((1 << 31) - 1, 65535, 65535),
@@ -148,4 +158,13 @@ def render_module(kernels: list[tuple[str, UOp]], arch: int) -> str:
     return c_style.render_module(kernels, language(arch), GroupRenderer)
 
 
-__all__ = ["NATIVE", "GroupRenderer", "cast_dtypes", "language", "render_module", "target"]
+__all__ = [
+    "DECLARED_BYTES",
+    "NATIVE",
+    "GroupRenderer",
+    "cast_dtypes",
+    "language",
+    "local_bytes",
+    "render_module",
+    "target",
+]

@@ -10,11 +10,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
+from monolect.backend.base import Program
 from monolect.backend.common.gpu_device import GpuDevice
 from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda.driver import CudaDriver, about, count, missing
-from monolect.backend.cuda.render import render_module, target
+from monolect.backend.cuda.render import DECLARED_BYTES, render_module, target
 from monolect.base.errors import DeviceError
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp
@@ -28,6 +29,7 @@ class CudaDevice(GpuDevice):
     """One GPU. Raises MissingExtraError, or DeviceError where there is no driver, no such GPU, or too old a one."""
 
     kind = DLPACK_CUDA
+    driver: CudaDriver
 
     def __init__(self, name: str = "cuda"):
         driver = CudaDriver(name, self.number(name, count()))
@@ -38,11 +40,12 @@ class CudaDevice(GpuDevice):
             raise DeviceError(f"{driver.name()} is too old", expected=f"compute capability {OLDEST / 10} or more")
         self._compiler: nvrtc.Compiler | None = None
         self.by_llvm = chosen() == "llvm"
+        self.most_local_bytes = 0 if self.by_llvm else DECLARED_BYTES
         self.opening = "define ptx_kernel" if self.by_llvm else 'extern "C"'
         self._llvm = ptx.compiler(ptx.architecture(self.arch))
         self.target = (ptx.target if self.by_llvm else target)(self.arch)._replace(
             name=name,
-            local_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK"),
+            local_bytes=read(f"MAX_SHARED_MEMORY_PER_BLOCK{'' if self.by_llvm else '_OPTIN'}"),
             max_local=read("MAX_THREADS_PER_BLOCK"),
             n_units=read("MULTIPROCESSOR_COUNT"),
             key=f"sm_{self.arch}/{self._llvm.key if self.by_llvm else nvrtc.version()}",
@@ -69,6 +72,13 @@ class CudaDevice(GpuDevice):
     # ---- programs ----------------------------------------------------------------------------------------------------
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
         return ptx.render_module(kernels) if self.by_llvm else render_module(kernels, self.arch)
+
+    def program(self, info: dict[str, Any], module: Any, source: str) -> Program:
+        """See `ProgramDevice`. A kernel that asks for local memory at its launch must be allowed to."""
+        out = super().program(info, module, source)
+        if n_bytes := out.entry.local_bytes:
+            self.driver("FuncSetAttribute", out.entry.kernel, self.driver.most_local, n_bytes, at=f"kernel {out.name}")
+        return out
 
     def build(self, source: str) -> tuple[Any, bytes]:
         if self.by_llvm:

@@ -41,6 +41,7 @@ FLAGS = (
     "-std=c++20 -O1 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off -fno-math-errno -mf16c -mfma -x c++".split()
 )
 FAILURES = {1: "lanes of a workgroup meet different barriers", 2: "a wide access is not aligned"}
+LOCAL_AT_LAUNCH = "unsigned char* const local_memory = standin_local;"  # in place of the language's declaration
 LAUNCH = """
 extern "C" int run_{name}(const long long* args, const unsigned* groups, const unsigned* lanes) {{
   return standin::run<{name}>(args, groups, lanes, {has_barrier});
@@ -91,6 +92,7 @@ class Standin:
         types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
         units = {name: emulated(BY_NAME[name], types) for name in self.language.units}
         language = replace(self.language, header=f'#include "{HERE / self.header}"\n{tables()}\n', units=units)
+        language = replace(language, local_at_launch=LOCAL_AT_LAUNCH)
         if language.async_copies is not None:
             language = replace(language, async_copies=language.async_copies._replace(functions=""))
         if language.memory_units is not None:

@@ -42,6 +42,7 @@ ATTRIBUTES = {
     "COMPUTE_CAPABILITY_MAJOR": 9,
     "COMPUTE_CAPABILITY_MINOR": 0,
     "MAX_SHARED_MEMORY_PER_BLOCK": 48 << 10,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 << 10,
     "MAX_THREADS_PER_BLOCK": 1024,
     "MULTIPROCESSOR_COUNT": 132,
 }
@@ -53,6 +54,7 @@ class Driver:
 
     CUresult = CUresult
     CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in ATTRIBUTES.items()})
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most local")
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
@@ -181,8 +183,12 @@ class Driver:
     def cuLaunchKernel(self, function, gx, gy, gz, lx, ly, lz, shared, stream, params, extra):
         n = len(function.sizes)
         values = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int64))[0] for p in (ctypes.c_void_p * n).from_address(params)]
-        assert min(gx, gy, gz, lx, ly, lz) > 0
-        self.queue.append(lambda: _run(function, values, (gx, gy, gz), (lx, ly, lz)))
+        assert min(gx, gy, gz, lx, ly, lz) > 0 and shared <= getattr(function, "most_local", 48 << 10)
+        self.queue.append(lambda: _run(function, values, (gx, gy, gz), (lx, ly, lz), shared))
+
+    def cuFuncSetAttribute(self, function, attribute, value):
+        assert attribute == "most local" and value <= ATTRIBUTES["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]
+        function.most_local = value
 
     def cuGraphCreate(self, flags):
         return []
@@ -210,15 +216,21 @@ class Driver:
             for a in (ctypes.c_void_p * n).from_address(p.kernelParams)
         ]
         sizes = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
-        node.work = lambda: _run(p.func, values, *sizes)
+        shared = p.sharedMemBytes
+        assert shared <= getattr(p.func, "most_local", 48 << 10)
+        node.work = lambda: _run(p.func, values, *sizes, shared)
 
     def cuGraphLaunch(self, graph, stream):
         self.queue += [node.work for node in graph]
 
 
-def _run(function, values, groups, lanes):
+def _run(function, values, groups, lanes, shared):
     slots = (ctypes.c_longlong * max(1, len(values)))(*values)
+    local = getattr(function, "local", None)
+    if local is not None:
+        local[:] = 0xA5
     assert function(slots, *((ctypes.c_uint * 3)(*side) for side in (groups, lanes))) == 0
+    assert local is None or (local[shared:] == 0xA5).all(), "more local memory than was asked for"
 
 
 MODULES: dict[bytes, ctypes.CDLL] = {}
@@ -242,6 +254,8 @@ class Compiler:
             kernels = kernels.replace(words.functions, "") if words else kernels
         found = re.findall(self.kernel, kernels, re.MULTILINE)
         types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
+        if self.language.local_at_launch:
+            kernels = kernels.replace(self.language.local_at_launch, standins.LOCAL_AT_LAUNCH)
         for unit, text in self.language.units.items():
             kernels = kernels.replace(text, emulated(BY_NAME[unit], types))
         waits = any(word in kernels for word in self.waits)
@@ -250,7 +264,10 @@ class Compiler:
             kernels += LAUNCH.format(name=name, has_barrier="true" if waits else "false")
         library, _ = self.standin("standin").library(kernels)
         for name, params in found:
-            getattr(library, f"run_{name}").sizes = [p for p in params.split(",") if p.strip()]
+            function = getattr(library, f"run_{name}")
+            function.sizes = [p for p in params.split(",") if p.strip()]
+            if self.language.local_at_launch:
+                function.local = np.ctypeslib.as_array((ctypes.c_uint8 * (256 << 10)).in_dll(library, "standin_local"))
         code = f"\x7fELF{len(MODULES)}".encode()
         MODULES[code] = library
         return code
