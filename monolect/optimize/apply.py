@@ -28,6 +28,7 @@ from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
 from monolect.optimize.peel import Peeler
 from monolect.optimize.stages import Rows, memory_of
+from monolect.optimize.stream import buffer_bytes, next_rows
 from monolect.optimize.sums import are_local, block_of_sum, finished_later
 from monolect.optimize.visible import Bounds
 
@@ -299,12 +300,18 @@ def _contracted(plan: Plan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[U
 
 
 def _accumulated(plan: Plan, store: UOp, new: dict[UOp, UOp], block: UOp) -> UOp:
-    """The store of a blocked reduction into its result: add to what earlier blocks left, finish in the last block."""
+    """The store of a blocked reduction into its result: add to what earlier blocks left, finish in the last block.
+
+    That is read when the sum is known, so that until then registers hold the sum alone; and asked for rows before.
+    """
     total = new[plan.reduces[0]]
     target, value, *gate = store.src
     started = less(idx(0), block)
     gates = build("AND", gate[0], started) if gate else started
-    old = node("LOAD", (target, const(0, total.dtype), gates))
+    place = node("INDEX", (node("AFTER", (target.src[0], total)), *target.src[1:]))
+    u = plan.stores[0]
+    ahead = next_rows(plan, u) if plan.target.streams and buffer_bytes(u) > plan.target.l2_bytes else 0
+    old = node("LOAD", (place, const(0, total.dtype), gates), ahead or None)
     added = build("ADD", old, total)
     finished = substitute(value, {total: added})
     if finished is not added:

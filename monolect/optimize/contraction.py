@@ -6,7 +6,8 @@ rows accumulators in registers; what limits it are multiply-adds, loads and what
 
 Around the tile, from the outside: threads; batches; blocks of columns and of the reduction, so that a panel stays in
 the second cache, packed when it is used often enough; blocks of rows whose scalars are packed when they are gated, are
-widened, or lie at strides that share cache sets. What a tile costs is told in `tile_cost`.
+widened, or lie at strides that share cache sets. Scalars that are not packed are asked for a row of tiles ahead. What
+a tile costs is told in `tile_cost`.
 
 Source: the schedules of Goto and van de Geijn (2008) with the roles of the caches as measured on AVX-512 machines.
 """
@@ -21,6 +22,7 @@ from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
 from monolect.optimize.cost import Access
 from monolect.optimize.pack import Block
+from monolect.optimize.stream import next_rows
 from monolect.optimize.sums import bytes_of_sums
 from monolect.optimize.tile_cost import LONGEST_UNROLLED, REUSE_TO_PACK, Tile, TileCosts
 
@@ -103,6 +105,8 @@ class Contraction(TileCosts):
         for a in scalars:
             if self.wants_pack(a):
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
+            elif self.target.streams and self.is_far(a) and (n := next_rows(plan, a.uop)):
+                act("FETCH", plan.loads.index(a.uop), n, "the next rows, from far away")
         if not packs and reuse < REUSE_TO_PACK and self.target.streams and size > self.target.l3_bytes:
             for a in panel:
                 act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")

@@ -197,9 +197,10 @@ class Block:
         if min(ka, kb) < 1 or 1 not in (ka, kb) or (size := ka * (na - 1) + kb * (nb - 1) + 1) >= na * nb:
             return None
         one, other, k = (a, b, kb) if ka == 1 else (b, a, ka)
+        all_blocks = ka * (self.plan.size(a) - 1) + kb * (self.plan.size(b) - 1) + 1
+        v = node("RANGE", (idx(all_blocks),), (-1, "LOOP"))
         for e in conjuncts(self.gate):  # each condition must be one on the sum alone
             if a in ranges(e) or b in ranges(e):
-                v = node("RANGE", (idx(size),), (-1, "LOOP"))
                 if substitute(substitute(e, {one: v, other: idx(0)}), {v: one + other * k}) is not e:
                     return None
         return Window(size, g, {a: ka, b: kb}, one)

@@ -3,7 +3,7 @@
 What fills more than the last cache is gone from it before anybody reads it: a STREAM store spares reading each line
 before it is overwritten. It writes whole, aligned vectors, so it is refused where that is not proven: behind a gate, at
 an offset that is no multiple of the vector, into memory that the kernel reads. A FETCH of n bytes asks for the line n
-bytes after what it loads; it may ask for memory that does not exist.
+bytes after what it loads: more of a stream, or the next rows of tiles. It may ask for memory that does not exist.
 
 What it does not do: choose. `heuristic` does, by sizes.
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SMALLEST_BYTES = 16  # of a vector that can be stored past the caches
 FARTHEST_BYTES = 1 << 20
+PAGE_BYTES = 4096  # up to which processors follow a stream
 
 
 def buffer_bytes(u: UOp) -> int:
@@ -40,6 +41,17 @@ def vector_of(plan: Plan, u: UOp) -> Part | None:
     steps = dict(linear(u.src[0].src[1])[1])
     shaped = (p for p in plan.axes if p.type in ("UPCAST", "GROUP_REDUCE"))
     return next((p for p in shaped if steps.get(p.root, 0) * p.stride == 1), None)
+
+
+def next_rows(plan: Plan, u: UOp) -> int:
+    """Bytes from where an access is to, to where it is in the next iteration of the outermost loop that moves it inside
+    of the blocks: the next rows of tiles. 0 where there is none, where that is so near that the processor asks for it
+    by itself, or farther than what can be asked for.
+    """
+    steps = dict(linear(u.src[0].src[1])[1])
+    loops = (p for p in plan.axes if p.type == "LOOP" and p.size > 1 and not p.is_block)
+    n_bytes = next((abs(steps[p.root]) * p.stride for p in loops if steps.get(p.root)), 0) * u.src[0].dtype.itemsize
+    return n_bytes if PAGE_BYTES <= n_bytes <= FARTHEST_BYTES else 0
 
 
 def check_stream(plan: Plan, number: Any) -> tuple[UOp, str]:
@@ -77,8 +89,9 @@ def check_fetch(plan: Plan, number: Any, n_bytes: Any) -> tuple[UOp, int]:
         raise ActionError("FETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
     if u.arg is not None or u in plan.packs or u.src[0].src[0].op != "PARAM":
         raise ActionError("FETCH", expected="a plain LOAD from memory", found=repr(u))
-    if vector_of(plan, u) is None:
-        raise ActionError("FETCH", expected="a load of vectors", found="one element at a time")
+    rows = any(p.type == "UPCAST" and p.root in ranges(u.src[0]) for p in plan.axes)
+    if vector_of(plan, u) is None and not rows:
+        raise ActionError("FETCH", expected="a load of vectors, or of rows of a tile", found="one element at a time")
     return u, n_bytes
 
 

@@ -641,15 +641,17 @@ CASES["optimize", "a blocked reduction"] = (
 %14 = INDEX f32[] %7 %13
 %15 = LOAD f32[] %14
 %16 = REDUCE f32[] %15 %12 ("ADD", ())
-%17 = CONST f32[] (0.0, f32)
-%18 = CONST idx[] (-1, idx)
-%19 = MUL idx[] %9 %18
-%20 = CMPLT b1[] %19 %3
-%21 = LOAD f32[] %4 %17 %20
-%22 = ADD f32[] %16 %21
-%23 = STORE void[] %4 %22
-%24 = END void[] %23 %9
-%25 = SINK void[] %24 KernelInfo(name="sum_r8", actions=(("SPLIT", 0, (2, "LOOP", True)),))
+%17 = AFTER f32[1] %2 %16
+%18 = INDEX f32[] %17 %3
+%19 = CONST f32[] (0.0, f32)
+%20 = CONST idx[] (-1, idx)
+%21 = MUL idx[] %9 %20
+%22 = CMPLT b1[] %21 %3
+%23 = LOAD f32[] %18 %19 %22
+%24 = ADD f32[] %16 %23
+%25 = STORE void[] %4 %24
+%26 = END void[] %25 %9
+%27 = SINK void[] %26 KernelInfo(name="sum_r8", actions=(("SPLIT", 0, (2, "LOOP", True)),))
 """,
 )
 

@@ -171,6 +171,17 @@ def test_taps_that_rows_share_steps_later_are_a_loop(stride, k, unrolled):
     assert any(a[0] == "SPLIT" and a[2][1] == "UNROLL" for a in chooser.plan.actions) == unrolled
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+def test_rows_of_an_image_and_their_taps_are_packed_once(blocks):
+    """In each block of rows the copy holds those and the borders, whole lines of them, not each row for each tap."""
+    plan = planned(of(1, 4, 56, 56).conv2d(of(32, 4, 3, 3), padding=1)).plan
+    rows = plan.axis_of(plan.outputs[-2])
+    if blocks > 1:
+        plan.act(("SPLIT", rows, (blocks, "LOOP", True)))
+    (image,) = (Block(plan, u) for u in plan.loads if len(u.src) == 3)
+    assert sorted(d.size for d in image.dims) == [4, 56 // blocks + 2, 58]
+
+
 # ---- what is narrow in memory ----------------------------------------------------------------------------------------
 def of_float16(*shape: int) -> Tensor:
     return Tensor(np.zeros(shape, np.float16), device="null")

@@ -151,6 +151,29 @@ def test_rows_of_weights_that_stream_are_asked_for_early():
     assert flags(data(8, 64) @ data(64, 64))[1] == []  # they stay in the last cache
 
 
+# ---- products of many rows -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("k", "n", "strides"), [(2048, 64, [2048]), (64, 64, []), (2048, 2048, [2048] * 2)])
+def test_the_next_rows_of_tiles_are_asked_for(k, n, strides):
+    """Those of A, and what earlier blocks of the sum left: a page away or more, and not in the second cache."""
+    kernel = optimized(data(64, k) @ data(k, n))
+    rows = next(n for op, axis, (n, kind, _) in kernel.arg.actions if op == "SPLIT" and kind == "UPCAST" and axis == 0)
+    assert flags_of(kernel)[1] == [str(rows * stride * 4) for stride in strides]
+
+
+def test_a_line_is_asked_for_once():
+    """Four steps of the sum read one line of each row of a tile, two vectors of what they add to are two."""
+    a, b = data(64, 2048), data(2048, 64)
+    rows = next(n for op, axis, (n, kind, _) in optimized(a @ b).arg.actions if op == "SPLIT" and axis == 0)
+    assert assembly(a @ b).count("prefetcht1") == rows > 1
+
+
+def test_what_earlier_blocks_left_is_read_when_the_sum_is_known():
+    """Under a mask, for the first block reads nothing: after the loop, not before it."""
+    text = assembly(data(64, 2048) @ data(2048, 2048))
+    masked = [m.start() for m in re.finditer(r"\{%k\d\}", text)]
+    assert masked and min(masked) > text.rindex("vfmadd")
+
+
 def test_each_thread_reads_its_own_part_of_the_weights():
     """x·Wᵀ of few rows: threads share out the rows of W, which there are most of, not those of x."""
     kernel = optimized(data(8, 512) @ data(256, 512).T)

@@ -76,6 +76,7 @@ class MemoryRenderer(ElementwiseRenderer):
     def __init__(self) -> None:
         super().__init__()
         self.streamed = False  # some store went past the caches
+        self.starts: dict[str, tuple[str, int]] = {}  # an address -> the one it was reckoned from, and bytes from there
         self.accumulators: dict[int, list[str]] = {}  # slot of a REG buffer -> the registers of its current value
 
     # ---- addresses ---------------------------------------------------------------------------------------------------
@@ -99,10 +100,12 @@ class MemoryRenderer(ElementwiseRenderer):
         for term in dynamic:  # differs from register to register, not from lane to lane
             regs = self.broadcast(term, (*shape[:-1], 1))
             starts = [self._offset(s, t, r) for s, r in zip(starts, regs, strict=True)]
-        return [
-            (self._offset(s, t, str(low)) if low else s, tuple((row - low).tolist()))
-            for s, low, row in zip(starts, lowest, rows, strict=True)
-        ]
+        out = []
+        for s, low, row in zip(starts, lowest, rows, strict=True):
+            q = self._offset(s, t, str(low)) if low else s
+            self.starts[q] = (s, low * buf.dtype.itemsize)
+            out.append((q, tuple((row - low).tolist())))
+        return out
 
     def lane_pointers(self, index: UOp) -> list[str]:
         """The address of every element, for indices of any form."""
@@ -181,11 +184,17 @@ class MemoryRenderer(ElementwiseRenderer):
         return self.emit(f"select <{lanes} x i1> {gate}, {type_name(d, lanes)} {r}, {type_name(d, lanes)} {alt}")
 
     def _fetch(self, ptrs: list[tuple[str, Row]], row_bytes: int, ahead: int) -> None:
-        """Ask for the lines that lie `ahead` bytes after the rows."""
+        """Ask for the lines that lie `ahead` bytes after the rows, once for each; where those are single elements for
+        the second cache: they are rows of a tile, and the first holds what all of them are read with.
+        """
         self.declares.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        for p, _ in ptrs[:: max(1, LINE_BYTES // row_bytes)]:
-            later = self.emit(f"getelementptr i8, ptr {p}, i64 {ahead}")
-            self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 3, i32 1)")
+        for p, _ in ptrs:
+            start, n_bytes = self.starts.get(p, (p, 0))
+            key = ("fetch", start, n_bytes // LINE_BYTES, str(ahead))
+            if self.find_shared(key) is None:
+                later = self.shared[-1][key] = self.emit(f"getelementptr i8, ptr {p}, i64 {ahead}")
+                near = 3 if row_bytes > 8 else 2
+                self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 {near}, i32 1)")
 
     def _load_vector(self, d: DType, p: str, lanes: int, gate: str | None) -> str:
         """`lanes` neighbours as they are in memory, zeros where `gate` is false."""
