@@ -185,13 +185,20 @@ class Chooser:
                     self.streams(j)
 
     def streams(self, j: UOp) -> None:
-        """Two rows at once where rows come from memory: more of it is under way."""
+        """Two rows at once where rows come from memory: more of it is under way. Up to four where each has but one
+        vector in flight: every step of a sum waits for the one before it.
+        """
         plan, inside = self.plan, self.profile.inside(j)
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) >= 2 * plan.target.n_threads]
-        once = len(plan.reduced) == 1 and len(inside) == len(self.profile.loads)
-        if once and rows and self.profile.work() * self.profile.itemsize > 2 * plan.target.l2_bytes:
-            if all(a.step(rows[-1]) for a in inside):
-                self.act("SPLIT", plan.axis_of(rows[-1]), (2, "UPCAST", False), "two streams")
+        if not rows or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
+            return
+        r = rows[-1]
+        if self.profile.work() * self.profile.itemsize > 2 * plan.target.l2_bytes and all(a.step(r) for a in inside):
+            self.act("SPLIT", plan.axis_of(r), (2, "UPCAST", False), "two streams")
+        elif sum(p.root is j and p.type == "GROUP_REDUCE" for p in plan.axes) == 1:
+            k = best_divisor(plan.size(r), tuple(k for k in (4, 3, 2) if k * plan.target.n_threads <= plan.size(r)))
+            if k > 1 and self.profile.n_ops <= MANY_OPS and any(a.step(r) for a in inside):
+                self.act("SPLIT", plan.axis_of(r), (k, "UPCAST", False), f"{k} sums in flight")
 
     def nested(self, j: UOp) -> bool:
         """True when another reduction runs inside the loop j."""

@@ -207,3 +207,15 @@ def test_what_a_matrix_unit_reads_stays_narrow():
     order = toposort(apply_plan(chooser.plan))
     blocks = {u.arg.dtype for u in order if u.op == "BUFFER" and u.arg.addrspace == "LOCAL" and u.arg.slot >= 0}
     assert dtypes.bfloat16 in blocks
+
+
+# ---- sums along memory -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("rows", "k", "at_once"), [(36, 363, 4), (6, 363, 3), (7, 363, 1), (2, 363, 1), (36, 384, 1), (36, 16, 4)]
+)
+def test_sums_of_one_vector_in_flight_run_side_by_side(rows, k, at_once):
+    """A sum's steps wait for each other; with an even number of vectors a row has several of its own in flight."""
+    chooser = planned(of(rows, k) @ of(k))
+    chooser.run()
+    splits = (arg for op, _, arg in chooser.plan.actions if op == "SPLIT")
+    assert [n for n, kind, _ in splits if kind == "UPCAST"] == [at_once] * (at_once > 1)
