@@ -90,6 +90,13 @@ def test_rows_that_are_neighbours_in_memory_are_packed_tile_by_tile(n):
 DOTS = MatrixUnit("dot", 1, 16, 2, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
 
 
+@pytest.mark.parametrize("n", [512, 1024, 2048])
+def test_rows_of_a_tile_divide_what_there_is(n):
+    """Where some rows lie beyond the end, each row of each tile asks before it is stored."""
+    found, _ = tile(of(n, n).T @ of(n, n))
+    assert n % found.rows == 0
+
+
 def of_bfloat16(*shape: int) -> Tensor:
     return Tensor(np.zeros(shape, ml_dtypes.bfloat16), device="null")
 
