@@ -7,6 +7,7 @@ fill them as those of a stage do, then loops of their own read each once, finish
 Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                        j in blocks b
 After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
             ADD(LOAD(INDEX(LOCAL, i), 0, 0 < b), REDUCE(ADD, x, j))), b, i)), i')))), i')
+What a block left is read AFTER the sum of the next: until then registers hold that alone.
 Invariant: loops around b are around both; sums lie in the order in which both visit them.
 """
 
@@ -72,7 +73,8 @@ def finished_later(
         again[r] = node("RANGE", tuple(substitute(s, again) for s in r.src), (next(ids), r.arg[1]))
     memory = node("BUFFER", (shape_source((step,)),), BufferArg(slot, total.dtype, None, "LOCAL"))
     target = node("INDEX", (memory, place))
-    old = node("LOAD", (target, const(0, total.dtype), less(idx(0), block)))
+    known = node("AFTER", (memory, total))
+    old = node("LOAD", (node("INDEX", (known, place)), const(0, total.dtype), less(idx(0), block)))
     end = node("END", (node("STORE", (target, build("ADD", old, total))), block, *again))
     filled = node("AFTER", (memory, end))
     sums = node("LOAD", (node("INDEX", (filled, substitute(place, again))),))

@@ -462,23 +462,25 @@ CASES["optimize", "sums that are finished after the last block"] = (
 %46 = LOAD f32[] %45
 %47 = MUL f32[] %35 %46
 %48 = REDUCE f32[] %47 %32 ("ADD", ())
-%49 = CONST f32[] (0.0, f32)
-%50 = CONST idx[] (-1, idx)
-%51 = MUL idx[] %27 %50
-%52 = CONST idx[] (0, idx)
-%53 = CMPLT b1[] %51 %52
-%54 = LOAD f32[] %22 %49 %53
-%55 = ADD f32[] %48 %54
-%56 = STORE void[] %22 %55
-%57 = END void[] %56 %27 %15 %17 %20
-%58 = AFTER f32[32] %14 %57
-%59 = INDEX f32[] %58 %12
-%60 = LOAD f32[] %59
-%61 = CMPLE b1[] %60 %49
-%62 = WHERE f32[] %61 %49 %60
-%63 = STORE void[] %13 %62
-%64 = END void[] %63 %4 %8 %11
-%65 = SINK void[] %64 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 2, (3, "LOOP", True)), ("SPLIT", 1, (4, "UPCAST", False))))
+%49 = AFTER f32[32] %14 %48
+%50 = INDEX f32[] %49 %21
+%51 = CONST f32[] (0.0, f32)
+%52 = CONST idx[] (-1, idx)
+%53 = MUL idx[] %27 %52
+%54 = CONST idx[] (0, idx)
+%55 = CMPLT b1[] %53 %54
+%56 = LOAD f32[] %50 %51 %55
+%57 = ADD f32[] %48 %56
+%58 = STORE void[] %22 %57
+%59 = END void[] %58 %27 %15 %17 %20
+%60 = AFTER f32[32] %14 %59
+%61 = INDEX f32[] %60 %12
+%62 = LOAD f32[] %61
+%63 = CMPLE b1[] %62 %51
+%64 = WHERE f32[] %63 %51 %62
+%65 = STORE void[] %13 %64
+%66 = END void[] %65 %4 %8 %11
+%67 = SINK void[] %66 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 2, (3, "LOOP", True)), ("SPLIT", 1, (4, "UPCAST", False))))
 """,
 )
 
