@@ -88,7 +88,7 @@ class Block:
         self.windows = self._windows()
         self.in_tiles = self.is_panel or self._has_rows()
         self.dims = self._laid_out(self._dims())
-        self.elements = max((d.dst * d.size for d in self.dims), default=1)
+        self.elements = max((d.dst * self._room(d, self.dims) for d in self.dims), default=1)
         self.is_kept = plan.is_frozen(u)
         found = self.elements * self.dtype.itemsize
         if not self.is_kept and found > plan.target.local_bytes:
@@ -212,7 +212,7 @@ class Block:
         at = 1
         for i, d in enumerate(dims):
             out.append(d._replace(dst=at))
-            n = d.size
+            n = self._room(d, dims)
             if at == self.pair and i < len(dims) - 1 and not self.in_tiles:
                 along = d.step == 1 or (i > 0 and d.step == dims[0].step * self.pair == self.pair)
                 n = -(-n // lanes) * lanes if along and n > lanes else n
@@ -221,6 +221,12 @@ class Block:
             if at > n and self.in_tiles and not self.is_panel and i == len(dims) - 2 and at * itemsize % 512 == 0:
                 at += lanes  # tiles are filled side by side
         return out
+
+    def _room(self, d: Dim, dims: list[Dim]) -> int:
+        """Iterations of d that there is room for: of whole squares, where a panel is turned along it."""
+        lanes = self._lanes()
+        is_turned = self.is_panel and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size > lanes
+        return -(-d.size // lanes) * lanes if is_turned else d.size
 
     @property
     def pair(self) -> int:
@@ -372,6 +378,8 @@ class Block:
                 cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]  # `expand` turns squares of pairs
             elif d.step == 1 and d.dst == pair and not self.is_panel and d.size > (k := lanes // pair):
                 cut = [(-(-d.size // k), k, "LOOP"), (k, 1, "UPCAST")]
+            elif d in self.dims and (n := self._room(d, self.dims)) > d.size:  # alone, not merged with another
+                cut = [(n // lanes, lanes, "LOOP"), (lanes, 1, "UPCAST")]
             elif d.step == 1 and (k := gcd(d.size, lanes // (pair if d.dst == pair else 1))) > 1:
                 cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]
             else:

@@ -189,6 +189,19 @@ def test_rows_of_an_image_and_their_taps_are_packed_once(blocks):
     assert sorted(d.size for d in image.dims) == [4, 56 // blocks + 2, 58]
 
 
+@pytest.mark.parametrize("k", [223, 224])
+def test_a_panel_is_turned_in_whole_squares(k, data):
+    """Also where its rows do not end with one: what goes beyond is room of the block."""
+    chooser = planned(of(149, k) @ of(k, 2))
+    chooser.run()
+    panels = (b for u in chooser.plan.packs if (b := Block(chooser.plan, u)).is_panel)
+    (panel,) = (b for b in panels if b.dims[0].step != 1)
+    squares = prod(n for _, cut in panel._pieces() for n, _, kind in cut if kind == "LOOP")
+    assert squares * 16 * 16 == panel.elements
+    a, b = data(149, k), data(k, 2)
+    np.testing.assert_allclose((Tensor(a) @ Tensor(b)).numpy(), a @ b, rtol=1e-4, atol=1e-4)
+
+
 # ---- what is narrow in memory ----------------------------------------------------------------------------------------
 def of_float16(*shape: int) -> Tensor:
     return Tensor(np.zeros(shape, np.float16), device="null")
