@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
 
 ZERO = idx(0)
+LEAST_SQUARES = 16  # of which the last may turn what is not there
 PIECES_AHEAD = 8  # short ones that are asked for before they are copied
 
 
@@ -223,10 +224,12 @@ class Block:
         return out
 
     def _room(self, d: Dim, dims: list[Dim]) -> int:
-        """Iterations of d that there is room for: of whole squares, where a panel is turned along it."""
-        lanes = self._lanes()
-        is_turned = self.is_panel and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size > lanes
-        return -(-d.size // lanes) * lanes if is_turned else d.size
+        """Iterations of d that there is room for: of whole squares, where a panel is turned along it and that is hardly
+        more than there are.
+        """
+        room = -(-d.size // self._lanes()) * self._lanes()
+        is_turned = self.is_panel and self.pair == 1 and dims[0].step != 1 and d.step == 1
+        return room if is_turned and (room - d.size) * LEAST_SQUARES <= d.size else d.size
 
     @property
     def pair(self) -> int:

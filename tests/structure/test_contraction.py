@@ -198,6 +198,9 @@ def test_a_panel_is_turned_in_whole_squares(k, data):
     (panel,) = (b for b in panels if b.dims[0].step != 1)
     squares = prod(n for _, cut in panel._pieces() for n, _, kind in cut if kind == "LOOP")
     assert squares * 16 * 16 == panel.elements
+    few = planned(of(149, 35) @ of(35, 2))
+    few.run()
+    assert all(Block(few.plan, u).elements % 35 == 0 for u in few.plan.packs)
     a, b = data(149, k), data(k, 2)
     np.testing.assert_allclose((Tensor(a) @ Tensor(b)).numpy(), a @ b, rtol=1e-4, atol=1e-4)
 
