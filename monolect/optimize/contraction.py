@@ -50,8 +50,8 @@ class Contraction(TileCosts):
         return True
 
     def has_dots(self) -> bool:
-        """Whether every operand is contiguous along one reduction."""
-        return any(self.profile.unit(j, self.inside) and self.plan.size(j) >= 3 for j in self.heavy)
+        """Whether every operand is contiguous along one reduction, for a vector and more."""
+        return any(self.profile.unit(j, self.inside) and self.plan.size(j) >= self.chooser.lanes for j in self.heavy)
 
     def few_rows(self, tile: Tile) -> bool:
         """Whether what is turned around is hardly used again, or does not fill a vector."""

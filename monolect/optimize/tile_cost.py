@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from monolect.base.dtype import DType
 from monolect.base.errors import ActionError
 from monolect.base.target import MatrixUnit
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, size_max
+from monolect.ir.normal import count
 from monolect.ir.uop import UOp
 from monolect.optimize.cost import Access
 from monolect.optimize.matrix import check, flips
@@ -219,8 +220,9 @@ class TileCosts:
         return vectors * (2 * times + (times - 1) * self.is_far(a) * FROM_MEMORY)
 
     def is_far(self, a: Access) -> bool:
-        """Whether the second cache does not hold the memory it reads."""
-        return prod(memory_of(a.uop.src[0]).shape) * a.uop.dtype.itemsize > self.target.l2_bytes
+        """Whether the second cache does not hold the memory it reads, of symbolic sizes the largest."""
+        elements = size_max(count(memory_of(a.uop.src[0]).shape))
+        return elements * a.uop.dtype.itemsize > self.target.l2_bytes
 
     @property
     def item(self) -> int:

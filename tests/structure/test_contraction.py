@@ -150,6 +150,14 @@ def test_few_rows_of_two_operands_along_memory_are_dot_products():
     assert "GROUP_REDUCE" in [a[2][1] for a in chooser.plan.actions if a[0] == "SPLIT"]
 
 
+def test_a_row_of_taps_is_no_vector_to_sum_along():
+    """Of few channels, each seventh of a vector for the sake of taps that are side by side: channels are the lanes."""
+    plan = planned(of(2, 30, 52, 52).conv2d(of(5, 30, 7, 7), stride=2)).plan
+    chooser = Chooser(plan)
+    chooser.run()
+    assert chooser.vector == {plan.outputs[1]}
+
+
 def test_what_follows_a_product_of_padded_rows_is_read_in_vectors():
     """197 rows in tiles of 6: a mask a row, instead of rows whose addresses are picked one by one."""
     chooser = planned(of(197, 192) @ of(192, 192) + of(197, 192))
