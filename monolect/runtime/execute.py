@@ -138,19 +138,25 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch))
     key = (sink, dev, choices)
-    plan = plans.get(key)
-    if plan is None:
-        compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled
-        plan = plans[key] = compiler.make_plan(list(sink.src), len(buffers), dev)
-        if len(plans) > MOST_PLANS:
-            plans.popitem(last=False)
-    else:
-        plans.move_to_end(key)
+    plan = _planned(key, "make_plan", list(sink.src), len(buffers), dev)
     if shape is not None:
         if len(known) >= MOST_PLANS:
             known.clear()
         known[shape, dev, choices] = key
     return run_plan(plan, buffers)
+
+
+def _planned(key: tuple, make: str, *args: Any) -> Plan:
+    """The plan of that key, which that function of `runtime.plan` makes; the one used longest ago makes room for it."""
+    plan = plans.get(key)
+    if plan is None:
+        compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled
+        plan = plans[key] = getattr(compiler, make)(*args)
+        if len(plans) > MOST_PLANS:
+            plans.popitem(last=False)
+    else:
+        plans.move_to_end(key)
+    return plan
 
 
 def with_calls_run(batch: list[UOp]) -> list[UOp]:
@@ -184,11 +190,7 @@ def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
     n = len(stored_slots(body))
     results, inputs = args[:n], realize([a if a.op == "BUFFER" else build("CONTIGUOUS", a) for a in args[n:]])
     dev = one_device(args)
-    key = (body, dev, settings.choices)
-    plan = plans.get(key)
-    if plan is None:
-        plan = plans[key] = import_module("monolect.runtime.plan").make_kernel_plan(body, results, inputs, dev)
-    return run_plan(plan, inputs)
+    return run_plan(_planned((body, dev, settings.choices), "make_kernel_plan", body, results, inputs, dev), inputs)
 
 
 def brought(batch: list[UOp]) -> list[UOp]:

@@ -70,12 +70,12 @@ def test_gradient_of_the_gradient() -> None:
     gx = x.grad
     x.grad = w.grad = None
     (gx * gx).sum().backward()
-    tx, tw = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
+    tx, tw = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (a, b))
     y = (F.conv2d(tx, tw, padding=1) ** 3).sum()
     (tgx,) = torch.autograd.grad(y, tx, create_graph=True)
     (tgx * tgx).sum().backward()
-    np.testing.assert_allclose(x.grad.numpy(), tx.grad.numpy(), rtol=1e-3, atol=1e-2)
-    np.testing.assert_allclose(w.grad.numpy(), tw.grad.numpy(), rtol=1e-3, atol=1e-2)
+    for got, want in ((x.grad.numpy(), tx.grad.numpy()), (w.grad.numpy(), tw.grad.numpy())):
+        np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * np.abs(want).max())
 
 
 TRANSPOSED = [
