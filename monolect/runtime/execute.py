@@ -35,7 +35,7 @@ from monolect.schedule.memory import buffer_bytes
 if TYPE_CHECKING:
     from monolect.runtime.plan import Plan
 
-MOST_PLANS = 512
+MOST_PLANS = 1024
 HOST_DEVICE = "cpu"  # computes on what is in a file, before it goes to a device with memory of its own
 
 
@@ -47,8 +47,7 @@ class Run(NamedTuple):
     fresh: tuple[UOp, ...]  # the BUFFERs it wrote
 
 
-plans: OrderedDict[tuple, Plan] = OrderedDict()
-known: dict[tuple, tuple] = {}  # the keys of those of late, by the structure of their batch
+plans: OrderedDict[tuple, Plan] = OrderedDict()  # of a batch by its function, and by the `structure` it was made from
 native_functions: dict[str, tuple[int, Any]] = {}  # of the user's, by the name of their CUSTOMFUNCTION: address, owner
 stand_ins: weakref.WeakSet[UOp] = weakref.WeakSet()  # what stands for Tensors while a function is traced
 
@@ -126,8 +125,8 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     shape, buffers = structure(batch)
-    choices = settings.choices
-    plan = plans.get(known.get((shape, dev, choices), ()))
+    here = (shape, dev, settings.choices)
+    plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
         return run_plan(plan, buffers)
     sink, buffers, _ = callify(batch)
@@ -137,26 +136,30 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
         return realize(resolve_functions(batch))
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch))
-    key = (sink, dev, choices)
-    plan = _planned(key, "make_plan", list(sink.src), len(buffers), dev)
+    plan = _planned((sink, dev, settings.choices), "make_plan", list(sink.src), len(buffers), dev, shape)
     if shape is not None:
-        if len(known) >= MOST_PLANS:
-            known.clear()
-        known[shape, dev, choices] = key
+        _remember(here, plan)
     return run_plan(plan, buffers)
 
 
-def _planned(key: tuple, make: str, *args: Any) -> Plan:
-    """The plan of that key, which that function of `runtime.plan` makes; the one used longest ago makes room for it."""
+def _planned(key: tuple, make: str, *args: Any) -> Any:
+    """The plan of that key, which that function of `runtime.plan` makes or finds."""
     plan = plans.get(key)
-    if plan is None:
-        compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled
-        plan = plans[key] = getattr(compiler, make)(*args)
-        if len(plans) > MOST_PLANS:
-            plans.popitem(last=False)
-    else:
+    if plan is not None:
         plans.move_to_end(key)
+        return plan
+    compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled
+    plan = getattr(compiler, make)(*args)
+    if plan is not None:
+        _remember(key, plan)
     return plan
+
+
+def _remember(key: tuple, plan: Plan) -> None:
+    """Keep a plan under a key; the one used longest ago makes room for it."""
+    plans[key] = plan
+    if len(plans) > MOST_PLANS:
+        plans.popitem(last=False)
 
 
 def with_calls_run(batch: list[UOp]) -> list[UOp]:

@@ -11,6 +11,7 @@ from importlib import import_module
 
 from monolect.base.cache import DiskCache
 from monolect.base.errors import IRError, ParseError
+from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
@@ -23,16 +24,33 @@ LEAST_KERNELS = 4  # fewer are scheduled faster than they are read
 _cache = DiskCache("schedules")
 
 
-def kept_schedule(roots: list[UOp], dev: str, local_bytes: int) -> Schedule:
-    """`schedule`, from the disk where it is known there."""
-    if not settings.COMPILE_CACHE or settings.tracing or settings.VERIFY or profile.recording:
-        return _schedule(roots, dev, local_bytes)
-    key = f"{digest(node('SINK', tuple(roots)))}/{dev}/{local_bytes}/{compiler_version()}"
-    found = _read(key, len(roots))
+def name_of(batch: tuple | UOp, dev: str, local_bytes: int) -> str:
+    """What names a batch in every process, by its `structure` or its function; "" where it is not to be kept."""
+    if not settings.COMPILE_CACHE or settings.tracing or settings.VERIFY or settings.STOP_AFTER or profile.recording:
+        return ""
+    return f"{_digest(batch)}/{dev}/{local_bytes}/{compiler_version()}"
+
+
+def _digest(batch: tuple | UOp) -> str:
+    if not isinstance(batch, tuple):
+        return digest(batch)
+    names = {u: digest(u) for u in set(batch) if u.__class__ is UOp}
+    text = " ".join([names[x] if x.__class__ is UOp else repr(x) for x in batch])
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def find(name: str, n_roots: int) -> Schedule | None:
+    """The schedule of so many values that some process kept under that name."""
+    return _read(name, n_roots) if name else None
+
+
+def kept_schedule(roots: list[UOp], dev: str, local_bytes: int, name: str) -> Schedule:
+    """`schedule`, from the disk where it is known there under that name, and put there where it was not."""
+    found = find(name, len(roots))
     if found is None:
         found = _schedule(roots, dev, local_bytes)
-        if len(found.linear.src) >= LEAST_KERNELS:
-            _write(key, found)
+        if name and len(found.linear.src) >= LEAST_KERNELS:
+            _write(name, found)
     return found
 
 
@@ -63,4 +81,4 @@ def _write(key: str, found: Schedule) -> None:
     _cache.put(key, text.encode())
 
 
-__all__ = ["kept_schedule"]
+__all__ = ["find", "kept_schedule", "name_of"]

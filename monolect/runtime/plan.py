@@ -22,9 +22,8 @@ from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import UOp, node
-from monolect.runtime import profile
+from monolect.runtime import kept, profile
 from monolect.runtime.execute import native_functions
-from monolect.runtime.kept import kept_schedule
 from monolect.schedule.memory import buffer_bytes, plan_memory
 from monolect.schedule.result import Schedule
 from monolect.schedule.shard import shard
@@ -61,19 +60,32 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
-    """Schedule, compile and bind `roots`, whose inputs are PARAM 0..n_inputs-1."""
-    with collection_paused():
-        return _make_plan(shard(roots), n_inputs, dev)
+def make_plan(roots: list[UOp], n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
+    """Schedule, compile and bind `roots`, whose inputs are PARAM 0..n_inputs-1.
 
-
-def _make_plan(roots: list[UOp], n_inputs: int, dev: str) -> Plan:
+    `shape` is the `structure` they were made from, if it has one: other processes find the schedule by it.
+    """
     start = time.perf_counter_ns()
-    if settings.STOP_AFTER:
-        import_module("monolect.pipeline").check_stop_after()
+    with collection_paused():
+        roots = shard(roots)
+        if settings.STOP_AFTER:
+            import_module("monolect.pipeline").check_stop_after()
+        batch = shape or node("SINK", tuple(roots))
+        name = kept.name_of(batch, dev, _local_bytes(dev))
+        return _planned(kept.kept_schedule(roots, dev, _local_bytes(dev), name), n_inputs, dev, start)
+
+
+def kept_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
+    """The plan of a batch of that `structure`, where a schedule of it is kept."""
+    start = time.perf_counter_ns()
+    with collection_paused():
+        found = kept.find(kept.name_of(shape, dev, _local_bytes(dev)), n_roots)
+        return None if found is None else _planned(found, n_inputs, dev, start)
+
+
+def _local_bytes(dev: str) -> int:
     target = Device[dev].target
-    sched = kept_schedule(roots, dev, 0 if target.workgroups else target.local_bytes)
-    return _planned(sched, n_inputs, dev, start)
+    return 0 if target.workgroups else target.local_bytes
 
 
 def make_kernel_plan(body: UOp, results: list[UOp], inputs: list[UOp], dev: str) -> Plan:

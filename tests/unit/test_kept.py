@@ -9,8 +9,9 @@ import pytest
 
 from monolect import Tensor
 from monolect.base.settings import Context
-from monolect.runtime import kept, profile
-from monolect.runtime.callify import callify
+from monolect.ir.uop import node
+from monolect.runtime import execute, kept, profile
+from monolect.runtime.callify import callify, structure
 from monolect.schedule.order import schedule
 
 TWICE = """
@@ -30,20 +31,28 @@ print(*sorted(compilers & sys.modules.keys()))
 """
 
 
-def batch():
+def values():
     x = Tensor(np.ones((32, 32), np.float32)).realize()
     for _ in range(5):
         x = (x @ x).relu() * 0.1
-    sink, _, _ = callify([x.uop, x.sum().uop])
-    return list(sink.src)
+    return [x.uop, x.sum().uop]
+
+
+def batch():
+    return list(callify(values())[0].src)
+
+
+def kept_schedule(roots):
+    """As a batch is scheduled that has no structure, since it calls functions."""
+    return kept.kept_schedule(roots, "cpu", 0, kept.name_of(node("SINK", tuple(roots)), "cpu", 0))
 
 
 def test_what_is_read_is_what_was_made(tmp_path):
     roots = batch()
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
-        made = kept.kept_schedule(roots, "cpu", 0)
+        made = kept_schedule(roots)
         assert [p for p in (tmp_path / "schedules").iterdir()]
-        read = kept.kept_schedule(roots, "cpu", 0)
+        read = kept_schedule(roots)
     assert made.linear is read.linear and made.outputs == read.outputs
     assert made.linear is schedule(roots, "cpu", 0).linear
 
@@ -52,18 +61,18 @@ def test_what_is_read_is_what_was_made(tmp_path):
 def test_an_entry_that_is_no_schedule_is_a_miss(tmp_path, monkeypatch, text):
     roots = batch()
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
-        want = kept.kept_schedule(roots, "cpu", 0)
+        want = kept_schedule(roots)
         monkeypatch.setattr(kept._cache, "get", lambda key: text)
-        assert kept.kept_schedule(roots, "cpu", 0).linear is want.linear
+        assert kept_schedule(roots).linear is want.linear
 
 
 def test_a_schedule_of_other_roots_is_a_miss(tmp_path, monkeypatch):
     roots = batch()
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
-        kept.kept_schedule(roots, "cpu", 0)
+        kept_schedule(roots)
         (stored,) = (kept._cache.get(key) for key in asked(monkeypatch, roots))
         monkeypatch.setattr(kept._cache, "get", lambda key: stored)
-        assert len(kept.kept_schedule(roots[:1], "cpu", 0).outputs) == 1
+        assert len(kept_schedule(roots[:1]).outputs) == 1
 
 
 def asked(monkeypatch, roots):
@@ -71,14 +80,14 @@ def asked(monkeypatch, roots):
     keys, get = [], kept._cache.get
     with monkeypatch.context() as m:
         m.setattr(kept._cache, "get", lambda key: keys.append(key) or get(key))
-        kept.kept_schedule(roots, "cpu", 0)
+        kept_schedule(roots)
     return keys
 
 
 def test_few_kernels_are_not_kept(tmp_path):
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
         sink, _, _ = callify([(Tensor(np.ones(4, np.float32)).realize() + 1).uop])
-        kept.kept_schedule(list(sink.src), "cpu", 0)
+        kept_schedule(list(sink.src))
     assert not (tmp_path / "schedules").exists()
 
 
@@ -87,13 +96,50 @@ def test_whoever_wants_to_see_the_users_lines_gets_a_new_one(tmp_path, monkeypat
     monkeypatch.setattr(kept, "_schedule", lambda *a: made.append(1) or schedule(*a))
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
         for _ in range(2):
-            kept.kept_schedule(roots, "cpu", 0)
+            kept_schedule(roots)
         assert len(made) == 1
         with Context(DEBUG=2):
-            kept.kept_schedule(roots, "cpu", 0)
+            kept_schedule(roots)
         with profile.Recorder():
-            kept.kept_schedule(roots, "cpu", 0)
+            kept_schedule(roots)
         assert len(made) == 3
+
+
+def test_a_batch_is_found_before_its_function_is_made(tmp_path, monkeypatch):
+    with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
+        want = execute.to_numpy(execute.realize(values())[1])
+        execute.plans.clear()
+        monkeypatch.setattr(execute, "callify", None)
+        np.testing.assert_array_equal(execute.to_numpy(execute.realize(values())[1]), want)
+        n = len(execute.plans)
+        execute.realize(values())  # and once only
+        assert n == len(execute.plans) == 1
+        with Context(STOP_AFTER="partition"), pytest.raises(TypeError):
+            execute.plans.clear()
+            execute.realize(values())
+
+
+def test_batches_that_differ_are_told_apart():
+    x, y = (Tensor(np.ones((4, 4), np.float32) * k).realize() for k in (1, 2))
+    i = Tensor(np.ones((4, 4), np.int32)).realize()
+    graphs = [
+        x + y,
+        x - y,
+        x + x,
+        y - x,
+        x + i,
+        x * 2,
+        x * 3,
+        x * -0.0,
+        x * 0.0,
+        x.sum(0),
+        x.sum(1),
+        x.reshape(2, 8) + 1,
+    ]
+    with Context(VERIFY=0):
+        names = [kept.name_of(structure([g.uop])[0], "cpu", 0) for g in graphs]
+    assert names[0] and len(set(names)) == len(names) - 1  # but for the buffers, x - y is y - x
+    assert names[1] == names[3]
 
 
 def test_a_second_process_schedules_nothing(tmp_path):
