@@ -239,7 +239,8 @@ def _along(u: UOp, src: tuple[UOp, ...], place: dict[UOp, int], new: dict[UOp, U
         out = node("LOAD", substitute_all(u.src, mapping), u.arg)
         return build("PERMUTE", out, arg=_exchange(len(out.shape), swapped[lane]))
     value = src[1]
-    if _lie_as_one(u, lane, side) and len(u.src) == 2 and place[side] == len(value.shape):
+    is_whole = place[side] == len(value.shape) and prod(value.shape) == lane.src[0].value * side.src[0].value
+    if _lie_as_one(u, lane, side) and len(u.src) == 2 and is_whole:
         return _interleaved(u, value, lane, side, new)
     target, *gate = substitute_all((u.src[0], *u.src[2:]), mapping)
     if value.shape:

@@ -128,7 +128,7 @@ class Seam:
                 continue
             if u.op == "AFTER" and u.src[0] in self.memory:
                 for p in self.pieces:
-                    self.fill(u, p)
+                    self.fill(u, p, new)
             elif not ranges(u).isdisjoint(self.loops):
                 for p in self.pieces:
                     self.inside(u, p, new)
@@ -138,10 +138,10 @@ class Seam:
                 new[u] = rebuild(u, tuple(new[s] for s in u.src))
         return new[sink]
 
-    def fill(self, u: UOp, p: Piece) -> None:
+    def fill(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
         """The stage `u` in a piece."""
         store, r = u.src[1].src
-        p.values[u] = value = p.values[store.src[1]]
+        p.values[u] = value = p.values.get(store.src[1]) or new[store.src[1]]
         if p.size > 1:
             arg = u.src[0].arg if p.keeps else u.src[0].arg._replace(slot=next(self.slots))
             memory = node("BUFFER", (shape_source((p.size,)),), arg)

@@ -5,7 +5,7 @@ from math import inf, nan, prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor, dtypes
@@ -150,6 +150,7 @@ def test_scores_far_apart_and_far_from_zero(data):
     most=st.integers(1, 20),
     kind=st.sampled_from(["plain", "causal", "masked", "dropped", "scaled"]),
 )
+@example(sizes=(1, 4, 5, 2), most=4, kind="causal")
 def test_any_size_in_any_blocks(sizes, most, kind):
     heads, rows, keys, width = sizes
     rng = np.random.default_rng(keys)
