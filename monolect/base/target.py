@@ -61,6 +61,7 @@ class Target(NamedTuple):
     warp: int = 1  # lanes that run in step: a workgroup should be a multiple, and they should read side by side
     shuffles: bool = False  # lanes of a warp read each other's registers
     async_copies: bool = False  # from memory to local memory without registers, while the lanes go on
+    bulk_copies: bool = False  # boxes of memory, whole, to local memory as units read it, by one lane for all
     n_units: int = 1  # workgroups that run at the same time, each with a workgroup's local memory and registers
     atomics: frozenset[DType] = frozenset()  # of which several lanes may ATOMICADD to one place
 

@@ -3,7 +3,8 @@
 What it is for: names, shapes, types, and which lane holds which element. An operand's map is two words, one for each of
 its axes: the bits of the place along that axis, the lowest first, each of which is a bit of the lane's number (l0 is
 the lowest) or of the element's number in that lane (e0). Lanes whose numbers differ in a bit that no word has hold the
-same. The axes are (rows, steps) of the left operand, (columns, steps) of the right one, (rows, columns) of the sum.
+same. The axes are (rows, steps) of the left operand, (columns, steps) of the right one, (rows, columns) of the sum. A
+`|` keeps bits apart that would make one run.
 
 What it is not: how a language spells the instruction (`backend.*.units`), or which architecture has it.
 Invariant: each bit of a lane and of an element stands once in the map of the sum.
@@ -30,6 +31,9 @@ E4M3, E5M2 = dtypes.fp8e4m3, dtypes.fp8e5m2
 _SHORT = {F16: "f16", BF16: "bf16", F32: "f32", I8: "s8", U8: "u8", E4M3: "e4m3", E5M2: "e5m2"}
 
 
+BORDER = "|"
+
+
 class Run(NamedTuple):
     """Neighbouring bits of a place along `axis` (0 or 1), from bit `at` on, that are neighbouring bits of a lane's or
     an element's number, from bit `first` on.
@@ -49,13 +53,17 @@ def runs(words: tuple[str, str]) -> list[Run]:
     """
     out: list[Run] = []
     for axis, word in enumerate(words):
-        for at, bit in enumerate(word.split()):
+        at, last = 0, None
+        for bit in word.split():
+            if bit == BORDER:
+                last = None
+                continue
             is_lane, number = bit[0] == "l", int(bit[1:])
-            last = out[-1] if at else None
             if last and last.is_lane == is_lane and last.first + last.n_bits == number:
                 out[-1] = last._replace(n_bits=last.n_bits + 1)
             else:
                 out.append(Run(axis, at, is_lane, number, 1))
+            at, last = at + 1, out[-1]
     return out
 
 
@@ -79,23 +87,32 @@ class Cores(NamedTuple):
     """How an operand lies in local memory: in core matrices of 8 lines of 16 bytes, each without a gap. A line is part
     of a row, or with `turned` (types of 16 bits) of a step. `lead` and `stride`: elements from one core matrix to the
     next, along the steps and along the rows.
+
+    Or in `panels`, as boxes are copied: lines of 128 bytes one after another, of neighbours along the steps, or along
+    the rows with `turned`; `lead` elements from one panel of lines to the next, and `stride` is 0. In each 1024 bytes
+    the hardware lays out 16 bytes otherwise, on both sides: only boxes and units may touch those.
     """
 
     lead: int
     stride: int
     turned: bool
+    panels: bool = False
 
     def place(self, row: Any, step: Any, itemsize: int) -> Any:
         """Elements from the first one to that of a row and a step; numbers, or arrays of them.
 
         Example: `Cores(64, 128, False).place(9, 8, 2) == 128 + 8 + 64`
         """
+        if self.panels:
+            side, (inner, line) = PANEL_BYTES // itemsize, (row, step) if self.turned else (step, row)
+            return line * side + inner % side + inner // side * self.lead
         side = CORE_BYTES // itemsize
         line, inner = (step % side, row % CORE_LINES) if self.turned else (row % CORE_LINES, step % side)
         return line * side + inner + step // side * self.lead + row // CORE_LINES * self.stride
 
 
 CORE_LINES, CORE_BYTES = 8, 16  # of a core matrix, and of a line
+PANEL_BYTES = 128  # of a line in a panel
 
 
 def _unit(
@@ -141,7 +158,9 @@ NVIDIA: tuple[MatrixUnit, ...] = (
 
 def _wgmma(n: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
     """wgmma: four warps, 16 rows each."""
-    columns = " ".join(["e0", "l0", "l1", *(f"e{i + 2}" for i in range((n // 8).bit_length() - 1))])
+    bits = ["e0", "l0", "l1", *(f"e{i + 2}" for i in range((n // 8).bit_length() - 1))]
+    panel = (PANEL_BYTES // a.itemsize).bit_length() - 1
+    columns = " ".join([*bits[:panel], BORDER, *bits[panel:]] if len(bits) > panel and a.itemsize == 2 else bits)
     k, nothing = 32 // a.itemsize, ("", "")
     maps = (nothing, nothing, ("l2 l3 l4 e1 l5 l6", columns))
     unit = _unit(f"wgmma_m64n{n}k{k}_{_pair(a, b)}", (64, n, k), (a, b, acc), 128, *maps)

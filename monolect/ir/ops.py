@@ -70,6 +70,19 @@ class BufferArg(NamedTuple):
     addrspace: str = "GLOBAL"
 
 
+class BoxArg(NamedTuple):
+    """COPYBOX: the axes of memory and a box in it, along each axis, the innermost first: elements from one place to the
+    next, how many places there are, and how many the box has. Place 0 of all is element `start`. The box is one of
+    those that come to `turns` blocks in turns.
+    """
+
+    start: int
+    strides: tuple[int, ...]
+    sizes: tuple[int, ...]
+    box: tuple[int, ...]
+    turns: int
+
+
 class KernelInfo(NamedTuple):
     """SINK of a kernel: its name, the optimizer actions already applied (None: not optimised yet), its threads.
 
@@ -510,6 +523,7 @@ _ROWS = [
     Row("DETACH",              1, 1, "-", _first, _shape_first, T, _M, None, "Identity; stops the gradient."),
     # codegen
     Row("BARRIER",  0, None, "-",      _void, _scalar, K | P | C, _S, None, "Synchronise the threads of a workgroup."),
+    Row("COPYBOX",  5, None, "BoxArg", _void, _scalar, K | P, _S, None, "Copy a box of the memory src[1] to local memory from the place src[0] (INDEX) on, side by side, by one lane for all and while they go on; zeros where it is outside of the axes. src[2]: to which of the blocks in turns; src[3]: whether; src[4:]: where the box begins along each axis. It has arrived behind the BARRIER of the step that reads that block. Only a unit that reads local memory may read it."),
     Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "What the lane whose number differs in these bits has as src[0]; both are of one warp."),
     Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
     Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),

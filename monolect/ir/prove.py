@@ -14,7 +14,7 @@ Source: Fourier-Motzkin elimination, here as a bounded search for one combinatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import gcd
+from math import gcd, prod
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -40,7 +40,7 @@ _proven: WeakSet[UOp] = WeakSet()  # nodes are interned, so an access is proven 
 
 
 class Access(NamedTuple):
-    """One index of a LOAD, STORE or ATOMICADD, into an axis of `size` elements."""
+    """One index of a LOAD, STORE, ATOMICADD or COPYBOX, into an axis of `size` elements."""
 
     node: UOp
     memory: UOp
@@ -54,7 +54,7 @@ def check_bounds(sink: UOp) -> None:
     seen, stack = {sink}, [sink]
     while stack:
         u = stack.pop()
-        if u.op in ("LOAD", "STORE", "ATOMICADD") and u not in _proven:
+        if u.op in ("LOAD", "STORE", "ATOMICADD", "COPYBOX") and u not in _proven:
             for a in accesses(u):
                 if not is_inside(a.index, a.size, a.gate):
                     raise _error(a, sink)
@@ -67,6 +67,10 @@ def check_bounds(sink: UOp) -> None:
 
 def accesses(u: UOp) -> Iterator[Access]:
     """The indices with which `u` addresses memory; a whole buffer or accumulator has none."""
+    if u.op == "COPYBOX":  # its first and last element; what it reads outside of the axes is zeros
+        to, n = u.src[0], prod(u.arg.box)
+        yield Access(u, to.src[0], to.src[1], idx(to.src[0].shape[0] - n + 1), u.src[3])
+        return
     view, gate = u.src[0], u.src[2] if len(u.src) > 2 else None
     while view.op in ("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"):
         if view.op == "INDEX":

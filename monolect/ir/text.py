@@ -24,11 +24,11 @@ from typing import Any
 
 from monolect.base.dtype import ALL, DType
 from monolect.base.errors import IRError, ParseError
-from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg
+from monolect.ir.ops import INVALID, BoxArg, BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, node, toposort
 
 _DTYPES: dict[str, DType] = {d.short: d for d in ALL}
-_RECORDS: dict[str, Any] = {c.__name__: c for c in (ParamArg, BufferArg, KernelInfo)}
+_RECORDS: dict[str, Any] = {c.__name__: c for c in (ParamArg, BufferArg, KernelInfo, BoxArg)}
 _WORDS: dict[str, Any] = {
     "None": None,
     "True": True,

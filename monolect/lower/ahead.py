@@ -7,7 +7,10 @@ step, while the lanes have multiplied. In the last step the last block is read o
 What a LOAD "async" reads goes to the other block of local memory at once, without registers: the lanes have met, so
 none still reads what that block held. A language waits for such copies before a BARRIER.
 
-What it is not: the two blocks, which the optimizer makes (PACK), nor a choice.
+A COPYBOX goes by itself too, to one of several blocks in turns: all but the last of them are asked for before the loop,
+and each step asks for what comes so many steps later, if there is such a step. The BARRIER waits for that of the step.
+
+What it is not: the blocks, which the optimizer makes (PACK), nor a choice.
 
 Before: r; BARRIER(STORE(LOCAL[r % 2 * n + ..], LOAD(A[r]), "ahead")); .. LOCAL[r % 2 * n + ..]
 After:  STORE(REG, LOAD(A[0])); r; BARRIER(STORE(LOCAL[r % 2 * n + ..], REG)); STORE(REG, LOAD(A[min(r + 1, last)])); ..
@@ -20,6 +23,7 @@ from __future__ import annotations
 from itertools import count
 
 from monolect.ir.bounds import ranges, unused_slots
+from monolect.ir.normal import less
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute, toposort
 
@@ -29,15 +33,15 @@ AHEAD = ("ahead", "async")
 def ahead(sink: UOp) -> UOp:
     """See the module docstring."""
     order = toposort(sink)
-    if not any(_is_ahead(u) for u in order):
+    if not any(_is_ahead(u) or u.op == "COPYBOX" for u in order):
         return sink
     slots = unused_slots(order)
     new: dict[UOp, UOp] = {}
     issued: dict[UOp, list[UOp]] = {}  # by BARRIER, what is stored for the next step
     for u in order:
         src = tuple(new[s] for s in u.src)
-        if u.op == "BARRIER" and any(_copied(s) is not None for s in u.src):
-            steps = [_step(s, slots) if _copied(s) is not None else None for s in u.src]
+        if u.op == "BARRIER" and any(_is_step(s) for s in u.src):
+            steps = [_step(s, slots) if _is_step(s) else None for s in u.src]
             before = [n for s, x in zip(steps, src, strict=True) for n in (s.before if s else (x,))]
             new[u] = node("BARRIER", tuple(dict.fromkeys(before)))
             issued[new[u]] = [s.issue(new[u]) for s in steps if s]
@@ -49,6 +53,8 @@ def ahead(sink: UOp) -> UOp:
 
 
 def _step(u: UOp, slots: count) -> Step:
+    if u.op == "COPYBOX":
+        return _Box(u)
     return _Copy(u) if u.src[1].op == "LOAD" and u.src[1].arg == "async" else _Step(u, next(slots))
 
 
@@ -85,6 +91,23 @@ class _Step(Step):
         return node("STORE", (node("AFTER", (self.memory, barrier)), self._next(self.value)))
 
 
+class _Box(Step):
+    """The copy of a box, `BoxArg.turns` blocks in turns."""
+
+    def __init__(self, u: UOp):
+        super().__init__(u)
+        self.copy, self.ahead = u, u.arg.turns - 1
+        n = min(self.ahead, self.loop.src[0].value)
+        self.before = (*(substitute(u, {self.loop: idx(i)}) for i in range(n)), self.loop)
+
+    def issue(self, barrier: UOp) -> UOp:
+        place, source, turn, _, *at = self.copy.src
+        index, turn, *at = (substitute(x, {self.loop: self.loop + self.ahead}) for x in (place.src[1], turn, *at))
+        to = node("INDEX", (node("AFTER", (place.src[0], barrier)), index))
+        gate = less(self.loop, self.loop.src[0].value - self.ahead)
+        return node("COPYBOX", (to, source, turn, gate, *at), self.copy.arg)
+
+
 class _Copy(Step):
     """To the block of the next step itself."""
 
@@ -99,6 +122,10 @@ class _Copy(Step):
         following = self.loop + 1 if self.loop.src[0].value > 2 else self.loop * -1 + 1
         place = node("INDEX", (node("AFTER", (memory, barrier)), substitute(index, {self.loop: following})))
         return node("STORE", (place, self._next(self.store.src[1])))
+
+
+def _is_step(u: UOp) -> bool:
+    return u.op == "COPYBOX" or _copied(u) is not None
 
 
 def _is_ahead(u: UOp) -> bool:

@@ -81,6 +81,7 @@ class _Workgroups:
     def run(self) -> UOp:
         new: dict[UOp, UOp] = dict(self.values) | self._shared_out()
         copies = [u for u in self.order if u.op == "END" and not self.copies.isdisjoint(u.src)]
+        copies += [u for u in self.order if u.op == "COPYBOX"]
         self._rewrite(toposort(*copies), new)
         at_once: dict[frozenset[UOp], list[UOp]] = {}  # copies in one loop are made between two barriers
         for u in copies:
@@ -104,6 +105,7 @@ class _Workgroups:
                 new[u] = self._copied(u, src)
             elif u.op in ("END", "AFTER", "WMMA"):
                 left = tuple(v for s, v in zip(u.src, src, strict=True) if s not in self.values)
+                left = tuple(dict.fromkeys(left)) if u.op == "AFTER" else left  # copies that one BARRIER is for
                 new[u] = node(u.op, left, u.arg) if len(left) > 1 else left[0]
             elif gates.get(u, TRUE) is not TRUE:
                 gate = build("AND", src[2], gates[u]) if len(src) > 2 else gates[u]

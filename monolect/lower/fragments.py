@@ -22,7 +22,7 @@ from itertools import count
 
 from monolect.base.errors import ActionError, InternalError
 from monolect.base.target import MatrixUnit, Target
-from monolect.base.units import Cores, Run, runs
+from monolect.base.units import CORE_BYTES, PANEL_BYTES, Cores, Run, runs
 from monolect.ir.bounds import ranges, unused_ranges
 from monolect.ir.normal import linear
 from monolect.ir.ops import KernelInfo
@@ -99,10 +99,20 @@ class _Product:
         runs_of = {r: run for run, r in self.bits.items() if run.axis == side}
         far, near = sorted(self.steps, key=lambda r: r.arg[0])  # lines of steps, steps in a line
         apart = {r: c for r, c in linear(index)[1] if r in runs_of or r in self.steps}
-        stride = next((c >> run.at - 3 for r, run in runs_of.items() if run.at >= 3 and (c := apart.get(r, 0))), 0)
-        cores = Cores(apart.get(far, 0), stride, apart.get(near) != 1)
         n = self.unit.a.itemsize
-        want = {r: cores.place(1 << run.at, 0, n) for r, run in runs_of.items()} | {near: cores.place(0, 1, n)}
+        turned = apart.get(near) != 1
+        panels = any(s.op == "COPYBOX" for s in load.src[0].src[0].src)
+
+        def at_row(bit: int) -> int:
+            return next(
+                (c >> run.at - bit for r, run in runs_of.items() if run.at >= bit and (c := apart.get(r, 0))), 0
+            )
+
+        cores = Cores(apart.get(far, 0), at_row(3), turned)
+        if panels:
+            cores = Cores(at_row((PANEL_BYTES // n).bit_length() - 1) if turned else 0, 0, turned, True)
+        want = {r: cores.place(1 << run.at, 0, n) for r, run in runs_of.items()}
+        want |= {near: cores.place(0, 1, n), far: cores.place(0, CORE_BYTES // n, n)}
         if any(apart.get(r, 0) != c for r, c in want.items()):
             raise InternalError(
                 f"{self.unit.name}: an operand that is not in core matrices", expected=want, found=apart

@@ -7,7 +7,8 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between
   ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
-  ("PACK", load, 2)                  to two blocks in turns: that of the next step is read while this one is used
+  ("PACK", load, 2)                  to two blocks in turns: that of the next step is read while this one is used;
+                                     to more of them where boxes of memory are copied by themselves
   ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
   ("STREAM", store, None)            STORE number `store` goes past the caches
   ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on

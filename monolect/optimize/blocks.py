@@ -1,4 +1,6 @@
-"""Which kind of block a PACK copies to: of a thread, of a workgroup, or in core matrices for a unit that reads it."""
+"""Which kind of block a PACK copies to: of a thread, of a workgroup, or for a unit that reads it, in core matrices or
+in panels.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import TYPE_CHECKING
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import unused_slots
 from monolect.ir.uop import UOp
+from monolect.optimize.boxes import BoxBlock
 from monolect.optimize.cores import CoresBlock, reads_memory
 from monolect.optimize.pack import Block
 from monolect.optimize.shared import SharedBlock
@@ -18,11 +21,24 @@ if TYPE_CHECKING:
 
 def block_of(plan: Plan, u: UOp, turns: int = 1) -> Block:
     """The block of the load `u`, in the local memory of a thread or of a workgroup; `turns`: blocks used in turns."""
+    if plan.workgroup and reads_memory(plan, u):
+        return _of_unit(plan, u, turns)
     if plan.workgroup:
-        return (CoresBlock if reads_memory(plan, u) else SharedBlock)(plan, u, turns)
+        return SharedBlock(plan, u, turns)
     if turns != 1:
         raise ActionError("PACK of blocks in turns", expected="a target with workgroups", found=plan.target.name)
     return Block(plan, u)
+
+
+def _of_unit(plan: Plan, u: UOp, turns: int) -> Block:
+    """For a unit that reads local memory: by boxes where blocks are in turns and boxes fit, else by all lanes."""
+    if plan.target.bulk_copies and turns > 1:
+        try:
+            return BoxBlock(plan, u, turns)
+        except ActionError:
+            if turns > CoresBlock.most_turns:
+                raise
+    return CoresBlock(plan, u, turns)
 
 
 def shared_loads(plan: Plan, made: dict[Part, UOp]) -> dict[UOp, UOp]:

@@ -108,7 +108,7 @@ def peels(plan: Plan) -> Iterator[Move]:
 
 def packs(plan: Plan) -> Iterator[Move]:
     """What a load reads in a block, copied to one piece of memory first; or to two in turns, a step ahead."""
-    turns = (None, 2) if plan.target.workgroups else (None,)
+    turns = (None, 2, *((3, 4) if plan.target.bulk_copies else ())) if plan.target.workgroups else (None,)
     return ((("PACK", i, n),) for i in range(len(plan.loads)) for n in turns)
 
 

@@ -57,6 +57,7 @@ class SharedBlock(Block):
     """What a workgroup reads with the load `u` inside its level. Raises ActionError where PACK is not possible."""
 
     has_panels = False
+    most_turns = 2
 
     def __init__(self, plan: Plan, u: UOp, turns: int = 1):
         super().__init__(plan, u)
@@ -67,8 +68,8 @@ class SharedBlock(Block):
     def _check_turns(self) -> None:
         """Raises ActionError unless the block is copied in each step of one loop, which runs once."""
         what = "PACK of blocks in turns"
-        if self.turns != 2:
-            raise ActionError(what, expected="1 or 2 blocks", found=self.turns)
+        if not 2 <= self.turns <= self.most_turns:
+            raise ActionError(what, expected=f"1 to {self.most_turns} blocks", found=self.turns)
         assert self.plan.workgroup is not None
         held = self.elements * self.load.dtype.itemsize / BANK_BYTES / self.plan.workgroup.n_lanes(self.plan.axes)
         if not self.is_async and held > self.plan.target.n_registers // MOST_AHEAD:

@@ -16,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.uop import UOp
+from monolect.optimize.cores import reads_memory
 from monolect.optimize.warp_tiles import WarpTiles
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ class Tiles:
     def share(self, u: UOp) -> None:
         """All lanes copy what the load reads; where memory is waited for, one step ahead, if there is room for that."""
         load, why = self.plan.loads.index(u), "lanes share what they read"
+        if self.target.bulk_copies and reads_memory(self.plan, u):
+            if any(self.act("PACK", load, n, "boxes that are copied while others are multiplied") for n in (4, 3)):
+                return
         if self.target.warp == 1 or not self.act("PACK", load, 2, f"{why}, and copy the next step meanwhile"):
             self.act("PACK", load, None, why)
 

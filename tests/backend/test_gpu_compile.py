@@ -112,6 +112,22 @@ def test_a_large_product_is_wgmma_without_a_wait_between(tmp_path):
 
 
 @needs_nvrtc
+@pytest.mark.parametrize(("layout", "n"), [("NN", 5), ("NT", 2), ("TN", 6), ("TT", 3)])
+def test_tiles_of_wgmma_are_copied_by_boxes(layout, n, tmp_path):
+    """4096^3: one lane asks for `n` boxes a step and for three steps before; nothing is spilled."""
+    target, x = cuda.target(90), np.ones((4096, 4096), np.float16)
+    turn = [(lambda t: t) if o == "N" else (lambda t: t.T) for o in layout]
+    (sink,) = kernels(target, lambda a, b: turn[0](a) @ turn[1](b), x, x)
+    source = cuda.render_module([("k", lower_kernel(sink, target))], 90)
+    code = cuda_compile.Compiler("90a").compile(source)
+    assert source.split(" k(", 1)[1].count("copy_box(") == 4 * n
+    if nvdisasm():
+        count = Counter(re.findall(r"\b[A-Z0-9]+\b", disassembled(code, tmp_path)["k"]))
+        assert count["UTMALDG"] == 4 * n and count["HGMMA"] == 4 and count["PHASECHK"] >= 1
+        assert not any(count[word] for word in ("LDGSTS", "LDG", "STS", "LDL", "STL", "HMMA"))
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("arch", ["80", "90a"])
 def test_tiles_of_more_local_memory_than_is_declared(arch):
     """Large products take it, within the architecture's limit; no more than that is asked for at the launch."""
@@ -129,7 +145,7 @@ def test_tiles_of_more_local_memory_than_is_declared(arch):
 @pytest.mark.parametrize(("arch", "d", "n"), [("75", np.float16, 0), ("80", np.float16, 4), ("90a", np.int8, 4)])
 def test_tiles_are_copied_without_registers(arch, d, n, tmp_path):
     """From 8.0 on, what is read a step ahead goes to local memory by itself, and is waited for before a barrier."""
-    target, x = cuda.target(number(arch)), np.ones((512, 512), d)
+    target, x = cuda.target(number(arch))._replace(bulk_copies=False), np.ones((512, 512), d)
     (sink,) = kernels(target, lambda a, b: a.int() @ b.T.int() if d is np.int8 else a @ b.T, x, x)
     source = cuda.render_module([("k", lower_kernel(sink, target))], number(arch))
     body = source.split(" k(", 1)[1]

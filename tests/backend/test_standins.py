@@ -179,7 +179,7 @@ extern "C" __global__ void k_1(float* a) { if (threadIdx.x < 2) __syncthreads();
 """
     library, _ = device.library(source + LAUNCH.format(name="k_1", has_barrier="true"))
     out = np.zeros(4, np.float32)
-    program = Program("k_1", (library.run_k_1, [idx(1)] * 3, [idx(4), idx(1), idx(1)], [param(0, 4)]), 1)
+    program = Program("k_1", (library.run_k_1, [idx(1)] * 3, [idx(4), idx(1), idx(1)], [param(0, 4)], []), 1)
     with pytest.raises(InternalError, match="different barriers"):
         run("standin-cuda", program, out)
 

@@ -19,6 +19,7 @@ from monolect.pipeline import KERNEL_PASSES
 from monolect.rules.algebra import simplify
 from monolect.rules.loops import simplify_loops
 from tests.passes import (
+    cases_of_boxes,
     cases_of_devices,
     cases_of_loops,
     cases_of_merging,
@@ -32,7 +33,7 @@ from tests.passes.conftest import assert_same_graph, assert_same_meaning
 
 CASES = cases_of_loops.CASES | cases_of_products.CASES | cases_of_tables.CASES | cases_of_devices.CASES
 CASES |= cases_of_values.CASES | cases_of_merging.CASES
-CASES |= cases_of_stages.CASES | cases_of_steps.CASES
+CASES |= cases_of_stages.CASES | cases_of_steps.CASES | cases_of_boxes.CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=": ".join)

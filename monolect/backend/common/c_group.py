@@ -10,9 +10,10 @@ Invariant: buffers begin at multiples of `wide_bytes`: devices allocate so, and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +21,8 @@ import numpy as np
 from monolect.backend.common.c_language import AsyncCopies, Language, MemoryUnits
 from monolect.backend.common.c_style import CLOSED, OPEN, Place, Renderer, plus
 from monolect.backend.common.c_values import Value
-from monolect.backend.common.launch import bytes_at_launch, local_places
-from monolect.backend.common.shaped import address_parts, ordered, register_of
+from monolect.backend.common.launch import align_bytes, bytes_at_launch, local_places, tensor_map, tensor_maps
+from monolect.backend.common.shaped import address_parts, const_value, ordered, register_of
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.base.target import MatrixUnit
@@ -29,7 +30,7 @@ from monolect.base.units import BY_NAME, Cores
 from monolect.ir.arrays import tiles_in_warp
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import linear as linear_form
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, idx, toposort
 
 
 class Base(NamedTuple):
@@ -45,9 +46,19 @@ class GroupRenderer(Renderer):
     def __init__(self, language: Language, linear: UOp, name: str):
         if language.small_index and all(_is_small(u) for u in toposort(*linear.src)):
             language = replace(language, index=language.small_index)
+        self.maps = tensor_maps(linear.src)
+        if self.maps:
+            if language.bulk_copies is None:
+                raise InternalError(f"{language.name} has no copies of boxes")
+            bulk = self.bulk = language.bulk_copies
+            more = (bulk.parameter.format(v=f"map{k}") for k in range(len(self.maps)))
+            language = replace(language, arguments=(*language.arguments, *more))
+        # how many boxes of each step come to so many blocks in turns: one of them is asked for before the loop
+        self.boxes = Counter(u.arg.turns for u in linear.src if u.op == "COPYBOX" and u.src[2] is idx(0))
         super().__init__(language, linear, name)
         self.reads_memory = any(_of_memory(u) for u in linear.src)
         self.copies = language.async_copies if any(_is_async(u) for u in linear.src) else None
+        self.stores_local = any(u.op == "STORE" and _in_local(u.src[0]) for u in linear.src)
         self.sums: dict[str, list[str]] = {}  # what units that work by themselves add to, with its elements
         self.at_launch = bytes_at_launch(linear.src, language.most_local_bytes)
         self.segment = 0  # stretches of the program without a store, a barrier, or the end of a block
@@ -69,7 +80,11 @@ class GroupRenderer(Renderer):
     def signature(self) -> str:
         head = super().signature()
         if self.at_launch:
-            self.line(self.lang.local_at_launch)
+            self.line(self.lang.local_at_launch.format(align=align_bytes(self.program)))
+        if self.maps:
+            self.demanded[self.bulk.functions] = None
+        for turns, n in self.boxes.items():
+            self.line(self.bulk.begin.format(v=f"arrived{turns}", turns=turns, n=n))
         return head
 
     def local_buffer(self, u: UOp, v: str, n: int) -> None:
@@ -91,9 +106,33 @@ class GroupRenderer(Renderer):
             self.sums = {}
         if u.op == "BARRIER" and self.copies is not None:
             self.line(self.copies.wait)
-        if u.op == "BARRIER" and self.reads_memory:
+        if u.op == "BARRIER" and self.maps:
+            self._wait_for_boxes(u)
+        if u.op == "BARRIER" and self.reads_memory and self.stores_local:
             self.line(self.memory_units.publish)
-        super().instruction(u)
+        if u.op == "COPYBOX":
+            self._copy_box(u)
+        else:
+            super().instruction(u)
+
+    def _copy_box(self, u: UOp) -> None:
+        """COPYBOX, by one lane."""
+        (to,), at = self.elements_of(u.src[0]), ", ".join(self.scalar(x) for x in u.src[4:])
+        arrived, n_bytes = f"arrived{u.arg.turns}", prod(u.arg.box) * u.src[1].dtype.itemsize
+        gate = const_value(u.src[3], self.consts)
+        self.line(
+            self.bulk.copy.format(
+                to=f"{to.buffer} + {to.start}", map=f"map{self.maps.index(tensor_map(u))}", v=arrived, n=n_bytes, at=at,
+                turn=self.scalar(u.src[2]), gate=OPEN if gate is not None and gate else self.scalar(u.src[3]),
+            )
+        )  # fmt: skip
+
+    def _wait_for_boxes(self, u: UOp) -> None:
+        """Those of the step: the BARRIER's sources have those before the loop, and the loop."""
+        step = next((s for s in u.src if s.op == "RANGE"), None)
+        for turns in dict.fromkeys(s.arg.turns for s in u.src if s.op == "COPYBOX"):
+            assert step is not None
+            self.line(self.bulk.wait.format(v=f"arrived{turns}", step=self.scalar(step)))
 
     def load(self, u: UOp) -> Value:
         """LOAD; where the offsets are known, by runs. One to local memory is the STORE's."""
@@ -212,7 +251,7 @@ class GroupRenderer(Renderer):
         self.demanded[words.functions] = self.demanded[self.lang.units[unit.name]] = None
         sides = [
             [
-                words.operand.format(
+                (words.panels if cores.panels else words.operand).format(
                     p=f"{p.buffer} + {p.start}", lead=cores.lead * itemsize, stride=cores.stride * itemsize
                 )
                 for p in self.elements_of(at)
@@ -307,9 +346,17 @@ def runs(offsets: Sequence[int], k: int, m: int, widest: int) -> list[tuple[int,
 
 def _ends_segment(u: UOp) -> bool:
     """Whether what was read before may be something else after."""
+    if u.op == "COPYBOX":
+        return True
     if u.op in ("STORE", "ATOMICADD"):
         return register_of(u.src[0]) is None
     return u.op in ("BARRIER", "RANGE", "END", "IF", "ENDIF")
+
+
+def _in_local(view: UOp) -> bool:
+    """Whether it is a place in local memory."""
+    memory = ordered(view.src[0]) if view.op == "INDEX" else ordered(view)
+    return memory.op == "BUFFER" and memory.arg.addrspace == "LOCAL"
 
 
 def _is_async(u: UOp) -> bool:

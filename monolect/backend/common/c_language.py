@@ -32,6 +32,7 @@ class MemoryUnits(NamedTuple):
 
     functions: str  # what the others are, before the kernels that use them
     operand: str  # {p}: where it begins; {lead}, {stride}: bytes from one core matrix to the next
+    panels: str  # the same of one that lies in panels; {lead}: bytes from one to the next
     begin: str  # before calls with sums that were just made
     end: str  # waits for all calls
     pin: str  # {v}: a sum that is complete here; no part of it is computed later, nor read before
@@ -44,6 +45,16 @@ class AsyncCopies(NamedTuple):
     functions: str  # what the others are, before the kernels that use them
     copy: str  # {n}: bytes, 4, 8 or 16; {to} and {p}: addresses that they divide
     wait: str  # for all copies of a lane
+
+
+class BulkCopies(NamedTuple):
+    """Boxes of memory that go to local memory by themselves (COPYBOX), told of by tensor maps."""
+
+    functions: str  # what the others are, before the kernels that use them
+    parameter: str  # {v}: a tensor map
+    begin: str  # {v}: which of {turns} blocks have arrived, each after {n} boxes; before all else
+    copy: str  # {to}: an address; {map}; {v}; {turn}; {n}: bytes; {gate}; {at}: where the box begins
+    wait: str  # {v}; {step}: the step whose block is waited for
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ class Language:
     arguments: tuple[str, ...] = ()  # parameters after those of the program
     pointer: str = "{t}* {v}"  # a parameter that is a buffer
     scalar: str = "const {t} {v}"  # a parameter that is a Variable
-    local: str = "{t} {v}[{n}];"  # memory of a workgroup
+    local: str = "{t} {v}[{n}];"  # memory of a workgroup, at multiples of {align} bytes
     most_local_bytes: int = 0  # that a kernel has by declaring it, the rest is asked for at the launch; 0: all of it
     local_at_launch: str = ""  # the declaration of that
     local_part: str = ""  # {v}: what lies {at} bytes into it
@@ -97,6 +108,7 @@ class Language:
     shuffle: str = ""  # what the lane has as {x} whose number differs in the bits {bits}
     units: Mapping[str, str] = field(default_factory=dict)  # matrix units: the text of a function of that name
     async_copies: AsyncCopies | None = None
+    bulk_copies: BulkCopies | None = None
     memory_units: MemoryUnits | None = None  # how those are used that read their operands from local memory
     header: str = ""  # before all kernels
     index: str = "long"  # of loops and addresses

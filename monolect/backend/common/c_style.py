@@ -17,7 +17,7 @@ import numpy as np
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_ops import C_NATIVE, Ops
 from monolect.backend.common.c_values import MOVES, VALUES, Value
-from monolect.backend.common.launch import launch_sizes
+from monolect.backend.common.launch import align_bytes, launch_sizes
 from monolect.backend.common.shaped import const_value, ordered, register_of
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
@@ -90,7 +90,7 @@ class Renderer(Ops):
 
     def local_buffer(self, u: UOp, v: str, n: int) -> None:
         """Declare `n` elements of local memory."""
-        self.line(self.lang.local.format(t=self.lang.stored(u.dtype), v=v, n=n))
+        self.line(self.lang.local.format(t=self.lang.stored(u.dtype), v=v, n=n, align=align_bytes(self.program)))
 
     def instruction(self, u: UOp) -> None:
         """Write one instruction at its place in the program, if it has one."""

@@ -17,21 +17,43 @@ from monolect.backend.common.launch import group_count
 from monolect.base.errors import DeviceError
 
 MOST_NAMES = 8  # of kernels in a message
+MAP_BYTES = 128  # of a tensor map, which begins at a multiple of 64
+MOST_MAPS = 64  # of other addresses that a launch keeps
 
 
 class Step:
-    """One launch: its arguments in memory, as the driver reads them."""
+    """One launch: its arguments in memory, as the driver reads them; tensor maps after the others."""
 
-    def __init__(self, launch: Launch):
+    def __init__(self, driver: Driver, launch: Launch):
+        self.driver = driver
         self.name = launch.program.name
         self.entry: Entry = launch.program.entry
         n = max(1, len(self.entry.arguments))
         self.values = (ctypes.c_int64 * n)()
         base = ctypes.addressof(self.values)
-        self.pointers = (ctypes.c_void_p * n)(*(base + 8 * i for i in range(n)))
+        maps = self.entry.maps
+        self.made: dict[tuple[int, int], bytes] = {}  # the tensor maps of addresses that were bound
+        self.memory = (ctypes.c_char * (MAP_BYTES * (len(maps) + 1)))()
+        self.maps_at = -(-ctypes.addressof(self.memory) // MAP_BYTES) * MAP_BYTES
+        places = [*(base + 8 * i for i in range(n)), *(self.maps_at + MAP_BYTES * k for k in range(len(maps)))]
+        # a kernel without other arguments has no maps either
+        self.pointers = (ctypes.c_void_p * len(places))(*places)
         self.address = ctypes.addressof(self.pointers)
         self.changed = True  # since the graph was told
         self.node: Any = None
+
+    def bind(self, i: int, value: int) -> None:
+        """Argument `i` from now on; an address also becomes part of tensor maps."""
+        if self.values[i] == value:
+            return
+        for k, m in enumerate(self.entry.maps):
+            if m.slot == self.entry.arguments[i][0]:
+                if len(self.made) > MOST_MAPS:
+                    self.made.clear()
+                if (k, value) not in self.made:
+                    self.made[k, value] = self.driver.tensor_map(m, value, at=f"kernel {self.name}")
+                ctypes.memmove(self.maps_at + MAP_BYTES * k, self.made[k, value], MAP_BYTES)
+        self.values[i], self.changed = value, True
 
     def groups(self) -> list[int]:
         """Workgroups along each dimension, for the Variables as they are bound."""
@@ -44,7 +66,7 @@ class GpuCommands(Commands):
 
     def __init__(self, driver: Driver, stream: Any, launches: Sequence[Launch]):
         self.driver, self.stream = driver, stream
-        self.steps = [Step(launch) for launch in launches]
+        self.steps = [Step(driver, launch) for launch in launches]
         self.places: dict[int, list[tuple[Step, int]]] = {}
         for step, launch in zip(self.steps, launches, strict=True):
             for i, (slot, _, _) in enumerate(step.entry.arguments):
@@ -55,9 +77,7 @@ class GpuCommands(Commands):
     def bind(self, number: int, address: int) -> None:
         """See `Commands`; a number no launch uses is ignored."""
         for step, i in self.places.get(number, ()):
-            if step.values[i] != address:
-                step.values[i] = address
-                step.changed = True
+            step.bind(i, address)
 
     def launch(self) -> None:
         """Put all launches on the stream; whoever reads a result waits for them."""

@@ -10,6 +10,7 @@ import os
 import threading
 from typing import Any
 
+from monolect.backend.common.launch import TensorMap
 from monolect.base.errors import AllocationError, DeviceError
 
 # numbers that both vendors use
@@ -46,6 +47,10 @@ class Driver:
 
     def node_params(self) -> Any:
         """What describes a kernel in a graph, to be filled in."""
+        raise NotImplementedError
+
+    def tensor_map(self, m: TensorMap, address: int, at: str) -> bytes:
+        """What the hardware is told of memory at `address`. Raises DeviceError where the driver refuses it."""
         raise NotImplementedError
 
     # ---- calls -------------------------------------------------------------------------------------------------------

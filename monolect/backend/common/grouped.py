@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Program
-from monolect.backend.common.launch import bytes_at_launch, check_limits, launch_sizes
+from monolect.backend.common.launch import TensorMap, bytes_at_launch, check_limits, launch_sizes, tensor_maps
 from monolect.backend.common.programs import ProgramDevice
 from monolect.base.errors import AllocationError, DeviceError
 from monolect.ir.bounds import size_max
@@ -30,6 +30,7 @@ class Entry(NamedTuple):
     groups: tuple[UOp, ...]
     lanes: tuple[int, ...]
     local_bytes: int = 0  # of local memory that the launch must ask for
+    maps: tuple[TensorMap, ...] = ()  # taken after the arguments
 
 
 class GroupDevice(ProgramDevice):
@@ -77,6 +78,7 @@ class GroupDevice(ProgramDevice):
             "arguments": arguments,
             "groups": [show(n) for n in groups],
             "lanes": lanes,
+            "maps": tensor_maps(linear.src),
             "local": bytes_at_launch(linear.src, self.most_local_bytes),
             "threads": linear.arg.threads,
         }
@@ -86,7 +88,9 @@ class GroupDevice(ProgramDevice):
         kernel = self.kernel(module, info["symbol"], info["name"])
         groups = tuple(parse(text) for text in info["groups"])
         arguments = tuple((int(slot), int(size), str(variable)) for slot, size, variable in info["arguments"])
-        entry = Entry(kernel, arguments, groups, tuple(map(int, info["lanes"])), int(info["local"]))
+        entry = Entry(
+            kernel, arguments, groups, tuple(map(int, info["lanes"])), int(info["local"]), _maps(info["maps"])
+        )
         return Program(info["name"], entry, int(info["threads"]), source)
 
     def one(self, source: str, symbol: str) -> str:
@@ -99,6 +103,11 @@ def told_together(parts: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """Drivers and compilers of several devices, each in one line."""
     drivers, compilers = zip(*parts, strict=True)
     return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
+
+
+def _maps(rows: list) -> tuple[TensorMap, ...]:
+    """Tensor maps out of JSON."""
+    return tuple(TensorMap(slot, d, start, *map(tuple, more)) for slot, d, start, *more in rows)
 
 
 class Reported:

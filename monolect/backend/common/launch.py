@@ -7,6 +7,7 @@ What it does not do: launch. Invariant: a program without SPECIALs is one workgr
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from monolect.base.errors import CompileError, DTypeError
 from monolect.base.target import Target
@@ -15,7 +16,7 @@ from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
 DIMENSIONS = 3
-ALIGN_BYTES = 16  # of a LOCAL buffer
+ALIGN_BYTES, BOX_ALIGN_BYTES = 16, 1024  # of a LOCAL buffer, of one that boxes are copied to
 
 
 def launch_sizes(program: tuple[UOp, ...]) -> tuple[list[UOp], list[int]]:
@@ -41,20 +42,51 @@ def group_count(n: UOp, values: dict[str, int]) -> int:
     return int(n.value)
 
 
+class TensorMap(NamedTuple):
+    """What a launch tells the hardware of the memory that boxes are copied from (COPYBOX): PARAM `slot`, `start` bytes
+    into it, and of each axis, the innermost first, how many places it has, how far apart they are but for the first
+    axis, in bytes, and how many a box has.
+    """
+
+    slot: int
+    dtype: str
+    start: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+def tensor_map(u: UOp) -> TensorMap:
+    """That of a COPYBOX."""
+    source, n = u.src[1], u.src[1].dtype.itemsize
+    strides = tuple(s * n for s in u.arg.strides[1:])
+    return TensorMap(source.arg.slot, source.dtype.name, u.arg.start * n, u.arg.sizes, strides, u.arg.box)
+
+
+def tensor_maps(program: tuple[UOp, ...]) -> list[TensorMap]:
+    """Those of a program, in the order in which a kernel takes them, after its PARAMs."""
+    return list(dict.fromkeys(tensor_map(u) for u in program if u.op == "COPYBOX"))
+
+
+def align_bytes(program: tuple[UOp, ...]) -> int:
+    """What divides the places of LOCAL buffers: boxes want more."""
+    return BOX_ALIGN_BYTES if any(u.op == "COPYBOX" for u in program) else ALIGN_BYTES
+
+
 def local_places(program: tuple[UOp, ...]) -> tuple[dict[UOp, int], int]:
     """Where each LOCAL buffer begins, in bytes, if they lie one after another; and where the last one ends."""
     out: dict[UOp, int] = {}
-    end = 0
+    end, align = 0, align_bytes(program)
     for u in program:
         if u.op == "BUFFER" and u.arg.addrspace == "LOCAL":
-            out[u] = -(-end // ALIGN_BYTES) * ALIGN_BYTES
+            out[u] = -(-end // align) * align
             end = out[u] + prod(u.shape) * u.dtype.itemsize
     return out, end
 
 
 def local_bytes(program: tuple[UOp, ...]) -> int:
-    """Local memory that a workgroup takes."""
-    return local_places(program)[1]
+    """Local memory that a workgroup takes, with what counts boxes."""
+    return local_places(program)[1] + (BOX_ALIGN_BYTES if align_bytes(program) == BOX_ALIGN_BYTES else 0)
 
 
 def bytes_at_launch(program: tuple[UOp, ...], most: int) -> int:
@@ -62,8 +94,7 @@ def bytes_at_launch(program: tuple[UOp, ...], most: int) -> int:
 
     Example: `bytes_at_launch(program, 48 << 10) == 0` for a program without local memory.
     """
-    n = local_bytes(program)
-    return n if most and n > most else 0
+    return local_places(program)[1] if most and local_bytes(program) > most else 0
 
 
 def check_limits(name: str, program: tuple[UOp, ...], target: Target) -> None:

@@ -5,10 +5,13 @@ Invariant: importing this module imports nothing of the vendor's.
 
 from __future__ import annotations
 
+import ctypes
 from importlib import import_module
 from typing import Any
 
+from monolect.backend.common.gpu_commands import MAP_BYTES
 from monolect.backend.common.gpu_driver import NO_DEVICE, SUCCESS, Driver
+from monolect.backend.common.launch import TensorMap
 from monolect.base.errors import DeviceError, MissingExtraError
 
 NAME_BYTES = 256
@@ -77,6 +80,27 @@ class CudaDriver(Driver):
     def most_local(self) -> Any:
         """What a kernel is allowed to ask for at its launch."""
         return self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+    def tensor_map(self, m: TensorMap, address: int, at: str) -> bytes:
+        """See `Driver`. Lines of 128 bytes are swizzled, which wgmma expects; what is outside of an axis is zeros."""
+        api, rank = self.api, len(m.sizes)
+        names = {"float16": "FLOAT16", "bfloat16": "BFLOAT16"}
+        made = self(
+            "TensorMapEncodeTiled",
+            getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{names.get(m.dtype, 'UINT8')}"),
+            rank,
+            address + m.start,
+            [api.cuuint64_t(n) for n in m.sizes],
+            [api.cuuint64_t(n) for n in m.strides],
+            [api.cuuint32_t(n) for n in m.box],
+            [api.cuuint32_t(1)] * rank,
+            api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            api.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            at=at,
+        )
+        return ctypes.string_at(int(made.getPtr()), MAP_BYTES)
 
     def attribute(self, name: str) -> int:
         """A number about the GPU, such as "MAX_THREADS_PER_BLOCK"."""

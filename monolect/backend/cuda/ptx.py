@@ -67,6 +67,7 @@ def target(arch: int) -> Target:
         native=LLVM_NATIVE,
         cast_dtypes=frozenset((dtypes.float16,)),
         async_copies=False,
+        bulk_copies=False,
         local_bytes=cuda.DECLARED_BYTES,
         units=tuple(u for u in cuda.target(arch).units if u.name in DIALECT.units),
         atomics=frozenset(d for d in ALL if d.name in _ATOMIC),

@@ -9,6 +9,7 @@ from monolect.backend.common import c_style
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import AsyncCopies, Language
 from monolect.backend.common.c_style import C_NATIVE
+from monolect.backend.cuda.boxes import BULK_COPIES
 from monolect.backend.cuda.units import MEMORY_UNITS, WITH_WGMMA, function, units
 from monolect.base.dtype import ALL, DType, dtypes
 from monolect.base.target import Target
@@ -94,9 +95,9 @@ def language(arch: int) -> Language:
         kernel='extern "C" __global__ void __launch_bounds__({lanes}) {name}({params}) {{',
         pointer="{t}* {v}",
         scalar="const long long {v}",
-        local="alignas(16) __shared__ {t} {v}[{n}];",
+        local="alignas({align}) __shared__ {t} {v}[{n}];",
         most_local_bytes=DECLARED_BYTES,
-        local_at_launch="extern __shared__ __align__(16) unsigned char local_memory[];",
+        local_at_launch="extern __shared__ __align__({align}) unsigned char local_memory[];",
         local_part="{t}* const {v} = ({t}*)(local_memory + {at});",
         barrier="__syncthreads();",
         shuffle="shuffle_xor<{t}>({x}, {bits})",
@@ -106,6 +107,7 @@ def language(arch: int) -> Language:
         header=_WIDE + _SHUFFLE + _HALF + (_BFLOAT if bfloat else ""),
         units={u.name: function(u, _STORED) for u in units(arch)},
         async_copies=_COPIES if arch >= ASYNC_SINCE else None,
+        bulk_copies=BULK_COPIES if arch == WITH_WGMMA else None,
         memory_units=MEMORY_UNITS if arch == WITH_WGMMA else None,
         index="long long",
         small_index="int",
@@ -145,6 +147,7 @@ def target(arch: int) -> Target:
         warp=32,
         shuffles=True,
         async_copies=arch >= ASYNC_SINCE,
+        bulk_copies=arch == WITH_WGMMA,
         n_units=N_UNITS,
         atomics=frozenset(d for d in ALL if d.name in rendered),
         branches=True,

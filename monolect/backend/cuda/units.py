@@ -33,6 +33,10 @@ __device__ __forceinline__ unsigned long long core_matrices(const void* p, unsig
   const unsigned long long at = __cvta_generic_to_shared(p) & 0x3FFFF;
   return at >> 4 | (unsigned long long)(lead >> 4) << 16 | (unsigned long long)(stride >> 4) << 32;
 }
+__device__ __forceinline__ unsigned long long panels(const void* p, unsigned lead) {
+  const unsigned long long at = __cvta_generic_to_shared(p) & 0x3FFFF;
+  return at >> 4 | (unsigned long long)(lead ? lead >> 4 : 1) << 16 | 64ull << 32 | 1ull << 62;
+}
 __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_end() {
   asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -45,6 +49,7 @@ template <typename T, int N> __device__ __forceinline__ void wgmma_pin(vec<T, N>
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 """,
     operand="core_matrices({p}, {lead}, {stride})",
+    panels="panels({p}, {lead})",
     begin="wgmma_begin();",
     end="wgmma_end();",
     pin="wgmma_pin({v});",

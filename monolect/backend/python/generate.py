@@ -30,7 +30,7 @@ from monolect.backend.python.place import (
     total,
     validity,
 )
-from monolect.backend.python.values import Access, Exchange, MemoryExchange, Shuffle, function, operands, positions
+from monolect.backend.python.values import Access, Box, Exchange, MemoryExchange, Shuffle, function, operands, positions
 from monolect.base.errors import CompileError, InternalError
 from monolect.base.units import BY_NAME
 from monolect.ir.arrays import garbage, storage
@@ -360,6 +360,16 @@ class Generator:
             return
         run = f"{p}[{plus(at.base, lo)}:{plus(at.base, hi + 1)}]"
         self.line(f"{run} = {value}" if len(shape) == 1 else f"{run}.reshape({shape})[...] = {value}")
+
+    def _copybox(self, u: UOp) -> None:
+        """Lane 0 copies the box, at once."""
+        (to, at), source = (root_of(u.src[0]), total(self.place(u.src[0]), self.share)), root_of(u.src[1])
+        lane = [f"{s} == 0" for s in self.specials if s.startswith("lidx")]
+        given = ", ".join(self.value(s) for s in u.src[4:])
+        box = Box(u.arg, self.access(source), self.access(to))
+        self.open(f"if {' and '.join([self.value(u.src[3]), *lane])}:")
+        self.line(f"{self.share(box)}({self.memory(source)}, {self.memory(to)}, {at}, {given})")
+        self.close()
 
     def _atomicadd(self, u: UOp) -> None:
         root, gate = root_of(u.src[0]), self._gate(u)

@@ -31,7 +31,7 @@ from monolect.ir.arrays import (
     storage,
     tiles_in_warp,
 )
-from monolect.ir.ops import ELEMENTWISE, ROWS
+from monolect.ir.ops import ELEMENTWISE, ROWS, BoxArg
 from monolect.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
@@ -162,6 +162,24 @@ class MemoryExchange(Exchange):
         access, memory, _ = lanes[0][side]
         rows, steps = np.ogrid[: (self.unit.m, self.unit.n)[side], : self.unit.k]
         return access.load(memory, starts.pop() + self.cores[side].place(rows, steps, memory.itemsize))
+
+
+class Box:
+    """COPYBOX, with the checks of both memories."""
+
+    def __init__(self, arg: BoxArg, source: Access, target: Access):
+        self.arg, self.source, self.target = arg, source, target
+
+    def __call__(self, memory: Array, local: Array, to: int, *at: int) -> None:
+        """Copy the box that begins `at` each axis to `local` from element `to` on."""
+        places: Any = self.arg.start
+        inside: Any = np.True_
+        for first, step, size, n in zip(at, self.arg.strides, self.arg.sizes, self.arg.box, strict=True):
+            x = np.arange(first, first + n)  # the innermost axis becomes the last one of the array
+            shape = (n,) + (1,) * np.ndim(places)
+            places, inside = places + (x * step).reshape(shape), inside & ((x >= 0) & (x < size)).reshape(shape)
+        found = self.source.load_gated(memory, places, memory.dtype.type(0), inside)
+        self.target.store(local, to + np.arange(found.size), found.ravel())
 
 
 # ---- indices ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 // What a CUDA kernel of ours uses, for a C++ compiler.
 #include "threads.h"
+#include "boxes.h"
 #define __global__
 #define __shared__ static
+#define __grid_constant__
 #define __launch_bounds__(n)
 // local memory that a launch asks for: whoever launches looks whether what is beyond is as it was
 extern "C" { alignas(1024) unsigned char standin_local[256 << 10]; }
@@ -21,6 +23,7 @@ inline unsigned short bf16_of_f32(float x) {
   return x != x ? 0x7FFF : (u + 0x7FFF + (u >> 16 & 1)) >> 16;
 }
 inline standin::Cores core_matrices(const void* p, int lead, int stride) { return {(const char*)p, lead, stride}; }
+inline standin::Cores panels(const void* p, int lead) { return {(const char*)p, lead, 0, true}; }
 template <int N> void copy_async(void* to, const void* from) { standin::copy_async<N>(to, from); }
 inline void copies_done() { standin::copies_done(); }
 inline void wgmma_begin() {}

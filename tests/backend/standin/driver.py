@@ -26,6 +26,7 @@ from monolect.base.dtype import ALL
 from monolect.base.errors import CompileError
 from monolect.base.units import BY_NAME
 from tests.backend.standin import device as standins
+from tests.backend.standin.boxes import MAP_BYTES, at_64, encoded
 from tests.backend.standin.device import LAUNCH, Llvm
 from tests.backend.standin.fragments import emulated, tables
 
@@ -46,6 +47,7 @@ ATTRIBUTES = {
     "MAX_THREADS_PER_BLOCK": 1024,
     "MULTIPROCESSOR_COUNT": 132,
 }
+ITEMSIZES = {"FLOAT16": 2, "BFLOAT16": 2, "UINT8": 1}
 MESSAGES = {2: b"out of memory", 700: b"an illegal memory access was encountered"}
 
 
@@ -55,6 +57,12 @@ class Driver:
     CUresult = CUresult
     CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in ATTRIBUTES.items()})
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most local")
+    CUtensorMapDataType = SimpleNamespace(**{f"CU_TENSOR_MAP_DATA_TYPE_{k}": n for k, n in ITEMSIZES.items()})
+    CUtensorMapInterleave = SimpleNamespace(CU_TENSOR_MAP_INTERLEAVE_NONE="none")
+    CUtensorMapSwizzle = SimpleNamespace(CU_TENSOR_MAP_SWIZZLE_128B="128")
+    CUtensorMapL2promotion = SimpleNamespace(CU_TENSOR_MAP_L2_PROMOTION_L2_256B="256")
+    CUtensorMapFloatOOBfill = SimpleNamespace(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE="zeros")
+    cuuint32_t = cuuint64_t = int
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
@@ -69,7 +77,7 @@ class Driver:
         self.clock = count()
 
     def __getattribute__(self, name: str):
-        if not name.startswith("cu"):
+        if not name.startswith("cu") or name.startswith("cuuint"):
             return super().__getattribute__(name)
         call = super().__getattribute__(name)
         self.calls[name] += 1
@@ -149,6 +157,14 @@ class Driver:
         assert to != of
         self._move(target, source, n)
 
+    def cuTensorMapEncodeTiled(
+        self, dtype, rank, address, sizes, strides, box, steps, interleave, swizzle, promotion, fill
+    ):
+        assert (interleave, swizzle, promotion, fill) == ("none", "128", "256", "zeros") and steps == [1] * rank
+        assert any(m.address <= address < m.address + m.n_bytes for m in self.memory.values())
+        data = (ctypes.c_char * MAP_BYTES)(*encoded(dtype, address, sizes, strides, box))
+        return SimpleNamespace(getPtr=lambda: ctypes.addressof(data))
+
     # ---- streams, events ---------------------------------------------------------------------------------------------
     def cuStreamCreate(self, flags):
         return 0x57
@@ -181,8 +197,7 @@ class Driver:
         return getattr(module, f"run_{name.decode()}")
 
     def cuLaunchKernel(self, function, gx, gy, gz, lx, ly, lz, shared, stream, params, extra):
-        n = len(function.sizes)
-        values = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int64))[0] for p in (ctypes.c_void_p * n).from_address(params)]
+        values = _values(function, params)
         assert min(gx, gy, gz, lx, ly, lz) > 0 and shared <= getattr(function, "most_local", 48 << 10)
         self.queue.append(lambda: _run(function, values, (gx, gy, gz), (lx, ly, lz), shared))
 
@@ -210,11 +225,7 @@ class Driver:
 
     def cuGraphExecKernelNodeSetParams(self, graph, node, p):
         """The driver reads the arguments now, not when the graph is launched."""
-        n = len(p.func.sizes)
-        values = [
-            ctypes.cast(a, ctypes.POINTER(ctypes.c_int64))[0]
-            for a in (ctypes.c_void_p * n).from_address(p.kernelParams)
-        ]
+        values = _values(p.func, p.kernelParams)
         sizes = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
         shared = p.sharedMemBytes
         assert shared <= getattr(p.func, "most_local", 48 << 10)
@@ -224,7 +235,20 @@ class Driver:
         self.queue += [node.work for node in graph]
 
 
+def _values(function, params):
+    """The arguments as they are now: numbers, and tensor maps as bytes."""
+    out = []
+    for p, declared in zip((ctypes.c_void_p * len(function.sizes)).from_address(params), function.sizes, strict=True):
+        is_map = "tensor_map" in declared
+        assert not is_map or p % 64 == 0
+        out.append(ctypes.string_at(p, MAP_BYTES) if is_map else ctypes.c_int64.from_address(p).value)
+    return out
+
+
 def _run(function, values, groups, lanes, shared):
+    _kept, places = at_64([x for x in values if isinstance(x, bytes)])
+    places = iter(places)
+    values = [next(places) if isinstance(x, bytes) else x for x in values]
     slots = (ctypes.c_longlong * max(1, len(values)))(*values)
     local = getattr(function, "local", None)
     if local is not None:
@@ -250,12 +274,14 @@ class Compiler:
         if "#error" in source:
             raise CompileError("refused")
         kernels = source.replace(self.language.header, "")
-        for words in (self.language.async_copies, self.language.memory_units):
+        for words in (self.language.async_copies, self.language.memory_units, self.language.bulk_copies):
             kernels = kernels.replace(words.functions, "") if words else kernels
         found = re.findall(self.kernel, kernels, re.MULTILINE)
         types = {d: self.language.type(d) for d in ALL if d.kind in "iuf"}
         if self.language.local_at_launch:
-            kernels = kernels.replace(self.language.local_at_launch, standins.LOCAL_AT_LAUNCH)
+            for align in (16, 1024):
+                text = self.language.local_at_launch.format(align=align)
+                kernels = kernels.replace(text, standins.LOCAL_AT_LAUNCH)
         for unit, text in self.language.units.items():
             kernels = kernels.replace(text, emulated(BY_NAME[unit], types))
         waits = any(word in kernels for word in self.waits)

@@ -12,7 +12,7 @@ namespace standin {
 struct uint3 { unsigned x, y, z; };
 struct Lane { ucontext_t context; char* stack; uint3 id; bool is_done; };
 
-enum Failure { NONE, DIVERGED = 1, MISALIGNED = 2 };
+enum Failure { NONE, DIVERGED = 1, MISALIGNED = 2, IN_FLIGHT = 4, NEVER = 8 };
 constexpr size_t STACK_BYTES = 256 << 10;
 constexpr unsigned MOST_LANES = 1024;
 static Lane lanes[MOST_LANES];
@@ -52,9 +52,12 @@ static void copies_done() {
   n_copies[me] = 0;
 }
 
+static int n_arrivals, n_boxes;  // of copies of boxes: counters, and what nobody waited for yet
+
 // All lanes of one workgroup, from barrier to barrier.
 static void run_group(uint3 n, bool backwards) {
   const unsigned count = n.x * n.y * n.z;
+  n_arrivals = n_boxes = 0;
   for (unsigned i = 0; i < count; i++) {
     Lane& l = lanes[i];
     if (!l.stack) l.stack = (char*)malloc(STACK_BYTES);
@@ -76,6 +79,7 @@ static void run_group(uint3 n, bool backwards) {
     }
     if (done && done < count) { failed |= DIVERGED; return; }  // some wait for lanes that have ended
   }
+  if (n_boxes) failed |= IN_FLIGHT;
 }
 
 // ---- what a warp has in common ---------------------------------------------------------------------------------------
@@ -119,9 +123,18 @@ C in_warp(A a, B b, C c, const int (*at_a)[2], const int (*at_b)[2], const int (
 }
 
 // An operand in local memory, in core matrices: 8 lines of 16 bytes, side by side. Bytes from one to the next.
-struct Cores { const char* start; int along_k, along_rows; };
+// Or in the swizzling mode of 128 bytes, along_k then being bytes from one piece of 64 rows to the next, where turned.
+struct Cores { const char* start; int along_k, along_rows; bool swizzled; };
+
+// Where that mode puts a byte: bits 4 to 6 of an address are changed by bits 7 to 9.
+inline size_t swizzled(size_t at) { return at ^ (at >> 3 & 0x70); }
 
 template <class E> E element(Cores x, bool turned, int row, int k) {
+  if (x.swizzled) {
+    const int line = turned ? k : row, in_line = turned ? row : k;
+    const int at = line / 8 * 1024 + line % 8 * 128 + in_line % (128 / sizeof(E)) * sizeof(E);
+    return *(const E*)swizzled((size_t)x.start + at + in_line / (128 / sizeof(E)) * x.along_k);
+  }
   constexpr int per_line = 16 / sizeof(E);
   const int line = turned ? k % 8 : row % 8, at = turned ? row % 8 : k % per_line;
   const char* core = x.start + (row / 8) * x.along_rows + (k / per_line) * x.along_k;
@@ -148,7 +161,8 @@ static const long long* arguments;
 
 // Argument `i` of `n` as the kernel declares it; the last two of type uint3 are where the lane is.
 template <class T> T argument(int i, int n) {
-  if constexpr (std::is_same_v<T, uint3>) return i == n - 1 ? lane : group;
+  if constexpr (sizeof(T) > 16) return *(const T*)arguments[i];  // a tensor map, given by its address
+  else if constexpr (std::is_same_v<T, uint3>) return i == n - 1 ? lane : group;
   else if constexpr (std::is_reference_v<T>) return *(std::remove_reference_t<T>*)(arguments + i);
   else return (T)arguments[i];
 }
