@@ -30,10 +30,10 @@ from monolect.runtime.jit import Capture, changes
 from monolect.runtime.recipe import external, mark, record
 from monolect.tensor import random as random_state
 from monolect.tensor.donated import Donation, give_up
+from monolect.tensor.reach import Reach
 from monolect.tensor.replay import MISS, Kinds, usual_call
-from monolect.tensor.surroundings import Surroundings
 from monolect.tensor.tensor import Tensor, leaves
-from monolect.tensor.tree import flatten, signature, unflatten
+from monolect.tensor.tree import check_results, flatten, signature, unflatten
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
@@ -52,11 +52,12 @@ class Spec(NamedTuple):
     kwargs: dict[str, Any]
     around: tuple = ()
     places: tuple[int, ...] = ()
+    named: frozenset[str] = frozenset()  # attributes that the function reads
 
     @property
     def key(self) -> Any:
         """What captures are told apart by."""
-        return call_key(self.args, self.kwargs, self.around, self.places)
+        return call_key(*self)
 
     def describe(self) -> str:
         """The arguments as text: each Tensor by its dtype and shape."""
@@ -71,9 +72,9 @@ class _Kind(str):
     __repr__ = str.__str__
 
 
-def call_key(args: tuple, kwargs: dict[str, Any], around: tuple, places: tuple[int, ...]) -> Any:
-    """The key of a `Spec`."""
-    return (signature(args), signature(kwargs), around, places)
+def call_key(args: tuple, kwargs: dict[str, Any], around: tuple, places: tuple[int, ...], named: frozenset[str]) -> Any:
+    """The key of a `Spec`. An object counts by the attributes that the function reads."""
+    return (signature(args, part := lambda x: Reach((x,), named).key), signature(kwargs, part), around, places)
 
 
 class Captured(NamedTuple):
@@ -85,7 +86,7 @@ class Captured(NamedTuple):
     flat: bool  # all arguments are Tensors, each another, and nothing else can make it outdated
     graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
     spec: Spec
-    usual: dict[Surroundings, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
+    usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
 
 
 def live_tensors() -> list[Tensor]:
@@ -108,7 +109,7 @@ class Jit:
         self.n_changing = 0  # captures in a row that changed what is around them
         # For a call like the last, when that was of Tensors alone: how many. One value: threads replace both at once.
         self.usual: tuple[int, Callable[..., Any] | None] = (-1, None)
-        self.around = Surroundings(function, None if owner is None else owner())
+        self.around = Reach((function, None if owner is None else owner()))
         self._methods: dict[int, Jit] = {}
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
@@ -157,11 +158,11 @@ class Jit:
         if any(t._uop.op != "BUFFER" or t._uop.storage is None for t in tensors):
             self._own_buffers(tensors)
         if not self.around.holds():
-            self.around = Surroundings(self.function, None if self.owner is None else self.owner())
+            self.around = Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
         places: tuple[int, ...] = ()
         if len(tensors) != len(found):  # one tensor in several places
             places = tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
-        key = call_key(args, kwargs, self.around.key, places)
+        key = call_key(args, kwargs, self.around.key, places, self.around.named)
         try:
             captured = self.captures.get(key)
         except TypeError:
@@ -274,13 +275,16 @@ class Jit:
         by_place = {id(t): s for t, s in zip(tensors, stand_ins, strict=True)}
         found: list[Tensor] = []
         flatten((args, kwargs), found)
-        spec = Spec(*unflatten((args, kwargs), iter([Tensor._wrap(mark(t._uop)) for t in found])), *key[2:])
+        as_given = unflatten((args, kwargs), iter(map(_mark, found)))
+        spec = Spec(as_given[0], as_given[1], key[2], key[3], self.around.named)
         given = (args, kwargs)
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
             result = function(*args, **kwargs)
             outputs: list[Tensor] = []
+            _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
+            check_results(result, _objects(given, self.owner), "jitted function")
             flatten(result, outputs)
             assigned = [t for t, _ in befores.values()]
             graded = _graded(grads, assigned)
@@ -307,7 +311,7 @@ class Jit:
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
         flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
-        kinds = tuple((u.src[0], u.dtype, u.arg.device) for u in inputs)
+        kinds = tuple((u.src[0], u.dtype, u.arg.device, t._requires_grad) for u, t in zip(inputs, tensors, strict=True))
         flat = flat and not woven and not graded and not self.donation.arguments
         targets = [place.get(id(t), t) for t in graded]
         self.captures[key] = Captured(capture, template, kinds, flat, targets, spec, {})
@@ -336,6 +340,30 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jit, name)
+
+
+def _mark(t: Tensor) -> Tensor:
+    """What stands for an argument in a `Spec`."""
+    new = Tensor._wrap(mark(t._uop))
+    new._requires_grad = t._requires_grad
+    return new
+
+
+def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | None) -> set[int]:
+    """The arguments, by identity, and the instance of a method."""
+    args, kwargs = given
+    return {id(x) for x in (*args, *kwargs.values(), owner and owner())}
+
+
+def _refuse_changes(now: Any, tensors: list[Tensor], stand_ins: list[Tensor], spec: Spec, key: Any) -> None:
+    """Raise JitError when the function changed a list, a dict or an object that is an argument: no replay would."""
+    after: list[Tensor] = []
+    flatten(now, after)
+    same = len(after) == len(stand_ins) and all(a is s for a, s in zip(after, stand_ins, strict=True))
+    args, kwargs = unflatten(now, iter(tensors)) if same else ((), {})
+    if not same or spec._replace(args=args, kwargs=kwargs).key != key:
+        expected = "a function that returns what is new, or assigns to Tensors"
+        raise JitError("a jitted function changes an argument", expected=expected, found=spec.describe())
 
 
 def _stand_in(t: Tensor) -> Tensor:

@@ -28,9 +28,9 @@ from monolect.runtime.execute import running, stand_ins
 from monolect.runtime.jit import changes
 from monolect.tensor import random as random_state
 from monolect.tensor.deferred import defer, deferred
-from monolect.tensor.inputs import Inputs
+from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.tree import flatten, unflatten
+from monolect.tensor.tree import check_results, flatten, unflatten
 
 MOST_TRACES = 64
 Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]
@@ -43,7 +43,7 @@ class Trace(NamedTuple):
     extra: tuple[UOp, ...]  # inputs that belong to no Tensor that was found: such a trace serves one call
     result: Any
     n_results: int
-    assigned: tuple[tuple[int, bool], ...]  # for each assigned Tensor its place in `Inputs.tensors`; deferred?
+    assigned: tuple[tuple[int, bool], ...]  # for each assigned Tensor its place in `Reach.tensors`; deferred?
 
 
 class Function:
@@ -52,6 +52,7 @@ class Function:
     def __init__(self, f: Callable[..., Any], precompile: bool, gradient: Gradient | None):
         self.op = "CALL" if precompile else "FUNCTION"
         self.traces: OrderedDict[Any, Trace] = OrderedDict()
+        self.named: frozenset[str] = frozenset()  # attributes that `f` reads
         functools.update_wrapper(self, f)
         self.name: str | None = getattr(f, "__name__", None)
         if gradient is not None:
@@ -64,7 +65,8 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         f = self.__wrapped__  # type: ignore[attr-defined]
         with running.lock:
-            found = Inputs(f, args, kwargs)
+            found = Reach((args, kwargs, f), self.named, by_kind=True)
+            self.named = found.named
             try:
                 t = self.traces.get(found.key)
             except TypeError:
@@ -114,7 +116,7 @@ def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, g
     return Function(f, precompile, gradient)
 
 
-def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Inputs) -> Trace:
+def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
     """Run `f` on stand-ins for the Tensors found, and what it made of them as a TUPLE over PARAMs.
 
     Sets `found.is_complete` to False when another call could make something else of equal inputs.
@@ -130,6 +132,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Inputs) -> Trace
         try:
             result = f(*args, **kwargs)
             flatten(result, outputs)
+            check_results(result, (), "@function")
             assigned = [t for t, _ in seen.values()]
             roots = tuple(t._uop for t in (*outputs, *assigned))
             late = {id(t) for t in deferred()} - early

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from operator import is_
 from sys import getrefcount
 from typing import Any
 
@@ -24,14 +25,14 @@ from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
 from monolect.runtime.jit import Capture, under_way
 from monolect.runtime.recipe import MADE, Made
-from monolect.tensor.surroundings import EMPTY, Surroundings
+from monolect.tensor.reach import EMPTY, Reach
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import unflatten
 
 MISS = object()
 MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
 KEPT_BYTES = 64 << 10  # of a result whose memory is kept for the next one
-Kinds = tuple[tuple[UOp, Any, Any], ...]  # of each argument: shape, dtype and device
+Kinds = tuple[tuple[UOp, Any, Any, bool], ...]  # of each argument: shape, dtype, device; does it require a gradient?
 Line = tuple[str, dict[str, Any]]  # a condition under which the call is an unusual one, and what its names stand for
 
 
@@ -42,9 +43,7 @@ def _held_here() -> int:
     return getrefcount(thing)
 
 
-def usual_call(
-    capture: Capture, kinds: Kinds, template: Any, around: Surroundings, origin: Any
-) -> Callable[..., Any] | None:
+def usual_call(capture: Capture, kinds: Kinds, template: Any, around: Reach, origin: Any) -> Callable[..., Any] | None:
     """A function of as many Tensors as `kinds`; None for a step whose calls need the general way.
 
     `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origin`: the line that
@@ -55,10 +54,10 @@ def usual_call(
     if not simple or capture.native is None or capture.moves or capture.recipe.reuse:
         return None
     looked_at, states = list(_around(around)), list(_states(capture))
-    if len(looked_at) + len(states) > MOST_PLACES or any(value is EMPTY for _, value in around.cells):
+    if len(looked_at) + len(states) > MOST_PLACES or any(value is EMPTY for _, value, _ in around.cells):
         return None
     names: dict[str, Any] = {
-        "MISS": MISS, "EMPTY": EMPTY, "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
+        "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
         "running": running, "prologue": capture.prologue,
@@ -75,9 +74,9 @@ def usual_call(
     lines += _refuse([f"{a}.__class__ is not Tensor" for a in args])
     for i, kind in enumerate(kinds):
         lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
-        names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}"), kind, strict=True))
+        names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
         differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
-        lines += _refuse([f"m{i} is None", *differs])
+        lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
     lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(len(kinds)), 2)])
     results = [f" t{i} = new(Tensor); t{i}._uop = y{v.at}; t{i}._grad = None; t{i}._requires_grad = False"
                for i, v in enumerate(outputs)]  # fmt: skip
@@ -106,11 +105,20 @@ def _refuse(conditions: list[str]) -> list[str]:
     return [f" if {' or '.join(conditions)}: return MISS"] if conditions else []
 
 
-def _around(around: Surroundings) -> Iterator[Line]:
-    for i, (attributes, name, value) in enumerate(around.items):
-        yield f"get{i}({name!r}, EMPTY) is not value{i}", {f"get{i}": attributes.get, f"value{i}": value}
-    for i, (cell, value) in enumerate(around.cells):
+def _around(around: Reach) -> Iterator[Line]:
+    for i, (mapping, name, value) in enumerate(around.entries):
+        yield f"get{i}(key{i}, EMPTY) is not value{i}", {f"get{i}": mapping.get, f"key{i}": name, f"value{i}": value}
+    for i, (cell, value, _) in enumerate(around.cells):
         yield f"cell{i}.cell_contents is not held{i}", {f"cell{i}": cell, f"held{i}": value}
+    for i, (sized, n, _) in enumerate(around.sizes):
+        yield f"len(sized{i}) != {n}", {f"sized{i}": sized}
+    for i, (held, values, _) in enumerate(around.contents):
+        names = {f"held_in{i}": held, f"values{i}": values}
+        yield f"len(held_in{i}) != {len(values)} or not all(map(is_, held_in{i}, values{i}))", names
+    for i, (ref, name, value) in enumerate(around.slots):
+        yield f"getattr(ref{i}(), {name!r}, EMPTY) is not slot{i}", {f"ref{i}": ref, f"slot{i}": value}
+    for i, (t, flag) in enumerate(around.flags):
+        yield f"leaf_t{i}._requires_grad is not {flag}", {f"leaf_t{i}": t}
 
 
 def _states(capture: Capture) -> Iterator[Line]:

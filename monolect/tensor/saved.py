@@ -38,7 +38,7 @@ from monolect.tensor.donated import Donation
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten
 
-FORMAT = 1  # of the file, and of how kernels are called: whoever changes either counts on
+FORMAT = 2  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQ32s")  # magic, FORMAT, bytes of the head, of the arrays; checksum of both
 _ALIGN = 64  # where an array starts
@@ -169,7 +169,8 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, x: Any) -> Any:
         """What stands for an object that is not pickled."""
         if isinstance(x, Tensor):
-            return ("tensor", self.numbers[id(x)]) if id(x) in self.numbers else ("leaf", show(x._uop))
+            number = self.numbers.get(id(x))
+            return ("leaf", show(x._uop), x._requires_grad) if number is None else ("tensor", number)
         if isinstance(x, UOp):
             return ("node", show(x)) if x.storage is None else ("array", self.writer.array(x))
         return ("program", self.programs[x]) if isinstance(x, Program) else None
@@ -197,14 +198,15 @@ class Loaded(Jit):
         programs = list(map(device.loads, head.programs))
         self.built = dict(zip(programs, head.programs, strict=True))
         objects: dict[str, list[Any]] = {"tensor": [*self.tensors.values()], "array": arrays, "program": programs}
-        for part in _Unpickler(io.BytesIO(head.parts), objects).load():
-            spec: Spec = part.spec
+        parts: list[Part] = _Unpickler(io.BytesIO(head.parts), objects).load()
+        self.around.named = frozenset().union(*(part.spec.named for part in parts))
+        for part in parts:
+            spec = part.spec._replace(around=self.around.key, named=self.around.named)
             leaves: list[Tensor] = []
             flatten((spec.args, spec.kwargs), leaves)
-            kinds = tuple((t._uop.src[0], t._uop.dtype, t._uop.arg.device) for t in leaves)
+            kinds = tuple((t._uop.src[0], t._uop.dtype, t._uop.arg.device, t._requires_grad) for t in leaves)
             capture = Capture(part.recipe, part.outside)
-            key = spec._replace(around=self.around.key).key
-            self.captures[key] = Captured(capture, part.template, kinds, part.flat, part.graded, spec, {})
+            self.captures[spec.key] = Captured(capture, part.template, kinds, part.flat, part.graded, spec, {})
 
     def _plain(self) -> Any:
         expected = "the function it was saved from"
@@ -223,10 +225,14 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         """What a reference stands for."""
-        kind, what = pid
+        kind, what, *flags = pid
         if kind in self.objects:
             return self.objects[kind][what]
-        return parse(what) if kind == "node" else Tensor._wrap(parse(what))
+        if kind == "node":
+            return parse(what)
+        t = Tensor._wrap(parse(what))
+        (t._requires_grad,) = flags
+        return t
 
 
 def _nothing(*_: Any, **__: Any) -> None:

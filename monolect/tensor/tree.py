@@ -8,11 +8,26 @@ Invariant: `unflatten(tree, iter(ts))` is `tree` with the Tensors that `flatten`
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import enum
+import types
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
+import numpy as np
+
+from monolect.base.dtype import DType
 from monolect.base.errors import JitError
+from monolect.ir.uop import UOp
 from monolect.tensor.tensor import Tensor
+from monolect.tensor.variable import Variable
+
+PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
+_CONSTANT = (enum.Enum, np.generic, type, range, DType, UOp, Variable)
+
+
+def plain(value: Any) -> tuple[type, Any]:
+    """A number or a text as part of a key: 0.0 is not -0.0, nor True 1, and nan is nan."""
+    return value.__class__, repr(value) if isinstance(value, float | complex | np.generic) else value
 
 
 def fields(tree: Any) -> tuple[str, ...] | None:
@@ -61,32 +76,62 @@ class Same:
         return id(self.value)
 
 
-def signature(tree: Any) -> Any:
-    """What a capture depends on: structure, the places of Tensors, and everything else by value."""
+def signature(tree: Any, other: Callable[[Any], Any]) -> Any:
+    """What a capture depends on: structure, kinds of Tensors, numbers and texts by value; of the rest `other`."""
     if isinstance(tree, Tensor):
         u = tree._uop
-        return (u.src[0], u.dtype, u.arg.device)
+        return (u.src[0], u.dtype, u.arg.device, tree._requires_grad)
+    if tree.__class__ in PLAIN:
+        return plain(tree)
     if isinstance(tree, list | tuple):
-        return (type(tree), *[signature(x) for x in tree])
+        return (type(tree), *[signature(x, other) for x in tree])
     if isinstance(tree, dict):
-        return (dict, *[(k, signature(x)) for k, x in tree.items()])
+        return (type(tree), *[(k, signature(x, other)) for k, x in tree.items()])
     if (names := fields(tree)) is not None:
-        return (type(tree), *[signature(getattr(tree, name)) for name in names])
-    return (tree.__class__, tree) if tree.__hash__ is not None else Same(tree)
+        return (type(tree), *[signature(getattr(tree, name), other) for name in names])
+    if isinstance(tree, np.ndarray) and tree.dtype != object:
+        return (type(tree), tree.dtype, tree.shape, tree.tobytes())
+    return other(tree)
+
+
+def check_results(tree: Any, given: Container[int], what: str) -> None:
+    """Raise JitError for results that a later call could not make again: all but Tensors, numbers, texts, trees of
+    those, and objects that the function was given (`given`, by identity).
+    """
+    if tree.__class__ in PLAIN or isinstance(tree, (Tensor, *_CONSTANT)) or id(tree) in given:
+        return
+    if isinstance(tree, list | tuple | dict):
+        for x in tree.values() if isinstance(tree, dict) else tree:
+            check_results(x, given, what)
+    elif (names := fields(tree)) is not None:
+        for name in names:
+            check_results(getattr(tree, name), given, what)
+    elif not isinstance(tree, types.FunctionType) or tree.__closure__:
+        expected = "Tensors, numbers and texts, in lists, tuples, dicts and dataclasses"
+        raise JitError(f"a {what} returns what a later call could not make", expected=expected, found=repr(tree)[:80])
 
 
 def unflatten(tree: Any, tensors: Iterator[Any]) -> Any:
-    """`tree` with its Tensors replaced, in order, by the next of `tensors`."""
+    """`tree` with its Tensors replaced, in order, by the next of `tensors`; lists, dicts and arrays are copies."""
     if isinstance(tree, Tensor):
         return next(tensors)
     if isinstance(tree, list | tuple):
         items = [unflatten(x, tensors) for x in tree]
-        return items if isinstance(tree, list) else type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+        if isinstance(tree, tuple):
+            return tuple.__new__(type(tree), items)
+        if tree.__class__ is list:
+            return items
+        new: Any = copy.copy(tree)
+        new[:] = items
+        return new
     if isinstance(tree, dict):
-        return {k: unflatten(v, tensors) for k, v in tree.items()}
+        new = {} if tree.__class__ is dict else copy.copy(tree)
+        for k, v in tree.items():
+            new[k] = unflatten(v, tensors)
+        return new
     if (names := fields(tree)) is not None:
         new = copy.copy(tree)
         for name in names:
             object.__setattr__(new, name, unflatten(getattr(tree, name), tensors))  # also where it is frozen
         return new
-    return tree
+    return tree.copy() if isinstance(tree, np.ndarray) else tree

@@ -1,13 +1,17 @@
 """A saved step does in another process what it did here, and a file that is not what was written is refused."""
 
 import ctypes
+import hashlib
+import io
 import os
 import pickle
 import re
 import subprocess
 import sys
+import typing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +29,7 @@ from monolect import (
     nn,
 )
 from monolect.tensor import saved
+from monolect.tensor.donated import Donation
 
 LOADER = """
 import pickle, sys
@@ -293,3 +298,49 @@ def test_a_saved_step_is_no_part_of_another(tmp_path: Path) -> None:
     assert [loaded(Tensor([k])).item() for k in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
     with pytest.raises(JitError, match="a saved step inside a jitted function"):
         jit(lambda x: loaded(x) + 1)(Tensor([1.0]))
+
+
+def schema(kind: Any, seen: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a tuple and of those in it, by name: what a file's pickles are made of."""
+    if kind.__name__ not in seen:
+        seen[kind.__name__] = [*kind.__annotations__.items()]
+        todo = [*typing.get_type_hints(kind).values()]
+        for t in todo:
+            todo.extend(typing.get_args(t))
+            if hasattr(t, "_fields"):
+                schema(t, seen)
+    return seen
+
+
+def references(whole: Path) -> list[tuple]:
+    """The kinds of references in the pickles of a step."""
+    found = set()
+
+    class Reader(saved._Unpickler):
+        def persistent_load(self, pid):
+            found.add((pid[0], *(type(x).__name__ for x in pid[1:])))
+            return super().persistent_load(pid)
+
+    data = whole.read_bytes()
+    n_head = saved._HEADER.unpack(data[: saved._HEADER.size])[2]
+    head = pickle.loads(data[saved._HEADER.size :][:n_head])
+    step = jit.load(whole)
+    capture = next(iter(step.captures.values())).capture
+    arrays, programs = [*capture.constants.values()] * 9, [*step.built]
+    Reader(io.BytesIO(head.parts), {"tensor": [*step.tensors.values()], "array": arrays, "program": programs}).load()
+    return sorted(found)
+
+
+def test_what_is_stored_is_what_the_number_of_the_format_says(tmp_path: Path) -> None:
+    w = Tensor([1.0, 2.0]).realize()
+    step = jit(lambda x: (x * w, w.assign(w + x).sum())[0])
+    step(Tensor([1.0, 2.0])), step(Tensor([1.0, 2.0]))
+    step.save(tmp_path / "a.step")
+    stored: dict[str, Any] = {"Donation": sorted(vars(Donation(lambda x: x, "x")))}
+    for kind in (saved.Head, saved.Part):
+        schema(kind, stored)
+    assert {"Recipe", "Outside", "Spec", "Step", "Launch", "Phase", "Value", "Made"} <= stored.keys()
+    stored["references"] = references(tmp_path / "a.step")
+    stored["file"] = (saved._MAGIC, saved._HEADER.format, saved._ALIGN)
+    digest = hashlib.blake2b(repr(sorted(stored.items())).encode(), digest_size=8).hexdigest()
+    assert (saved.FORMAT, digest) == (2, "7613e815eec08f64"), "stored otherwise: count FORMAT on, note the digest"

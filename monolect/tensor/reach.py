@@ -1,0 +1,353 @@
+"""What a Python function depends on beside the values of Tensors: all that it can reach, and whether that changed.
+
+What it is for: `@function` traces once, and `@jit` captures once, for each `key`; so the key must hold whatever may
+steer the function: numbers and texts, what lists and dicts hold, which Tensors stand where. One walk goes through
+arguments, closures, defaults and globals, and through objects, classes and modules by the attributes that the code
+names (by all of them where the code is ours). It notes the places it looked at; `holds` looks again, by identity.
+What it is not: a proof. Code of other libraries is not read, nor is what an array or an object in C holds.
+Invariant: equal keys mean equal values at the same places; `is_complete` is False when something was met that can
+change without the key changing.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import functools
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType
+from monolect.ir.place import device
+from monolect.ir.uop import UOp
+from monolect.tensor.base import TensorBase
+from monolect.tensor.tree import PLAIN, Same, fields, plain
+
+_OURS = __name__.partition(".")[0]
+_CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
+Parts = Iterator[tuple[Any, str]]  # values, each with a name for it
+
+
+class EMPTY:
+    """What stands where nothing does."""
+
+
+class Reach:
+    """What is reached from `roots`: Tensors by what they are (`by_kind`: the same node twice is told), or by identity.
+
+    `named` are attributes that count; those that code on the way names are added. `tensors`: each object once;
+    `nodes`: their distinct nodes.
+    """
+
+    def __init__(self, roots: Iterable[Any], named: frozenset[str] = frozenset(), by_kind: bool = False) -> None:
+        self.roots, self.named, self.by_kind = roots, named, by_kind
+        while not self._walked():
+            pass
+        del self._seen, self._alive, self.roots
+        self.key = tuple(self._key)
+
+    def _walked(self) -> bool:
+        """One walk; False if it met names that it should have known from its beginning."""
+        self.tensors: list[Any] = []
+        self.nodes: dict[UOp, int] = {}
+        self.is_complete = True
+        self.entries: list[tuple[Any, str, Any]] = []  # a mapping, a key, what was there
+        self.cells: list[tuple[types.CellType, Any, str]] = []
+        self.slots: list[tuple[Callable[[], Any], str, Any]] = []
+        self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
+        self.contents: list[tuple[Any, tuple[Any, ...], str]] = []  # of what has a length and an order
+        self.sizes: list[tuple[Any, int, str]] = []
+        self._met: set[str] = set()
+        self._key: list[Any] = []
+        self._seen: dict[int, int] = {}  # by identity: where in the walk an object was met first
+        self._alive: list[Any] = []  # no identity is used twice during the walk
+        stack = [(x, "a variable") for x in reversed(list(self.roots))]
+        while stack:
+            x, name = stack.pop()
+            if x.__class__ in PLAIN:
+                self._key.append(plain(x))
+            elif isinstance(x, TensorBase):
+                self._tensor(x)
+            elif (number := self._seen.get(id(x))) is not None:
+                self._key.append(("again", number))
+            else:
+                self._seen[id(x)] = len(self._seen)
+                self._alive.append(x)
+                stack.extend(reversed(list(self._inside(x, name))))
+        known, self.named = self.named, self.named | self._met
+        return known == self.named
+
+    # ---- is it still so? ---------------------------------------------------------------------------------------------
+    def holds(self) -> bool:
+        """Whether every place still holds the very same object."""
+        return next(self._others(_differs), None) is None
+
+    def changed(self) -> str | None:
+        """The name of a place that holds another value than it did; None when the key would be the same."""
+        return next(self._others(lambda new, old: new is not old and _part(new) != _part(old)), None)
+
+    def _others(self, differs: Callable[[Any, Any], bool]) -> Iterator[str]:
+        """The names of places where something else stands."""
+        for mapping, key, old in self.entries:
+            if differs(mapping.get(key, EMPTY), old):
+                yield str(key)
+        for held, n, name in self.sizes:
+            if len(held) != n:
+                yield name
+        for held, olds, name in self.contents:
+            if len(held) != len(olds) or any(map(differs, held, olds)):
+                yield name
+        for cell, old, name in self.cells:
+            if differs(content(cell), old):
+                yield name
+        for ref, name, old in self.slots:
+            if differs(getattr(ref(), name, EMPTY), old):
+                yield name
+        for t, old in self.flags:
+            if t._requires_grad is not old:
+                yield "requires_grad"
+
+    # ---- what stands in an object ------------------------------------------------------------------------------------
+    def _tensor(self, t: Any) -> None:
+        if id(t) not in self._seen:
+            self._seen[id(t)] = len(self._seen)
+            self.tensors.append(t)
+            self.flags.append((t, t._requires_grad))
+        if self.by_kind:
+            u = t._uop
+            number = self.nodes.setdefault(u, len(self.nodes))
+            self._key.append((number, self._seen[id(t)], u.shape, u.dtype, device(u), t._requires_grad))
+        else:
+            self._key.append((Same(t), t._requires_grad))
+
+    def _inside(self, x: Any, name: str) -> Parts:
+        """What stands in `x`; what can be told of `x` itself goes into the key."""
+        if isinstance(x, types.FunctionType):
+            return self._function(x)
+        if isinstance(x, types.MethodType):
+            return _parts(name, x.__func__, x.__self__)
+        if isinstance(x, functools.partial):
+            return _parts(name, x.func, x.args, x.keywords)
+        if isinstance(x, types.BuiltinMethodType):
+            self._key.append((type(x), x.__name__))
+            return _parts(name, x.__self__)
+        if isinstance(x, weakref.ref):
+            return _parts(name, x())
+        if isinstance(x, slice):
+            self._key.append(slice)
+            return _parts(name, x.start, x.stop, x.step)
+        if isinstance(x, dict):
+            return self._dict(x, name)
+        if isinstance(x, types.ModuleType | type):
+            return self._namespace(x)
+        if isinstance(x, enum.Enum | np.generic | bytes | range | DType | UOp):
+            self._key.append(plain(x))
+            return iter(())
+        if hasattr(x, "__wrapped__"):  # such as a jitted function, which becomes a part of this one
+            return _parts(name, x.__wrapped__, getattr(x, "__self__", None))
+        if isinstance(x, Mapping | Sequence | Set | deque):
+            return self._container(x, name)
+        return self._object(x)
+
+    def _dict(self, x: dict, name: str) -> Parts:
+        self._key.append((type(x), len(x)))
+        self.sizes.append((x, len(x), name))
+        for k, v in list(x.items()):
+            self.entries.append((x, k, v))
+            yield k, name
+            yield v, k if isinstance(k, str) else name
+
+    def _container(self, x: Any, name: str) -> Parts:
+        values = tuple(x.values()) if isinstance(x, Mapping) else tuple(x)
+        self._key.append((type(x), len(values)))
+        if x.__class__ not in (tuple, frozenset):
+            self.contents.append((x.values() if isinstance(x, Mapping) else x, values, name))
+        if isinstance(x, Mapping):
+            yield tuple(x), name
+        for v in values:
+            yield v, name
+
+    def _function(self, f: types.FunctionType) -> Parts:
+        """Its code, and all that it reads from where it was made."""
+        self._key.append(f.__code__)
+        if not _is_users(f.__globals__.get("__name__")):
+            yield getattr(f, "__wrapped__", None), f.__name__  # decorators of libraries
+            return
+        attributes, variables, modules = names_in(f.__code__)
+        self._met.update(attributes)
+        for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=False):
+            self.cells.append((cell, content(cell), name))
+            yield content(cell), name
+        for name in ("__defaults__", "__kwdefaults__"):
+            if (value := getattr(f, name)) is not None:
+                self.slots.append((lambda: f, name, value))
+                yield value, name
+        for name in variables:
+            value = f.__globals__.get(name, EMPTY)
+            if value is EMPTY or not isinstance(value, type | types.ModuleType) or _is_users(_module_of(value)):
+                yield from self._entry(f.__globals__, name)
+        yield from ((sys.modules.get(m), m) for m in modules if _is_users(m))
+
+    def _entry(self, mapping: Any, name: str) -> Parts:
+        value = mapping.get(name, EMPTY)
+        self.entries.append((mapping, name, value))
+        if value is not EMPTY:
+            yield from ((part, name) for part in _functions(value))
+
+    def _namespace(self, x: Any) -> Parts:
+        """A class or a module: what the code names of it."""
+        self._key.append(x)
+        for c in x.__mro__ if isinstance(x, type) else (x,):
+            if _is_users(_module_of(c)):
+                for name in sorted(k for k, v in vars(c).items() if k in self.named or _is_called(k, v)):
+                    yield from self._entry(vars(c), name)
+
+    def _object(self, x: Any) -> Parts:
+        kinds = type(x).__mro__
+        own: Any = getattr(x, "__dict__", None)
+        users = [c for c in kinds if c is not object and _is_users(c.__module__)]
+        of_ours = [c for c in kinds if _is_ours(c.__module__)]
+        if own is None and not users:
+            self._unknown(x)
+            return
+        self._key.append(type(x))
+        inherited = {
+            name: c
+            for c in reversed(users)
+            for name, v in vars(c).items()
+            if name in self.named or _is_called(name, v) or any(name in vars(o) for o in of_ours)
+        }
+        if own is not None:
+            if of_ours:  # whose code is not read: every attribute counts
+                self.sizes.append((own, len(own), type(x).__name__))
+            every = of_ours or "__dict__" in self.named or fields(x) is not None
+            found = set(own if every else self.named.intersection(own))
+            if of_ours:  # such as `training`, which may come to stand in the object
+                found.update(k for c in of_ours for k, v in vars(c).items() if v.__class__ in PLAIN and k[0] != "_")
+            self._key.append(tuple(names := sorted(found)))
+            for name in names:
+                yield from self._entry(own, name)
+                if name not in own:
+                    yield getattr(type(x), name, EMPTY), name
+            absent = {name[1:] for name in self.named if name[0] == "?"}
+            for name in absent.union(inherited.keys() & self.named).difference(own, names):
+                self.entries.append((own, name, EMPTY))
+        for name, c in sorted(inherited.items(), key=lambda item: item[0]):
+            if isinstance(vars(c)[name], types.MemberDescriptorType):
+                if name != "__dict__":
+                    self.slots.append((_reference(x), name, getattr(x, name, EMPTY)))
+                    yield getattr(x, name, EMPTY), name
+            else:
+                yield from self._entry(vars(c), name)
+
+    def _unknown(self, x: Any) -> None:
+        """A value of a class that is not known here: equal values are taken to be the same, if they cannot change."""
+        try:
+            hash(x)
+        except TypeError:
+            self.is_complete = False
+            self._key.append(Same(x))
+            return
+        if type(x).__eq__ is object.__eq__ and not callable(x):  # nothing says that it stays what it is
+            self.is_complete = False
+        self._key.append((type(x), x))
+
+
+def _parts(name: str, *parts: Any) -> Parts:
+    return ((part, name) for part in parts)
+
+
+def _functions(value: Any) -> tuple[Any, ...]:
+    """What is to be looked at of an attribute of a class: behind descriptors, the functions."""
+    if isinstance(value, property):
+        return value.fget, value.fset
+    if isinstance(value, staticmethod | classmethod):
+        return (value.__func__,)
+    return (value.func,) if isinstance(value, functools.cached_property) else (value,)
+
+
+def _is_called(name: str, value: Any) -> bool:
+    """Whether Python itself may call this function of a class."""
+    return name[:2] == name[-2:] == "__" and isinstance(value, _CODE)
+
+
+def _reference(x: Any) -> Callable[[], Any]:
+    """`x`, weakly where it allows that."""
+    try:
+        return weakref.ref(x)
+    except TypeError:
+        return lambda: x
+
+
+def _differs(new: Any, old: Any) -> bool:
+    return not is_(new, old)
+
+
+def content(cell: types.CellType) -> Any:
+    """What a closure's cell holds; EMPTY for a name that is not assigned yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
+
+
+def _part(value: Any) -> Any:
+    return plain(value) if value.__class__ in PLAIN else Same(value)
+
+
+def _module_of(x: Any) -> str | None:
+    return x.__name__ if isinstance(x, types.ModuleType) else x.__module__
+
+
+def _is_ours(module: str | None) -> bool:
+    return (module or "").partition(".")[0] == _OURS
+
+
+@functools.cache
+def _is_users(module: str | None) -> bool:
+    """Whether code of a module is read: that of Python, of this package and of installed libraries is not."""
+    top = (module or "").partition(".")[0]
+    if top in sys.stdlib_module_names or top == _OURS:
+        return False
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return "site-packages" not in file and "dist-packages" not in file
+
+
+@functools.lru_cache(4096)
+def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
+    """What a function names, and all that is defined inside it: attributes, global variables, modules it imports.
+
+    Attributes that need not be there, what is stored and texts beside `getattr`, stand there with a question mark, too.
+    """
+    attributes: set[str] = set()
+    texts: set[str] = set()
+    absent: set[str] = set()
+    variables: dict[str, None] = {}
+    modules: dict[str, None] = {}
+    codes: list[Any] = [code]
+    for c in codes:
+        codes.extend(k for k in c.co_consts if isinstance(k, types.CodeType))
+        texts.update(k for k in c.co_consts if isinstance(k, str) and k.isidentifier())
+        for step in dis.get_instructions(c):
+            if step.opname.endswith(("_ATTR", "_METHOD")):
+                (absent if step.opname == "STORE_ATTR" else attributes).add(step.argval)
+            elif step.opname.endswith(("_GLOBAL", "_NAME")) and not step.opname.startswith("IMPORT"):
+                variables[step.argval] = None
+            elif step.opname == "IMPORT_NAME":
+                modules[step.argval] = None
+    if "vars" in variables:
+        attributes.add("__dict__")
+    if not variables.keys().isdisjoint(("getattr", "hasattr", "setattr")):
+        absent |= texts
+    attributes |= absent.union(f"?{name}" for name in absent)
+    return frozenset(attributes), tuple(variables), tuple(modules)
+
+
+__all__ = ["EMPTY", "Reach", "content", "names_in"]
