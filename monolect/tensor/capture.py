@@ -284,8 +284,8 @@ class Jit:
             result = function(*args, **kwargs)
             outputs: list[Tensor] = []
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
-            check_results(result, _objects(given, self.owner), "jitted function")
             flatten(result, outputs)
+            check_results(result, _objects(given, self.owner), "jitted function")
             assigned = [t for t, _ in befores.values()]
             graded = _graded(grads, assigned)
             batch = [*outputs, *(t._grad for t in graded), *assigned, *random_state.pending()]
