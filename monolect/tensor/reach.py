@@ -236,9 +236,10 @@ class Reach:
                 yield from self._entry(own, name)
                 if name not in own:
                     yield getattr(type(x), name, EMPTY), name
-            absent = {name[1:] for name in self.named if name[0] == "?"}
-            for name in absent.union(inherited.keys() & self.named).difference(own, names):
-                self.entries.append((own, name, EMPTY))
+            if not of_ours:  # where every attribute counts, and how many they are, none comes unseen
+                absent = {name[1:] for name in self.named if name[0] == "?"}
+                for name in absent.union(inherited.keys() & self.named).difference(own, names):
+                    self.entries.append((own, name, EMPTY))
         for name, c in sorted(inherited.items(), key=lambda item: item[0]):
             if isinstance(vars(c)[name], types.MemberDescriptorType):
                 if name != "__dict__":

@@ -12,9 +12,10 @@ Invariant: a call returns MISS and has changed nothing, or it did what the gener
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import combinations
-from operator import is_
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, repeat
+from operator import attrgetter, eq, is_
+from operator import call as apply
 from sys import getrefcount
 from typing import Any
 
@@ -57,7 +58,8 @@ def usual_call(capture: Capture, kinds: Kinds, template: Any, around: Reach, ori
     if len(looked_at) + len(states) > MOST_PLACES or any(value is EMPTY for _, value, _ in around.cells):
         return None
     names: dict[str, Any] = {
-        "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
+        "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
+        "requires_grad": attrgetter("_requires_grad"), "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
         "running": running, "prologue": capture.prologue,
@@ -106,19 +108,35 @@ def _refuse(conditions: list[str]) -> list[str]:
 
 
 def _around(around: Reach) -> Iterator[Line]:
-    for i, (mapping, name, value) in enumerate(around.entries):
-        yield f"get{i}(key{i}, EMPTY) is not value{i}", {f"get{i}": mapping.get, f"key{i}": name, f"value{i}": value}
+    """What is looked at, a line each; where a model has hundreds of them, a line for each kind of those."""
+    entries = [(mapping.get, name, value) for mapping, name, value in around.entries]
+    sizes = [(sized, n) for sized, n, _ in around.sizes]
+    if len(entries) + len(sizes) + len(around.flags) > MOST_PLACES:
+        yield from _same("entry", "is_", "map(apply, {0}, {1}, repeat(EMPTY)), {2}", entries)
+        yield from _same("size", "eq", "map(len, {0}), {1}", sizes)
+        yield from _same("flag", "is_", "map(requires_grad, {0}), {1}", around.flags)
+    else:
+        for i, row in enumerate(entries):
+            names = f"get{i}", f"key{i}", f"value{i}"
+            yield f"get{i}(key{i}, EMPTY) is not value{i}", dict(zip(names, row, strict=True))
+        for i, (sized, n) in enumerate(sizes):
+            yield f"len(sized{i}) != {n}", {f"sized{i}": sized}
+        for i, (t, flag) in enumerate(around.flags):
+            yield f"leaf_t{i}._requires_grad is not {flag}", {f"leaf_t{i}": t}
     for i, (cell, value, _) in enumerate(around.cells):
         yield f"cell{i}.cell_contents is not held{i}", {f"cell{i}": cell, f"held{i}": value}
-    for i, (sized, n, _) in enumerate(around.sizes):
-        yield f"len(sized{i}) != {n}", {f"sized{i}": sized}
     for i, (held, values, _) in enumerate(around.contents):
-        names = {f"held_in{i}": held, f"values{i}": values}
-        yield f"len(held_in{i}) != {len(values)} or not all(map(is_, held_in{i}, values{i}))", names
+        differs = f"len(held_in{i}) != {len(values)} or not all(map(is_, held_in{i}, values{i}))"
+        yield differs, {f"held_in{i}": held, f"values{i}": values}
     for i, (ref, name, value) in enumerate(around.slots):
         yield f"getattr(ref{i}(), {name!r}, EMPTY) is not slot{i}", {f"ref{i}": ref, f"slot{i}": value}
-    for i, (t, flag) in enumerate(around.flags):
-        yield f"leaf_t{i}._requires_grad is not {flag}", {f"leaf_t{i}": t}
+
+
+def _same(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> Iterator[Line]:
+    """One line for a table: what `pairs` makes of its columns is equal, or the same, row by row."""
+    if rows:
+        columns = {f"{name}{i}": column for i, column in enumerate(zip(*rows, strict=True))}
+        yield f"not all(map({compare}, {pairs.format(*columns)}))", columns
 
 
 def _states(capture: Capture) -> Iterator[Line]:

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor, function, jit
+from monolect import Context, Tensor, function, jit, nn
 from monolect.runtime import profile
 from monolect.tensor.replay import KEPT_BYTES
 
@@ -227,3 +227,33 @@ def test_what_a_call_uses_lives_as_long_as_the_call():
     assert capture() is not None and call(vector(1.0, 2.0)).tolist() == [2.0, 3.0]
     del call
     assert capture() is None
+
+
+class Deep:
+    def __init__(self, n: int) -> None:
+        self.layers = [nn.Linear(4, 4) for _ in range(n)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+
+@pytest.mark.parametrize("n", [2, 60], ids=["a line each", "tables"])
+def test_a_deep_model_has_a_usual_call_that_sees_any_change(n) -> None:
+    model = Deep(n)
+    step, x = jit(lambda x: model(x)), Tensor(np.ones((2, 4), np.float32)).realize()
+    for _ in range(3):
+        step(x)
+    assert step.usual[1] is not None
+    for change in (
+        lambda: setattr(model.layers[-1], "bias", None),
+        lambda: model.layers.append(nn.Linear(4, 4)),
+        lambda: model.layers[0].weight.requires_grad_(False),
+        lambda: setattr(model.layers[1], "extra", 1),
+    ):
+        change()
+        np.testing.assert_array_equal(step(x).numpy(), model(x).numpy())
+        for _ in range(3):
+            np.testing.assert_array_equal(step(x).numpy(), model(x).numpy())
+        assert step.usual[1] is not None
