@@ -40,6 +40,7 @@ from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, topo
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
+NO_GRAPH = "a result of a step, which keeps no graph"  # third part of a BUFFER's origin: gradients end there
 
 # Ops a gradient may arrive at but cannot pass, and why.
 NOT_DIFFERENTIABLE: dict[str, str] = {
@@ -155,6 +156,9 @@ def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict
             if leads[u]:
                 order[u] = True
         elif u not in leads:
+            if u.op == "BUFFER" and u not in targets and u.origin is not None and u.origin[2] == NO_GRAPH:
+                expected = "backward() inside the step, monolect.grad, or its result detached"
+                raise GradientError("backward meets a result of a jitted step, which keeps no graph", expected=expected)
             leads[u] = False
             stack.append((u, True))
             if cut and u in targets:

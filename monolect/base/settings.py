@@ -124,17 +124,22 @@ def find_setting(name: str) -> Setting:
     raise SettingError(f"unknown setting {name}", expected=hint, found=name)
 
 
+_steerings: dict[tuple, tuple] = {}
+
+
 class Settings:
     """The current values, one attribute a row; `tracing`: the set of TRACE words that are on; `choices`: what decides on
-    the plans of kernels, part of the key of everything that is compiled.
+    the plans of kernels, part of the key of everything that is compiled; `steering`: what decides on the graph that a
+    function builds, too, part of the key of everything that is captured (equal ones are the same object).
 
     Assigning checks the value against its row; reading checks nothing.
     """
 
-    __slots__ = (*BY_NAME, "choices", "tracing")
+    __slots__ = (*BY_NAME, "choices", "steering", "tracing")
 
     if TYPE_CHECKING:
         choices: tuple[int, ...]
+        steering: tuple[int | str, ...]
         tracing: frozenset[str]
 
         def __getattr__(self, name: str) -> Any: ...
@@ -150,6 +155,8 @@ class Settings:
 
     def _derive(self) -> None:
         object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32))
+        steering = (*self.choices, self.TRAINING, self.WINOGRAD, self.CHECK_BOUNDS, self.DEVICE)
+        object.__setattr__(self, "steering", _steerings.setdefault(steering, steering))
         words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
         object.__setattr__(self, "tracing", frozenset(words).union(filter(None, self.TRACE.split(","))))
 

@@ -6,19 +6,23 @@ the shape they have at this value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from monolect.base.errors import ArgumentError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
-values: dict[str, int] = {}  # name -> value, set by `Variable.bind`
+# by name and bounds, set by `Variable.bind`: in each thread, and in each task of an event loop, its own
+values: ContextVar[Mapping[tuple[str, int, int], int]] = ContextVar("values")
+_none: Mapping[tuple[str, int, int], int] = {}
 
 
 def value_of(p: UOp) -> int:
     """The value bound to the Variable that the PARAM `p` stands for. Raises ArgumentError when there is none."""
-    value = values.get(p.arg.name)
-    if value is None or not p.arg.min <= value <= p.arg.max:
+    value = values.get(_none).get(p.arg[4:7])
+    if value is None:
         expected = f"a value in {p.arg.min}..{p.arg.max}, as in `with {p.arg.name}.bind(value):`"
         raise ArgumentError(f"Variable {p.arg.name} is not bound", expected=expected, found=value)
     return value

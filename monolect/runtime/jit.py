@@ -23,14 +23,25 @@ from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
-from monolect.runtime.execute import realize, run, running
+from monolect.runtime.execute import Running, realize, run, running
 from monolect.runtime.prologue import Prologue, Step
 from monolect.runtime.recipe import KEPT, MADE, READ, Outside, Recipe, Value
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
-Assigned = dict[int, tuple[Any, UOp]]  # tensors with their nodes before, by identity
+
+class Assigned(dict[int, tuple[Any, UOp]]):
+    """Tensors with their nodes before, by identity; `looked`: those whose gradient was read before it was set."""
+
+    def __init__(self) -> None:
+        self.looked: dict[int, tuple[Any, Any]] = {}
+
+
 SHORT_WORK = 1 << 15  # operations and bytes of a step that is over before another thread could be let in
-under_way: list[Assigned] = []  # captures and traces of all threads
+under_way: list[Any] = []  # captures, traces and derivatives of all threads
+OWN: Any = object()  # in place of a gradient that was set before it was read
+steps = (
+    Running()
+)  # held by who captures, and by calls that are not usual: a capture sees no state of another thread's step
 
 
 class _Changes(threading.local):
@@ -38,11 +49,23 @@ class _Changes(threading.local):
 
     def __init__(self) -> None:
         self.captures: list[Assigned] = []
+        self.is_inside = False  # steps that are called are parts of what is under way
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Steps that are called in the block are parts of it, as any function would be."""
+        outer, self.is_inside = self.is_inside, True
+        under_way.append(self)
+        try:
+            yield
+        finally:
+            self.is_inside = outer
+            under_way.pop()
 
     @contextmanager
     def seen(self, alone: bool = False) -> Iterator[Assigned]:
         """The tensors that are assigned in the block. `alone`: captures around it take no note of them."""
-        mine: Assigned = {}
+        mine = Assigned()
         outer = self.captures
         self.captures = [mine] if alone else [*outer, mine]
         under_way.append(mine)
@@ -60,6 +83,12 @@ def note_assign(tensor: Any, before: UOp) -> None:
     """Called by an assign while a capture is under way."""
     for c in changes.captures:
         c.setdefault(id(tensor), (tensor, before))
+
+
+def note_gradient(tensor: Any, gradient: Any) -> None:
+    """Called when a gradient is read, or set (then it is OWN), while a capture is under way."""
+    for c in changes.captures:
+        c.looked.setdefault(id(tensor), (tensor, gradient))
 
 
 def refuse_while_capturing(what: str) -> None:
@@ -286,4 +315,4 @@ def _kept(v: Value, kept: list[UOp]) -> UOp:
     return substitute(v.node, {v.base: kept[v.at]})
 
 
-__all__ = ["Capture", "changes", "note_assign", "refuse_while_capturing", "under_way"]
+__all__ = ["OWN", "Capture", "changes", "note_assign", "note_gradient", "refuse_while_capturing", "steps", "under_way"]

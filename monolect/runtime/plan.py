@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from monolect.backend.base import Launch, Program
 from monolect.backend.common.native import NativeDevice
 from monolect.backend.registry import Device
-from monolect.base.errors import DeviceError, InternalError
+from monolect.base.errors import ArgumentError, DeviceError, InternalError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
@@ -109,8 +109,8 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
     for b in memory.offsets:
         number[b] = len(number) + n_inputs
     scheduled = time.perf_counter_ns()
-    programs = compile_kernels([c.src[0] for c in calls], dev)
     variables = _variables(calls, number, n_inputs)
+    programs = compile_kernels([c.src[0] for c in calls], dev)
     args = [tuple(_number(b, number) for b in c.src[1:]) for c in calls]
     launches = tuple(Launch(programs[c.src[0]], a) for c, a in zip(calls, args, strict=True))
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), len(programs))
@@ -132,7 +132,12 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
 
 def _variables(calls: tuple[UOp, ...], number: dict[Any, int], n_inputs: int) -> tuple[UOp, ...]:
     """The Variables the kernels take, each numbered by its name: kernels hold it in different slots."""
-    found = {b.arg.name: b for c in calls for b in c.src[1:] if b.op == "PARAM" and b.arg.name is not None}
+    found: dict[str, UOp] = {}
+    for b in (b for c in calls for b in c.src[1:] if b.op == "PARAM" and b.arg.name is not None):
+        if (same := found.setdefault(b.arg.name, b)).arg[5:7] != b.arg[5:7]:
+            both = f"{same.arg.min}..{same.arg.max} and {b.arg.min}..{b.arg.max}"
+            expected = "one Variable, used wherever it is meant"
+            raise ArgumentError(f"two Variables named {b.arg.name}", expected=expected, found=both)
     for name in found:
         number[name] = len(number) + n_inputs
     return tuple(found.values())

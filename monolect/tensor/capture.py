@@ -21,18 +21,20 @@ from importlib import import_module
 from itertools import compress
 from typing import Any, NamedTuple, overload
 
+from monolect.autograd.gradient import NO_GRAPH, reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import CaptureWarning, JitError, user_line
+from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
-from monolect.runtime.jit import Capture, changes
-from monolect.runtime.recipe import external, mark, record
+from monolect.runtime.jit import OWN, Capture, changes, steps
+from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import random as random_state
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach
 from monolect.tensor.replay import MISS, Kinds, usual_call
-from monolect.tensor.tensor import Tensor, leaves
+from monolect.tensor.tensor import Tensor, leaf_nodes, leaves
 from monolect.tensor.tree import check_results, flatten, signature, unflatten
 
 MOST_CAPTURES = 64
@@ -53,6 +55,7 @@ class Spec(NamedTuple):
     around: tuple = ()
     places: tuple[int, ...] = ()
     named: frozenset[str] = frozenset()  # attributes that the function reads
+    steering: tuple = ()  # settings
 
     @property
     def key(self) -> Any:
@@ -72,9 +75,17 @@ class _Kind(str):
     __repr__ = str.__str__
 
 
-def call_key(args: tuple, kwargs: dict[str, Any], around: tuple, places: tuple[int, ...], named: frozenset[str]) -> Any:
+def call_key(
+    args: tuple,
+    kwargs: dict[str, Any],
+    around: tuple,
+    places: tuple[int, ...],
+    named: frozenset[str],
+    steering: tuple,
+) -> Any:
     """The key of a `Spec`. An object counts by the attributes that the function reads."""
-    return (signature(args, part := lambda x: Reach((x,), named).key), signature(kwargs, part), around, places)
+    part = lambda x: Reach((x,), named).key  # noqa: E731
+    return (signature(args, part), signature(kwargs, part), around, places, steering)
 
 
 class Captured(NamedTuple):
@@ -87,6 +98,10 @@ class Captured(NamedTuple):
     graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
     spec: Spec
     usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
+    blank: list[Any] = []  # what must have no gradient: the step would add to it, or read it; as in `graded`
+    origin: Any = (
+        None  # of results, where it is not the step's: those that would have a graph, if they were not replayed
+    )
 
 
 def live_tensors() -> list[Tensor]:
@@ -122,7 +137,11 @@ class Jit:
         found = self._methods.get(id(instance))
         if found is None:
             key = id(instance)
-            ref = weakref.ref(instance, lambda _: self._methods.pop(key, None))
+            try:
+                ref = weakref.ref(instance, lambda _: self._methods.pop(key, None))
+            except TypeError:
+                expected, name = "a class without __slots__, or with __weakref__ among them", type(instance).__name__
+                raise JitError("a jitted method of what cannot be held weakly", expected=expected, found=name) from None
             found = self._methods[key] = Jit(self.function, ref, self.donation.names)
         return Method(found, instance)
 
@@ -140,8 +159,8 @@ class Jit:
         captures = (c.capture.recipe for c in self.captures.values())
         return max((sum(r.bytes_by_kind.values()) for r in captures), default=0)
 
-    def _result(self, u: UOp) -> Tensor:
-        u.origin = self.origin
+    def _result(self, u: UOp, origin: Any) -> Tensor:
+        u.origin = origin
         t: Any = _new(Tensor)
         t._uop = u
         t._grad = None
@@ -150,8 +169,12 @@ class Jit:
 
     def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A call with arguments of any kind."""
-        if changes.captures:  # part of a capture, or of what is traced
+        if changes.captures or changes.is_inside:  # part of a capture, or of what is traced or differentiated
             return self._plain()(*args, **kwargs)
+        with steps.lock:
+            return self._step(args, kwargs)
+
+    def _step(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         found: list[Tensor] = []
         flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
@@ -162,14 +185,14 @@ class Jit:
         places: tuple[int, ...] = ()
         if len(tensors) != len(found):  # one tensor in several places
             places = tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
-        key = call_key(args, kwargs, self.around.key, places, self.around.named)
+        key = call_key(args, kwargs, self.around.key, places, self.around.named, settings.steering)
         try:
             captured = self.captures.get(key)
         except TypeError:
             expected = "Tensors and hashable values"
             raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
         inputs = [t._uop for t in tensors]
-        if captured is None or (captured.capture.woven and not captured.capture.is_current()):
+        if captured is None or not self._fits(captured, tensors):
             self.captures.pop(key, None)
             self._expect(None)
             back = self._capture(key, args, kwargs, tensors)
@@ -180,11 +203,19 @@ class Jit:
         self.n_changing = 0
         self._expect(captured)
         outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
-        results = [self._result(u) for u in outs]
+        origin = captured.origin or self.origin
+        whence = (origin if v.source == MADE else self.origin for v in captured.capture.outputs)
+        results = [self._result(u, o) for u, o in zip(outs, whence, strict=False)]
         for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
             (tensors[t] if t.__class__ is int else t)._grad = grad
         self._give_up(args, kwargs, tensors, inputs)
         return unflatten(captured.template, iter(results))
+
+    def _fits(self, captured: Captured, tensors: list[Tensor]) -> bool:
+        """Whether what the capture saw around it, beside its key, is still so."""
+        if captured.capture.woven and not captured.capture.is_current():
+            return False
+        return all((tensors[t] if t.__class__ is int else t)._grad is None for t in captured.blank)
 
     def _plain(self) -> Callable[..., Any]:
         """The function that is not jitted; of a method, bound."""
@@ -197,7 +228,8 @@ class Jit:
             calls, around = captured.usual, self.around
             call = calls.get(around, MISS)
             if call is MISS:
-                call = usual_call(captured.capture, captured.kinds, captured.template, around, self.origin)
+                origin = captured.origin or self.origin
+                call = usual_call(captured.capture, captured.kinds, captured.template, around, origin, captured.blank)
                 calls.clear()
                 calls[around] = call
         self.usual = (-1, None) if captured is None or call is None else (len(captured.kinds), call)
@@ -276,7 +308,7 @@ class Jit:
         found: list[Tensor] = []
         flatten((args, kwargs), found)
         as_given = unflatten((args, kwargs), iter(map(_mark, found)))
-        spec = Spec(as_given[0], as_given[1], key[2], key[3], self.around.named)
+        spec = Spec(as_given[0], as_given[1], key[2], key[3], self.around.named, key[4])
         given = (args, kwargs)
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self._plain()
@@ -288,7 +320,9 @@ class Jit:
             check_results(result, _objects(given, self.owner), "jitted function")
             assigned = [t for t, _ in befores.values()]
             graded = _graded(grads, assigned)
+            blank = _blank(befores.looked, grads)
             batch = [*outputs, *(t._grad for t in graded), *assigned, *random_state.pending()]
+            lost = _lost(outputs)
             graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
             live = functools.cache(live_tensors)
             graph -= self._computed_outside(live, batch, graph)
@@ -297,6 +331,9 @@ class Jit:
         place = {id(t): i for i, t in enumerate(stand_ins)}
         states = [(place.get(id(t), t), before, t._uop) for t, before in befores.values()]
         outs = [*(t._uop for t in outputs), *(g._uop for t in graded if (g := t._grad) is not None)]
+        origin = (*self.origin[:2], NO_GRAPH) if lost else None
+        for t in lost:
+            t._uop.origin = origin
         back = unflatten(result, map(Tensor._wrap, outs))
         reads, woven = self._readers(live, {*external(runs, inputs)} - {before for _, before, _ in states}, graph)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
@@ -314,7 +351,8 @@ class Jit:
         kinds = tuple((u.src[0], u.dtype, u.arg.device, t._requires_grad) for u, t in zip(inputs, tensors, strict=True))
         flat = flat and not woven and not graded and not self.donation.arguments
         targets = [place.get(id(t), t) for t in graded]
-        self.captures[key] = Captured(capture, template, kinds, flat, targets, spec, {})
+        none = [place.get(id(t), t) for t in blank]
+        self.captures[key] = Captured(capture, template, kinds, flat, targets, spec, {}, none, origin)
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:
@@ -396,6 +434,26 @@ def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tens
         else:
             out.append(t)
     return out
+
+
+def _lost(outputs: list[Tensor]) -> list[Tensor]:
+    """The results whose gradients would reach a leaf: a replay has no graph of them."""
+    leaves = leaf_nodes()
+    made = [t for t in outputs if t._uop.op != "BUFFER"] if leaves else []
+    return [t for t in made if not leaves.keys().isdisjoint(reach(t._uop, leaves))]
+
+
+def _blank(looked: dict[int, tuple[Any, Any]], grads: dict[int, tuple[Tensor, Tensor | None]]) -> list[Tensor]:
+    """The tensors from outside whose gradient the step read, and found none: it would do another thing with one.
+
+    Raises JitError for a gradient from outside that it read: that of a later call is another Tensor.
+    """
+    for t, old in looked.values():
+        if old is not None and old is not OWN:
+            expected = "backward() in the step, or gradients that are arguments"
+            found = f"a gradient of an earlier backward, of shape {t.shape}"
+            raise JitError("a jitted function reads a gradient from outside", expected=expected, found=found)
+    return [t for key, (t, old) in looked.items() if old is None and key in grads]
 
 
 def _refuse_two_ways(

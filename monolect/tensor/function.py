@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from monolect.autograd.gradient import Backward, own_gradient, replace
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError
+from monolect.base.settings import settings
 from monolect.ir.ops import ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
@@ -67,14 +68,15 @@ class Function:
         with running.lock:
             found = Reach((args, kwargs, f), self.named, by_kind=True)
             self.named = found.named
+            key = (found.key, settings.steering)
             try:
-                t = self.traces.get(found.key)
+                t = self.traces.get(key)
             except TypeError:
                 t, found.is_complete = None, False
             if t is None:
                 t = trace(f, args, kwargs, found)
                 if found.is_complete:
-                    self.traces[found.key] = t
+                    self.traces[key] = t
                     if len(self.traces) > MOST_TRACES:
                         self.traces.popitem(last=False)
         call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)

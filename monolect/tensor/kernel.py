@@ -9,6 +9,7 @@ every index is proven to stay in its buffer, whatever the settings say. Native c
 from __future__ import annotations
 
 import ctypes
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,6 +52,11 @@ def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
     results, device = _results("custom_kernel", inputs, out)
     args = [*results, *(t._uop for t in inputs)]
     params = [_param(k, u, device) for k, u in enumerate(args)]
+    try:
+        inspect.signature(kernel).bind(*params)
+    except TypeError as e:
+        expected = f"{len(results)} results and {len(inputs)} inputs as arguments of the function"
+        raise ArgumentError("custom_kernel: the function takes other buffers", expected=expected, found=e) from None
     sink = kernel(*params)
     if not isinstance(sink, UOp) or sink.op != "SINK":
         found = sink.op if isinstance(sink, UOp) else repr(sink)[:80]

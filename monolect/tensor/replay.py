@@ -44,11 +44,13 @@ def _held_here() -> int:
     return getrefcount(thing)
 
 
-def usual_call(capture: Capture, kinds: Kinds, template: Any, around: Reach, origin: Any) -> Callable[..., Any] | None:
+def usual_call(
+    capture: Capture, kinds: Kinds, template: Any, around: Reach, origin: Any, blank: Sequence[Any] = ()
+) -> Callable[..., Any] | None:
     """A function of as many Tensors as `kinds`; None for a step whose calls need the general way.
 
     `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origin`: the line that
-    results are said to come from.
+    results are said to come from. `blank`: places of arguments, and Tensors, that must have no gradient.
     """
     outputs = capture.outputs
     simple = all(v.source == MADE and v.node is v.base for v in outputs) and all(m.shape is None for m in capture.made)
@@ -69,11 +71,15 @@ def usual_call(capture: Capture, kinds: Kinds, template: Any, around: Reach, ori
         names |= bound
     args = [f"a{i}" for i in range(len(kinds))]
     lines = [f"def call({', '.join(args)}):"]
-    lines += _refuse(["under_way", "settings.tracing", "profile.recording"])
+    names["steering"] = settings.steering
+    lines += _refuse(["under_way", "settings.tracing", "profile.recording", "settings.steering is not steering"])
+    names |= {f"blank{i}": t for i, t in enumerate(blank) if t.__class__ is not int}
+    without = [f"a{t}" if t.__class__ is int else f"blank{i}" for i, t in enumerate(blank)]
     if looked_at:  # a cell may have become empty
         lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
         lines += [" except ValueError: return MISS"]
     lines += _refuse([f"{a}.__class__ is not Tensor" for a in args])
+    lines += _refuse([f"{t}._grad is not None" for t in without])
     for i, kind in enumerate(kinds):
         lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
         names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
@@ -97,7 +103,7 @@ def usual_call(capture: Capture, kinds: Kinds, template: Any, around: Reach, ori
         lines += [" running.lock.acquire()", " try:", *(" " + line for line in run), f"  native({', '.join(given)})"]
         lines += [" finally:", "  running.lock.release()"]
     lines += [*results, f" return {_tree(template, len(outputs))}"]
-    exec(compile("\n".join(lines), "<usual call>", "exec"), names)
+    exec(compile("\n".join(lines), "<monolect usual call>", "exec"), names)
     call: Callable[..., Any] = names.pop("call")  # its names do not name it: without a cycle it goes when it is dropped
     return call
 

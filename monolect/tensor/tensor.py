@@ -8,6 +8,7 @@ Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call th
 
 from __future__ import annotations
 
+import threading
 import weakref
 from importlib import import_module
 from typing import Any
@@ -22,7 +23,7 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import element, is_realized, to_numpy
 from monolect.runtime.execute import realize, running
-from monolect.runtime.jit import note_assign, refuse_while_capturing
+from monolect.runtime.jit import OWN, changes, note_assign, note_gradient, refuse_while_capturing
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
@@ -59,6 +60,15 @@ def leaf_nodes() -> dict[UOp, Tensor]:
         if t._uop not in _leaves:  # replaced from outside, as replaying does
             _leaves[t._uop] = weakref.ref(t)
     return {u: leaf for u, ref in list(_leaves.items()) if (leaf := ref()) is not None and leaf._requires_grad}
+
+
+class _Watched(threading.local):
+    """Nodes by which a function is differentiated, in this thread: what is computed of them remembers how."""
+
+    nodes: tuple[UOp, ...] = ()
+
+
+watched = _Watched()
 
 
 def leaves() -> list[Tensor]:
@@ -127,6 +137,8 @@ class Tensor(
     @property
     def grad(self) -> Tensor | None:
         """The derivative `backward` added up here, or None."""
+        if changes.captures:
+            note_gradient(self, self._grad)
         return self._grad
 
     @grad.setter
@@ -135,6 +147,7 @@ class Tensor(
             _check_tensor("grad", value)
         if value is not None and value.shape != self.shape:
             raise ShapeError("a gradient has the shape of its tensor", expected=self.shape, found=value.shape)
+        note_gradient(self, OWN)
         self._grad = value
 
     @property
@@ -201,7 +214,7 @@ class Tensor(
     def _realize_with(self, others: tuple[Tensor, ...]) -> None:
         wanted = {id(t): t for t in (self, *others, *random_state.pending())}
         batch = [(t, t._uop) for t in wanted.values() if t._uop.op != "BUFFER" or t._uop.storage is None]
-        leaves = leaf_nodes()
+        leaves = {*leaf_nodes(), *watched.nodes}
         for (t, old), uop in zip(batch, realize([u for _, u in batch]), strict=True):
             if leaves and not t._requires_grad and t.dtype.is_float:
                 remember(uop, old, leaves)
@@ -394,6 +407,7 @@ class Tensor(
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
             t = leaves[u]
             if d is not None:
+                note_gradient(t, t._grad)
                 d = d if create_graph else build("DETACH", d)
                 t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
         if self._uop.op != "BUFFER":

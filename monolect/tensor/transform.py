@@ -15,7 +15,8 @@ from monolect.autograd.gradient import gradients, replace
 from monolect.autograd.graph import full
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.tensor.tensor import Tensor
+from monolect.runtime.jit import changes
+from monolect.tensor.tensor import Tensor, watched
 
 
 def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -60,14 +61,22 @@ def value_and_grad(
             if not -len(args) <= k < len(args):
                 raise ArgumentError("argnums names no argument", expected=f"below {len(args)}", found=k)
             inner[k] = _map(lambda t: _stand_in(t, stand_ins), args[k])
-        out = f(*inner, **kwargs)
+        asked = [_map(lambda t: t.uop, inner[k]) for k in wanted]  # looking at a value gives it another
+        outer, watched.nodes = watched.nodes, (*watched.nodes, *stand_ins)
+        try:
+            with changes.inside():  # a step replayed knows no derivative
+                out = f(*inner, **kwargs)
+        finally:
+            watched.nodes = outer
         if has_aux and (not isinstance(out, tuple | list) or len(out) != 2):
             raise ArgumentError(
                 "grad with has_aux", expected="a function that returns (value, aux)", found=repr(out)[:80]
             )
         value = _scalar(out[0] if has_aux else out)
-        found = gradients(value.uop, const(1, value.dtype), list(stand_ins))
-        grads = [_map(lambda t: _gradient(t, found, stand_ins), inner[k]) for k in wanted]
+        for u in list(stand_ins):
+            stand_ins[u.src[0]] = stand_ins[u]
+        found = gradients(value.uop, const(1, value.dtype), list(stand_ins), cut=True)
+        grads = [_map(lambda u: _gradient(u, found, stand_ins), nodes) for nodes in asked]
         result = _map(lambda t: Tensor(replace((t.uop,), stand_ins)[0]), out)
         return result, grads[0] if isinstance(argnums, int) else tuple(grads)
 
@@ -91,16 +100,17 @@ def _stand_in(t: Tensor, stand_ins: dict[UOp, UOp]) -> Tensor:
     return Tensor(u)
 
 
-def _gradient(t: Tensor, found: dict[UOp, UOp | None], stand_ins: dict[UOp, UOp]) -> Tensor:
-    g = found[t.uop]
-    if g is None:
-        return Tensor(full(t.shape, 0, t.dtype))
-    return Tensor(replace((g,), stand_ins)[0])
+def _gradient(u: UOp, found: dict[UOp, UOp | None], stand_ins: dict[UOp, UOp]) -> Tensor:
+    """Of a stand-in, by its node and by its buffer: what was made of it after it was computed hangs there."""
+    parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
+    if not parts:
+        return Tensor(full(u.shape, 0, u.dtype))
+    return Tensor(replace((parts[0] if len(parts) == 1 else build("ADD", *parts),), stand_ins)[0])
 
 
-def _map(f: Callable[[Tensor], Any], tree: Any) -> Any:
-    """`tree` with `f` applied to every tensor in it."""
-    if isinstance(tree, Tensor):
+def _map(f: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` with `f` applied to every tensor and node in it."""
+    if isinstance(tree, Tensor | UOp):
         return f(tree)
     if isinstance(tree, dict):
         return {k: _map(f, v) for k, v in tree.items()}

@@ -59,17 +59,16 @@ class Variable:
     @contextmanager
     def bind(self, value: int) -> Iterator[Variable]:
         """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. Nothing is compiled
-        again for another value. Raises ArgumentError for a value outside the bounds.
+        again for another value; other threads and tasks have values of their own. Raises ArgumentError for a value
+        outside the bounds.
         """
-        before = values.get(self.name)
-        values[self.name] = self.check(value) // self.multiple_of
+        m = self.multiple_of
+        bound = {(self.name, self.min // m, self.max // m): self.check(value) // m}
+        token = values.set({**values.get({}), **bound})
         try:
             yield self
         finally:
-            if before is None:
-                del values[self.name]
-            else:
-                values[self.name] = before
+            values.reset(token)
 
     def check(self, value: int) -> int:
         """`value` if it is an integer within the bounds, and a multiple. Raises ArgumentError otherwise."""

@@ -202,6 +202,7 @@ def test_a_kernel_that_breaks_a_rule_is_refused(kernel, message: str) -> None:
         (dict(out=((0,), "float32")), "shape of a result"),
         (dict(out=((3,), "float32"), inputs=[[1.0]]), "an input"),
         (dict(out=((3,), "float32"), kernel=lambda *_: 3), "returns no kernel"),
+        (dict(out=((3,), "float32"), kernel=lambda out: out), "takes other buffers"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, message: str) -> None:

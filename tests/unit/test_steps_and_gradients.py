@@ -1,0 +1,228 @@
+"""Gradients, settings, Variables and threads around a captured step: what it did once is right again, or refused."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from monolect import Context, Tensor, Variable, function, grad, jit, nn, value_and_grad
+from monolect.base.errors import ArgumentError, GradientError, JitError
+
+
+def vector(*values: float) -> Tensor:
+    return Tensor(np.array(values, np.float32)).realize()
+
+
+def leaf(value: float = 1.0) -> Tensor:
+    return vector(value).requires_grad_()
+
+
+# ---- gradients from outside ------------------------------------------------------------------------------------------
+def test_a_gradient_from_outside_is_not_baked_in() -> None:
+    w = leaf()
+    optimizer = nn.optim.SGD([w], lr=0.1)
+    step = jit(lambda: optimizer.step())
+    (w * 2).sum().backward()
+    with pytest.raises(JitError, match="reads a gradient from outside"):
+        step()
+    w.grad = None
+    step()  # nothing to do
+    (w * 2).sum().backward()
+    with pytest.raises(JitError, match="reads a gradient from outside"):
+        step()  # it would never train
+
+
+def test_a_gradient_of_an_argument_is_not_baked_in() -> None:
+    step = jit(lambda x: x * x.grad)
+    x = vector(1.0)
+    x.grad = vector(2.0)
+    with pytest.raises(JitError, match="reads a gradient from outside"):
+        step(x)
+
+
+def test_a_gradient_that_is_left_is_not_added_to_in_silence() -> None:
+    w = leaf()
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        loss = (x * w).sum()
+        loss.backward()
+        return loss
+
+    for value in (2.0, 3.0, 4.0):
+        w.grad = None
+        step(vector(value))
+        assert w.grad.tolist() == [value]
+    with pytest.raises(JitError, match="adds to a gradient"):
+        step(vector(5.0))
+
+
+def test_a_step_that_clears_gradients_at_its_end_sees_those_that_come_between() -> None:
+    w = leaf()
+    optimizer = nn.optim.SGD([w], lr=0.1)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        loss = (x * w).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for k in range(3):
+        step(vector(1.0))
+        np.testing.assert_allclose(w.numpy(), [1 - 0.1 * (k + 1)], rtol=1e-6)
+    (w * 10).sum().backward()
+    with pytest.raises(JitError, match="gradient from outside"):
+        step(vector(1.0))
+
+
+def test_a_step_that_clears_first_is_captured_once_whatever_gradients_there_are() -> None:
+    w = leaf()
+    optimizer = nn.optim.SGD([w], lr=0.1)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (x * w).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for k in range(4):
+        step(vector(1.0))
+        (w * 10).sum().backward()
+        np.testing.assert_allclose(w.numpy(), [1 - 0.1 * (k + 1)], rtol=1e-6)
+    assert len(step.captures) == 1 and step.usual[1] is not None
+
+
+# ---- derivatives through a step --------------------------------------------------------------------------------------
+def test_the_derivative_of_a_step_and_of_what_calls_one() -> None:
+    step = jit(lambda x: x * x)
+    for value in (3.0, 4.0, 5.0):
+        step(vector(value))
+        assert grad(lambda x: step(x).sum())(vector(value)).tolist() == [2 * value]
+        assert grad(jit(lambda x: (x * x).sum()))(vector(value)).tolist() == [2 * value]
+        y, g = value_and_grad(lambda x: step(x * 2).sum())(vector(value))
+        assert (y.item(), g.tolist()) == (4 * value**2, [8 * value])
+        assert step(vector(value)).tolist() == [value**2]
+
+
+def test_backward_does_not_drop_what_a_step_did() -> None:
+    step = jit(lambda x: x * x)
+    for value in (3.0, 4.0, 5.0):
+        x = leaf(value)
+        with pytest.raises(GradientError, match="result of a jitted step"):
+            (step(x) + x).sum().backward()
+        assert x.grad is None
+        (step(x).detach() + x).sum().backward()
+        assert x.grad.tolist() == [1.0]
+    plain = vector(2.0)
+    (step(plain) * x).sum().backward()  # which depends on no leaf
+    assert x.grad.tolist() == [5.0]
+
+
+def test_the_derivative_of_a_function_that_looks_at_values() -> None:
+    def argument(x: Tensor) -> Tensor:
+        return (x * x).sum() * x.item()
+
+    def derived(x: Tensor) -> Tensor:
+        y = x * 2
+        return (y * y).sum() * y.item()
+
+    for value in (1.0, 3.0):
+        assert grad(argument)(Tensor(value)).item() == 2 * value**2  # what was looked at is a number
+        assert grad(derived)(Tensor(value)).item() == 16 * value**2
+        assert grad(lambda x: grad(derived)(x * 1).sum())(Tensor(value)).item() == 16 * value
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("made", [jit, function])
+def test_settings_that_steer_a_function_are_part_of_its_signature(made) -> None:
+    x = Tensor(np.ones(256, np.float32)).realize()
+    f = made(lambda x: x.dropout(0.5))
+    for _ in range(3):
+        assert (f(x).numpy() == 1).all()
+        with Context(TRAINING=1):
+            assert (f(x).numpy() == 0).any()
+
+
+# ---- Variables -------------------------------------------------------------------------------------------------------
+def test_variables_of_one_name_are_told_apart() -> None:
+    x = vector(*range(8))
+    by_four, by_one = Variable("told_apart", 4, 8, multiple_of=4), Variable("told_apart", 1, 8)
+    with by_four.bind(8), pytest.raises(ArgumentError, match="not bound"):
+        x[:by_one].sum().item()
+    with by_four.bind(8), by_one.bind(3):
+        assert x[:by_one].sum().item() == 3 and x[:by_four].sum().item() == 28
+        with pytest.raises(ArgumentError, match="two Variables named told_apart"):
+            (x[:by_one].sum() + x[:by_four].sum()).item()
+
+
+def test_threads_and_tasks_bind_values_of_their_own() -> None:
+    n = Variable("of_their_own", 1, 100)
+    x = Tensor(np.ones(100, np.float32)).realize()
+    step = jit(lambda x: x[:n].sum())
+    got: list[tuple[int, float]] = []
+
+    def work(k: int) -> None:
+        for _ in range(50):
+            with n.bind(k):
+                got.append((k, step(x).item()))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (3, 50, 99)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+    async def task(k: int) -> None:
+        with n.bind(k):
+            await asyncio.sleep(0.001 * (4 - k))
+            got.append((k, x[:n].sum().item()))
+
+    async def tasks() -> None:
+        await asyncio.gather(*(task(k) for k in (1, 2, 3)))
+
+    asyncio.run(tasks())
+    assert len(got) == 153 and all(k == value for k, value in got)
+
+
+# ---- threads ---------------------------------------------------------------------------------------------------------
+def test_threads_that_call_a_step_for_the_first_time_at_once() -> None:
+    total = vector(0.0)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return total * 1
+
+    start = threading.Barrier(6)
+    seen: list[float] = []
+
+    def work() -> None:
+        start.wait()
+        seen.extend(step(vector(1.0)).item() for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(seen) == [float(k + 1) for k in range(120)] and total.item() == 120
+    assert step(vector(1.0)).item() == 121 and len(step.captures) == 1
+
+
+def test_an_instance_that_cannot_be_held_weakly_is_refused() -> None:
+    class Slots:
+        __slots__ = ("k",)
+
+        @jit
+        def times(self, x: Tensor) -> Tensor:
+            return x * self.k
+
+    s = Slots()
+    s.k = 2.0
+    with pytest.raises(JitError, match="held weakly"):
+        s.times(vector(1.0))
