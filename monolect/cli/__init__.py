@@ -116,7 +116,8 @@ def _ops(options: argparse.Namespace) -> None:
     row = ROWS.get(options.name.upper())
     if row is None:
         raise ArgumentError("unknown op", expected="one of " + ", ".join(ROWS), found=options.name)
-    rules = (row.dtype.__name__.strip("_"), row.shape.__name__.strip("_"))
+    # a compiled lambda has no name
+    rules = [getattr(rule, "__name__", "<lambda>").strip("_") for rule in (row.dtype, row.shape)]
     facts = [("op", row.name), ("sources", _arity(row)), ("arg", row.arg), ("dtype rule", rules[0])]
     facts += [("shape rule", rules[1]), ("stages", _stages(row)), ("traits", " ".join(sorted(row.traits)) or "-")]
     facts += [("on values", "NumPy" if row.meaning else "-"), ("meaning", row.prose)]

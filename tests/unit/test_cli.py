@@ -103,7 +103,7 @@ def test_devices_names_every_target_and_the_default(capsys):
     with Context(DEVICE="python"):
         assert main(["devices"]) == 0
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()[1:]}
-    assert set(lines) == set(TARGETS)
+    assert set(lines) - {"monolect"} == set(TARGETS)  # of a compiled build there is a line, too
     assert [name for name, cells in lines.items() if cells[2] == "yes"] == ["python"]
 
 
