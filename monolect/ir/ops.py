@@ -60,6 +60,11 @@ class ParamArg(NamedTuple):
     min: int | None = None
     max: int | None = None
 
+    @property
+    def symbol(self) -> tuple:
+        """What a Variable is bound by: its name and bounds."""
+        return self.name, self.min, self.max
+
 
 class BufferArg(NamedTuple):
     """BUFFER: concrete storage `slot`. A tuple device means one shard a device, along axis 0."""

@@ -15,13 +15,13 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
 # by name and bounds, set by `Variable.bind`: in each thread, and in each task of an event loop, its own
-values: ContextVar[Mapping[tuple[str, int, int], int]] = ContextVar("values")
-_none: Mapping[tuple[str, int, int], int] = {}
+values: ContextVar[Mapping[tuple, int]] = ContextVar("values")
+_none: Mapping[tuple, int] = {}
 
 
 def value_of(p: UOp) -> int:
     """The value bound to the Variable that the PARAM `p` stands for. Raises ArgumentError when there is none."""
-    value = values.get(_none).get(p.arg[4:7])
+    value = values.get(_none).get(p.arg.symbol)
     if value is None:
         expected = f"a value in {p.arg.min}..{p.arg.max}, as in `with {p.arg.name}.bind(value):`"
         raise ArgumentError(f"Variable {p.arg.name} is not bound", expected=expected, found=value)

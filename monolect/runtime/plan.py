@@ -134,7 +134,7 @@ def _variables(calls: tuple[UOp, ...], number: dict[Any, int], n_inputs: int) ->
     """The Variables the kernels take, each numbered by its name: kernels hold it in different slots."""
     found: dict[str, UOp] = {}
     for b in (b for c in calls for b in c.src[1:] if b.op == "PARAM" and b.arg.name is not None):
-        if (same := found.setdefault(b.arg.name, b)).arg[5:7] != b.arg[5:7]:
+        if (same := found.setdefault(b.arg.name, b)).arg.symbol != b.arg.symbol:
             both = f"{same.arg.min}..{same.arg.max} and {b.arg.min}..{b.arg.max}"
             expected = "one Variable, used wherever it is meant"
             raise ArgumentError(f"two Variables named {b.arg.name}", expected=expected, found=both)

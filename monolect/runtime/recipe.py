@@ -112,7 +112,7 @@ class _Recorder:
             raise JitError("a captured step runs on one device", expected="one device", found=sorted(devices))
         self.device = devices.pop() if devices else None
         self.number: dict[Any, int] = {b: n for n, b in enumerate(args)}
-        self.variables = list({v.arg[4:7]: v for r in runs for v in r.plan.variables}.values())
+        self.variables = list({v.arg.symbol: v for r in runs for v in r.plan.variables}.values())
         self.sizes = {b: n for r in runs for b, n in zip(r.fresh, r.plan.fresh_bytes, strict=True)}
         self.symbolic = _symbolic_results(runs) if self.variables else {}
         self.kept: list[UOp] = []
@@ -163,7 +163,7 @@ class _Recorder:
             self.number.setdefault(before, len(self.number))
         self.n_olds = len(self.number)
         for v in self.variables:
-            self.number["size", v.arg[4:7]] = len(self.number)
+            self.number["size", v.arg.symbol] = len(self.number)
         own = {after for _, _, after in stays}
         bases = [*(after for _, _, after in moves), *returned]
         self.made = {b: k for k, b in enumerate(dict.fromkeys(b for b in bases if b in written and b not in own))}
@@ -210,7 +210,7 @@ class _Recorder:
         out = []
         for k, r in enumerate(runs):
             names: list[Any] = [*r.inputs, *r.fresh, *((k, i) for i in range(len(r.plan.offsets)))]
-            names += [("size", v.arg[4:7]) for v in r.plan.variables]
+            names += [("size", v.arg.symbol) for v in r.plan.variables]
             for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
                 args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
                 if len(args) == 2 and args[0] == args[1] and is_copy(call.src[0]):

@@ -35,7 +35,7 @@ from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach
 from monolect.tensor.replay import MISS, Kinds, usual_call
 from monolect.tensor.tensor import Tensor, leaf_nodes, leaves
-from monolect.tensor.tree import check_results, flatten, signature, unflatten
+from monolect.tensor.tree import check_results, flatten, kind, signature, unflatten
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
@@ -99,16 +99,14 @@ class Captured(NamedTuple):
     spec: Spec
     usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
     blank: list[Any] = []  # what must have no gradient: the step would add to it, or read it; as in `graded`
-    origin: Any = (
-        None  # of results, where it is not the step's: those that would have a graph, if they were not replayed
-    )
+    origin: Any = None  # of results that would have a graph, if they were not replayed
 
 
 def live_tensors() -> list[Tensor]:
     """Every Tensor of the process."""
     kinds: list[type] = [Tensor]
-    for kind in kinds:
-        kinds.extend(kind.__subclasses__())
+    for k in kinds:
+        kinds.extend(k.__subclasses__())
     wanted = frozenset(k for k in kinds if not hasattr(k, "donated_at"))
     objects = gc.get_objects()  # a hundred thousand, most of them of other libraries
     return [*compress(objects, map(wanted.__contains__, map(type, objects)))]
@@ -303,6 +301,7 @@ class Jit:
         start = new_buffer((), dtypes.bool, "cpu").serial
         stand_ins = [_stand_in(t) for t in tensors]
         inputs = [t._uop for t in stand_ins]
+        kinds = tuple(map(kind, stand_ins))
         grads = {id(t): (t, t._grad) for t in (*leaves(), *stand_ins)}
         by_place = {id(t): s for t, s in zip(tensors, stand_ins, strict=True)}
         found: list[Tensor] = []
@@ -348,7 +347,6 @@ class Jit:
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
         flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
-        kinds = tuple((u.src[0], u.dtype, u.arg.device, t._requires_grad) for u, t in zip(inputs, tensors, strict=True))
         flat = flat and not woven and not graded and not self.donation.arguments
         targets = [place.get(id(t), t) for t in graded]
         none = [place.get(id(t), t) for t in blank]

@@ -36,7 +36,7 @@ from monolect.tensor import random as random_state
 from monolect.tensor.capture import Captured, Jit, Spec
 from monolect.tensor.donated import Donation
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.tree import flatten
+from monolect.tensor.tree import flatten, kind
 
 FORMAT = 3  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
@@ -204,7 +204,7 @@ class Loaded(Jit):
             spec = part.spec._replace(around=self.around.key, named=self.around.named)
             leaves: list[Tensor] = []
             flatten((spec.args, spec.kwargs), leaves)
-            kinds = tuple((t._uop.src[0], t._uop.dtype, t._uop.arg.device, t._requires_grad) for t in leaves)
+            kinds = tuple(map(kind, leaves))
             capture = Capture(part.recipe, part.outside)
             self.captures[spec.key] = Captured(capture, part.template, kinds, part.flat, part.graded, spec, {})
 

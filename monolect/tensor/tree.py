@@ -76,11 +76,16 @@ class Same:
         return id(self.value)
 
 
+def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
+    """What a capture depends on of a Tensor with a BUFFER: shape, dtype, device; does it require a gradient?"""
+    u = t._uop
+    return u.src[0], u.dtype, u.arg.device, t._requires_grad
+
+
 def signature(tree: Any, other: Callable[[Any], Any]) -> Any:
     """What a capture depends on: structure, kinds of Tensors, numbers and texts by value; of the rest `other`."""
     if isinstance(tree, Tensor):
-        u = tree._uop
-        return (u.src[0], u.dtype, u.arg.device, tree._requires_grad)
+        return kind(tree)
     if tree.__class__ in PLAIN:
         return plain(tree)
     if isinstance(tree, list | tuple):

@@ -28,7 +28,7 @@ class Variable:
     `uop` is what stands for it in a graph: a scalar PARAM, times `multiple_of`. So the compiler knows what divides it.
     """
 
-    __slots__ = ("max", "min", "multiple_of", "name", "uop")
+    __slots__ = ("max", "min", "multiple_of", "name", "symbol", "uop")
 
     def __init__(self, name: str, min: int, max: int, multiple_of: int = 1):
         if not isinstance(name, str) or not name.isidentifier():
@@ -41,6 +41,7 @@ class Variable:
             raise ArgumentError(f"multiple_of of Variable {name}", expected=expected, found=m)
         self.name, self.min, self.max, self.multiple_of = name, min, max, m
         param = node("PARAM", (), ParamArg(0, dtypes.index, None, None, name, min // m, max // m))
+        self.symbol = param.arg.symbol
         self.uop: UOp = param if m == 1 else build("MUL", param, idx(m))
 
     def __repr__(self) -> str:
@@ -62,9 +63,7 @@ class Variable:
         again for another value; other threads and tasks have values of their own. Raises ArgumentError for a value
         outside the bounds.
         """
-        m = self.multiple_of
-        bound = {(self.name, self.min // m, self.max // m): self.check(value) // m}
-        token = values.set({**values.get({}), **bound})
+        token = values.set({**values.get({}), self.symbol: self.check(value) // self.multiple_of})
         try:
             yield self
         finally:
