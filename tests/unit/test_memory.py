@@ -192,3 +192,76 @@ def test_forked_child_has_its_own_copy() -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert np.all(view == 1)
+
+
+def flags(address: int) -> list[str]:
+    """What the system was told about the pages at an address: hg wants huge ones, nh none."""
+    try:
+        with open("/proc/self/smaps", encoding="ascii") as f:
+            lines = f.read().split("\n")
+    except OSError:
+        pytest.skip("the system does not tell about its pages: no /proc/self/smaps")
+    inside = False
+    for line in lines:
+        first, _, rest = line.partition(" ")
+        if "-" in first and ":" not in first:
+            low, high = (int(x, 16) for x in first.split("-"))
+            inside = low <= address < high
+        elif inside and first == "VmFlags:":
+            return rest.split()
+    raise AssertionError("an address that is not mapped")
+
+
+class Clock:
+    """Time that passes at each look at a thread's clock, by `page_ns`, and otherwise by hand."""
+
+    def __init__(self, page_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.page_ns, self.now_ns, self.looks, self.now_s = page_ns, 0, 0, 100.0
+        monkeypatch.setattr(memory.time, "thread_time_ns", self.thread)
+        monkeypatch.setattr(memory.time, "monotonic", lambda: self.now_s)
+
+    def thread(self) -> int:
+        self.looks += 1
+        self.now_ns += self.page_ns
+        return self.now_ns
+
+
+def needs_huge_pages() -> None:
+    block = Allocator().alloc(HUGE_PAGE_BYTES)
+    if not {"hg", "nh"} & set(flags(block.address)):
+        pytest.skip("a kernel without huge pages")
+
+
+def test_huge_pages_that_come_fast_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_huge_pages()
+    clock = Clock(100_000, monkeypatch)
+    block = Allocator().alloc(5 * HUGE_PAGE_BYTES)
+    assert "hg" in flags(block.address + 4 * HUGE_PAGE_BYTES)
+    assert clock.looks == 10  # all of a block of 10 MiB came
+    clock.looks = 0
+    large = Allocator().alloc(1 << 30)
+    assert "hg" in flags(large.address) and clock.looks == 64  # of a large one the first 64 MiB
+
+
+def test_huge_pages_that_come_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_huge_pages()
+    clock = Clock(5_000_000, monkeypatch)
+    allocator = Allocator()
+    block = allocator.alloc(5 * HUGE_PAGE_BYTES)
+    assert "nh" in flags(block.address + 4 * HUGE_PAGE_BYTES) and clock.looks == 2  # one was enough
+    second = allocator.alloc(5 * HUGE_PAGE_BYTES)
+    assert "hg" not in flags(second.address) and clock.looks == 2  # nor is another tried at once
+    clock.now_s += 10
+    third = allocator.alloc(5 * HUGE_PAGE_BYTES)
+    assert "nh" in flags(third.address) and clock.looks == 4
+
+
+def test_memory_that_is_used_again_may_become_huge(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_huge_pages()
+    Clock(5_000_000, monkeypatch)
+    allocator = Allocator()
+    block = allocator.alloc(5 * HUGE_PAGE_BYTES)
+    address = block.address
+    del block
+    again = allocator.alloc(5 * HUGE_PAGE_BYTES)
+    assert again.address == address and "hg" in flags(address)

@@ -1,7 +1,9 @@
 """Host memory for buffers: allocated in size classes, recycled at once, aligned for vectors.
 
 What it is for: a fresh page costs more to touch than most kernels cost to run, so memory that was used before is kept
-and handed out again. Blocks are 64-byte aligned; those of 2 MiB and more are aligned to, and advised for, huge pages.
+and handed out again. Blocks are 64-byte aligned; those of 2 MiB and more are aligned to, and advised for, huge pages,
+unless those come slowly: where the host of a virtual machine took memory back, or the system must first make room for
+2 MiB in one piece, one takes milliseconds. Memory that is used again is advised in any case.
 
 What it does not do: it clears nothing, knows no dtypes, and does not synchronise: whoever frees a block must know that
 no thread still writes to it.
@@ -16,6 +18,7 @@ import mmap
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +29,9 @@ from monolect.base.errors import AllocationError, ArgumentError
 ALIGN_BYTES: Final = 64
 SMALL_BYTES: Final = 256 << 10
 HUGE_PAGE_BYTES: Final = 2 << 20
+_SLOW_NS: Final = 1_000_000  # of a thread, for a huge page: clearing it takes a tenth
+_TOUCHED_BYTES: Final = 64 << 20  # of a fresh block, at most, to see how its pages come
+_SLOW_FOR_S: Final = 1.0  # after a slow one, for so long none is asked for
 _new: Final = object.__new__
 _ARENA_BYTES: Final = 8 << 20
 _BATCH_BYTES: Final = 4096  # a refill of tiny blocks carves this much at once
@@ -121,6 +127,7 @@ class _Mapping(NamedTuple):
     pages: mmap.mmap
     address: int
     n_bytes: int  # of the size class; the pages may be more
+    wants_huge: bool  # pages that come from now on may be huge
 
 
 class _Shelf:
@@ -172,6 +179,7 @@ class Allocator:
         self._arena_bytes = self._carved_bytes = 0
         self._large_free: dict[int, list[_Mapping]] = {}
         self._large_mapped_bytes = self._large_cached_bytes = self._peak_bytes = 0
+        self._small_pages_until = 0.0  # by time.monotonic
 
     def alloc(self, n_bytes: int) -> Memory:
         """Uninitialised memory of `n_bytes`, 64-byte aligned; `AllocationError` when the system has no more."""
@@ -220,6 +228,7 @@ class Allocator:
                 pages = self._map(_ARENA_BYTES)
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(pages))  # views may outlive this allocator
                 self._arena_next = _aligned_address(pages)
+                self._advise(pages, self._arena_next, HUGE_PAGE_BYTES)
                 self._arena_end = self._arena_next + _ARENA_BYTES
                 self._arena_bytes += _ARENA_BYTES
                 self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
@@ -238,6 +247,9 @@ class Allocator:
             if free:
                 mapping = free.pop()
                 self._large_cached_bytes -= size
+                if not mapping.wants_huge and size >= HUGE_PAGE_BYTES:
+                    _want_huge(mapping.pages, True)
+                    mapping = mapping._replace(wants_huge=True)
             else:
                 mapping = self._map_large(size)
         block = _LargeBlock.__new__(_LargeBlock)
@@ -267,7 +279,24 @@ class Allocator:
         pages = self._map(size)
         self._large_mapped_bytes += size
         self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
-        return _Mapping(pages, _aligned_address(pages) if size >= HUGE_PAGE_BYTES else _address(pages), size)
+        if size < HUGE_PAGE_BYTES:
+            return _Mapping(pages, _address(pages), size, False)
+        address = _aligned_address(pages)
+        return _Mapping(pages, address, size, self._advise(pages, address, min(size, _TOUCHED_BYTES)))
+
+    def _advise(self, pages: mmap.mmap, address: int, n_bytes: int) -> bool:
+        """Whether the rest of fresh pages may be huge, by how long the first `n_bytes` of them take to come."""
+        now = time.monotonic()
+        if now < self._small_pages_until or not _want_huge(pages, True):
+            return False
+        for page in range(address, address + n_bytes, HUGE_PAGE_BYTES):
+            start = time.thread_time_ns()
+            ctypes.memset(page, 0, 1)
+            if time.thread_time_ns() - start > _SLOW_NS:
+                self._small_pages_until = now + _SLOW_FOR_S
+                _want_huge(pages, False)
+                return False
+        return True
 
     def _release_large(self, mapping: _Mapping) -> None:
         with self._lock:
@@ -278,22 +307,27 @@ class Allocator:
 
 
 def _map(n_bytes: int) -> mmap.mmap:
-    """Private zero pages; from 2 MiB on, with room to align to a huge page, and advice to use them."""
-    is_huge = n_bytes >= HUGE_PAGE_BYTES
-    n_mapped = n_bytes + HUGE_PAGE_BYTES if is_huge else n_bytes  # address space only: untouched pages cost nothing
+    """Private zero pages; from 2 MiB on, with room to align to a huge page."""
+    room = HUGE_PAGE_BYTES if n_bytes >= HUGE_PAGE_BYTES else 0  # address space only: untouched pages cost nothing
     try:
         if hasattr(mmap, "MAP_PRIVATE"):
-            pages = mmap.mmap(-1, n_mapped, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            pages = mmap.mmap(-1, n_bytes + room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         else:
-            pages = mmap.mmap(-1, n_mapped)
+            pages = mmap.mmap(-1, n_bytes + room)
     except (OSError, ValueError, OverflowError) as error:
         raise AllocationError(f"the system has no {n_bytes} bytes of memory: {error}") from error
-    if is_huge and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            pages.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # advice only: a kernel without huge pages refuses it
     return pages
+
+
+def _want_huge(pages: mmap.mmap, wanted: bool) -> bool:
+    """Advise the system for or against huge pages; False where it knows none."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return False
+    try:
+        pages.madvise(mmap.MADV_HUGEPAGE if wanted else mmap.MADV_NOHUGEPAGE)
+    except OSError:  # a kernel without huge pages
+        return False
+    return True
 
 
 def _address(pages: mmap.mmap) -> int:
