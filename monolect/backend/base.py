@@ -123,6 +123,14 @@ class Sharing(Protocol):
 
 
 @runtime_checkable
+class Peered(Protocol):
+    """A Device that fetches what is in the memory of another of its kind, without the host."""
+
+    def copy_from(self, target: Any, other: Any, source: Any, n_bytes: int) -> None:
+        """The first bytes of `source`, memory of the device `other`, to memory of this one."""
+
+
+@runtime_checkable
 class Threaded(Protocol):
     """A Device that shares launches out between threads of its own, `target.n_threads` of them."""
 

@@ -157,11 +157,11 @@ def _devices(options: argparse.Namespace) -> None:
         page = [(name, module.__name__, text) for (name, module), text in zip(modules, meanings, strict=True)]
         _print_table(options, ("device", "module", "meaning"), page)
         return
-    header = ("device", "status", "default", "floats", "matrix units", "driver, compiler, and what would help")
+    header = ("device", "status", "default", "dtypes", "matrix units", "compiler", "driver", "note")
     marks = {Device.default: "yes"}
-    _print_table(
-        options, header, [(r.name, r.status, marks.get(r.name, "-"), r.dtypes, r.units, r.text) for r in rows()]
-    )
+    cells = [(r.name, r.status, marks.get(r.name, ""), r.dtypes, r.units, r.compiler, r.driver, r.note) for r in rows()]
+    _print_table(options, header, [[cell or "-" for cell in row] for row in cells])
+    print("Floats of 8 and 16 bits work everywhere; those in () or not named are kept in memory and computed in f32.")
     if COMPILED:
         print("monolect itself: nodes and scheduler compiled by mypyc")
 

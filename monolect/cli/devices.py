@@ -17,7 +17,7 @@ from monolect.backend.hip import compile as clang
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
 from monolect.backend.registry import Device
-from monolect.base.dtype import ALL
+from monolect.base.dtype import ALL, dtypes
 from monolect.base.errors import MonolectError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
@@ -26,7 +26,7 @@ from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 from monolect.tensor.tensor import Tensor
 
-ALWAYS = frozenset(d for d in ALL if d.is_int or d.kind in "b")  # what is not worth naming
+INTS = frozenset(d for d in ALL if d.is_int or d.kind in "b")  # named together
 VALUES = [1.0, 2.0, 3.0]
 
 
@@ -79,8 +79,8 @@ class Row(NamedTuple):
 
     name: str
     status: str
-    dtypes: str = "-"
-    units: str = "-"
+    dtypes: str = "-"  # those computed in; in parentheses those kept, and computed in float32
+    units: str = "-"  # what its matrix units multiply
     driver: str = ""
     compiler: str = ""
     note: str = ""
@@ -132,13 +132,13 @@ def _compiled(name: str, why: str) -> Row:
 
 
 def _of_target(row: Row, target: Target) -> Row:
-    native = [d.short for d in ALL if d in target.native_dtypes and d.is_float]
-    missing = sorted(d.short for d in ALWAYS - target.native_dtypes)
+    native = ["ints", *(d.short for d in ALL if d in target.native_dtypes and d.is_float)]
+    missing = sorted(d.short for d in (INTS | {dtypes.float64}) - target.native_dtypes)
     converted = sorted(d.short for d in target.cast_dtypes)
     words = [*native, *(f"({name})" for name in converted), *(f"no {name}" for name in missing)]
-    return row._replace(
-        dtypes=" ".join(words), units=", ".join(dict.fromkeys(f"{u.a.name} * {u.b.name}" for u in target.units)) or "-"
-    )
+    pairs = dict.fromkeys((u.a.short, u.b.short) for u in target.units)
+    units = " ".join(a if a == b else f"{a}*{b}" for a, b in pairs)
+    return row._replace(dtypes=" ".join(words), units=units or "-")
 
 
 def _kernel(target: Target) -> list[tuple[str, UOp]]:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monolect.backend.base import Launch
+from monolect.backend.base import Launch, Peered
 from monolect.backend.registry import Device
 from monolect.base.errors import DeviceError, JitError
 from monolect.base.settings import settings
@@ -197,7 +197,7 @@ def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
 
 
 def brought(batch: list[UOp]) -> list[UOp]:
-    """The batch with every copy between devices that do not share memory made: its source realised, by way of the host.
+    """The batch with every copy between devices that do not share memory made: its source realised, and `copied`.
 
     Raises JitError in a capture, which could not repeat it.
     """
@@ -212,13 +212,27 @@ def brought(batch: list[UOp]) -> list[UOp]:
             source = v.src[0]
             if str(home).startswith("disk:"):  # it computes nothing
                 source = build("LOAD", source, arg=(HOST_DEVICE, "GLOBAL"))
-            v = from_numpy(to_numpy(realize([source])[0]), u.arg[0])
+            v = copied(source, u.arg[0])
         if v is not u:
             new[u] = v
     if not new:
         names = sorted({str(d) for u in toposort(*batch) if (d := place(u)) is not None})
         raise DeviceError("values of several devices in one kernel", expected="one device", found=names)
     return [new.get(r, r) for r in batch]
+
+
+def copied(source: UOp, dev: str) -> UOp:
+    """A BUFFER of `dev` with the value: between devices of one kind as they copy, else by way of the host."""
+    (source,) = realize([source])
+    home, there = Device[str(place(source))], Device[dev]
+    if type(home) is not type(there) or not isinstance(there, Peered) or 0 in source.shape:
+        return from_numpy(to_numpy(source), dev)
+    if source.op != "BUFFER":
+        (source,) = realize([build("CONTIGUOUS", source)])
+    n_bytes = buffer_bytes(source)
+    out = with_storage(source.shape, source.dtype, dev, Device[dev].alloc(n_bytes))
+    there.copy_from(out.storage, home, source.storage, n_bytes)
+    return out
 
 
 def is_apart(a: str, b: str) -> bool:

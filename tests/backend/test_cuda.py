@@ -266,6 +266,18 @@ def test_another_gpu(driver):
     np.testing.assert_array_equal(target.view(np.float32), x)
 
 
+@needs_compiler
+def test_a_tensor_goes_to_another_gpu_without_the_host(driver):
+    x = data(6, 5)
+    y = (Tensor(x, device="cuda") * 2)[1:, ::2]
+    moved = (y.to("cuda:1") + 1).realize()
+    assert driver.calls["cuMemcpyPeerAsync"] == 1 and not driver.calls["cuMemcpyDtoHAsync"]
+    np.testing.assert_array_equal(moved.numpy(), x[1:, ::2] * 2 + 1)
+    again = Tensor(x, device="cuda").realize()
+    np.testing.assert_array_equal(again.T.to("cuda:1").numpy(), x.T)
+    assert again[:0].to("cuda:1").tolist() == []
+
+
 # ---- errors ----------------------------------------------------------------------------------------------------------
 @needs_compiler
 def test_an_error_names_the_kernel(driver):

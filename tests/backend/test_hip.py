@@ -16,7 +16,11 @@ from monolect.backend.common import gpu_driver
 from monolect.backend.hip import compile as clang
 from monolect.backend.hip import driver as hip_driver
 from monolect.backend.hip.runtime import HipDevice
-from monolect.base.errors import AllocationError, DeviceError
+from monolect.base.dtype import dtypes
+from monolect.base.errors import AllocationError, CompileError, DeviceError
+from monolect.ir.digest import digest
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import const, node, shape_source
 from monolect.runtime.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
@@ -138,6 +142,33 @@ def test_errors_name_the_device_the_kernel_and_the_call(driver, monkeypatch):
     monkeypatch.setattr(gpu_driver.os, "getpid", lambda: -1)
     with pytest.raises(DeviceError, match="hip was opened before a fork"):
         registry.Device["hip"].alloc(100)
+
+
+@needs_compiler
+def test_out_of_memory_frees_what_is_cached_and_tries_once_more(driver):
+    device = registry.Device["hip"]
+    driver.bytes_free = 3 << 20
+    kept = device.alloc(2 << 20)
+    del kept
+    assert driver.calls["cuMemFree"] == 0
+    held = device.alloc(5 << 19)
+    assert driver.calls["cuMemFree"] == 1 and held.n_bytes == 5 << 19
+    with pytest.raises(AllocationError, match=r"(?s)hip has no memory for 4194304 bytes.*smaller batches"):
+        device.alloc(4 << 20)
+
+
+@needs_compiler
+def test_a_program_over_a_limit_is_refused_with_the_kernel_and_the_remedy(driver):
+    device = registry.Device["hip"]
+    lane = special("lidx0", 2048)
+    wide = linear(store(param(0, 2048), lane, load(param(1, 2048), lane)))
+    with pytest.raises(CompileError, match=r"(?s)copy: too many lanes.*on hip: fewer LOCAL axes"):
+        device.compile([("copy", digest(wide), wide)])
+    memory = node("BUFFER", (shape_source((1 << 15,)),), BufferArg(0, dtypes.float32, None, "LOCAL"))
+    large = linear(store(memory, const(0, dtypes.index), const(1.0, dtypes.float32)))
+    with pytest.raises(CompileError, match=r"(?s)large: too much local memory.*bytes on hip: smaller tiles"):
+        device.compile([("large", digest(large), large)])
+    assert Tensor([1.0, 2.0], device="hip").sum().item() == 3
 
 
 # ---- the table of calls ----------------------------------------------------------------------------------------------

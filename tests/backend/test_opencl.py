@@ -17,6 +17,7 @@ from monolect.backend.opencl.runtime import OpenCLDevice
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
+from tests.backend import test_ops_suite as suite
 from tests.backend.test_group_devices import at, linear, load, param, store
 
 needs_device = pytest.mark.skipif(bool(opencl_compile.missing()), reason=opencl_compile.missing() or "-")
@@ -103,3 +104,18 @@ def test_the_optimizer_shares_a_product_between_lanes():
     program = Device["opencl"].programs[key]
     assert prod(program.entry.lanes) > 16 and prod(group_count(n, {}) for n in program.entry.groups) > 1
     assert "__local float" in program.source and "barrier(" in program.source and "vload4" in program.source
+
+
+# ---- of the suite of ops, a part that is quick -----------------------------------------------------------------------
+@needs_device
+@pytest.mark.parametrize("op", ["CMPNE", "IDIV", "MAX", "SHR", "WHERE"])
+def test_elementwise(op):
+    suite.test_elementwise(op, "opencl")
+
+
+@needs_device
+@pytest.mark.parametrize("d", [dtypes.float32, dtypes.int8], ids=lambda d: d.name)
+def test_casts_and_reductions(d):
+    suite.test_casts_between_all_dtypes(d, "opencl")
+    suite.test_reductions("ADD", d, "opencl")
+    suite.test_sums_by_place("opencl", d)

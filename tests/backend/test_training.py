@@ -1,10 +1,16 @@
-"""Training gives the losses of PyTorch on every device that computes; one that is absent says why."""
+"""Training gives the losses of PyTorch on every device that computes; so does the demo, those of the CPU.
+
+One that is absent says why.
+"""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from monolect import Tensor, nn
+from monolect import Context, Tensor, nn
 from tests.backend.test_ops_suite import devices
 
 RNG = np.random.default_rng(0)
@@ -39,3 +45,24 @@ def test_training_gives_the_losses_of_pytorch(device):
         out.append(loss.item())
     assert out[-1] < out[0]
     np.testing.assert_allclose(out, losses_of_pytorch(), rtol=1e-4)
+
+
+def losses_of_the_demo(device: str) -> list[float]:
+    """Of the first batches of examples/digits.py: its model, its step."""
+    spec = spec_from_file_location("digits", Path(__file__).parents[2] / "examples/digits.py")
+    demo = module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    with Context(DEVICE=device):
+        Tensor.manual_seed(0)
+        data = demo.Data(None)
+        model = demo.Net(data.x.shape[-1])
+        step = demo.make_step(model, nn.optim.Adam(model.parameters(), lr=demo.LEARNING_RATE))
+        batches = [(data.x[i : i + 8], data.y[i : i + 8]) for i in range(0, 8 * STEPS, 8)]
+        return [step(Tensor(x), Tensor(y))[0].item() for x, y in batches]
+
+
+@pytest.mark.parametrize("device", [d for d in devices() if d.values != ("cpu",)])
+def test_the_demo_has_the_losses_of_the_cpu(device):
+    got = losses_of_the_demo(device)
+    assert len(set(got)) == STEPS
+    np.testing.assert_allclose(got, losses_of_the_demo("cpu"), rtol=1e-4)

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor, jit, nn
+from monolect import Context, Tensor
 from monolect.backend import registry
 from monolect.backend.common.complaint import complaint
 from monolect.backend.common.launch import group_count
@@ -248,35 +248,6 @@ def test_kernels_of_several_workgroups():
         results[0].realize(*results[1:])
     for title, result in zip(LARGER, results, strict=True):
         np.testing.assert_array_equal(result.numpy(), LARGER[title]().numpy(), err_msg=title)
-
-
-@needs_adapter
-@pytest.mark.slow
-def test_the_demo_learns_as_on_the_cpu():
-    images, labels = nn.datasets.load_digits()
-    rng = np.random.default_rng(0)
-    start = [rng.standard_normal(s).astype(np.float32) * 0.1 for s in ((8, 1, 3, 3), (16, 8, 3, 3), (64, 10))]
-
-    def losses(device: str) -> list[float]:
-        weights = [Tensor(w, device=device, requires_grad=True) for w in start]
-        optimizer = nn.optim.Adam(weights, lr=0.01)
-
-        @jit
-        def step(x, y):
-            optimizer.zero_grad()
-            h = x.conv2d(weights[0], padding=1).relu().max_pool2d(2)
-            h = h.conv2d(weights[1], padding=1).relu().max_pool2d(2)
-            loss = (h.flatten(1) @ weights[2]).cross_entropy(y)
-            loss.backward()
-            loss.realize(*optimizer.schedule_step())
-            return loss
-
-        batches = [(images[i : i + 32], labels[i : i + 32]) for i in range(0, 32 * 6, 32)]
-        return [step(Tensor(x, device=device), Tensor(y, device=device)).item() for x, y in batches]
-
-    want = losses("cpu")
-    assert want[-1] < want[0]
-    np.testing.assert_allclose(losses("webgpu"), want, rtol=1e-4)
 
 
 @needs_adapter

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from monolect.backend.base import Program
 from monolect.backend.common.launch import TensorMap, bytes_at_launch, check_limits, launch_sizes, tensor_maps
 from monolect.backend.common.programs import ProgramDevice
-from monolect.base.errors import AllocationError, DeviceError
+from monolect.base.errors import AllocationError, DeviceError, MissingExtraError
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count
 from monolect.ir.text import parse, show
@@ -103,6 +103,16 @@ def told_together(parts: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """Drivers and compilers of several devices, each in one line."""
     drivers, compilers = zip(*parts, strict=True)
     return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
+
+
+def why_not(find: Callable[[], object], none: str = "") -> str:
+    """Why devices cannot be used, or "": what `find` raises where package or driver is missing, `none` where it finds
+    nothing.
+    """
+    try:
+        return "" if find() else none
+    except (DeviceError, MissingExtraError) as error:
+        return error.message
 
 
 def _maps(rows: list) -> tuple[TensorMap, ...]:

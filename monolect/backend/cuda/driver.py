@@ -11,6 +11,7 @@ from typing import Any
 
 from monolect.backend.common.gpu_commands import MAP_BYTES
 from monolect.backend.common.gpu_driver import NO_DEVICE, SUCCESS, Driver
+from monolect.backend.common.grouped import why_not
 from monolect.backend.common.launch import TensorMap
 from monolect.base.errors import DeviceError, MissingExtraError
 
@@ -27,10 +28,7 @@ def bindings() -> Any:
 
 def missing() -> str:
     """Why there is no NVIDIA GPU to run on, or ""."""
-    try:
-        return "" if count() else "no NVIDIA GPU: the driver knows none"
-    except (DeviceError, MissingExtraError) as error:
-        return error.message
+    return why_not(count, "no NVIDIA GPU: the driver knows none")
 
 
 def count() -> int:

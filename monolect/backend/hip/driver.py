@@ -13,6 +13,7 @@ from ctypes import c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any, NamedTuple
 
 from monolect.backend.common.gpu_driver import NO_DEVICE, SUCCESS, Driver
+from monolect.backend.common.grouped import why_not
 from monolect.base.errors import DeviceError
 
 LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
@@ -145,10 +146,7 @@ def count() -> int:
 
 def missing() -> str:
     """Why there is no AMD GPU to run on, or ""."""
-    try:
-        return "" if count() else "no AMD GPU: the driver knows none"
-    except DeviceError as error:
-        return error.message
+    return why_not(count, "no AMD GPU: the driver knows none")
 
 
 def about() -> str:

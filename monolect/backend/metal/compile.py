@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from monolect.backend.common.complaint import complaint
+from monolect.backend.common.grouped import why_not
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
 PLACE = r"program_source:(\d+):\d+: (?:fatal )?error: ([^\n]*)"
@@ -57,11 +58,7 @@ def gpus() -> tuple[Any, ...]:
 
 def missing() -> str:
     """Why there is no Metal device, or ""."""
-    try:
-        gpus()
-    except (MissingExtraError, DeviceError) as error:
-        return error.message
-    return ""
+    return why_not(gpus)
 
 
 def about(gpu: Any) -> tuple[str, str]:

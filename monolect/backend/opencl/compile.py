@@ -11,6 +11,7 @@ import functools
 from typing import Any
 
 from monolect.backend.common.complaint import complaint
+from monolect.backend.common.grouped import why_not
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
 PLACE = r":(\d+):\d+: (?:fatal )?(?:error: )?([^\n]*)"  # drivers are made of clang; PoCL says "error" before
@@ -45,11 +46,7 @@ def devices() -> tuple[Any, ...]:
 
 def missing() -> str:
     """Why there is no OpenCL device, or ""."""
-    try:
-        devices()
-    except (MissingExtraError, DeviceError) as error:
-        return error.message
-    return ""
+    return why_not(devices)
 
 
 def about(d: Any) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from monolect.backend.common.complaint import complaint
+from monolect.backend.common.grouped import why_not
 from monolect.backend.webgpu.render import WGSL, joined
 from monolect.base.errors import CompileError, DeviceError, DTypeError, MissingExtraError
 from monolect.base.target import Target
@@ -71,11 +72,7 @@ def kind(adapter: Any) -> str:
 
 def missing() -> str:
     """Why there is no WebGPU device, or ""."""
-    try:
-        adapters()
-    except (MissingExtraError, DeviceError) as error:
-        return error.message
-    return ""
+    return why_not(adapters)
 
 
 def about(adapter: Any) -> tuple[str, str]:
