@@ -1,7 +1,8 @@
 """Short builders for tensor graphs: views, masks, sums and elementwise operations on UOps.
 
 What it is for: the tensor methods and the gradient rows write graphs with the same few words.
-What it is not: it promotes no dtypes and checks no arguments; that is done where the user's call is known.
+What it is not: it promotes no dtypes and checks no arguments but parts of symbolic size; that is done where the user's
+call is known.
 Invariant: every function returns a node in normal form and reads no settings.
 """
 
@@ -11,10 +12,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from monolect.base.dtype import DType, accumulator, dtypes
+from monolect.base.errors import ShapeError
+from monolect.ir.bounds import at_most, bounds_text
 from monolect.ir.normal import TRUE, negate, within
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
+
+
+def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], totals: Iterable[Size]) -> None:
+    """Raise ShapeError where symbolic sizes do not prove that a part lies in its whole; numbers the op checks."""
+    for o, n, total in zip(offsets, sizes, totals, strict=False):
+        if o.__class__ is n.__class__ is total.__class__ is int or (o.__class__ is int and o == 0 and n is total):
+            continue
+        if not (at_most(0, o) and at_most(0, n) and at_most(o + n, total)):
+            expected = f"offset and size of at least 0, and together at most {bounds_text(total)}, for every value"
+            found = f"offset {bounds_text(o)}, size {bounds_text(n)}, together {bounds_text(o + n)}"
+            raise ShapeError(f"{what} may leave it: bounds of a Variable do not fit", expected=expected, found=found)
 
 
 # ---- views -----------------------------------------------------------------------------------------------------------
@@ -48,6 +62,7 @@ def flip(u: UOp, axes: Iterable[int]) -> UOp:
 
 def shrink(u: UOp, offsets: Sequence[Size], sizes: Sequence[Size]) -> UOp:
     """`sizes` elements of each axis of `u` from `offsets`."""
+    check_parts("a part of an axis", offsets, sizes, u.shape)
     return build("SHRINK", u, shape_source(offsets), shape_source(sizes))
 
 
@@ -60,6 +75,7 @@ def shrink_axis(u: UOp, axis: int, offset: Size, size: Size) -> UOp:
 
 def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
     """`u` at `offsets` in a result of `shape`; the elements around it must not be used."""
+    check_parts("a padded axis", offsets, u.shape, shape)
     return build("PAD", u, shape_source(offsets), shape_source(shape))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.ir.ops import INVALID
-from monolect.ir.uop import UOp, rebuild, toposort
+from monolect.ir.uop import UOp, idx, rebuild, toposort
 
 Interval = tuple[Any, Any]
 
@@ -41,6 +41,18 @@ def min_max(u: UOp) -> Interval:
 def size_max(n: Any) -> int:
     """The largest value a size (int or UOp) can take."""
     return n if n.__class__ is int else min_max(n)[1]
+
+
+def at_most(a: Any, b: Any) -> bool:
+    """Whether a size (int or UOp) is known to be no larger than another, whatever their Variables are bound to."""
+    if a.__class__ is int and b.__class__ is int:
+        return bool(a <= b)
+    return a is b or min_max(idx(b) + idx(a) * -1)[0] >= 0
+
+
+def bounds_text(n: Any) -> str:
+    """A size as a message names it: a number, or from where to where it goes."""
+    return str(n) if n.__class__ is int else "{}..{}".format(*min_max(n))
 
 
 def _add(u: UOp, a: Interval, b: Interval) -> Interval:

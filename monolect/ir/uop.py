@@ -216,8 +216,13 @@ def idx(value: Any) -> UOp:
 
 
 def lift(value: Any, like: UOp) -> UOp:
-    """`value` as an operand beside `like`: a UOp stays, a number becomes a CONST of its dtype."""
-    return value if value.__class__ is UOp else const(value, like.dtype)
+    """`value` as an operand beside `like`: a UOp stays, a Variable is its node, a number a CONST of that dtype."""
+    if value.__class__ is UOp:
+        return value
+    if value.__class__ is not int and hasattr(value, "symbol"):
+        node_: UOp = value.uop
+        return node_
+    return const(value, like.dtype)
 
 
 _shapes: dict[tuple, UOp] = {}

@@ -132,7 +132,8 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     sink, buffers, _ = callify(batch)
     if any(b.op != "BUFFER" for b in buffers):
         return realize(with_calls_run(batch))
-    if any(base_of(r).op == "PARAM" for r in sink.src):  # a function that returns what it was given
+    bases = map(base_of, sink.src)
+    if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given
         return realize(resolve_functions(batch))
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch))

@@ -147,7 +147,7 @@ class KernelBuilder:
 
     def _reads_buffer(self, u: UOp, index: Index) -> bool:
         if u.op in ("PARAM", "BUFFER"):
-            return True
+            return u.op == "BUFFER" or u.arg.name is None  # a Variable is a value, not memory
         where = self.part.stored.get(u)
         if where is None:
             return False
@@ -185,7 +185,7 @@ class KernelBuilder:
         op = u.op
         if op in ELEMENTWISE:
             out = build(op, *vals, arg=u.arg)
-        elif op == "CONST":
+        elif op == "CONST" or op == "PARAM":
             return u
         elif op == "IOTA":
             at = self.fill(index[0]) if self.holes else index[0]

@@ -14,6 +14,7 @@ from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, DeviceError, DTypeError, IRError, ShapeError
 from monolect.base.origin import provenance
+from monolect.ir.bounds import at_most, bounds_text
 from monolect.ir.place import device as place_device
 from monolect.ir.uop import UOp
 
@@ -135,6 +136,15 @@ def as_sizes(args: tuple, what: str = "size") -> tuple:
     if len(args) == 1 and isinstance(args[0], tuple | list):
         args = tuple(args[0])
     return tuple(a if a.__class__ is int else as_size(a, what) for a in args)
+
+
+def check_sizes(shape: tuple) -> tuple:
+    """`shape`, or ShapeError when one is negative, or for some values of a Variable may be."""
+    for n in shape:
+        if not at_most(0, n):
+            found = tuple(map(bounds_text, shape))
+            raise ShapeError("a size is negative", expected="sizes of at least 0", found=found)
+    return shape
 
 
 def as_device(device: Any) -> Any:

@@ -19,7 +19,7 @@ from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import from_numpy, open_disk
-from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes
+from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes, check_sizes
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class CreationMixin(TensorBase):
             raise ArgumentError("arange: the step must not be zero", expected="a step other than 0", found=step)
         numbers = (start, end, step)
         if any(x.__class__ is UOp or hasattr(x, "uop") for x in numbers):
-            n = as_size(end, "end") if start == 0 and step == 1 else _no_symbolic(numbers)
+            (n,) = check_sizes((as_size(end, "end"),)) if start == 0 and step == 1 else _no_symbolic(numbers)
         else:
             n = max(0, ceil((end - start) / step))
         floats = any(isinstance(x, float) for x in numbers)
@@ -281,11 +281,3 @@ def from_data_dtype(value: Any) -> DType:
     if isinstance(value, float):
         return dtypes.float32
     raise DTypeError("not a number", expected="a number", found=repr(value))
-
-
-def check_sizes(shape: tuple) -> tuple:
-    """`shape`, or ShapeError when a size is negative."""
-    for n in shape:
-        if n.__class__ is int and n < 0:
-            raise ShapeError("a size is negative", expected="sizes of at least 0", found=shape)
-    return shape

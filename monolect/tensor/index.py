@@ -22,7 +22,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError
 from monolect.base.origin import provenance
 from monolect.base.settings import settings
-from monolect.ir.bounds import min_max
+from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import count
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
@@ -127,7 +127,7 @@ class IndexMixin(TensorBase):
             return self.flatten().gather(0, indices.flatten())
         a = self._axis(dim)
         shape = tuple(
-            max(m, n) if i != a else m for i, (m, n) in enumerate(zip(indices.shape, self.shape, strict=True))
+            n if i != a and at_most(m, n) else m for i, (m, n) in enumerate(zip(indices.shape, self.shape, strict=True))
         )
         source = self.expand(*(n if i == a else shape[i] for i, n in enumerate(self.shape)))
         return source.gather(a, indices.expand(*shape))
@@ -207,7 +207,7 @@ class IndexMixin(TensorBase):
             raise DTypeError("the source has another dtype", expected=self.dtype.name, found=src.dtype.name)
         if src.shape == shape:
             return src._uop
-        if len(src.shape) != len(shape) or any(m < n for m, n in zip(src.shape, shape, strict=True)):
+        if len(src.shape) != len(shape) or not all(map(at_most, shape, src.shape)):
             raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
         return graph.shrink(src._uop, (0,) * len(shape), shape)
 
@@ -217,7 +217,7 @@ class IndexMixin(TensorBase):
         """
         a = self._axis(dim)
         fits = index.ndim == self.ndim and all(
-            m <= n for i, (m, n) in enumerate(zip(index.shape, self.shape, strict=True)) if i != a
+            at_most(m, n) for i, (m, n) in enumerate(zip(index.shape, self.shape, strict=True)) if i != a
         )
         if not fits:
             raise ShapeError(f"{name}: the index does not fit", expected=f"at most {self.shape}", found=index.shape)
@@ -312,10 +312,21 @@ def _slice(s: slice, n: Any) -> _Part:
         return _slice(slice(start, stop, step), n)
     if step.__class__ is not int or step != 1:
         raise ArgumentError("a symbolic slice has step 1", expected=1, found=s.step)
-    start = n + start if start.__class__ is int and start < 0 else start
-    stop = n + stop if stop.__class__ is int and stop < 0 else stop
+    start, stop = _from_front(start, n), _from_front(stop, n)
+    if n.__class__ is int:  # numbers beyond the end mean the end
+        start, stop = (max(0, min(x, n)) if x.__class__ is int else x for x in (start, stop))
     size = idx(stop) - start
     return _Part(start, size.arg[0] if size.op == "CONST" else size)
+
+
+def _from_front(i: Any, n: Any) -> Any:
+    """A place on an axis of `n` elements, counted from its front. Raises IndexRangeError for one that may be either."""
+    low, high = (i, i) if i.__class__ is int else min_max(i)
+    if low < 0 <= high:
+        raise IndexRangeError(
+            "a place that is negative for some values only", expected="one sign", found=bounds_text(i)
+        )
+    return n + i if low < 0 else i
 
 
 def _number(item: Any, n: Any, axis: int) -> _Part:
@@ -328,8 +339,8 @@ def _number(item: Any, n: Any, axis: int) -> _Part:
         if not -n <= i < n:
             raise IndexRangeError(f"index {i} is outside axis {axis}", expected=f"{-n}..{n - 1}", found=i)
         i = i + n if i < 0 else i
-    elif i.__class__ is int and i < 0:
-        i = n + i
+    else:
+        i = _from_front(i, n)
     return _Part(i, 1, drop=True)
 
 

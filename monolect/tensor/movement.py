@@ -12,10 +12,10 @@ from monolect.autograd import graph
 from monolect.autograd.graph import cast, iota, pad_invalid, shrink, shrink_axis
 from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
-from monolect.ir.bounds import min_max
+from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx
-from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, same_device
+from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, same_device
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class MovementMixin(TensorBase):
 
     def broadcast_to(self, shape: Any) -> Tensor:
         """The tensor repeated to `shape`, right-aligned."""
-        new = as_sizes((shape,))
+        new = check_sizes(as_sizes((shape,)))
         try:
             return self._wrap(graph.broadcast_to(self._uop, new))
         except IRError:
@@ -205,9 +205,9 @@ class MovementMixin(TensorBase):
         a = self._axis(dim)
         n, k = self.shape[a], split_size_or_sections
         if isinstance(k, tuple | list):
-            if sum(k) != n:
+            if not (at_most(total := sum(map(as_size, k)), n) and at_most(n, total)):
                 raise ShapeError("split: the sizes do not add up", expected=n, found=tuple(k))
-            sizes = list(k)
+            sizes = [as_size(size) for size in k]
         else:
             k = as_int(k, "split size")
             if k < 1:
@@ -282,7 +282,7 @@ class MovementMixin(TensorBase):
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
         reps = as_sizes(repeats, "repeat")
-        if len(reps) < self.ndim or any(r < 0 for r in reps):
+        if len(reps) < self.ndim or not all(at_most(0, r) for r in reps):
             raise ShapeError("repeat needs a count for each axis", expected=f"at least {self.ndim}", found=reps)
         s = (1,) * (len(reps) - self.ndim) + self.shape
         u = graph.reshape(self._uop, tuple(x for n in s for x in (1, n)))
@@ -458,6 +458,9 @@ def _pad_constant(u: UOp, widths: list[tuple[Any, Any]], value: Any) -> UOp:
     if kept != u.shape:
         u = shrink(u, tuple(x for x, _ in cut), kept)
     grow = [tuple(w if w.__class__ is not int or w > 0 else 0 for w in pair) for pair in widths]
+    if not all(at_most(0, w) for pair in grow for w in pair):
+        expected, found = "widths of one sign", tuple(tuple(map(bounds_text, pair)) for pair in grow)
+        raise ShapeError("pad: a width that may be negative", expected=expected, found=found)
     shape = tuple(
         b + n + a if b.__class__ is not int or a.__class__ is not int or b or a else n
         for n, (b, a) in zip(u.shape, grow, strict=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
@@ -26,6 +27,7 @@ class Variable:
     """`Variable(name, min, max)`: a symbolic integer, bounds inclusive; with `multiple_of` a multiple of that.
 
     `uop` is what stands for it in a graph: a scalar PARAM, times `multiple_of`. So the compiler knows what divides it.
+    Sums, differences, products with it, `//` and `%` are sizes too.
     """
 
     __slots__ = ("max", "min", "multiple_of", "name", "symbol", "uop")
@@ -53,6 +55,30 @@ class Variable:
 
     def __hash__(self) -> int:
         return hash(self.uop)
+
+    def __add__(self, other: Any) -> UOp:
+        return self.uop + other
+
+    def __sub__(self, other: Any) -> UOp:
+        return self.uop - other
+
+    def __mul__(self, other: Any) -> UOp:
+        return self.uop * other
+
+    def __floordiv__(self, other: Any) -> UOp:
+        return self.uop // other
+
+    def __mod__(self, other: Any) -> UOp:
+        return self.uop % other
+
+    def __neg__(self) -> UOp:
+        return -self.uop
+
+    def __rsub__(self, other: Any) -> UOp:
+        return other - self.uop
+
+    __radd__ = __add__
+    __rmul__ = __mul__
 
     def __reduce__(self) -> tuple:
         return (Variable, (self.name, self.min, self.max, self.multiple_of))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from monolect.autograd import graph as g
 from monolect.base.errors import ArgumentError, ShapeError
+from monolect.ir.bounds import bounds_text
 from monolect.ir.uop import UOp
 
 Ints = tuple[int, ...]
@@ -110,7 +111,12 @@ def framed(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
 
 
 def check_windows(sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> Ints:
-    """How many windows fit on each axis. Raises ShapeError when none does."""
+    """How many windows fit on each axis. Raises ShapeError when none does, and for axes of symbolic size."""
+    if any(n.__class__ is not int for n in sizes):
+        found = tuple(map(bounds_text, sizes))
+        raise ShapeError(
+            f"{name}: windows along an axis of symbolic size", expected="sizes that are known", found=found
+        )
     out = tuple(count_windows(*a) for a in zip(sizes, kernel, stride, dilation, strict=True))
     if any(o <= 0 for o in out):
         reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))

@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, Context, Device, JitError, Tensor, Variable, jit
+from monolect import (
+    ArgumentError,
+    Context,
+    Device,
+    DTypeError,
+    IndexRangeError,
+    JitError,
+    ShapeError,
+    Tensor,
+    Variable,
+    jit,
+)
 from monolect.ir.uop import toposort
 from monolect.runtime import profile
 from monolect.runtime.execute import plans
@@ -18,6 +29,17 @@ PROGRAMS = {
     "maximum": (lambda x: (x[:N] * -1).amax(0), lambda a, n: (a[:n] * -1).max(0)),
     "transpose": (lambda x: x[:N].T + 1, lambda a, n: a[:n].T + 1),
     "product": (lambda x: x @ x[:N].T, lambda a, n: a @ a[:n].T),
+    "mean": (lambda x: x[:N].mean(0), lambda a, n: a[:n].mean(0)),
+    "joined": (lambda x: x[:N].cat(x[:N] + 1, dim=0), lambda a, n: np.concatenate([a[:n], a[:n] + 1])),
+    "padded": (lambda x: x[:N].pad((0, 0, 1, 2)), lambda a, n: np.pad(a[:n], ((1, 2), (0, 0)))),
+    "the size as a number": (lambda x: x / N, lambda a, n: a / np.float32(n)),
+    "from the end": (lambda x: x[-N:] + 1, lambda a, n: a[-n:] + 1),
+    "sizes of a size": (
+        lambda x: x[: (N + 1) // 2].sum(0) + x[8 - N],
+        lambda a, n: a[: (n + 1) // 2].sum(0) + a[8 - n],
+    ),
+    "repeated": (lambda x: x[:1].repeat(N, 1) + x[:N], lambda a, n: a[:1] + a[:n]),
+    "split": (lambda x: x.split((N, 8 - N))[1].cat(x[:N], dim=0), lambda a, n: np.concatenate([a[n:], a[:n]])),
     "two kernels": (lambda x: (x[:N] - x[:N].sum()).contiguous() * 3, lambda a, n: (a[:n] - a[:n].sum()) * 3),
 }
 
@@ -127,6 +149,36 @@ def test_a_value_of_symbolic_size_that_is_computed_in_between_is_refused() -> No
 
     with N.bind(2), pytest.raises(JitError, match="symbolic size, then reads it"):
         jit(step)(Tensor(X))
+
+
+LONG = Variable("long", 0, 9)  # more than X has rows
+OTHER = Variable("other", 1, 8)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: x[:LONG], lambda x: x[LONG], lambda x: x[LONG:], lambda x: x[-LONG:], lambda x: x[OTHER:N],
+        lambda x: x[: N - 2], lambda x: x[:N][:3], lambda x: x.narrow(0, N, 3), lambda x: x.narrow(0, 0, LONG),
+        lambda x: x.split((LONG, 8 - LONG))[0], lambda x: x.pad((0, 0, 0, 4 - N)), lambda x: x[:1].expand(N - 3, 3),
+        lambda x: Tensor.zeros(N - 2), lambda x: Tensor.arange(N - 2), lambda x: x[:1].repeat(4 - N, 1),
+        lambda x: x[:OTHER].gather(1, Tensor.zeros(8, 3, dtype="int64")[:N]),
+        lambda x: x.clone().scatter(0, Tensor.zeros(8, 3, dtype="int64")[:N], x[:OTHER]),
+        lambda x: x.clone().__setitem__(LONG.uop, 1.0), lambda x: x[:N].conv1d(Tensor.ones(3, 3, 1)),
+    ],
+)  # fmt: skip
+def test_what_may_leave_an_axis_for_some_value_is_refused(part) -> None:
+    with N.bind(1), OTHER.bind(1), LONG.bind(1), pytest.raises((ShapeError, IndexRangeError, ArgumentError)):
+        part(Tensor(X).realize()).numpy()
+
+
+def test_a_variable_alone_is_a_number_once_it_has_a_type() -> None:
+    number = jit(lambda: Tensor(N.uop).cast("int32").expand(2))
+    for n in (3, 5):
+        with N.bind(n):
+            assert number().tolist() == [n, n] and Tensor(N.uop).float().item() == n
+            with pytest.raises(DTypeError, match="no storage"):
+                Tensor(N.uop).numpy()
 
 
 def test_bad_variables() -> None:
