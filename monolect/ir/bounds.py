@@ -71,6 +71,10 @@ def _idiv(u: UOp, a: Interval, b: Interval) -> Interval:
     return min(q), max(q)
 
 
+def _sub(u: UOp, a: Interval, b: Interval) -> Interval:
+    return _dtype_range(u) if u.dtype is dtypes.bool else (a[0] - b[1], a[1] - b[0])
+
+
 def _mod(u: UOp, a: Interval, b: Interval) -> Interval:
     if b[0] <= 0:
         return _dtype_range(u)
@@ -135,6 +139,7 @@ def _hull(u: UOp, *all_: Interval) -> Interval:
 
 _FROM_SOURCES: dict[str, Any] = {
     "ADD": _add,
+    "SUB": _sub,
     "MUL": _mul,
     "MAX": _max,
     "IDIV": _idiv,
@@ -161,7 +166,7 @@ _FROM_SOURCES: dict[str, Any] = {
     "SPECIAL": None,
     "IOTA": None,
 }
-_WRAPS = frozenset(("ADD", "MUL", "SHR", "IDIV", "MOD", "MAX", "WHERE"))
+_WRAPS = frozenset(("ADD", "SUB", "MUL", "SHR", "IDIV", "MOD", "MAX", "WHERE"))
 
 
 def _dtype_range(u: UOp) -> Interval:

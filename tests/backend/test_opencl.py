@@ -1,5 +1,6 @@
 """OpenCL: its language, its driver's errors. What it shares with others is in `test_group_devices.py`."""
 
+import re
 import subprocess
 import sys
 from math import prod
@@ -8,15 +9,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from monolect import Tensor
+from monolect import Context, Tensor
 from monolect.backend.common.complaint import complaint
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl import compile as opencl_compile
+from monolect.backend.opencl import lanes
 from monolect.backend.opencl.render import language, render_module
 from monolect.backend.opencl.runtime import OpenCLDevice
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
+from monolect.runtime import execute
 from tests.backend import test_ops_suite as suite
 from tests.backend.test_group_devices import at, linear, load, param, store
 
@@ -104,6 +107,81 @@ def test_the_optimizer_shares_a_product_between_lanes():
     program = Device["opencl"].programs[key]
     assert prod(program.entry.lanes) > 16 and prod(group_count(n, {}) for n in program.entry.groups) > 1
     assert "__local float" in program.source and "barrier(" in program.source and "vload4" in program.source
+
+
+# ---- lanes that trade values: PoCL has none, a function through local memory stands in ------------------
+TYPES = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "float", "double")
+TRADE = """
+{t} __attribute__((overloadable)) traded(__local ulong* met, {t} x, uint bits) {{
+  size_t i = get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * get_local_id(2));
+  barrier(CLK_LOCAL_MEM_FENCE); *(__local {t}*)(met + i) = x;
+  barrier(CLK_LOCAL_MEM_FENCE); {t} y = *(__local {t}*)(met + {other}); barrier(CLK_LOCAL_MEM_FENCE);
+  return y;
+}}"""
+
+
+@pytest.fixture
+def traders(monkeypatch):
+    """Opens `opencl` with sub-groups that are not there; `other`: who a lane trades with."""
+
+    def opened(other: str = "(i ^ bits)") -> OpenCLDevice:
+        build = opencl_compile.Compiler.compile
+        stand_ins = "".join(TRADE.format(t=t, other=other) for t in TYPES)
+
+        def compiled(self, source):
+            if not other:  # a driver that has not what it says
+                return build(self, source)
+            source = re.sub(r"(__kernel [^{]*\{)", r"\1\n  __local ulong met[256];", source)
+            name = "#define sub_group_shuffle_xor(x, bits) traded(met, x, bits)\n"
+            return build(self, f"#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n{stand_ins}\n{name}{source}")
+
+        monkeypatch.setattr(opencl_compile.Compiler, "compile", compiled)
+        monkeypatch.setattr(lanes, "EXTENSIONS", frozenset())
+        device = OpenCLDevice("opencl")
+        monkeypatch.setitem(Device._open, "opencl", device)
+        return device
+
+    execute.plans.clear()
+    with Context(COMPILE_CACHE=0):
+        yield opened
+    execute.plans.clear()
+
+
+@needs_device
+def test_lanes_of_a_sub_group_join_their_sums_in_registers(traders):
+    device = traders()
+    assert device.target.shuffles and device.target.warp == lanes.LANES
+    rng = np.random.default_rng(6)
+    a = rng.integers(-9, 9, (24, 2048)).astype(np.float32)
+    x = Tensor(a, device="opencl").realize()
+    b = rng.standard_normal((7, 600)).astype(np.float32)
+    e = np.exp(b - b.max(1, keepdims=True))
+    kinds = [np.int8, np.uint16, np.int64, np.float64, np.bool_]
+    narrow = [a.astype(k) for k in kinds]
+    got = [
+        x.sum(1),
+        x.amax(1),
+        Tensor(b, device="opencl").softmax(1),
+        *(Tensor(v, device="opencl").amax(1) for v in narrow),
+    ]
+    got[0].realize(*got[1:])
+    np.testing.assert_array_equal(got[0].numpy(), a.sum(1))
+    np.testing.assert_array_equal(got[1].numpy(), a.max(1))
+    np.testing.assert_allclose(got[2].numpy(), e / e.sum(1, keepdims=True), rtol=1e-5)
+    for t, v in zip(got[3:], narrow, strict=True):
+        np.testing.assert_array_equal(t.numpy(), v.max(1))
+    sources = [p.source for p in device.programs.values()]
+    assert all("sub_group_shuffle_xor(" in s and "intel_reqd_sub_group_size(16)" in s for s in sources)
+
+
+@needs_device
+@pytest.mark.parametrize("other", ["i", "(i ^ bits ^ (i / 16 & 1))", ""])
+def test_a_device_whose_sub_groups_are_others_does_without(traders, other):
+    device = traders(other)
+    assert not device.target.shuffles and device.target.key.endswith(f"/{device.handle.max_compute_units}")
+    a = np.arange(6 * 512, dtype=np.float32).reshape(6, 512) % 7
+    np.testing.assert_array_equal(Tensor(a, device="opencl").sum(1).numpy(), a.sum(1))
+    assert not any("sub_group" in p.source for p in device.programs.values())
 
 
 # ---- of the suite of ops, a part that is quick -----------------------------------------------------------------------

@@ -276,6 +276,11 @@ PROGRAMS = {
         lambda a, b: b.index_add(0, Tensor(ROWS_OF_B, device=b.device), b[:4]),
         lambda a, b: (c := b.copy(), np.add.at(c, ROWS_OF_B, b[:4]))[0],
     ),
+    "sort": (
+        lambda a, b: (s := a.sort(1, stable=True))[0] * 10 + s[1],
+        lambda a, b: np.sort(a, 1) * 10 + np.argsort(a, 1, kind="stable"),
+    ),
+    "places of a sort": (lambda a, b: b.flip(0).sort(0).indices, lambda a, b: b[::-1].argsort(0, kind="stable")),
     "where": (lambda a, b: (a > 1).where(a, -a), lambda a, b: np.where(a > 1, a, -a)),
     "arange": (lambda a, b: b * Tensor.arange(4, device=b.device), lambda a, b: b * np.arange(4)),
     "convolution": (

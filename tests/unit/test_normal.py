@@ -190,6 +190,14 @@ def test_numbers_that_count_are_compared_as_indices() -> None:
     assert as_int(chosen) is build("WHERE", p, const(1, dtypes.int32), const(0, dtypes.int32))
 
 
+def test_a_difference_is_bounded_by_its_ends() -> None:
+    x, y = (node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate((9, 5)))
+    assert min_max(node("SUB", (x, y))) == (-4, 8)
+    d = dtypes.uint8
+    small = node("SUB", (const(3, d), node("MOD", (node("CAST", (x,), d), const(4, d)))))
+    assert min_max(small) == (0, 3) and min_max(node("SUB", (const(2, d), small))) == (0, 255)  # it may wrap
+
+
 def test_a_mask_bounds_numbers_of_either_sign() -> None:
     x = node("PARAM", (), ParamArg(0, dtypes.int32))
     assert min_max(build("AND", x, const(12, dtypes.int32))) == (0, 12)

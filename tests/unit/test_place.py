@@ -29,6 +29,14 @@ def test_devices() -> None:
         device(node("ADD", (buffer((3,)), buffer((3,), "cuda"))))
 
 
+def test_what_has_no_device_is_where_the_rest_is() -> None:
+    numbers, places = node("CONTIGUOUS", (IOTA,)), node("CAST", (buffer((2,), "c"),), dtypes.index)
+    picked = node("INDEX", (numbers, places))
+    assert device(numbers) is None and device(picked) == "c"
+    assert device(node("AFTER", (numbers, node("STORE", (picked, IOTA))))) == "c"
+    assert device(node("INDEX", (buffer((2,), "cuda"), places))) == "cuda"
+
+
 def test_address_spaces() -> None:
     assert addrspace(buffer((3,), space="REG")) == "REG"
     assert addrspace(const(1.0, dtypes.float32)) is None

@@ -44,7 +44,7 @@ class GroupRenderer(Renderer):
     """One kernel."""
 
     def __init__(self, language: Language, linear: UOp, name: str):
-        if language.small_index and all(_is_small(u) for u in toposort(*linear.src)):
+        if language.small_index and all(is_small(u) for u in toposort(*linear.src)):
             language = replace(language, index=language.small_index)
         self.maps = tensor_maps(linear.src)
         if self.maps:
@@ -374,7 +374,7 @@ def _goes_on(u: UOp) -> bool:
     return _of_memory(u) or u.op in ("CONST", "STACK", "INDEX", "AFTER") or (u.dtype.kind == "x" and u.op != "LOAD")
 
 
-def _is_small(u: UOp) -> bool:
+def is_small(u: UOp) -> bool:
     """Whether an index needs no more than 32 bits."""
     if u.dtype.kind != "x" or u.op == "STACK":
         return True

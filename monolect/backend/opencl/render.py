@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from monolect.backend.common import c_style
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE, Place, Renderer
+from monolect.backend.opencl.lanes import REQUIRED, SHUFFLE
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp
 
@@ -71,8 +72,8 @@ class OpenCLC(Language):
         return f"{r}.s" + "".join(f"{i:x}" for i in lanes)
 
 
-def language(has_half: bool = False, has_double: bool = True) -> OpenCLC:
-    """OpenCL C on a device with or without types for float16 and float64."""
+def language(has_half: bool = False, has_double: bool = True, trades: bool = False) -> OpenCLC:
+    """OpenCL C on a device with or without types for float16 and float64, and lanes that trade values."""
     types = _TYPES | ({"float16": "half"} if has_half else {}) | ({"float64": "double"} if has_double else {})
     return OpenCLC(
         name="opencl",
@@ -85,12 +86,15 @@ def language(has_half: bool = False, has_double: bool = True) -> OpenCLC:
         splat="({v})({x})",
         functions={"SQRT": "sqrt({0})", "TRUNC": "trunc({0})", "FMA": "fma({0}, {1}, {2})"},
         declare="const {t} {v} = {x};",
-        kernel="__kernel __attribute__((reqd_work_group_size({block}))) void {name}({params}) {{",
+        kernel="__kernel __attribute__((reqd_work_group_size({block}))) "
+        + (REQUIRED if trades else "")
+        + "void {name}({params}) {{",
         pointer="__global {t}* {v}",
         local="__local {t} {v}[{n}];",
         barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
         ids=_IDS | {"thread0": "get_group_id(0)"},
         atomic_add={"int32": "atomic_add({p}, {x})", "uint32": "atomic_add({p}, {x})"},
+        shuffle=SHUFFLE if trades else "",
         load_gated="load_{s}_{t}({p}, {c}, {x})",
         store_gated="store_{s}_{t}({p}, {c}, {x})",
         on_demand=_GATED,

@@ -18,6 +18,7 @@ from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl.compile import Compiler, about, devices, missing, pyopencl
+from monolect.backend.opencl.lanes import LANES, trade
 from monolect.backend.opencl.render import NATIVE, language, render_module
 from monolect.base.dtype import dtypes
 from monolect.base.errors import AllocationError
@@ -47,8 +48,10 @@ class OpenCLDevice(GroupDevice):
         self.context = self.cl.Context([self.handle])
         self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
         self.compiler = Compiler(self.context, self.handle)
-        self.target = self._target()
-        self.language = language("cl_khr_fp16" in self.handle.extensions, dtypes.float64 in self.target.native_dtypes)
+        trades = trade(self)
+        self.target = self._target(trades)
+        has_double = dtypes.float64 in self.target.native_dtypes
+        self.language = language("cl_khr_fp16" in self.handle.extensions, has_double, trades)
         self.memory = OpenCLMemory(self)
 
     @staticmethod
@@ -56,7 +59,7 @@ class OpenCLDevice(GroupDevice):
         """Drivers and compilers of the devices here."""
         return told_together(map(about, devices()))
 
-    def _target(self) -> Target:
+    def _target(self, trades: bool) -> Target:
         d, extensions = self.handle, self.handle.extensions.split()
         base = Target(name=self.name, native=NATIVE)
         has_double = "cl_khr_fp64" in extensions
@@ -73,12 +76,13 @@ class OpenCLDevice(GroupDevice):
             local_bytes=d.local_mem_size,
             max_local=min(d.max_work_group_size, MOST_LANES),
             max_block=tuple(min(n, MOST_LANES) for n in d.max_work_item_sizes[:3]),
-            warp=1 if is_processor else 32,
+            warp=LANES if trades else 1 if is_processor else 32,
+            shuffles=trades,
             n_units=d.max_compute_units,
             atomics=frozenset(atomics),
             branches=True,
             align_bytes=max(64, d.mem_base_addr_align // 8),
-            key=f"{self.compiler.key}/{d.max_compute_units}",
+            key=f"{self.compiler.key}/{d.max_compute_units}{'/trades' if trades else ''}",
         )
 
     # ---- memory ------------------------------------------------------------------------------------------------------

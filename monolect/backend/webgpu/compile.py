@@ -14,7 +14,7 @@ from typing import Any
 from monolect.backend.common.complaint import complaint
 from monolect.backend.common.grouped import why_not
 from monolect.backend.webgpu.render import WGSL, joined
-from monolect.base.errors import CompileError, DeviceError, DTypeError, MissingExtraError
+from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
@@ -103,13 +103,9 @@ def refusal(message: str, source: str) -> str:
 
 
 def check(name: str, program: tuple[UOp, ...], target: Target, lang: WGSL) -> None:
-    """Raise CompileError or DTypeError for what adapters may lack: bindings, integers of 64 bits."""
+    """Raise CompileError for what adapters may lack: bindings."""
     buffers = [u for u in program if u.op == "PARAM" and u.arg.name is None]
     together = joined(buffers, lang)
     if len(buffers) - len(together) + bool(together) > lang.most_buffers:
         expected = f"at most {lang.most_buffers} on {target.name}: .contiguous() in the middle of the expression"
         raise CompileError(f"{name}: too many buffers of 64 bits", expected=expected, found=len(buffers))
-    for u in program:
-        if u.dtype.bits == 64 and u.dtype.is_int and u.dtype not in target.native_dtypes:
-            expected = "32 bits, as in t.int(), or another device"
-            raise DTypeError(f"{name}: {target.name} has no integers of 64 bits", expected=expected, found=u.dtype.name)

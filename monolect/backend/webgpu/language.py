@@ -12,6 +12,8 @@ from typing import Any
 
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import ADD_ALONE, C_NATIVE
+from monolect.backend.webgpu import longs
+from monolect.backend.webgpu.longs import PAIR
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import INVALID
@@ -53,6 +55,8 @@ class WGSL(Language):
     def literal(self, value: Any, d: DType) -> str:
         if d is dtypes.bool:
             return "true" if value and value is not INVALID else "false"
+        if d.is_int and self.type(d) == PAIR:
+            return longs.literal(0 if value is INVALID else int(value))
         if d.name == "float16" and "float16" in self.types and value is not INVALID and not math.isfinite(value):
             return self.cast(self.literal(value, dtypes.float32), dtypes.float32, d, 1)
         return super().literal(value, d)
@@ -65,6 +69,13 @@ class WGSL(Language):
         t = self.type(d)
         if s is dtypes.bool and d.is_float and d.name not in self.types:
             raise InternalError(f"{self.name} converts no bool to {d.name}")
+        if d.kind == "x" and self.type(s) == PAIR:
+            return f"long_to_index({x})"
+        if t == PAIR and self.type(s) != PAIR:
+            return f"long_of_{self.type(s)}({x})"
+        if self.type(s) == PAIR and t != PAIR:
+            out, a = longs.cast(x, t, s.is_unsigned), t
+            return self.cut(out, d) if self.is_narrow(d) else out
         if self.type(s) in _WIDER and t in ("i64", "u64"):  # the sign is the source's
             x, a = _WIDER[self.type(s)].format(x=x), "i64" if self.type(s) == "i32" else "u64"
         else:
@@ -86,6 +97,8 @@ class WGSL(Language):
         return self.cut(out, d) if d.bits < 32 else out
 
     def compare(self, sign: str, d: DType, n: int, a: str, b: str) -> str:
+        if d.is_int and self.type(d) == PAIR:
+            return longs.compare(sign, d, a, b)
         if d.is_float and sign == "!=":  # drivers differ on whether nan is unequal, not on whether it is equal
             return f"!({a} == {b})"
         if d is dtypes.bool and sign not in ("==", "!="):
@@ -106,13 +119,13 @@ def language(
     """WGSL on an adapter with or without `shader-f16`, 64-bit integers and 64-bit floats, which need those."""
     types = dict(_TYPES)
     types |= {"float16": "f16"} if has_half else {}
-    types |= {"int64": "i64", "uint64": "u64"} if has_long else {}
+    types |= {"int64": "i64", "uint64": "u64"} if has_long else {"int64": PAIR, "uint64": PAIR}
     types |= {"float64": "f64"} if has_double and has_long else {}
     bits = {t: u for t, u in (("f32", "u32"), ("f64", "u64")) if t in types.values()}
     return WGSL(
         name="webgpu",
         types=types,
-        suffixes={d: _SUFFIXES[t] for d, t in types.items() if d != "bool"},
+        suffixes={d: _SUFFIXES[t] for d, t in types.items() if t in _SUFFIXES},
         wraps=True,
         convert="{t}({x})",
         functions={"SQRT": "sqrt({0})", "TRUNC": "trunc({0})", "FMA": "fma({0}, {1}, {2})"},

@@ -12,25 +12,28 @@ Invariant: one module has any number of kernels, whose variables have names of t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from monolect.backend.common.c_group import GroupRenderer
+from monolect.backend.common.c_group import is_small
 from monolect.backend.common.c_style import CLOSED, OPEN, Place
 from monolect.backend.common.c_values import Value
 from monolect.backend.common.launch import launch_sizes
 from monolect.backend.common.shaped import ordered, register_of
+from monolect.backend.webgpu import longs
 from monolect.backend.webgpu.language import NATIVE, U32, WGSL, WORD_BYTES, language
+from monolect.backend.webgpu.longs import PairRenderer
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import CompileError
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, toposort
 
 LANES = 4  # of a vector
 NOTHING = "nothing"  # a 0 that no driver can see
 _CHAINS = {"ADD": ("ADD", "SUB", "MULACC"), "SUB": ("ADD", "SUB", "MULACC"), "MUL": ("MUL",)}
 
 
-class WGSLRenderer(GroupRenderer):
+class WGSLRenderer(PairRenderer):
     """One entry point, and the variables of the module that are its buffers.
 
     `number` is the kernel's in the module; `vectors` names buffers that are arrays of vectors.
@@ -39,6 +42,8 @@ class WGSLRenderer(GroupRenderer):
     lang: WGSL
 
     def __init__(self, language: WGSL, linear: UOp, name: str, number: int = 0, vectors: frozenset[str] = frozenset()):
+        if not language.index and _is_small_but_for_what_is_read(linear):
+            language = replace(language, index=language.small_index)
         super().__init__(language, linear, name)
         if not self.lang.index:
             expected = "an adapter with 64-bit integers, or smaller tensors"
@@ -276,6 +281,19 @@ class WGSLRenderer(GroupRenderer):
         return self._assign(d, p, self.emit(d, 1, total))
 
 
+def _is_small_but_for_what_is_read(linear: UOp) -> bool:
+    """Whether indices need no more than 32 bits. Those read from memory may be anything: they are cut to 32 bits, which
+    leaves what is in no tensor outside of all.
+    """
+    read: set[UOp] = set()
+    for u in toposort(*linear.src):
+        if u.dtype.kind == "x" and (u.op == "CAST" or not read.isdisjoint(u.src)):
+            read.add(u)
+        elif not is_small(u):
+            return False
+    return True
+
+
 def element(p: Place, i: int) -> Place:
     """The i-th neighbour."""
     return p if not i else p._replace(start=str(int(p.start) + i) if p.start.isdigit() else f"{p.start} + {i}")
@@ -320,7 +338,9 @@ def render_kernel(lang: WGSL, linear: UOp, name: str, number: int = 0) -> str:
 
 def render_module(kernels: list[tuple[str, UOp]], lang: WGSL) -> str:
     """One source text with an entry point for each (name, LINEAR)."""
-    return "\n".join([lang.header, *(render_kernel(lang, linear, name, k) for k, (name, linear) in enumerate(kernels))])
+    texts = [render_kernel(lang, linear, name, k) for k, (name, linear) in enumerate(kernels)]
+    more = [longs.FUNCTIONS] if any(longs.MARK in text for text in texts) else []
+    return "\n".join([lang.header, *more, *texts])
 
 
 __all__ = [
