@@ -144,6 +144,41 @@ def test_sleeping_workers_wake(kernels: Image, compiler: Compiler) -> None:
     assert not table.arguments[0][2]
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no sets of processors")
+def test_a_worker_wakes_on_another_processor_than_its_caller(kernels: Image) -> None:
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        pytest.skip("one processor")
+    program = f"""
+        cpus = {cpus}
+        os.sched_setaffinity(0, cpus)
+        pool = ThreadPool(1, compiler.compile)
+        meet(pool)
+        worker = max(int(t) for t in os.listdir("/proc/self/task"))
+        for cpu in (*cpus, *cpus):
+            os.sched_setaffinity(0, [cpu])
+            time.sleep(0.02)  # the worker falls asleep
+            meet(pool)
+            assert os.sched_getaffinity(worker) == set(cpus) - {{cpu}}
+    """
+    assert _run(program).split() == ["met"] * 5
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no sets of processors")
+def test_more_workers_than_other_processors_run_on_all_of_them(kernels: Image) -> None:
+    cpus = set(sorted(os.sched_getaffinity(0))[:2])
+    program = f"""
+        os.sched_setaffinity(0, {cpus})
+        pool = ThreadPool({len(cpus)}, compiler.compile)
+        meet(pool)
+        workers = sorted(int(t) for t in os.listdir("/proc/self/task"))[-{len(cpus)}:]
+        time.sleep(0.02)
+        meet(pool)
+        assert all(os.sched_getaffinity(w) == {cpus} for w in workers)
+    """
+    assert _run(program).split() == ["met"] * 2
+
+
 def test_commands_run_in_order(kernels: Image, compiler: Compiler) -> None:
     pool = ThreadPool(1, compiler.compile)
     cell = ctypes.c_int64()

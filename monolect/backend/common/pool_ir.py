@@ -8,10 +8,13 @@ the data in kernel after kernel. Each participant has a cache line with two word
 `claim` to the current word runs the share, then sets `done`. Workers claim their own share only; the caller, done with
 its own, takes over those nobody has started, so a sleeping worker never delays a short kernel. A share can be claimed
 only while its job is current, because a job ends when all its shares are done; that makes the published fields safe to
-read after the claim. Idle workers spin on the word, then sleep in a futex; the caller wakes them only if one sleeps.
+read after the claim. Idle workers spin on the word, then sleep in a futex; the caller wakes them only if one sleeps, and
+on other processors than its own (`pool_place`).
 """
 
 from typing import Final
+
+from monolect.backend.common.pool_place import placing
 
 COMMAND_BYTES: Final = 24
 SPIN_LIMIT: Final = 20_000  # pauses, about 0.3-0.8 ms: stays hot through gaps between steps, then frees the core
@@ -25,7 +28,7 @@ _WORD, _FN, _ARGS, _N = 0, 8, 16, 24
 _SLEEPERS: Final = 1 * LINE_BYTES
 _LOCK: Final = 2 * LINE_BYTES
 SIZE, START = 3 * LINE_BYTES, 3 * LINE_BYTES + 8  # participants available; callback that starts the workers
-SHARES: Final = 4 * LINE_BYTES  # per participant: claim, done
+SHARES: Final = 4 * LINE_BYTES  # per participant: claim, done, and what `pool_place` keeps
 
 _SYSCALLS: Final = {"x86_64": (202, 24), "aarch64": (98, 124)}  # futex, sched_yield
 _SYSCALL_ASM: Final = {
@@ -158,6 +161,7 @@ entry:
   %sleepers.p = getelementptr i8, ptr %pool, i64 {_SLEEPERS}
   %claim.p = call ptr @share(ptr %pool, i64 %t)
   %done.p = getelementptr i8, ptr %claim.p, i64 8
+  call void @introduce(ptr %claim.p)
   br label %idle
 idle:
   %seen = phi i64 [0, %entry], [%word, %job], [%word, %compete], [%word, %run]
@@ -246,6 +250,7 @@ contend:
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %rouse, label %own
 rouse:
+  call void @give_room(ptr %pool, i64 %size)
   call void @wake(ptr %pool, i32 {2**31 - 1})
   br label %own
 own:
@@ -383,4 +388,5 @@ define void @stop_workers(ptr %pool) {{  ; between jobs; commands run on their c
 
 def pool_source(machine: str, is_linux: bool = True) -> str:
     """LLVM IR of the pool: `run_commands`, `run_lane`, `worker_loop`, `resize` and `stop_workers`."""
-    return _primitives(machine, is_linux) + _MUTEX + _SHARE + _WORKER + _SHARED_COMMAND + _LANE + _ENTRY_POINTS
+    system = _primitives(machine, is_linux) + placing(machine, is_linux)
+    return system + _MUTEX + _SHARE + _WORKER + _SHARED_COMMAND + _LANE + _ENTRY_POINTS
