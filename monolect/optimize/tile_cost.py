@@ -37,6 +37,7 @@ COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often 
 COLUMNS_A_PACK = 1024  # the same where scalars are packed: again for each block of columns
 L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 GATED_STORE = 4  # cycles more for a vector in a row that may lie beyond the end
+FROM_L2 = 2  # cycles for a vector that the first cache does not hold
 FROM_MEMORY = 12  # cycles more to turn a vector that comes from memory: nothing else is done meanwhile
 
 
@@ -160,13 +161,15 @@ class TileCosts:
         n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         at_once = unit.k if unit is not None else 1
+        streamed = self.streamed(c, r, lanes * v, panel)
         steps = 0.0
         for js in self.sums:
             mine = [a for a in scalars if any(j in a.steps for j in js)]
             gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
-            loads = v * sum(any(j in a.steps for j in js) for a in panel) + k * (len(mine) + 4 * gated)
+            vectors = v * sum(any(j in a.steps for j in js) for a in panel)
+            loads = vectors + k * (len(mine) + 4 * gated)
             missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
-            step = max(v * k / 2, loads / 2, 4) + 0.15 * v + 0.03 * k + 4 * missed
+            step = max(v * k / 2, loads / 2, vectors * FROM_L2 * streamed, 4) + 0.15 * v + 0.03 * k + 4 * missed
             if unit is not None and unit.n_tiles:  # a row a cycle
                 step = v * k + 0.1 * (v * unit.m + k)
             steps += self.depth(js) / at_once * step
@@ -186,6 +189,17 @@ class TileCosts:
         start = 8 * k // (unit.m if unit is not None else 1)
         storing = self.storing(c, r) + (GATED_STORE if m % k else 0)
         return tiles * (steps + start + (2 * blocks - 1) * v * k * storing) + copying
+
+    def streamed(self, c: UOp, r: UOp | None, wide: int, panel: list[Access]) -> bool:
+        """Whether the first cache does not hold what is read of the panel from one row of tiles to the next: all of its
+        columns where the loop over them is the inner one, else those of a tile.
+        """
+        if r is None:
+            return False
+        outputs = self.plan.outputs
+        columns = max(self.plan.size(c), wide) if outputs.index(c) > outputs.index(r) else wide
+        depth = max(prod(self.plan.extent(j) for j in self.heavy if j in a.steps) for a in panel)
+        return depth * columns * self.item > self.target.l1_bytes
 
     def shares_sets(self, a: Access, r: UOp | None, k: int) -> bool:
         """Whether the k rows of a scalar are too many for the sets of the first cache that they lie in."""

@@ -250,3 +250,12 @@ def test_sums_of_one_vector_in_flight_run_side_by_side(rows, k, at_once):
     chooser.run()
     splits = (arg for op, _, arg in chooser.plan.actions if op == "SPLIT")
     assert [n for n, kind, _ in splits if kind == "UPCAST"] == [at_once] * (at_once > 1)
+
+
+@pytest.mark.parametrize("k", [24, 193])
+def test_more_rows_share_the_vectors_of_a_panel_that_the_first_cache_does_not_hold(k):
+    """Each row of tiles reads all columns again. Five vectors by two rows waste nothing, but load as many vectors as
+    they use twice: 38 KiB of them come from the first cache in time, 310 KiB from the second do not.
+    """
+    found, _ = tile(of(166, k) @ of(k, 398))
+    assert (found.rows >= 4) == (k * 398 * 4 > TARGET.l1_bytes)

@@ -8,8 +8,8 @@ the data in kernel after kernel. Each participant has a cache line with two word
 `claim` to the current word runs the share, then sets `done`. Workers claim their own share only; the caller, done with
 its own, takes over those nobody has started, so a sleeping worker never delays a short kernel. A share can be claimed
 only while its job is current, because a job ends when all its shares are done; that makes the published fields safe to
-read after the claim. Idle workers spin on the word, then sleep in a futex; the caller wakes them only if one sleeps, and
-on other processors than its own (`pool_place`).
+read after the claim. Idle workers spin on the word, then sleep in a futex; the caller wakes them only if one sleeps,
+and on other processors than its own (`pool_place`).
 """
 
 from typing import Final

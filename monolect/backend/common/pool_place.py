@@ -1,10 +1,10 @@
 """Where the pool's workers run: LLVM IR that keeps one from waking on the processor its caller is busy on.
 
-Schedulers like to wake a thread where the one that wakes it runs. The caller does not wait there: it computes, and takes
-over the shares nobody has started. So such a worker does not run before the next tick of the system (4 ms), the caller
-does all of the work, and the worker falls asleep where it was: step after step on one core. Before it wakes workers, the
-caller therefore takes its own processor out of the set that each may run on, and puts back the one that was taken out
-last time.
+Schedulers like to wake a thread where the one that wakes it runs. The caller does not wait there: it computes, and
+takes over the shares nobody has started. So such a worker does not run before the next tick of the system (4 ms), the
+caller does all of the work, and the worker falls asleep where it was: step after step on one core. Before it wakes
+workers, the caller therefore takes its own processor out of the set that each may run on, and puts back the one that
+was taken out last time.
 
 What it does not do: choose a processor for a worker, or move one that is awake. Sets that would leave fewer processors
 than there are workers stay as they are, and so does any set that the system does not let us change.
