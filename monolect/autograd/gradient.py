@@ -57,7 +57,6 @@ _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOT
 
 _CALLS = frozenset(("FUNCTION", "CALL"))
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
-_own: dict[str, Backward] = {}  # by the name of the call
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 
 _closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], Callable[..., Sequence[UOp]]]] = (
@@ -211,19 +210,13 @@ def _refused(u: UOp) -> GradientError:
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
-def own_gradient(name: str, backward: Backward) -> str:
-    """A name for FUNCTIONs and CALLs whose derivative is `backward(inputs, gradients of the results)`."""
-    unique = f"{name}#{len(_own)}"
-    _own[unique] = backward
-    return unique
-
-
 def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     """The arguments of a FUNCTION or CALL that are wanted, each with its gradient: another call of the same kind."""
     body, args = u.src[0], u.src[1:]
     if not results:
         return []
-    if (own := _own.get(u.arg)) is not None:
+    own = getattr(u.arg, "backward", None)  # the user's, on the name of the call
+    if own is not None:
         grads = tuple([results.get(k, full(v.shape, 0, v.dtype)) for k, v in enumerate(body.src)])
         return [(a, d) for a, d in zip(args, own(args, grads), strict=False) if d is not None and a in wanted]
     slots = tuple([k for k, a in enumerate(args) if a in wanted and a.dtype.is_float])

@@ -10,7 +10,6 @@ buffers and arenas are shared by all threads: whoever compiles, binds or launche
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -30,6 +29,7 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.callify import callify, resolve_functions, structure
+from monolect.runtime.turns import Turns
 from monolect.schedule.memory import buffer_bytes
 
 if TYPE_CHECKING:
@@ -71,29 +71,7 @@ class _Listeners(threading.local):
 listening = _Listeners()
 
 
-class Running:
-    """The lock around compiling, binding and launching: one thread at a time, re-entrant, new in a forked child."""
-
-    def __init__(self) -> None:
-        self.renew()
-        if hasattr(os, "register_at_fork"):
-            # a fork waits until nobody compiles: the compiler's own locks would stay locked in the child
-            os.register_at_fork(before=self.acquire, after_in_parent=self.release, after_in_child=self.renew)
-
-    def renew(self) -> None:
-        """A lock that nobody holds: in a forked child, the thread that held the old one does not exist."""
-        self.lock = threading.RLock()
-
-    def acquire(self) -> None:
-        """Before a fork, in the parent."""
-        self.lock.acquire()
-
-    def release(self) -> None:
-        """After a fork, in the parent."""
-        self.lock.release()
-
-
-running = Running()
+running = Turns()  # around compiling, binding and launching
 
 
 def realize(roots: list[UOp]) -> list[UOp]:
@@ -101,7 +79,7 @@ def realize(roots: list[UOp]) -> list[UOp]:
     todo = list(dict.fromkeys(r for r in roots if not is_realized(r)))
     if not todo:
         return list(roots)
-    with running.lock:
+    with running:
         return _realize(roots, todo)
 
 

@@ -23,9 +23,10 @@ from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
-from monolect.runtime.execute import Running, realize, run, running
+from monolect.runtime.execute import realize, run, running
 from monolect.runtime.prologue import Prologue, Step
 from monolect.runtime.recipe import KEPT, MADE, READ, Outside, Recipe, Value
+from monolect.runtime.turns import Turns
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 
@@ -39,9 +40,8 @@ class Assigned(dict[int, tuple[Any, UOp]]):
 SHORT_WORK = 1 << 15  # operations and bytes of a step that is over before another thread could be let in
 under_way: list[Any] = []  # captures, traces and derivatives of all threads
 OWN: Any = object()  # in place of a gradient that was set before it was read
-steps = (
-    Running()
-)  # held by who captures, and by calls that are not usual: a capture sees no state of another thread's step
+# held by who captures, and by calls that are not usual: a capture sees no state of another thread's step
+steps = Turns()
 
 
 class _Changes(threading.local):
@@ -202,7 +202,7 @@ class Capture:
         """Run on these BUFFERs, at these addresses, of the arguments `tensors`; the results, in memory of their own."""
         if self.device is None:
             return [self._today(v, ((), args, self.reads)) for v in self.outputs]
-        with running.lock:
+        with running:
             args, taken = self._bring(args, addresses)
             made: list[UOp] = []
             for template, n_bytes, shape in self.made:

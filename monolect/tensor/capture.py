@@ -30,6 +30,7 @@ from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import OWN, Capture, changes, steps
 from monolect.runtime.recipe import MADE, external, mark, record
+from monolect.tensor import drawn
 from monolect.tensor import random as random_state
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach
@@ -169,7 +170,7 @@ class Jit:
         """A call with arguments of any kind."""
         if changes.captures or changes.is_inside:  # part of a capture, or of what is traced or differentiated
             return self._plain()(*args, **kwargs)
-        with steps.lock:
+        with steps:
             return self._step(args, kwargs)
 
     def _step(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -309,16 +310,18 @@ class Jit:
         as_given = unflatten((args, kwargs), iter(map(_mark, found)))
         spec = Spec(as_given[0], as_given[1], key[2], key[3], self.around.named, key[4])
         given = (args, kwargs)
+        generators = _passing(self.around, Reach(given, self.around.named))
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
             result = function(*args, **kwargs)
             outputs: list[Tensor] = []
+            _refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
             flatten(result, outputs)
             check_results(result, _objects(given, self.owner), "jitted function")
             assigned = [t for t, _ in befores.values()]
-            graded = _graded(grads, assigned)
+            graded = _graded(grads, assigned, befores.looked)
             blank = _blank(befores.looked, grads)
             batch = [*outputs, *(t._grad for t in graded), *assigned, *random_state.pending()]
             lost = _lost(outputs)
@@ -402,6 +405,24 @@ def _refuse_changes(now: Any, tensors: list[Tensor], stand_ins: list[Tensor], sp
         raise JitError("a jitted function changes an argument", expected=expected, found=spec.describe())
 
 
+def _passing(*reached: Reach) -> dict[str, tuple[Any, Any]]:
+    """Generators of random numbers by name, each with its state. Raises JitError for iterators: each look moves one."""
+    if names := [name for r in reached for name in r.passing]:
+        expected = "what it gives, as an argument; or a list"
+        raise JitError(
+            "a jitted function reaches an iterator, as its next call would not", expected=expected, found=names[0]
+        )
+    return {name: (g, drawn.state_of(g)) for r in reached for name, g in r.generators.items()}
+
+
+def _refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:
+    """Raise JitError when a generator of Python's or NumPy's drew a number, which each replay would use again."""
+    for name, (generator, before) in generators.items():
+        if drawn.state_of(generator) != before:
+            expected = "Tensor.rand and its like, or the numbers as arguments"
+            raise JitError("a jitted function draws numbers that a replay would not", expected=expected, found=name)
+
+
 def _stand_in(t: Tensor) -> Tensor:
     """What the function gets in place of an argument: what else is the same tensor is then seen to be from outside."""
     u = new_buffer(t._uop.shape, t._uop.dtype, t._uop.arg.device)
@@ -413,7 +434,9 @@ def _stand_in(t: Tensor) -> Tensor:
     return new
 
 
-def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tensor]) -> list[Tensor]:
+def _graded(
+    before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tensor], looked: dict[int, tuple[Any, Any]]
+) -> list[Tensor]:
     """The tensors that got a gradient, which they keep; one that was also assigned was updated, and loses it.
 
     Raises JitError when a gradient was added to one of an earlier call: it would be the same one at each replay.
@@ -424,7 +447,7 @@ def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tens
         new = t._grad
         if new is old or new is None:
             continue
-        if old is not None and old._uop in toposort(new._uop):
+        if old is not None and looked[id(t)][1] is old:
             expected = "zero_grad() first, or the gradients returned"
             raise JitError("a jitted function adds to a gradient from outside", expected=expected)
         if id(t) in updated:

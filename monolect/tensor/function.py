@@ -14,11 +14,12 @@ Source: the `@function` decorator of the specification.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from monolect.autograd.gradient import Backward, own_gradient, replace
+from monolect.autograd.gradient import Backward, replace
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.base.settings import settings
@@ -34,7 +35,14 @@ from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import check_results, flatten, unflatten
 
 MOST_TRACES = 64
+_numbers = itertools.count()
 Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]
+
+
+class Named(str):
+    """The name of calls with a derivative of the user's, which lives as long as a node has it: no other is equal."""
+
+    backward: Backward
 
 
 class Trace(NamedTuple):
@@ -56,8 +64,10 @@ class Function:
         self.named: frozenset[str] = frozenset()  # attributes that `f` reads
         functools.update_wrapper(self, f)
         self.name: str | None = getattr(f, "__name__", None)
+        self.gradient = gradient  # a step that calls this depends on what it reads, too
         if gradient is not None:
-            self.name = own_gradient(self.name or "function", _on_nodes(gradient))
+            self.name = name = Named(f"{self.name or 'function'}#{next(_numbers)}")
+            name.backward = _on_nodes(gradient)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the instance is the first argument."""
@@ -65,7 +75,7 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         f = self.__wrapped__  # type: ignore[attr-defined]
-        with running.lock:
+        with running:
             found = Reach((args, kwargs, f), self.named, by_kind=True)
             self.named = found.named
             key = (found.key, settings.steering)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dis
 import enum
 import functools
+import io
 import sys
 import types
 import weakref
@@ -27,6 +28,7 @@ import numpy as np
 from monolect.base.dtype import DType
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
+from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
 from monolect.tensor.tree import PLAIN, Same, fields, plain
 
@@ -64,6 +66,8 @@ class Reach:
         self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
         self.contents: list[tuple[Any, tuple[Any, ...], str]] = []  # of what has a length and an order
         self.sizes: list[tuple[Any, int, str]] = []
+        self.passing: list[str] = []  # names of iterators: to look at one changes it
+        self.generators: dict[str, Any] = {}  # of random numbers, by name
         self._met: set[str] = set()
         self._key: list[Any] = []
         self._seen: dict[int, int] = {}  # by identity: where in the walk an object was met first
@@ -151,10 +155,10 @@ class Reach:
             self._key.append(plain(x))
             return iter(())
         if hasattr(x, "__wrapped__"):  # such as a jitted function, which becomes a part of this one
-            return _parts(name, x.__wrapped__, getattr(x, "__self__", None))
+            return _parts(name, x.__wrapped__, getattr(x, "__self__", None), getattr(x, "gradient", None))
         if isinstance(x, Mapping | Sequence | Set | deque):
             return self._container(x, name)
-        return self._object(x)
+        return self._object(x, name)
 
     def _dict(self, x: dict, name: str) -> Parts:
         self._key.append((type(x), len(x)))
@@ -193,7 +197,9 @@ class Reach:
             value = f.__globals__.get(name, EMPTY)
             if value is EMPTY or not isinstance(value, type | types.ModuleType) or _is_users(_module_of(value)):
                 yield from self._entry(f.__globals__, name)
-        yield from ((sys.modules.get(m), m) for m in modules if _is_users(m))
+            elif value.__name__ in drawn.MODULES:
+                yield value, name
+        yield from ((sys.modules.get(m), m) for m in modules if _is_users(m) or m in drawn.MODULES)
 
     def _entry(self, mapping: Any, name: str) -> Parts:
         value = mapping.get(name, EMPTY)
@@ -204,18 +210,25 @@ class Reach:
     def _namespace(self, x: Any) -> Parts:
         """A class or a module: what the code names of it."""
         self._key.append(x)
+        if x.__name__ in drawn.MODULES:
+            yield drawn.generator_of(x.__name__, self.named), x.__name__
         for c in x.__mro__ if isinstance(x, type) else (x,):
             if _is_users(_module_of(c)):
                 for name in sorted(k for k, v in vars(c).items() if k in self.named or _is_called(k, v)):
                     yield from self._entry(vars(c), name)
 
-    def _object(self, x: Any) -> Parts:
+    def _object(self, x: Any, name: str) -> Parts:
         kinds = type(x).__mro__
+        if drawn.is_generator(x):
+            self.generators[name] = x
+            self.is_complete = False
+            self._key.append(Same(x))
+            return
         own: Any = getattr(x, "__dict__", None)
         users = [c for c in kinds if c is not object and _is_users(c.__module__)]
         of_ours = [c for c in kinds if _is_ours(c.__module__)]
         if own is None and not users:
-            self._unknown(x)
+            self._unknown(x, name)
             return
         self._key.append(type(x))
         inherited = {
@@ -248,8 +261,11 @@ class Reach:
             else:
                 yield from self._entry(vars(c), name)
 
-    def _unknown(self, x: Any) -> None:
+    def _unknown(self, x: Any, name: str) -> None:
         """A value of a class that is not known here: equal values are taken to be the same, if they cannot change."""
+        if isinstance(x, Iterator) and not isinstance(x, io.IOBase):
+            self.passing.append(name)
+            self.is_complete = False
         try:
             hash(x)
         except TypeError:

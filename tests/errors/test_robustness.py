@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor, dtypes, jit
+from monolect import Context, Tensor, dtypes, function, jit
 from monolect.base.errors import AllocationError, JitError
+from monolect.runtime import turns
 
 PROGRAM = """
 import numpy as np
@@ -130,6 +132,34 @@ def test_a_capture_in_one_thread_does_not_bind_another():
 
     in_threads(work, 2)
     assert slow(Tensor([5.0])).tolist() == [6.0]
+
+
+@pytest.mark.parametrize("kind", ["jit", "function", "pool"])
+def test_a_capture_that_waits_for_a_thread_that_calls_a_step_is_told(monkeypatch, kind):
+    monkeypatch.setattr(turns, "LOOK_S", 0.01)
+    other, told = jit(lambda x: x * 2), []
+
+    def call():
+        try:
+            other(Tensor([3.0])).item()
+        except JitError as e:
+            told.append(str(e))
+
+    def waiting(x):
+        if kind == "pool":
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(call).result(60)
+        else:
+            thread = threading.Thread(target=call)
+            thread.start()
+            thread.join(60)
+        return x + 1
+
+    start = time.monotonic()
+    assert (function if kind == "function" else jit)(waiting)(Tensor([1.0])).item() == 2.0
+    assert len(told) == 1 and "waits for other threads" in told[0] and time.monotonic() - start < 50
+    call()
+    assert len(told) == 1, "later it can be called"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

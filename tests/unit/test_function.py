@@ -1,7 +1,9 @@
 """`@function`: traced once for each signature and never for another, stateful and differentiable; precompiled calls."""
 
 import dataclasses
+import gc
 import threading
+import weakref
 from collections import namedtuple
 from itertools import repeat
 from unittest.mock import Mock
@@ -215,6 +217,22 @@ def test_a_derivative_of_the_users() -> None:
     f(x, y).sum().backward()
     assert x.grad.item() == 10.0 and y.grad is None
     assert grad(lambda a: (a * y).sum())(x).item() == 3.0  # the same formula without it
+
+
+def test_a_derivative_of_the_users_lives_as_long_as_a_graph_needs_it() -> None:
+    class Tenfold:
+        def __call__(self, inputs, grads):
+            return grads[0] * 10
+
+    backward = Tenfold()
+    x, gone = Tensor([2.0], requires_grad=True), weakref.ref(backward)
+    loss = function(lambda a: a * 3, gradient=backward)(x).sum()
+    del backward
+    loss.backward()
+    assert x.grad.item() == 10.0
+    del loss, x
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize(

@@ -534,6 +534,30 @@ def test_a_failing_function_leaves_nothing_captured() -> None:
     assert f(Tensor([4.0])).item() == 5.0
 
 
+def test_a_training_step_that_failed_is_captured_at_the_next_call() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = nn.optim.Adam(model.parameters(), lr=0.1)
+    fails = Tensor([1.0])
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        if len(calls) < 3:
+            calls.append(1)
+            raise ValueError("no")
+        return loss
+
+    calls: list[int] = []
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no"):
+            step(fails.reshape(1, 1).expand(1, 2).contiguous())
+    losses = [step(Tensor([[1.0, 1.0]])).item() for _ in range(4)]
+    assert losses[0] != losses[1] and len(step.captures) == 1
+
+
 def test_reading_values_inside_is_refused() -> None:
     f = jit(lambda x: x * x.sum().item())
     with pytest.raises(JitError, match="inside a jitted function"):

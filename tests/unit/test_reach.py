@@ -3,13 +3,15 @@
 import collections
 import dataclasses
 import functools
+import random
 import sys
 import types
+from random import uniform
 
 import numpy as np
 import pytest
 
-from monolect import Tensor, function, jit, nn
+from monolect import Tensor, function, grad, jit, nn
 from monolect.base.errors import CaptureWarning, JitError
 from monolect.tensor.reach import Reach
 
@@ -357,3 +359,69 @@ def test_code_of_libraries_is_not_read() -> None:
     reached = Reach((lambda x: np.linalg.norm(x) + dataclasses.astuple(x)[0],))
     assert not reached.contents and all(isinstance(name, str) for _, name, _ in reached.entries)
     assert {name for _, name, _ in reached.entries} <= {"norm", "astuple"}
+
+
+def a_generator_of_numbers():
+    yield from (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "it", [iter([1.0, 2.0]), a_generator_of_numbers(), map(float, "12"), zip("ab", "cd", strict=True)], ids=str
+)
+def test_an_iterator_is_refused_wherever_it_stands(it) -> None:
+    holder = types.SimpleNamespace(it=it)
+    for f, args in ((lambda x, i: x * next(i), (it,)), (lambda x: x * next(it), ()), (lambda x: next(holder.it), ())):
+        with pytest.raises(JitError, match="reaches an iterator"):
+            jit(f)(vector(1.0), *args)
+    numbers = iter([1.0, 2.0])
+    assert [function(lambda x: x * next(numbers))(vector(1.0)).item() for _ in range(2)] == [1.0, 2.0], "traced again"
+
+
+def test_a_file_is_no_iterator(tmp_path) -> None:
+    with open(tmp_path / "log", "w") as log:
+        step = jit(lambda x: (print("captured", file=log), x * 2)[1])
+        assert [step(vector(i)).item() for i in range(3)] == [0.0, 2.0, 4.0]
+    assert (tmp_path / "log").read_text() == "captured\n"
+
+
+def draws():
+    generator, of_numpy, of_python = np.random.default_rng(0), np.random.RandomState(0), random.Random(0)
+    return {
+        "a module": lambda x: x * random.random(),
+        "a function of a module": lambda x: x * uniform(1, 2),
+        "a module imported inside": importing,
+        "a module of NumPy": lambda x: x * float(np.random.rand()),
+        "a generator of NumPy": lambda x: x * float(generator.random()),
+        "an old generator of NumPy": lambda x: x * float(of_numpy.rand()),
+        "a generator": lambda x: x * of_python.random(),
+        "a generator as an argument": lambda x, g=of_python: x * g.random(),
+    }
+
+
+def importing(x):
+    import random
+
+    return x * random.random()
+
+
+@pytest.mark.parametrize("name", draws())
+def test_numbers_drawn_outside_of_tensors_are_refused(name: str) -> None:
+    f = draws()[name]
+    with pytest.raises(JitError, match="draws numbers"):
+        jit(f)(vector(1.0))
+    assert len({function(f)(vector(1.0)).item() for _ in range(3)}) == 3, "traced at each call"
+
+
+def test_a_generator_that_does_not_draw_is_no_harm() -> None:
+    g = np.random.default_rng(0)
+    step = jit(lambda x: x * 2 if g is not None else np.random.rand())
+    assert [step(vector(i)).item() for i in range(3)] == [0.0, 2.0, 4.0] and len(step.captures) == 1
+
+
+def test_what_a_derivative_of_the_users_reads_counts() -> None:
+    scale = {"k": 7.0}
+    f = function(lambda x: x * 2, gradient=lambda inputs, grads: grads[0] * scale["k"])
+    step = jit(lambda x: grad(lambda y: f(y).sum())(x))
+    for k in (7.0, 9.0, 7.0):
+        scale["k"] = k
+        assert step(vector(1.0)).item() == step(vector(2.0)).item() == k
