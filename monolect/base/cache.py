@@ -21,7 +21,7 @@ from monolect.base.settings import settings
 
 _HEADER = struct.Struct("<8sQ16s")
 _MAGIC = b"MONOLECT"
-_READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe in its place is a miss
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _TEMPORARY = ".tmp"
 _TOUCH_AFTER_S = 3600.0  # an entry read again within this time is not marked as used again: marking costs a write

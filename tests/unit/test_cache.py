@@ -103,6 +103,20 @@ def test_a_folder_in_place_of_an_entry_is_a_miss(folder):
     assert [p.name for p in folder.iterdir()] == [module._digest("k").hex()]
 
 
+@pytest.mark.skipif(not IS_POSIX, reason="pipes and devices have no names elsewhere")
+@pytest.mark.parametrize("what", ["pipe", "device", "itself", "nothing"])
+def test_what_is_no_file_in_place_of_an_entry_is_a_miss(folder, what):
+    folder.mkdir(parents=True)
+    path = folder / module._digest("k").hex()
+    os.mkfifo(path) if what == "pipe" else path.symlink_to(
+        {"device": "/dev/zero", "itself": path}.get(what, "/nowhere")
+    )
+    cache = DiskCache("unit")
+    assert cache.get("k") is None
+    cache.put("k", b"value")
+    assert cache.get("k") == b"value"
+
+
 def test_a_file_in_place_of_the_folder_is_silent(folder):
     folder.parent.write_bytes(b"in the way")
     cache = DiskCache("unit")
