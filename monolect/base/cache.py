@@ -48,11 +48,13 @@ def cache_dir() -> str | None:
 class DiskCache:
     """A folder of entries under `cache_dir()/name`, held near `limit_bytes` (default: CACHE_LIMIT_MB).
 
-    Making one touches no disk. It may be shared by threads and by processes. COMPILE_CACHE=0 turns it off.
+    Making one touches no disk. It may be shared by threads and by processes. COMPILE_CACHE=0 turns it off, unless its
+    entries are `measured`: who wants a program compiled anew does not want its search repeated.
     """
 
-    def __init__(self, name: str, limit_bytes: int | None = None) -> None:
+    def __init__(self, name: str, limit_bytes: int | None = None, measured: bool = False) -> None:
         self.name = name
+        self.measured = measured
         self._limit_bytes = limit_bytes
         self._folder: str | None = None
         self._folder_of: str | None = None  # the value of MONOLECT_CACHE that `_folder` was made from
@@ -71,10 +73,13 @@ class DiskCache:
             self._folder_of = settings.MONOLECT_CACHE
         return self._folder
 
+    def _is_on(self) -> bool:
+        return self.measured or bool(settings.COMPILE_CACHE)
+
     def get(self, key: str) -> bytes | None:
         """The bytes last put under `key`, or None. A small entry costs some 20 microseconds."""
         folder = self.folder()
-        if folder is None or not settings.COMPILE_CACHE:
+        if folder is None or not self._is_on():
             return None
         digest = _digest(key)
         path = folder + digest.hex()
@@ -99,7 +104,7 @@ class DiskCache:
     def put(self, key: str, value: bytes) -> None:
         """Keep `value` under `key` if the disk allows; a value larger than the whole cache is not kept."""
         folder = self.folder()
-        if folder is None or not settings.COMPILE_CACHE or len(value) > self.limit_bytes:
+        if folder is None or not self._is_on() or len(value) > self.limit_bytes:
             return
         digest = _digest(key)
         path = folder + digest.hex()

@@ -38,7 +38,7 @@ from monolect.runtime.bench import ProcessBench
 from monolect.runtime.crew import crew, dismiss
 from monolect.runtime.execute import running
 
-cache = DiskCache("search")
+cache = DiskCache("search", measured=True)
 known: dict[str, Move] = {}  # what this process found or read
 
 

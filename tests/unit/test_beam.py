@@ -136,6 +136,17 @@ def test_without_a_disk_cache_a_process_searches_once(asked):
     assert len(asked) == n > 0
 
 
+def test_who_compiles_anew_does_not_search_anew(asked, monkeypatch):
+    """As `monolect explain` does, after the program has run: a search takes minutes."""
+    with Context(BEAM=1):
+        product()
+        n = len(asked)
+        fresh(monkeypatch)
+        with Context(COMPILE_CACHE=0):
+            product()
+    assert len(asked) == n > 0
+
+
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d[:40] + b"?" + d[41:]])
 def test_a_damaged_entry_is_searched_again(steady, asked, monkeypatch, tmp_path, damage):
     with Context(BEAM=1):
