@@ -148,7 +148,8 @@ def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[
             if lane is not None and (lane in mine or (steps.get(lane) == 1 and mine & shaped)):
                 continue
             plain = mine and mine <= last and all(steps.get(r) != 1 for r in mine)
-            if plain and not any(v.op == "AFTER" for v in toposort(u)):  # what this kernel wrote has loops of its own
+            # what this kernel wrote or reduced has loops of its own
+            if plain and not any(v.op in ("AFTER", "REDUCE") for v in toposort(u)):
                 out[u] = substitute(u, clamped)
     return out
 

@@ -22,6 +22,7 @@ from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 from monolect.rules.formula import cast
 from tests.backend import test_ops_suite as suite
 from tests.backend.workgroup_kernels import CASES
+from tests.passes.test_workgroup_actions import LARGER
 from tests.unit import test_variable as symbolic
 
 F32, I32 = dtypes.float32, dtypes.int32
@@ -182,6 +183,15 @@ def test_kernels_for_workgroups(device, name):
     case, target = CASES[name], Device[device].target
     out, *_ = run(device, case.program(target), case.out, *case.arrays)
     np.testing.assert_allclose(out.reshape(case.want.shape), case.want, rtol=1e-4, atol=1e-4)
+
+
+def test_kernels_of_several_workgroups(device):
+    """Tiles and padded rows in local memory, sums shared by lanes, squares that are turned: as it is planned."""
+    with Context(DEVICE=device, COMPILE_CACHE=0):
+        results = [program() for program in LARGER.values()]
+        results[0].realize(*results[1:])
+    for title, result in zip(LARGER, results, strict=True):
+        np.testing.assert_array_equal(result.numpy(), LARGER[title]().numpy(), err_msg=title)
 
 
 # ---- limits and errors -----------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from tests.backend import test_ops_suite as suite
 from tests.backend import test_training as training
 from tests.backend.test_group_devices import at, linear, load, local, param, run, special, store
 from tests.backend.workgroup_kernels import CASES, groups, planned
-from tests.passes.test_workgroup_actions import LARGER
 
 F32, I32, U8 = dtypes.float32, dtypes.int32, dtypes.uint8
 GPU = {"native": NATIVE, "branches": True}
@@ -238,17 +237,6 @@ def test_without_an_adapter_the_device_says_what_to_install(monkeypatch):
     finally:
         monkeypatch.undo()
         webgpu_compile.adapters.cache_clear()
-
-
-@needs_adapter
-@pytest.mark.slow
-def test_kernels_of_several_workgroups():
-    """Tiles in local memory, rows shared by lanes, squares that are turned: as the optimizer plans them."""
-    with Context(DEVICE="webgpu"):
-        results = [program() for program in LARGER.values()]
-        results[0].realize(*results[1:])
-    for title, result in zip(LARGER, results, strict=True):
-        np.testing.assert_array_equal(result.numpy(), LARGER[title]().numpy(), err_msg=title)
 
 
 @needs_adapter

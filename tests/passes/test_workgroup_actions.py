@@ -131,6 +131,7 @@ LARGER = {  # several workgroups, steps and copies that do not divide
     "sums of planes": lambda: whole(3, 5, 100).sum((0, 2)),
     "vector times matrix": lambda: whole(1, 100) @ whole(100, 130),
     "half vectors": lambda: whole(4096).cast(dtypes.float16) * 2,
+    "largest and their places": lambda: (t := whole(3, 40).topk(5)).values * 64 + t.indices,
     "additions": lambda: Tensor.zeros(20).scatter_add(0, Tensor(np.arange(700) * 7 % 20), whole(700)),
 }
 
