@@ -73,7 +73,8 @@ test-opencl: .venv/.stamp-test .venv/.stamp-opencl ## install PoCL where no driv
 	  $$root apt-get update -qq && $$root apt-get install -y -qq pocl-opencl-icd ocl-icd-libopencl1; }
 	$(BIN)/monolect devices
 	$(BIN)/python -m pytest tests/unit/test_handles.py tests/backend/test_opencl.py
-	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_ops_suite.py -k opencl
+	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_methods.py \
+	  tests/backend/test_ops_suite.py -k opencl
 
 test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu ## install a driver for Vulkan where none is, run everything that WebGPU runs
 	@ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json 2>/dev/null | grep -q . || { \
@@ -81,7 +82,8 @@ test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu ## install a driver for Vulka
 	  $$root apt-get update -qq && $$root apt-get install -y -qq mesa-vulkan-drivers; }
 	$(BIN)/monolect devices
 	$(BIN)/python -m pytest tests/backend/test_webgpu.py
-	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_ops_suite.py -k webgpu
+	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_methods.py \
+	  tests/backend/test_ops_suite.py -k webgpu
 
 TARGETS := test-hip-compile test-cuda-compile test-wasm test-llvm-targets test-opencl test-webgpu
 
