@@ -79,6 +79,12 @@ class UOp:
     def __repr__(self) -> str:
         return f"<{self.op} {self.dtype.short}{list(self.shape)} {'' if self.arg is None else self.arg}>"
 
+    def __copy__(self) -> UOp:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UOp:
+        return self
+
     def __reduce__(self) -> tuple:
         raise TypeError("UOps are interned; use ir.text to write them down")
 

@@ -10,6 +10,7 @@ What cannot be captured: reading values inside (`item`, `numpy`), which raises J
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import os
@@ -32,6 +33,7 @@ from monolect.runtime.jit import OWN, Capture, changes, steps
 from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
+from monolect.tensor.copies import global_name
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach
 from monolect.tensor.replay import MISS, Kinds, usual_call
@@ -143,6 +145,17 @@ class Jit:
                 raise JitError("a jitted method of what cannot be held weakly", expected=expected, found=name) from None
             found = self._methods[key] = Jit(self.function, ref, self.donation.names)
         return Method(found, instance)
+
+    def __copy__(self) -> Jit:
+        return Jit(self.function, self.owner, self.donation.names)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jit:
+        """A step of the copied function, without captures; itself where that is the same, as a plain function is."""
+        function = copy.deepcopy(self.function, memo)
+        return self if function is self.function else Jit(function, donate=self.donation.names)
+
+    def __reduce__(self) -> str | tuple:
+        return global_name(self) or (Jit, (self.function, None, self.donation.names))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         n, usual = self.usual
@@ -373,6 +386,16 @@ class Method:
 
     def __init__(self, jit: Jit, instance: Any):
         self.jit, self.__self__ = jit, instance
+
+    def __copy__(self) -> Method:
+        return Method(self.jit, self.__self__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Method:
+        instance = copy.deepcopy(self.__self__, memo)
+        return Method(Jit(self.jit.function, weakref.ref(instance), self.jit.donation.names), instance)
+
+    def __reduce__(self) -> tuple:
+        return getattr, (self.__self__, self.jit.function.__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.jit(*args, **kwargs)

@@ -13,6 +13,7 @@ Source: the `@function` decorator of the specification.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections import OrderedDict
@@ -29,6 +30,7 @@ from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
 from monolect.runtime.execute import running, stand_ins
 from monolect.runtime.jit import changes
 from monolect.tensor import random as random_state
+from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
 from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
@@ -72,6 +74,15 @@ class Function:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the instance is the first argument."""
         return self if instance is None else functools.partial(self, instance)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        """The copied function, without traces; itself where that is the same, as a plain function is."""
+        f, gradient = copy.deepcopy((self.__wrapped__, self.gradient), memo)  # type: ignore[attr-defined]
+        return self if f is self.__wrapped__ else Function(f, self.op == "CALL", gradient)  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> str | tuple:
+        parts = self.__wrapped__, self.op == "CALL", self.gradient  # type: ignore[attr-defined]
+        return global_name(self) or (Function, parts)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         f = self.__wrapped__  # type: ignore[attr-defined]

@@ -208,6 +208,16 @@ class Loaded(Jit):
             capture = Capture(part.recipe, part.outside)
             self.captures[spec.key] = Captured(capture, part.template, kinds, part.flat, part.graded, spec, {})
 
+    def __reduce__(self) -> Any:
+        raise JitError(
+            "a saved step is neither copied nor pickled", expected="jit.load of its file", found=self.__name__
+        )
+
+    __copy__ = __reduce__
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        self.__reduce__()
+
     def _plain(self) -> Any:
         expected = "the function it was saved from"
         raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)

@@ -27,6 +27,7 @@ from monolect.runtime.jit import OWN, changes, note_assign, note_gradient, refus
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.conv import ConvMixin
+from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer
 from monolect.tensor.elementwise import CastMixin, ElementwiseMixin
@@ -96,6 +97,7 @@ class Tensor(
     ConvMixin,
     LossMixin,
     RandomMixin,
+    CopyMixin,
 ):
     """An n-dimensional array that is computed when its values are asked for.
 

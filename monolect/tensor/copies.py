@@ -1,0 +1,109 @@
+"""Copies of Tensors by `copy` and `pickle`: values of their own, leaves of their own.
+
+What it is for: a second model with the weights of the first (averages of weights, target networks), models in files and
+in other processes. Tensors that are one stay one within what is copied, as Python's memo has it.
+What it is not: a graph is not copied. It is immutable, and a copy of what is not computed yet shares it, down to its
+leaves; what goes to another process is computed first.
+Invariant: a deep copy sees nothing of what happens to a Tensor or to its memory later, by assignment or through NumPy.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from monolect.backend.registry import Device
+from monolect.ir.uop import UOp, new_buffer
+from monolect.runtime.buffer import from_numpy, is_realized, with_storage
+from monolect.runtime.execute import realize, running
+from monolect.runtime.jit import changes, refuse_while_capturing
+from monolect.schedule.memory import buffer_bytes
+from monolect.tensor.base import TensorBase
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+class CopyMixin(TensorBase):
+    """What `copy.copy`, `copy.deepcopy` and `pickle` do with a Tensor."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Tensor:
+        """Another Tensor of the same value, and the same `grad`."""
+        u = self._uop
+        new = self._wrap(u)
+        new.__setstate__(self.__getstate__())
+        return new
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """Another Tensor of the same value in memory of its own, with a copy of `grad`.
+
+        >>> import copy
+        >>> a = Tensor([1.0, 2.0], requires_grad=True)
+        >>> b = copy.deepcopy(a)
+        >>> _ = a.assign(a.detach() * 0)
+        >>> b.tolist(), b.requires_grad
+        ([1.0, 2.0], True)
+        """
+        u = _own_value(self)
+        new = self._wrap(u)
+        memo[id(self)] = new
+        new.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """The values, computed, with device, `requires_grad` and `grad`. Raises JitError inside a jitted function."""
+        refuse_while_capturing("pickling a tensor")
+        values = self.numpy()
+        device = "cpu" if str(self.device).startswith("disk:") else self.device
+        return _from_values, (type(self), values, device), self.__getstate__()
+
+    def __getstate__(self) -> tuple[bool, Tensor | None, dict[str, Any] | None]:
+        """What a Tensor is beside its value; of a subclass also its attributes."""
+        return self._requires_grad, self._grad, getattr(self, "__dict__", None)
+
+    def __setstate__(self, state: tuple[bool, Tensor | None, dict[str, Any] | None]) -> None:
+        is_leaf, self._grad, attributes = state
+        if is_leaf:
+            self.requires_grad_()
+        if attributes:
+            vars(self).update(attributes)
+
+
+def _own_value(t: Any) -> UOp:
+    """The value of `t` as a node in whose memory nobody else writes."""
+    u: UOp = t._uop
+    if changes.captures or changes.is_inside:  # a replay copies what is there then
+        return t.clone()._uop
+    if not is_realized(u):
+        return u if u.op != "BUFFER" else new_buffer(u.shape, u.dtype, u.arg.device)
+    if u.op != "BUFFER":
+        return realize([t.clone()._uop])[0]
+    if str(u.arg.device).startswith("disk:"):
+        return u  # a file, which no tensor writes
+    device, n_bytes = Device[u.arg.device], buffer_bytes(u)
+    with running:
+        memory = device.alloc(n_bytes)
+        device.copy(memory, u.storage, n_bytes)
+    return with_storage(u.shape, u.dtype, u.arg.device, memory)
+
+
+def _from_values(kind: Any, values: np.ndarray, device: str) -> Any:
+    """The Tensor that a pickle holds, before its state."""
+    return kind._wrap(from_numpy(values, device))
+
+
+def global_name(x: Any) -> str | None:
+    """The name under which a decorated function is found in its module, as `pickle` wants it; None where it is not."""
+    name: str = getattr(x, "__qualname__", "")
+    found: Any = sys.modules.get(x.__module__)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is x else None
+
+
+__all__ = ["CopyMixin", "global_name"]
