@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
 
+from monolect.backend.common.memory import ONE_NAME
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
@@ -245,8 +246,8 @@ class Capture:
         for k, n in self.recipe.reuse.items():
             u = args[n]
             memory = u.storage
-            # references: the tensor's, the list's, the name here, the argument of getrefcount; the BUFFER's, these two
-            if getrefcount(u) <= 4 and getrefcount(memory) <= 3 and not memory.is_lent():
+            # references: the tensor's, the list's; the BUFFER's
+            if getrefcount(u) <= ONE_NAME + 2 and getrefcount(memory) <= ONE_NAME + 1 and not memory.is_lent():
                 taken[k] = None if memory.address % ALIGN_BYTES else memory
         return taken
 
@@ -276,8 +277,8 @@ class Capture:
         s.uop = s.memory = None
         u = _buffer_of(s.tensor)
         memory = u.storage
-        # references: the tensor's or the BUFFER's, the name here, the argument of getrefcount
-        held = getrefcount(u) > 3 or getrefcount(memory) > 3  # by a graph, or by a NumPy view
+        # references: the tensor's; the BUFFER's
+        held = getrefcount(u) > ONE_NAME + 1 or getrefcount(memory) > ONE_NAME + 1  # by a graph, or by a NumPy view
         if held or memory.is_lent() or memory.address % ALIGN_BYTES:  # an array that became state
             memory = self.device.alloc(buffer_bytes(u))
             self.device.copy(memory, u.storage, buffer_bytes(u))

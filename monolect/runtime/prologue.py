@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch
+from monolect.backend.common.memory import ONE_NAME
 from monolect.ir.uop import UOp
 from monolect.runtime.execute import launch
 
@@ -62,8 +63,7 @@ def results(early: Iterable[Step], late: Iterable[Step]) -> dict[int, int]:
 def writes_seen(b: UOp) -> int:
     """How often the memory of the BUFFER may have been written to from outside; WRITABLE while somebody can."""
     memory = b.storage
-    # references: the BUFFER's, the name here, the argument of getrefcount
-    return WRITABLE if sys.getrefcount(memory) > 3 or memory.is_lent() else memory.n_views
+    return WRITABLE if sys.getrefcount(memory) > ONE_NAME + 1 or memory.is_lent() else memory.n_views
 
 
 class Prologue:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import threading
 
 import numpy as np
@@ -265,3 +266,10 @@ def test_memory_that_is_used_again_may_become_huge(monkeypatch: pytest.MonkeyPat
     del block
     again = allocator.alloc(5 * HUGE_PAGE_BYTES)
     assert again.address == address and "hg" in flags(address)
+
+
+def test_what_a_name_holds_is_told_from_what_others_hold() -> None:
+    thing = object()
+    assert sys.getrefcount(thing) == memory.ONE_NAME
+    others = [thing]
+    assert sys.getrefcount(thing) == memory.ONE_NAME + len(others)

@@ -38,6 +38,16 @@ _BATCH_BYTES: Final = 4096  # a refill of tiny blocks carves this much at once
 _MIN_CACHED_BYTES: Final = 1 << 30
 
 
+def _one_name() -> int:
+    thing = object()
+    return sys.getrefcount(thing)
+
+
+# What `getrefcount` says of a thing that one name of a function holds and nobody else: the name and the argument, where
+# Python does not lend one to the other (3.14 does). Who asks whether others hold a thing adds the holders it knows.
+ONE_NAME: Final = _one_name()
+
+
 class Stats(NamedTuple):
     """Bytes by where they are, counted in whole blocks."""
 
@@ -115,7 +125,7 @@ class BorrowedMemory(Memory):
 
     def is_lent(self) -> bool:
         """See `Memory`. Only plain arrays, down to the one that owns the memory, tell who else holds them."""
-        array, mine = self._array, 3  # references: the attribute, the name here, the argument of getrefcount
+        array, mine = self._array, ONE_NAME + 1  # the attribute's
         while type(array) is np.ndarray and sys.getrefcount(array) <= mine:
             if array.base is None:
                 return not array.flags.owndata
