@@ -79,7 +79,8 @@ def realize(roots: list[UOp]) -> list[UOp]:
     todo = list(dict.fromkeys(r for r in roots if not is_realized(r)))
     if not todo:
         return list(roots)
-    with running:
+    running.wait()
+    with running.lock:
         return _realize(roots, todo)
 
 

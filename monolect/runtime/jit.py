@@ -203,7 +203,8 @@ class Capture:
         """Run on these BUFFERs, at these addresses, of the arguments `tensors`; the results, in memory of their own."""
         if self.device is None:
             return [self._today(v, ((), args, self.reads)) for v in self.outputs]
-        with running:
+        running.wait()
+        with running.lock:
             args, taken = self._bring(args, addresses)
             made: list[UOp] = []
             for template, n_bytes, shape in self.made:

@@ -46,7 +46,7 @@ def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
     """Kernels that are ready for `optimize`, with the actions it shall take named in their info."""
     if not isinstance(device, Portable) or sys.platform == "win32":  # workers are waited for as POSIX does
         return list(sinks)
-    with running, Shown(len(sinks)) as shown:
+    with running.lock, Shown(len(sinks)) as shown:
         return [_tuned(s, device, shown) for s in sinks]
 
 

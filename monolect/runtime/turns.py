@@ -11,16 +11,23 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 from monolect.base.errors import JitError
 
-LOOK_S = 0.5  # between two looks at what the other thread does
-MOST_LOOKS = 20  # which all found that it waits: it will not stop
+LOOK_S = 0.01  # between two looks at what the other thread does
+MOST_LOOKS = 1000  # in a row which all found that it waits: it will not stop
 _WAITING = frozenset(("threading", "queue", "concurrent", "multiprocessing", "selectors", "asyncio"))
 
 
 class Turns:
-    """A lock that a thread may take again, new in a forked child; `with` it, or its `lock` where microseconds count."""
+    """`lock` may be taken again by the thread that has it, and is new in a forked child; `wait` comes before taking it.
+
+    `with turns.lock`, and never a method of this class: an interrupt between the two would leave it locked.
+    """
 
     def __init__(self) -> None:
         self.renew()
@@ -31,7 +38,9 @@ class Turns:
     def renew(self) -> None:
         """A lock that nobody holds: in a forked child, the thread that held the old one does not exist."""
         self.lock = threading.RLock()
-        self.depth = self.holder = 0
+        self.user: tuple[int, FrameType] | None = (
+            None  # who runs a function of the user's with the lock held, and where
+        )
 
     def acquire(self) -> None:
         """Before a fork, in the parent."""
@@ -41,35 +50,41 @@ class Turns:
         """After a fork, in the parent."""
         self.lock.release()
 
-    def __enter__(self) -> None:
-        if not self.lock.acquire(blocking=False):
-            self._wait()
-        self.depth += 1
-        self.holder = threading.get_ident()
+    def call(self, f: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+        """`f(*args, **kwargs)`, a function of the user's, by a thread that holds the lock."""
+        outer, self.user = self.user, (threading.get_ident(), sys._getframe())
+        try:
+            return f(*args, **kwargs)
+        finally:
+            self.user = outer
 
-    def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if not self.depth:
-            self.holder = 0
-        self.lock.release()
-
-    def _wait(self) -> None:
-        """Take the lock when it is free. Raises JitError when its holder waits for a thread, maybe for this one."""
+    def wait(self) -> None:
+        """Until no other thread runs the user's function. Raises JitError when that waits, maybe for this thread."""
         n_looks = 0
-        while not self.lock.acquire(timeout=LOOK_S):
-            n_looks = n_looks + 1 if _waits_for_a_thread(self.holder) else 0
+        while (user := self.user) is not None and user[0] != threading.get_ident():
+            frames = [*_stack(user[0])]
+            if user[1] not in frames:  # interrupted before it could say so
+                return
+            n_looks = n_looks + 1 if _waits_for_a_thread(frames) else 0
             if n_looks >= MOST_LOOKS:
                 expected = "a step that waits for no thread which runs another, while it is captured or traced"
                 found = f"a thread that waited {LOOK_S * MOST_LOOKS:g} s in it"
                 raise JitError("a step is captured that waits for other threads", expected=expected, found=found)
+            time.sleep(LOOK_S)
 
 
-def _waits_for_a_thread(ident: int) -> bool:
-    """Whether that thread stands in Python's own means to wait for threads, called by the user's code."""
-    frame = first = sys._current_frames().get(ident)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _WAITING:
+def _stack(ident: int) -> Iterator[FrameType]:
+    frame = sys._current_frames().get(ident)
+    while frame is not None:
+        yield frame
         frame = frame.f_back
-    return frame is not None and frame is not first and not frame.f_globals.get("__name__", "").startswith("monolect.")
+
+
+def _waits_for_a_thread(frames: list[FrameType]) -> bool:
+    """Whether these are in Python's own means to wait for threads, called by the user's code."""
+    names = [frame.f_globals.get("__name__", "") for frame in frames]
+    caller = next((name for name in names if name.partition(".")[0] not in _WAITING), "")
+    return caller != names[0] and not caller.startswith("monolect.")
 
 
 __all__ = ["Turns"]

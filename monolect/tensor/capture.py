@@ -183,7 +183,8 @@ class Jit:
         """A call with arguments of any kind."""
         if changes.captures or changes.is_inside:  # part of a capture, or of what is traced or differentiated
             return self._plain()(*args, **kwargs)
-        with steps:
+        steps.wait()
+        with steps.lock:
             return self._step(args, kwargs)
 
     def _step(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -327,7 +328,7 @@ class Jit:
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
-            result = function(*args, **kwargs)
+            result = steps.call(function, args, kwargs)
             outputs: list[Tensor] = []
             _refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)

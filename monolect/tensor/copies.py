@@ -86,7 +86,8 @@ def _own_value(t: Any) -> UOp:
     if str(u.arg.device).startswith("disk:"):
         return u  # a file, which no tensor writes
     device, n_bytes = Device[u.arg.device], buffer_bytes(u)
-    with running:
+    running.wait()
+    with running.lock:
         memory = device.alloc(n_bytes)
         device.copy(memory, u.storage, n_bytes)
     return with_storage(u.shape, u.dtype, u.arg.device, memory)

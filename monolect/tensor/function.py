@@ -86,7 +86,8 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         f = self.__wrapped__  # type: ignore[attr-defined]
-        with running:
+        running.wait()
+        with running.lock:
             found = Reach((args, kwargs, f), self.named, by_kind=True)
             self.named = found.named
             key = (found.key, settings.steering)
@@ -153,7 +154,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
         for t in found.tensors:
             t._uop = stands[found.nodes[t._uop]]
         try:
-            result = f(*args, **kwargs)
+            result = running.call(f, args, kwargs)
             flatten(result, outputs)
             check_results(result, (), "@function")
             assigned = [t for t, _ in seen.values()]

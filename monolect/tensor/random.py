@@ -136,7 +136,8 @@ def _bits(cls: Any, count: int, device: Any) -> UOp:
     """`count` uint64 numbers of 64 random bits, 1-d."""
     device = as_device(device)
     state = _state(cls, device)
-    with running:  # not while a batch takes the pending draws along
+    running.wait()
+    with running.lock:  # not while a batch takes the pending draws along
         base, offset = state.draw(count)
     counter = g.e("ADD", g.shrink(base._uop, (0,), (1,)), offset) if offset else g.shrink(base._uop, (0,), (1,))
     key = g.shrink(base._uop, (1,), (1,))

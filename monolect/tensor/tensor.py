@@ -209,7 +209,8 @@ class Tensor(
         for t in others:
             _check_tensor("realize", t)
         if any(not is_realized(t._uop) for t in (self, *others)):
-            with running:  # what is pending belongs to this batch, and to no other thread's
+            running.wait()
+            with running.lock:  # what is pending belongs to this batch, and to no other thread's
                 self._realize_with(others)
         return self
 
