@@ -99,9 +99,8 @@ def usual_call(
     else:
         names["native"] = capture.native
         run += [" prologue.refresh()"] * (capture.prologue is not None)
-        # not `with`: that costs twice as much
-        lines += [" running.lock.acquire()", " try:", *(" " + line for line in run), f"  native({', '.join(given)})"]
-        lines += [" finally:", "  running.lock.release()"]
+        # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
+        lines += [" with running.lock:", *(" " + line for line in run), f"  native({', '.join(given)})"]
     lines += [*results, f" return {_tree(template, len(outputs))}"]
     exec(compile("\n".join(lines), "<monolect usual call>", "exec"), names)
     call: Callable[..., Any] = names.pop("call")  # its names do not name it: without a cycle it goes when it is dropped
