@@ -14,7 +14,8 @@ import pytest
 
 from monolect import Context, Tensor, dtypes, function, jit
 from monolect.base.errors import AllocationError, JitError
-from monolect.runtime import turns
+from monolect.runtime import execute, turns
+from monolect.runtime.jit import steps
 
 PROGRAM = """
 import numpy as np
@@ -136,7 +137,7 @@ def test_a_capture_in_one_thread_does_not_bind_another():
 
 @pytest.mark.parametrize("kind", ["jit", "function", "pool"])
 def test_a_capture_that_waits_for_a_thread_that_calls_a_step_is_told(monkeypatch, kind):
-    monkeypatch.setattr(turns, "LOOK_S", 0.01)
+    monkeypatch.setattr(turns, "MOST_LOOKS", 30)
     other, told = jit(lambda x: x * 2), []
 
     def call():
@@ -217,6 +218,48 @@ def test_an_interrupt_leaves_things_usable():
             signal.setitimer(signal.ITIMER_REAL, 0)
             assert abs(((x @ x).softmax(-1) @ x).sum().item() - n * n) < 1
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_interrupts_of_replays_leave_no_lock_and_no_half_of_a_step():
+    """Each comes anywhere in the loop: in the usual call, in the general one, in one that is not jitted."""
+    total, armed, done = Tensor([0.0]).realize(), False, 0
+    x, a = Tensor([1.0]).realize(), Tensor.ones(100, 100).realize()
+
+    @jit
+    def add(x):
+        total.assign(total + x)
+        return total * 1
+
+    product = jit(lambda a: (a @ a).sum())
+
+    def interrupt(*_):
+        if armed:
+            raise KeyboardInterrupt
+
+    def is_free(lock):
+        return lock.acquire(timeout=10) and lock.release() is None
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for i in range(60):
+            before, done, armed = total.item(), 0, True
+            signal.setitimer(signal.ITIMER_REAL, 0.001 + i * 1e-5, 0.005)
+            try:
+                while True:
+                    add(x)
+                    done += 1
+                    product(a)
+                    (x * 2 + i % 3).realize()
+            except KeyboardInterrupt:
+                armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert total.item() - before in (done, done + 1) and product(a).item() == 1e6
+            with ThreadPoolExecutor(1) as pool:
+                assert all(pool.map(is_free, (execute.running.lock, steps.lock)))
+    finally:
+        armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
 
