@@ -28,6 +28,8 @@ FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in c
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
 DOTS_AHEAD_BYTES = 1024  # the same for rows of dot products
 MOST_TAPS = 16  # of reductions that are unrolled whole
+MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
+FEW_OPS = 6  # values in a kernel that leave the other half free
 LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
 MOST_OPS_TO_PEEL = 400  # values in a kernel that may stand in its code twice or thrice
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
@@ -90,10 +92,25 @@ class Chooser:
             often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
             if sum(not a.is_near(r) for a in often) * 2 > len(often):
                 continue
-            if self.split_vector(r, "UPCAST", "contiguous in the output"):
+            if self.split_vector(r, "UPCAST", "contiguous in the output", self.in_flight(r)):
                 self.stream_rows(r)
                 self.unroll_windows()
                 return
+
+    def in_flight(self, r: UOp) -> tuple[int, ...]:
+        """Numbers of vectors, the best first: of sums over near rows many, so that memory is read as it lies."""
+        near = [j for j in self.plan.reduced if self.rows(r, j) and not self.far_rows(r, j)]
+        if len(near) < len(self.plan.reduced) or self.profile.n_ops > FEW_OPS:
+            return (4, 2)
+        return MANY_VECTORS if max(map(self.plan.size, near), default=0) > MOST_TAPS else (4, 2)
+
+    def rows(self, r: UOp, j: UOp) -> list:
+        """The loads inside the reduction over j that go along r."""
+        return [a for a in self.profile.inside(j) if r in a.steps]
+
+    def far_rows(self, r: UOp, j: UOp) -> bool:
+        """Whether rows that the reduction over j reads are no neighbours in cache."""
+        return any(abs(a.step(j) or 0) * self.profile.itemsize >= FAR_BYTES for a in self.rows(r, j))
 
     def unroll_windows(self) -> None:
         """Short reductions whole, the innermost first: the gates of most taps are then known."""
@@ -132,9 +149,12 @@ class Chooser:
         if len(self.plan.reduced) != 1:
             return
         j = self.plan.reduced[0]
-        n, inside = self.plan.size(j), self.profile.inside(j)
-        far = [a for a in inside if r in a.steps and abs(a.step(j) or 0) * self.profile.itemsize >= FAR_BYTES]
-        if far and n >= 8 * ROWS_AT_ONCE and self.profile.work() * self.profile.itemsize > self.plan.target.l2_bytes:
+        n = self.plan.size(j)
+        if (
+            self.far_rows(r, j)
+            and n >= 8 * ROWS_AT_ONCE
+            and self.profile.work() * self.profile.itemsize > self.plan.target.l2_bytes
+        ):
             blocks = next((k for k in range(n // ROWS_AT_ONCE, 1, -1) if n % k == 0), 1)
             if blocks > 1 and n // blocks <= 4 * ROWS_AT_ONCE:
                 self.act("SPLIT", self.plan.axis_of(j), (blocks, "LOOP", True), f"{n // blocks} rows stream at once")

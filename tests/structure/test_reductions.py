@@ -125,3 +125,11 @@ def test_short_ones_are_left_alone():
 def test_a_few_outputs_get_as_many_parts_together(m, data):
     loops = kernels_of(Tensor(data(m, LONG)).sum(1))[0].sink.src[0].src[1:]
     assert 32 <= np.prod([r.src[0].value for r in loops]) <= 64
+
+
+@pytest.mark.parametrize("shape, vectors", [((40, 30, 200), 13), ((40, 30, 240), 5), ((40, 30, 224), 7)])
+def test_sums_over_near_rows_read_long_pieces_of_them(check, data, shape, vectors):
+    """Memory is read as it lies: most of a row's sums stand in registers, by numbers of vectors that divide the row."""
+    a = data(*shape)
+    (k,) = check(Tensor(a).sum(-2), a.sum(-2))
+    assert [arg[0] for op, _, arg in k.linear.arg.actions if op == "SPLIT" and arg[1] == "UPCAST"] == [16, vectors]
