@@ -36,7 +36,8 @@ LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
 COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
 COLUMNS_A_PACK = 1024  # the same where scalars are packed: again for each block of columns
 L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
-GATED_STORE = 4  # cycles more for a vector in a row that may lie beyond the end
+GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
+GATED_SUM = 4  # the same where sums of a block are loaded and stored
 FROM_L2 = 2  # cycles for a vector that the first cache does not hold
 FROM_MEMORY = 12  # cycles more to turn a vector that comes from memory: nothing else is done meanwhile
 
@@ -187,8 +188,8 @@ class TileCosts:
             wide = self.columns(lanes * v, -(-max(map(self.plan.size, self.heavy)) // blocks), True) if packs else n
             copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v))) for a in again)
         start = 8 * k // (unit.m if unit is not None else 1)
-        storing = self.storing(c, r) + (GATED_STORE if m % k else 0)
-        return tiles * (steps + start + (2 * blocks - 1) * v * k * storing) + copying
+        gated = (GATED_STORE if blocks == 1 else GATED_SUM) if m % k else 0
+        return tiles * (steps + start + (2 * blocks - 1) * v * k * (self.storing(c, r) + gated)) + copying
 
     def streamed(self, c: UOp, r: UOp | None, wide: int, panel: list[Access]) -> bool:
         """Whether the first cache does not hold what is read of the panel from one row of tiles to the next: all of its

@@ -119,6 +119,12 @@ def test_pools_of_stride_two_load_vectors(method):
     assert masked == 2 * 5 + 2 * 3, "gates on the first row, which stands apart, and on the first column of the others"
 
 
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint16, dtypes.float16, dtypes.bfloat16, dtypes.float32])
+def test_what_a_mask_hides_is_zero_already(dtype):
+    (text,) = texts(Tensor(np.zeros((40, 50), np.float32)).cast(dtype).realize().pad(((0, 0), (0, 14))))
+    assert "@llvm.masked.load" in text and not re.search(r"select <", text)
+
+
 def test_gradients_of_pools_load_vectors():
     x = Tensor(np.zeros((2, 4, 64, 64), np.float32), requires_grad=True)
     x.max_pool2d(2).sum().backward()

@@ -28,16 +28,13 @@ from monolect.backend.common.llvm_types import (
     type_name,
 )
 from monolect.backend.common.shaped import ordered, register_of
-from monolect.base.dtype import DType, dtypes
+from monolect.base.dtype import USER, DType, dtypes
 from monolect.ir.normal import conjuncts
 from monolect.ir.uop import UOp
 
 Row = tuple[int, ...]  # for each lane of a register, how many elements after the first in memory it lies
 MOST_VECTORS = 4  # that are loaded for the elements of one register
-_ZEROS = frozenset(
-    ("false", "0", "zeroinitializer", "0x0000000000000000", "splat (float 0x0000000000000000)",
-     "splat (double 0x0000000000000000)", "splat (i32 0)", "splat (i64 0)", "splat (i1 false)")
-)  # fmt: skip
+_ZEROS = frozenset({"zeroinitializer", *(splat_literal(0, d, lanes) for d in USER for lanes in (1, 2))})
 
 LINE_BYTES = 64
 
