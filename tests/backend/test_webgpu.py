@@ -3,6 +3,7 @@
 The suite of ops (`test_ops_suite.py`) has the ops one by one. What needs an adapter is skipped where there is none.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -95,6 +96,14 @@ def test_neighbours_are_vectors_where_all_accesses_are_of_four():
     assert text("elementwise").count("= data1[") == text("elementwise").count("data0[") == 1
     assert "vec4" not in text("every third") and "data1: array<f32>" in text("padded")
     assert "data0: array<vec4<f32>>" in text("matmul") and text("matmul").count("vec4<f32>(") == 2
+
+
+@needs_adapter
+def test_looking_for_adapters_writes_nothing():
+    code = "import os; from monolect.backend.webgpu import compile; compile.adapters(); print(dict(os.environ))"
+    around = {k: v for k, v in os.environ.items() if k != "XDG_RUNTIME_DIR"}
+    done = subprocess.run([sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True)
+    assert done.stderr == "" and "XDG_RUNTIME_DIR" not in done.stdout
 
 
 # ---- with an adapter -------------------------------------------------------------------------------------------------

@@ -8,7 +8,11 @@ whatever wgpu says no to is an error of monolect's own.
 from __future__ import annotations
 
 import functools
+import os
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from monolect.backend.common.complaint import complaint
@@ -46,6 +50,19 @@ def wgpu() -> Any:
     return wgpu
 
 
+@contextmanager
+def session_folder() -> Iterator[None]:
+    """The environment names a folder of the session, where it names none: drivers write an error for that."""
+    if "XDG_RUNTIME_DIR" in os.environ:
+        yield
+        return
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+    try:
+        yield
+    finally:
+        del os.environ["XDG_RUNTIME_DIR"]
+
+
 @functools.cache
 def adapters() -> tuple[Any, ...]:
     """Every adapter, GPUs before processors. Raises MissingExtraError, or DeviceError where there is none."""
@@ -57,7 +74,9 @@ def adapters() -> tuple[Any, ...]:
     except (ImportError, AttributeError, KeyError, RuntimeError):
         pass  # another version of the package, or somebody has looked already: then there are more to choose from
     try:
-        found = [a for a in package.gpu.enumerate_adapters_sync() if a.info["backend_type"] in (*BACKENDS, "D3D12")]
+        with session_folder():
+            found = package.gpu.enumerate_adapters_sync()
+        found = [a for a in found if a.info["backend_type"] in (*BACKENDS, "D3D12")]
     except (package.GPUError, RuntimeError, OSError) as error:
         raise DeviceError(f"{NO_ADAPTER} ({error})") from None
     if not found:
