@@ -56,12 +56,21 @@ def is_copy(sink: UOp) -> bool:
 
 
 def _same_elements(sink: UOp, source: int, out: int) -> bool:
-    """True when the kernel reads PARAM `source` only at the index at which it stores PARAM `out`."""
-    at: dict[int, set[UOp]] = {source: set(), out: set()}
-    for u in toposort(sink):
-        if u.op == "INDEX" and u.src[0].op == "PARAM" and u.src[0].arg.slot in at:
-            at[u.src[0].arg.slot].add(u.src[1])
-    return len(at[out]) == 1 and at[source] <= at[out]
+    """True when the kernel reads PARAM `source` only at the index at which it stores PARAM `out`, and before it does.
+
+    A kernel of several stores may load for one after it did another: what this one loads itself comes before it.
+    """
+    order = toposort(sink)
+    places = {slot: [u for u in order if _is_at(u, slot)] for slot in (source, out)}
+    at_source, at_out = ({u.src[1] for u in places[slot]} for slot in (source, out))
+    mine = {u for s in order if s.op in ("STORE", "ATOMICADD") and s.src[0] in places[out] for u in toposort(s)}
+    reads = {u for u in order if not set(places[source]).isdisjoint(u.src)}
+    return len(at_out) == 1 and at_source <= at_out and reads <= mine
+
+
+def _is_at(u: UOp, slot: int) -> bool:
+    """Whether `u` names elements of PARAM `slot`."""
+    return u.op == "INDEX" and u.src[0].op == "PARAM" and u.src[0].arg.slot == slot
 
 
 __all__ = ["Uses", "is_copy", "may_overwrite", "uses_of"]

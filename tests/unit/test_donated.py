@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, JitError, Tensor, jit
+from monolect import ArgumentError, Context, JitError, Tensor, jit
 from monolect.backend.common.memory import stats
 from monolect.tensor.capture import live_tensors
 
@@ -89,6 +89,16 @@ def test_the_same_tensor_twice_and_two_tensors_of_one_buffer() -> None:
         y = Tensor._wrap(x._uop)
         np.testing.assert_array_equal(step(x, y).numpy(), rows + rows[::-1])
         np.testing.assert_array_equal(y.numpy(), rows)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_another_result_of_the_kernel_reads_is_not_overwritten_before(order: int) -> None:
+    step = jit(lambda c, d: ((c + d).contiguous(), (d * 2).contiguous())[::order], donate="c")
+    with Context(COMPILE_CACHE=0):
+        for k in range(4):
+            c, d = (Tensor(np.full(500, v, np.float32)).clone().realize() for v in (k, 2))
+            total, double = step(c, d)[::order]
+            assert set(total.tolist()) == {k + 2.0} and set(double.tolist()) == {4.0}
 
 
 def test_what_is_read_later_or_elsewhere_is_not_overwritten() -> None:

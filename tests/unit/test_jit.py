@@ -248,6 +248,24 @@ def test_the_old_version_of_a_state_can_be_returned() -> None:
     assert [values(*pair) for pair in kept] == [[[i], [i + 1.0]] for i in range(4)]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_old_version_that_another_result_of_the_kernel_reads_is_read_before_it_is_gone(order: int) -> None:
+    state, n = vector(*[1.0] * 500), np.float32
+
+    @jit
+    def step(x: Tensor) -> tuple:
+        old = (state + x).contiguous()
+        state.assign(x * 2)
+        return (old, (x * 3).contiguous())[::order]
+
+    want = np.ones(500, n)
+    with Context(COMPILE_CACHE=0):
+        for k in range(5):
+            x = np.full(500, k + 1, n)
+            np.testing.assert_array_equal(step(Tensor(x))[::order][0].numpy(), want + x)
+            want = x * 2
+
+
 def test_a_capture_keeps_no_memory_of_what_it_returned_or_replaced() -> None:
     n_bytes = 16 << 20
     gc.collect()  # what other tests left is not to go in between
