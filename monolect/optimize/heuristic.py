@@ -19,7 +19,7 @@ from monolect.optimize.action import Plan
 from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
 from monolect.optimize.cost import Profile
 from monolect.optimize.groups import Groups
-from monolect.optimize.peel import border
+from monolect.optimize.peel import border, ends_of_gates
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import buffer_bytes, vector_of
 
@@ -32,6 +32,7 @@ MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half
 FEW_OPS = 6  # values in a kernel that leave the other half free
 LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
 MOST_OPS_TO_PEEL = 400  # values in a kernel that may stand in its code twice or thrice
+FEW_OPS_TO_PEEL = 100  # values in a kernel that may stand there nine times
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -180,6 +181,9 @@ class Chooser:
         if not self.act("SPLIT", axis, (lanes, target, False), f"vector of {lanes}: {why}"):
             return False
         self.vector.add(r)
+        rest = self.plan.axes[axis]
+        if not self.plan.reduced and rest.size >= LEAST_TO_PEEL and ends_of_gates(self.plan, rest):
+            return True  # a vector at a time: most of them stand between the borders
         if self.profile.n_ops <= MANY_OPS or len(vectors) == 1:
             for k in vectors:
                 if k > 1 and n // lanes % k == 0 and n // lanes >= k:
@@ -284,13 +288,17 @@ class Chooser:
 
     # ---- borders -----------------------------------------------------------------------------------------------------
     def peel(self) -> None:
-        """The ends of the innermost loop over what is padded stand apart: the iterations between mask nothing."""
+        """The ends of the innermost loop over what is padded stand apart: the iterations between mask nothing.
+
+        Of a small kernel those of the loops around it do, too.
+        """
         if not self.plan.target.vector_bytes or self.profile.n_ops > MOST_OPS_TO_PEEL:
             return
         for i, p in reversed([(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and not p.is_block]):
             if p.size >= LEAST_TO_PEEL and p.root in self.plan.outputs and (ends := border(self.plan, p)):
-                self.act("PEEL", i, ends, "only the ends ask where the border is")
-                return
+                done = self.act("PEEL", i, ends, "only the ends ask where the border is")
+                if done and self.profile.n_ops > FEW_OPS_TO_PEEL:
+                    return
 
     # ---- memory far away ---------------------------------------------------------------------------------------------
     def far_memory(self) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
 
 MOST_COPIES = 9  # of a kernel's body: two peeled loops
+FEW_ENDS = sorted(((f, n) for f in range(5) for n in range(5) if f + n), key=sum)  # iterations that may stand apart
 
 
 def check_peel(plan: Plan, p: Part, ends: Any) -> tuple[int, int]:
@@ -52,22 +53,30 @@ def copies(plan: Plan) -> int:
 
 
 def border(plan: Plan, p: Part) -> tuple[int, int] | None:
-    """The fewest ends (first, last) of the loop p without which all gates along its axis are open, or at least its
+    """The fewest ends (first, last) of the loop p without which all gates along its axis are decided, or at least its
     tail; None where that is of no use.
     """
+    return ends_of_gates(plan, p) or ((0, 1) if p.root in plan.padded else None)
+
+
+def ends_of_gates(plan: Plan, p: Part) -> tuple[int, int] | None:
+    """The fewest ends of the loop p without which all gates along its axis are decided, if there are gates."""
     r, end = p.root, p.size * p.stride
     gates = {c for u in (*plan.loads, *plan.stores) for g in u.src[2:] for c in conjuncts(g) if r in ranges(c)}
-    shared = any(q.root is r and q.stride > p.stride for q in plan.axes)
-    for first, last in ((0, 1), (1, 0), (1, 1)):
+    if not gates or any(q.root is r and q.stride > p.stride for q in plan.axes):
+        return None
+    for first, last in FEW_ENDS:
         low, high = first * p.stride, min(end - last * p.stride, plan.size(r))
-        inside = node("RANGE", (idx(high - low),), (-1, "LOOP")) + low
-        if gates and not shared and last >= (r in plan.padded) and all(_is_open(c, r, inside) for c in gates):
-            return first, last
-    return (0, 1) if r in plan.padded else None
+        if low < high and last >= (r in plan.padded):
+            inside = node("RANGE", (idx(high - low),), (-1, "LOOP")) + low
+            if all(_is_decided(c, r, inside) for c in gates):
+                return first, last
+    return None
 
 
-def _is_open(condition: UOp, r: UOp, inside: UOp) -> bool:
-    return bool(min_max(replace_ranges(condition, {r: inside}))[0])
+def _is_decided(condition: UOp, r: UOp, inside: UOp) -> bool:
+    low, high = min_max(replace_ranges(condition, {r: inside}))
+    return bool(low == high)
 
 
 class Peeler:

@@ -150,6 +150,17 @@ def test_pad_with_a_value(check, data):
     one_kernel(check(Tensor(a).pad((1, 2), value=4.0), np.pad(a, ((0, 0), (1, 2)), constant_values=4)))
 
 
+@pytest.mark.parametrize(
+    "mode, name", [("constant", "constant"), ("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
+)
+def test_borders_of_whatever_kind_stand_apart(check, data, mode, name):
+    """Between them a padded tensor is a copy: most iterations of either axis ask nothing."""
+    a = data(20, 100)
+    (k,) = check(Tensor(a).pad((3, 3, 2, 3), mode=mode), np.pad(a, ((2, 3), (3, 3)), name))
+    assert [ends for op, _, ends in k.linear.arg.actions if op == "PEEL"] == [(1, 1), (2, 3)]
+    assert any(u.op == "LOAD" and len(u.src) == 1 for u in k.linear.src), "a load without a gate"
+
+
 def test_sums_of_padded_values(check, data):
     a = data(5, 6)
     one_kernel(check(Tensor(a).pad((1, 2, 3, 0)).exp().sum(0), np.exp(np.pad(a, ((3, 0), (1, 2)))).sum(0)))
