@@ -101,9 +101,8 @@ class Chooser:
     def in_flight(self, r: UOp) -> tuple[int, ...]:
         """Numbers of vectors, the best first: of sums over near rows many, so that memory is read as it lies."""
         near = [j for j in self.plan.reduced if self.rows(r, j) and not self.far_rows(r, j)]
-        if len(near) < len(self.plan.reduced) or self.profile.n_ops > FEW_OPS:
-            return (4, 2)
-        return MANY_VECTORS if max(map(self.plan.size, near), default=0) > MOST_TAPS else (4, 2)
+        small = len(near) == len(self.plan.reduced) and self.profile.n_ops <= FEW_OPS
+        return MANY_VECTORS if small and any(self.plan.size(j) > MOST_TAPS for j in near) else (4, 2)
 
     def rows(self, r: UOp, j: UOp) -> list:
         """The loads inside the reduction over j that go along r."""

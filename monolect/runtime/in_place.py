@@ -61,10 +61,10 @@ def _same_elements(sink: UOp, source: int, out: int) -> bool:
     A kernel of several stores may load for one after it did another: what this one loads itself comes before it.
     """
     order = toposort(sink)
-    places = {slot: [u for u in order if _is_at(u, slot)] for slot in (source, out)}
-    at_source, at_out = ({u.src[1] for u in places[slot]} for slot in (source, out))
-    mine = {u for s in order if s.op in ("STORE", "ATOMICADD") and s.src[0] in places[out] for u in toposort(s)}
-    reads = {u for u in order if not set(places[source]).isdisjoint(u.src)}
+    of_source, of_out = ({u for u in order if _is_at(u, slot)} for slot in (source, out))
+    at_source, at_out = ({u.src[1] for u in places} for places in (of_source, of_out))
+    mine = set(toposort(*(s for s in order if s.op in ("STORE", "ATOMICADD") and s.src[0] in of_out)))
+    reads = {u for u in order if not of_source.isdisjoint(u.src)}
     return len(at_out) == 1 and at_source <= at_out and reads <= mine
 
 

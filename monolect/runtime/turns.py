@@ -38,9 +38,8 @@ class Turns:
     def renew(self) -> None:
         """A lock that nobody holds: in a forked child, the thread that held the old one does not exist."""
         self.lock = threading.RLock()
-        self.user: tuple[int, FrameType] | None = (
-            None  # who runs a function of the user's with the lock held, and where
-        )
+        # who runs a function of the user's with the lock held, and where
+        self.user: tuple[int, FrameType] | None = None
 
     def acquire(self) -> None:
         """Before a fork, in the parent."""

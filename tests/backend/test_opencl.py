@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor
+from monolect import Tensor
 from monolect.backend.common.complaint import complaint
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl import compile as opencl_compile
@@ -19,7 +19,6 @@ from monolect.backend.opencl.runtime import OpenCLDevice
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
-from monolect.runtime import execute
 from tests.backend import test_ops_suite as suite
 from tests.backend.test_group_devices import at, linear, load, param, store
 
@@ -121,7 +120,7 @@ TRADE = """
 
 
 @pytest.fixture
-def traders(monkeypatch):
+def traders(monkeypatch, compiled_anew):
     """Opens `opencl` with sub-groups that are not there; `other`: who a lane trades with."""
 
     def opened(other: str = "(i ^ bits)") -> OpenCLDevice:
@@ -141,10 +140,7 @@ def traders(monkeypatch):
         monkeypatch.setitem(Device._open, "opencl", device)
         return device
 
-    execute.plans.clear()
-    with Context(COMPILE_CACHE=0):
-        yield opened
-    execute.plans.clear()
+    return opened
 
 
 @needs_device

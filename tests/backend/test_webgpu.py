@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor, jit
+from monolect import Tensor, jit
 from monolect.backend import registry
 from monolect.backend.common.complaint import complaint
 from monolect.backend.common.launch import group_count
@@ -24,7 +24,6 @@ from monolect.backend.webgpu.runtime import WebGPUDevice
 from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import AllocationError, CompileError, DTypeError, MissingExtraError
 from monolect.ir.uop import UOp, node
-from monolect.runtime import execute
 from tests.backend import test_ops_suite as suite
 from tests.backend import test_training as training
 from tests.backend.test_group_devices import at, linear, load, local, param, run, special, store
@@ -158,15 +157,12 @@ def test_a_refused_program_shows_its_line_and_the_device_goes_on():
 
 
 @pytest.fixture
-def few(monkeypatch):
+def few(monkeypatch, compiled_anew):
     """`webgpu` with three buffers in a kernel."""
     device = WebGPUDevice("webgpu")
     monkeypatch.setattr(device, "language", replace(device.language, most_buffers=3))
     monkeypatch.setitem(registry.Device._open, "webgpu", device)
-    execute.plans.clear()
-    with Context(COMPILE_CACHE=0):
-        yield device
-    execute.plans.clear()
+    return device
 
 
 @needs_adapter
@@ -277,14 +273,11 @@ def test_casts_and_reductions(d):
 
 # ---- an adapter with nothing but what the standard promises ----------------------------------------------------------
 @pytest.fixture
-def bare(monkeypatch):
-    """`webgpu` without any feature; plans hold the device they were made for."""
+def bare(monkeypatch, no_plans):
+    """`webgpu` without any feature."""
     monkeypatch.setattr(webgpu_compile, "WANTED", ())
     monkeypatch.setitem(registry.Device._open, "webgpu", WebGPUDevice("webgpu"))
     monkeypatch.setattr(suite, "DTYPES", [d for d in suite.DTYPES if d is not dtypes.float64])
-    execute.plans.clear()
-    yield
-    execute.plans.clear()
 
 
 @needs_adapter
