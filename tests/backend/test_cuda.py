@@ -20,7 +20,6 @@ from monolect.backend.cuda import ptx
 from monolect.backend.cuda.runtime import CudaDevice
 from monolect.base.dtype import dtypes
 from monolect.base.errors import (
-    AllocationError,
     ArgumentError,
     CompileError,
     DeviceError,
@@ -34,7 +33,7 @@ from monolect.runtime import dlpack
 from monolect.runtime.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
-from tests.backend.standin.driver import MODULES, Compiler, CUresult, Driver, PtxCompiler
+from tests.backend.standin.driver import MODULES, Compiler, CUresult, Driver, PtxCompiler, frees_and_tries_once_more
 from tests.backend.workgroup_kernels import linear, load, param, special, store
 
 needs_compiler = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -241,18 +240,7 @@ def test_copies_larger_than_a_stage(driver, monkeypatch):
 
 @needs_compiler
 def test_out_of_memory_frees_what_is_cached_and_tries_once_more(driver):
-    device = registry.Device["cuda"]
-    driver.bytes_free = 3 << 20
-    first = device.alloc(2 << 20)
-    del first
-    assert driver.calls["cuMemFree"] == 0  # kept
-    second = device.alloc(5 << 19)
-    assert driver.calls["cuMemFree"] == 1
-    with pytest.raises(AllocationError, match="cuda has no memory for 4194304 bytes") as caught:
-        device.alloc(4 << 20)
-    assert "bytes in use" in str(caught.value)
-    del second
-    assert device.alloc(1 << 20).n_bytes == 1 << 20
+    frees_and_tries_once_more(driver, registry.Device["cuda"])
 
 
 @needs_compiler

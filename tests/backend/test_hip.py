@@ -24,7 +24,7 @@ from monolect.ir.uop import const, node, shape_source
 from monolect.runtime.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
-from tests.backend.standin.driver import CUresult, Driver, Hip, HipCompiler
+from tests.backend.standin.driver import CUresult, Driver, Hip, HipCompiler, frees_and_tries_once_more
 from tests.backend.workgroup_kernels import linear, load, param, special, store
 
 needs_compiler = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -146,15 +146,7 @@ def test_errors_name_the_device_the_kernel_and_the_call(driver, monkeypatch):
 
 @needs_compiler
 def test_out_of_memory_frees_what_is_cached_and_tries_once_more(driver):
-    device = registry.Device["hip"]
-    driver.bytes_free = 3 << 20
-    kept = device.alloc(2 << 20)
-    del kept
-    assert driver.calls["cuMemFree"] == 0
-    held = device.alloc(5 << 19)
-    assert driver.calls["cuMemFree"] == 1 and held.n_bytes == 5 << 19
-    with pytest.raises(AllocationError, match=r"(?s)hip has no memory for 4194304 bytes.*smaller batches"):
-        device.alloc(4 << 20)
+    frees_and_tries_once_more(driver, registry.Device["hip"])
 
 
 @needs_compiler

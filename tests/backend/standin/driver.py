@@ -16,6 +16,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from monolect.backend.common import memory
 from monolect.backend.cuda import ptx
@@ -23,7 +24,7 @@ from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import driver as hip_driver
 from monolect.backend.hip import render as hip
 from monolect.base.dtype import ALL
-from monolect.base.errors import CompileError
+from monolect.base.errors import AllocationError, CompileError
 from monolect.base.units import BY_NAME
 from tests.backend.standin import device as standins
 from tests.backend.standin.boxes import MAP_BYTES, at_64, encoded
@@ -381,3 +382,20 @@ class PtxCompiler:
             getattr(library, f"run_{name}").sizes = params
         MODULES[text.encode() + b"\0"] = library
         return text
+
+
+def frees_and_tries_once_more(driver: Driver, device) -> None:
+    """Where memory is out, what is cached goes back and it is asked once more; an error names device and remedy."""
+    driver.bytes_free = 3 << 20
+    first = device.alloc(2 << 20)
+    del first
+    assert driver.calls["cuMemFree"] == 0, "it is kept"
+    second = device.alloc(5 << 19)
+    assert driver.calls["cuMemFree"] == 1 and second.n_bytes == 5 << 19
+    with pytest.raises(
+        AllocationError, match=rf"(?s){device.name} has no memory for 4194304 bytes.*smaller batches"
+    ) as e:
+        device.alloc(4 << 20)
+    assert "bytes in use" in str(e.value)
+    del second
+    assert device.alloc(1 << 20).n_bytes == 1 << 20
