@@ -58,10 +58,10 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
         return _combine(u)
     if not u.src:
         return None, None, None
-    has_body = op in ("FUNCTION", "CALL")
-    d, space, ax = u.src[1 if has_body and len(u.src) > 1 else 0]._place
-    if d is None and not has_body:  # places of a constant, memory that is yet to be filled: where the rest is
-        d = next((there for s in u.src if isinstance(there := s._place[0], str)), None)
+    args = u.src[1:] if op in ("FUNCTION", "CALL") and len(u.src) > 1 else u.src  # not the body
+    d, space, ax = args[0]._place
+    if d is None:  # a constant, places of one, memory that is yet to be filled: where the rest is
+        d = next((there for s in args if isinstance(there := s._place[0], str)), None)
     if op in ("INDEX", "AFTER", "SHRINK", "RESHAPE", "BITCAST"):
         return d, space, _move_axis(u, ax)
     return d, None, _move_axis(u, ax)

@@ -168,12 +168,19 @@ def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
     """
     body = call.src[0]
     if body.op == "TUPLE":
-        args = realize([a if a.op == "BUFFER" else build("CONTIGUOUS", a) for a in args])
+        args = realize([_whole(a, place(call)) for a in args])
         return realize(list(applied(body, tuple(args))))
     n = len(stored_slots(body))
-    results, inputs = args[:n], realize([a if a.op == "BUFFER" else build("CONTIGUOUS", a) for a in args[n:]])
+    results, inputs = args[:n], realize([_whole(a, place(call)) for a in args[n:]])
     dev = one_device(args)
     return run_plan(_planned((body, dev, settings.choices), "make_kernel_plan", body, results, inputs, dev), inputs)
+
+
+def _whole(u: UOp, dev: Any) -> UOp:
+    """What a buffer of its own is made of; of what has no device, such as a constant, one of `dev`."""
+    if u.op == "BUFFER":
+        return u
+    return build("CONTIGUOUS", u) if dev is None or place(u) is not None else build("LOAD", u, arg=(dev, "GLOBAL"))
 
 
 def brought(batch: list[UOp]) -> list[UOp]:

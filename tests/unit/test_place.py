@@ -2,6 +2,7 @@
 
 import pytest
 
+from monolect import Tensor, function
 from monolect.base.dtype import dtypes
 from monolect.base.errors import DeviceError
 from monolect.ir.ops import BufferArg
@@ -35,6 +36,18 @@ def test_what_has_no_device_is_where_the_rest_is() -> None:
     assert device(numbers) is None and device(picked) == "c"
     assert device(node("AFTER", (numbers, node("STORE", (picked, IOTA))))) == "c"
     assert device(node("INDEX", (buffer((2,), "cuda"), places))) == "cuda"
+
+
+def test_a_function_is_where_its_arguments_are_whichever_has_a_device() -> None:
+    two, x = const(2.0, dtypes.float32), Tensor([1.0, 2.0], device="python")
+    assert device(x.uop) == "python" and device(two) is None
+
+    @function(precompile=True)
+    def scaled(factor: Tensor, x: Tensor) -> Tensor:
+        return x * factor
+
+    y = scaled(Tensor._wrap(two), x)
+    assert y.device == "python" and y.tolist() == [2.0, 4.0]
 
 
 def test_address_spaces() -> None:
