@@ -159,10 +159,16 @@ class Capture:
             self._bind_private(self.device)
         self.native = getattr(self.commands, "run", None)
         self.short: Any = None
-        if self.prologue is None and not any(p.lanes for p in recipe.phases) and _is_short(recipe.late):
+        alone = self.prologue is None and not getattr(self.commands, "shares_local", False)
+        if alone and not any(p.lanes for p in recipe.phases) and _is_short(recipe.late):
             # never `run`: it would let in threads whose calls, without a lock, bind their addresses in the same slots
             self.native = self.short = getattr(self.commands, "run_held", self.native)
-        profile.captured(self.device, len(recipe.late), len(recipe.early), recipe.bytes_by_kind)
+        profile.captured(self.device, len(recipe.late), len(recipe.early), self.bytes_by_kind)
+
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """What a call takes beside its arguments, state and constants."""
+        return {**self.recipe.bytes_by_kind, "kernels' own": getattr(self.commands, "local_bytes", 0)}
 
     def _bind_private(self, device: Any) -> None:
         """Addresses that never change: constants, what the prologue makes, intermediates."""

@@ -166,10 +166,10 @@ class Jit:
     @property
     def peak_bytes(self) -> int:
         """Bytes that a call takes at most beside its arguments, state and constants: intermediates, each in memory that
-        others use before and after its life, results, and what is computed once. 0 before the first capture.
+        others use before and after its life, results, what is computed once, and what kernels have for themselves (all
+        steps of a device share that). 0 before the first capture.
         """
-        captures = (c.capture.recipe for c in self.captures.values())
-        return max((sum(r.bytes_by_kind.values()) for r in captures), default=0)
+        return max((sum(c.capture.bytes_by_kind.values()) for c in self.captures.values()), default=0)
 
     def _result(self, u: UOp, origin: Any) -> Tensor:
         u.origin = origin

@@ -617,6 +617,24 @@ def test_intermediates_share_memory_over_the_whole_capture(capsys: pytest.Captur
     assert first.item() == second.item() == want.sum()
 
 
+def test_what_kernels_have_for_themselves_is_shared_by_all_steps_of_a_device() -> None:
+    values = [Tensor(np.ones((n, n), np.float32) / n).realize() for n in (384, 320, 256)]
+    steps = [jit(lambda x: x @ x) for _ in values]
+    for _ in range(2):
+        for step, x in zip(steps, values, strict=True):
+            assert np.allclose(step(x).numpy(), x.numpy(), rtol=1e-5)
+    captures = [c.capture for step in steps for c in step.captures.values()]
+    first, *rest = [c.commands for c in captures]
+    assert first.shares_local and all(c.shares_local and c.local is first.local for c in rest)
+    assert all(c.short is None for c in captures), "without a lock another step would write there meanwhile"
+    for step, x, c in zip(steps, values, captures, strict=True):
+        assert step.peak_bytes == x.numel() * 4 + c.commands.local_bytes
+    small = jit(lambda x: x.exp().sum())
+    small(values[0][0])
+    commands = next(iter(small.captures.values())).capture.commands
+    assert not commands.shares_local and commands.local_bytes < 1 << 16
+
+
 def test_what_a_capture_made_on_its_way_is_not_written_by_replays() -> None:
     seen = Mock()  # of another library: what it holds makes no other step
 

@@ -30,6 +30,7 @@ from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
 LOCAL = -1  # in place of the number of a buffer: local memory
+SHARED_BYTES = 1 << 16  # of local memory; less is a command buffer's own
 LARGEST_CACHE = 32 << 20  # a last cache beyond this is shared with cores that are not ours
 
 
@@ -63,6 +64,7 @@ class NativeDevice(ProgramDevice):
         self.target, self.n_threads = target, target.n_threads
         self._pool: ThreadPool | None = None
         self.compile_seconds = 0.0  # spent in the compiler so far, by all threads
+        self._local: memory.Memory | None = None
 
     module_instructions = 256
 
@@ -70,6 +72,18 @@ class NativeDevice(ProgramDevice):
     from_array = staticmethod(memory.from_array)
     copy = staticmethod(memory.copy)
     space = memory.HOST
+
+    def local(self, n_bytes: int) -> memory.Memory:
+        """Local memory of a command buffer; from `SHARED_BYTES` on that of all, as they run one after the other.
+
+        What does not fit makes it grow by half at least: those before keep what they are bound to, three times the
+        largest at most.
+        """
+        if n_bytes < SHARED_BYTES:
+            return self.alloc(n_bytes)
+        if self._local is None or self._local.n_bytes < n_bytes:
+            self._local = self.alloc(max(n_bytes, 0 if self._local is None else 3 * self._local.n_bytes // 2))
+        return self._local
 
     def emit(self, source: str) -> bytes:
         """The object file of a module."""
@@ -143,14 +157,16 @@ class NativeCommands:
     """A native table of {function, arguments, threads} and its argument slots, run by one native call.
 
     Before the arguments of each launch stands the address of local memory, which launches share that run one after the
-    other. A phase with lanes is one command. `n_barriers`: how often threads wait for each other.
+    other. A phase with lanes is one command. `n_barriers`: how often threads wait for each other; `shares_local`:
+    another table's launches use the same local memory, so both never run at once.
     """
 
     def __init__(self, device: NativeDevice, launches: Sequence[Launch], phases: Sequence[Phase] = ()):
         self.n = len(launches)
         flat = [a for launch in launches for a in (LOCAL, *launch.args)]
         local, n_local = _local_offsets(launches, phases)
-        self.local = device.alloc(n_local) if n_local else None
+        self.local = device.local(n_local) if n_local else None
+        self.local_bytes, self.shares_local = n_local, n_local >= SHARED_BYTES
         self.slots = (ctypes.c_int64 * max(1, len(flat)))()
         self.places: list[list[int]] = [[] for _ in range(max(flat, default=-1) + 1)]
         of_launches = iter(local)
