@@ -9,7 +9,7 @@ Source: the schedules measured for AVX-512 matrix products, row kernels and conv
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
@@ -22,12 +22,14 @@ from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import buffer_bytes, vector_of
+from monolect.optimize.tile_cost import L1_WAY_BYTES
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
 DOTS_AHEAD_BYTES = 1024  # the same for rows of dot products
 MOST_TAPS = 16  # of reductions that are unrolled whole
+STREAMED_VECTORS = 2  # of each row, where rows stream side by side: more of them are under way than of longer pieces
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
 FEW_OPS = 6  # values in a kernel that leave the other half free
 LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
@@ -99,7 +101,11 @@ class Chooser:
                 return
 
     def in_flight(self, r: UOp) -> tuple[int, ...]:
-        """Numbers of vectors, the best first: of sums over near rows many, so that memory is read as it lies."""
+        """Numbers of vectors, the best first: of sums over near rows many, so that memory is read as it lies; of rows
+        that stream side by side few.
+        """
+        if self.rows_at_once(r):
+            return (STREAMED_VECTORS,)
         near = [j for j in self.plan.reduced if self.rows(r, j) and not self.far_rows(r, j)]
         small = len(near) == len(self.plan.reduced) and self.profile.n_ops <= FEW_OPS
         return MANY_VECTORS if small and any(self.plan.size(j) > MOST_TAPS for j in near) else (4, 2)
@@ -144,25 +150,28 @@ class Chooser:
             return False
         return self.act("SPLIT", axis, (k, "UPCAST", False), f"a side of {k}: {why}")
 
+    def rows_at_once(self, r: UOp) -> int:
+        """How many rows of a matrix that are summed into one stream side by side: no more than their sets of the first
+        cache hold. 0 where they are few, or near.
+        """
+        if len(self.plan.reduced) != 1:
+            return 0
+        j, target = self.plan.reduced[0], self.plan.target
+        n, item = self.plan.size(j), self.profile.itemsize
+        if n < 8 * ROWS_AT_ONCE or not self.far_rows(r, j) or self.profile.work() * item <= target.l2_bytes:
+            return 0
+        apart = max(gcd((a.step(j) or 0) * item, L1_WAY_BYTES) for a in self.rows(r, j))
+        most = max(1, min(ROWS_AT_ONCE, target.l1_bytes // apart))
+        rows = next((k for k in range(most, 4 * most + 1) if n % k == 0), 0)
+        return rows if rows < n else 0
+
     def stream_rows(self, r: UOp) -> None:
         """Rows of a matrix summed into one: the sum outermost in blocks, so that a few rows stream side by side."""
-        if len(self.plan.reduced) != 1:
-            return
-        j = self.plan.reduced[0]
-        n = self.plan.size(j)
-        if (
-            self.far_rows(r, j)
-            and n >= 8 * ROWS_AT_ONCE
-            and self.profile.work() * self.profile.itemsize > self.plan.target.l2_bytes
-        ):
-            blocks = next((k for k in range(n // ROWS_AT_ONCE, 1, -1) if n % k == 0), 1)
-            if blocks > 1 and n // blocks <= 4 * ROWS_AT_ONCE:
-                self.act("SPLIT", self.plan.axis_of(j), (blocks, "LOOP", True), f"{n // blocks} rows stream at once")
-                axis = self.plan.axis_of(r, "LOOP")
-                if self.plan.axes[axis].size % 4 == 0:
-                    self.act("SPLIT", axis, (2, "UPCAST", False), "longer pieces of each row")
-                if n // blocks % 4 == 0:
-                    self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
+        if rows := self.rows_at_once(r):
+            j = self.plan.reduced[0]
+            self.act("SPLIT", self.plan.axis_of(j), (self.plan.size(j) // rows, "LOOP", True), f"{rows} rows at once")
+            if rows % 4 == 0:
+                self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
         """Split r into (rest, vectors, lanes)."""

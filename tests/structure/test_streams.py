@@ -180,3 +180,14 @@ def test_each_thread_reads_its_own_part_of_the_weights():
     loads = {u.src[0].src[0].shape: u for u in toposort(kernel) if u.op == "LOAD"}
     shared = {shape for shape, u in loads.items() if any(x.op == "SPECIAL" for x in toposort(u))}
     assert shared == {(256 * 512,)} and len(loads) == 2
+
+
+@pytest.mark.parametrize(
+    ("l1_bytes", "columns", "rows"), [(32 << 10, 1024, 8), (48 << 10, 1024, 16), (32 << 10, 1000, 16)]
+)
+@pytest.mark.parametrize("f", [lambda x, w: x @ w, lambda x, w: w.sum(0)])
+def test_as_many_rows_stream_side_by_side_as_the_first_cache_holds(f, l1_bytes, columns, rows):
+    """Rows at strides of pages meet in one set of it, which has a line of each page that the cache is large."""
+    kernel = optimized(f(data(1, 256), data(256, columns)), TARGET._replace(l1_bytes=l1_bytes))
+    splits = (arg for op, _, arg in kernel.arg.actions if op == "SPLIT")
+    assert [k for k, kind, _ in splits if kind == "LOOP"] == [256 // rows]
