@@ -23,8 +23,8 @@ from monolect.optimize.action import Plan
 from monolect.optimize.cost import Access
 from monolect.optimize.pack import Block
 from monolect.optimize.stream import next_rows
-from monolect.optimize.sums import bytes_of_sums
-from monolect.optimize.tile_cost import LONGEST_UNROLLED, REUSE_TO_PACK, Tile, TileCosts
+from monolect.optimize.sums import bytes_of_sums, had_better_wait
+from monolect.optimize.tile_cost import ASKING, FROM_MEMORY, LONGEST_UNROLLED, REUSE_TO_PACK, Tile, TileCosts
 
 FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around: dot products instead
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
@@ -102,6 +102,7 @@ class Contraction(TileCosts):
         if packs:
             for a in panel:
                 act("PACK", plan.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
+                self.fetch_panel(a, reuse, t.rows)
         for a in scalars:
             if self.wants_pack(a):
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
@@ -129,6 +130,15 @@ class Contraction(TileCosts):
         for i, p in loops:
             if p.feeds(n) and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
                 return
+
+    def fetch_panel(self, a: Access, passes: int, rows: int) -> None:
+        """What was packed once comes from memory again and again: each pass over a panel asks for the next one, where
+        that takes less time than the first pass would wait, and all passes more than memory needs.
+        """
+        pays = passes * ASKING < FROM_MEMORY < passes * rows / 2
+        if self.plan.is_frozen(a.uop) and self.is_far(a) and self.target.streams and pays:
+            n = Block(self.plan, a.uop).panel_bytes
+            self.chooser.act("FETCH", self.plan.loads.index(a.uop), n, f"the next panel, in {passes} passes over this")
 
     def loop_of(self, x: UOp) -> int | None:
         """The axis that is left of x to loop over."""
@@ -166,7 +176,7 @@ class Contraction(TileCosts):
     def rows_of_sums(self, panel: list[Access], t: Tile) -> None:
         """Blocks of rows of which local memory holds the sums, around those of the reduction."""
         room = self.target.local_bytes
-        if self.plan.stores[0].src[1] is self.plan.reduces[0] or not room:
+        if not room or not had_better_wait(self.plan):
             return
         for x in [x for x in self.scope if x is not t.c and all(x not in a.steps for a in panel)]:
             i = self.loop_of(x)

@@ -253,7 +253,7 @@ class Block:
     def kept(self, made: dict[Part, UOp], slot: int) -> UOp:
         """The load from the block that was filled once, PARAM `slot`."""
         place = node("INDEX", (self._blocks(slot), self._start(made) + self._reading(made)))
-        return node("LOAD", (place,), self.load.arg)
+        return node("LOAD", (place,), self.plan.flags.get(self.load, self.load.arg))
 
     def fill(self, slot: int) -> UOp:
         """The loops that fill PARAM `slot`, all blocks of it, from PARAM `slot + 1`."""
@@ -286,6 +286,12 @@ class Block:
     def kept_bytes(self) -> int:
         """Bytes of all blocks."""
         return self._stride() * prod(p.size for p in self._nest()) * self.dtype.itemsize
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes from one panel of a kept block to the next, in the order in which the loops read them."""
+        loops = [d.dst for d in self.dims if any(p.type == "LOOP" for p, _ in d.parts)]
+        return min(loops, default=self._stride()) * self.dtype.itemsize
 
     def _start(self, made: dict[Part, UOp]) -> UOp:
         """Where the block of an iteration of the loops around begins, among all in the order of the nest."""

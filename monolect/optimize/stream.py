@@ -3,7 +3,8 @@
 What fills more than the last cache is gone from it before anybody reads it: a STREAM store spares reading each line
 before it is overwritten. It writes whole, aligned vectors, so it is refused where that is not proven: behind a gate, at
 an offset that is no multiple of the vector, into memory that the kernel reads. A FETCH of n bytes asks for the line n
-bytes after what it loads: more of a stream, or the next rows of tiles. It may ask for memory that does not exist.
+bytes after what it loads: more of a stream, the next rows of tiles, or the next panel of what was packed once. It may
+ask for memory that does not exist.
 
 What it does not do: choose. `heuristic` does, by sizes.
 
@@ -87,8 +88,10 @@ def check_fetch(plan: Plan, number: Any, n_bytes: Any) -> tuple[UOp, int]:
     u = _numbered(plan, "FETCH", "load", plan.loads, number)
     if not isinstance(n_bytes, int) or not 0 < n_bytes <= FARTHEST_BYTES:
         raise ActionError("FETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
-    if u.arg is not None or u in plan.packs or u.src[0].src[0].op != "PARAM":
-        raise ActionError("FETCH", expected="a plain LOAD from memory", found=repr(u))
+    if u.arg is not None or u.src[0].src[0].op != "PARAM" or (u in plan.packs and not plan.is_frozen(u)):
+        raise ActionError("FETCH", expected="a plain LOAD from memory, or one packed once", found=repr(u))
+    if u in plan.packs:
+        return u, n_bytes
     rows = any(p.type == "UPCAST" and p.root in ranges(u.src[0]) for p in plan.axes)
     if vector_of(plan, u) is None and not rows:
         raise ActionError("FETCH", expected="a load of vectors, or of rows of a tile", found="one element at a time")

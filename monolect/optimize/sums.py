@@ -1,8 +1,9 @@
 """Sums in blocks: where what a block leaves waits for the next one.
 
-A reduction cut into blocks adds up in the place of its result, where that is the sum itself. Otherwise, in what is
-rounded to 16 bits or finished by other operations, sums stand in local memory, at the level of the block: its loops
-fill them as those of a stage do, then loops of their own read each once, finish it and store it.
+A reduction cut into blocks adds up in the place of its result, where that is the sum itself, and lies as the tiles do.
+Otherwise, in what is rounded to 16 bits, finished by other operations or turned around, sums stand in local memory, at
+the level of the block: its loops fill them as those of a stage do, then loops of their own read each once, finish and
+store it.
 
 Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                        j in blocks b
 After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
@@ -17,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from monolect.ir.bounds import unused_ranges, unused_slots
-from monolect.ir.normal import less
+from monolect.ir.normal import less, linear
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
 
@@ -43,10 +44,24 @@ def bytes_of_sums(plan: Plan) -> int:
 
 
 def are_local(plan: Plan) -> bool:
-    """Whether the sums stand in local memory: they are to be finished, and it holds them."""
-    if plan.workgroup or plan.peeled or not plan.locals or plan.stores[0].src[1] is plan.reduces[0]:
+    """Whether the sums stand in local memory: they had better, and it holds them."""
+    if plan.workgroup or plan.peeled or not plan.locals or not had_better_wait(plan):
         return False
     return 0 < bytes_of_sums(plan) <= plan.target.local_bytes
+
+
+def had_better_wait(plan: Plan) -> bool:
+    """Whether the result is no place for sums: they are to be finished, or each block would turn them around to get
+    them there, and back.
+    """
+    return plan.stores[0].src[1] is not plan.reduces[0] or are_turned(plan)
+
+
+def are_turned(plan: Plan) -> bool:
+    """Whether the lanes of the kernel's only sum are no neighbours in its result."""
+    if len(plan.stores) > 1 or len(plan.reduces) > 1 or (lane := plan.lane(plan.stores[0])) is None:
+        return False
+    return dict(linear(plan.stores[0].src[0].src[1])[1]).get(lane) != 1
 
 
 def are_in_result(plan: Plan) -> bool:

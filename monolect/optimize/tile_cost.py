@@ -39,7 +39,8 @@ L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
 GATED_SUM = 4  # the same where sums of a block are loaded and stored
 FROM_L2 = 2  # cycles for a vector that the first cache does not hold
-FROM_MEMORY = 12  # cycles more to turn a vector that comes from memory: nothing else is done meanwhile
+FROM_MEMORY = 12  # cycles more for a vector that comes from memory while nothing else is done
+ASKING = 0.5  # cycles to ask for a vector ahead of time
 
 
 class Tile(NamedTuple):
@@ -189,7 +190,9 @@ class TileCosts:
             copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v))) for a in again)
         start = 8 * k // (unit.m if unit is not None else 1)
         gated = (GATED_STORE if blocks == 1 else GATED_SUM) if m % k else 0
-        return tiles * (steps + start + (2 * blocks - 1) * v * k * (self.storing(c, r) + gated)) + copying
+        storing, waiting = self.storing(c, r), self.waiting(c, r)
+        sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
+        return tiles * (steps + start + sums) + copying
 
     def streamed(self, c: UOp, r: UOp | None, wide: int, panel: list[Access]) -> bool:
         """Whether the first cache does not hold what is read of the panel from one row of tiles to the next: all of its
@@ -214,6 +217,11 @@ class TileCosts:
         if all(a.step(c) == 1 for a in stores):
             return 1
         return 6 if r is not None and all(a.step(r) == 1 for a in stores) else 32
+
+    def waiting(self, c: UOp, r: UOp | None) -> float:
+        """Cycles to store or load a vector of sums between two blocks: as tiles lie, where local memory has them."""
+        alone = len(self.plan.stores) == len(self.plan.reduces) == 1
+        return 1 if alone and self.target.local_bytes else self.storing(c, r)
 
     def copying(self, a: Access, c: UOp) -> float:
         """Cycles to copy a vector along c: as it lies, turned with a reduction that lies along memory, or gathered."""

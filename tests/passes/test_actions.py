@@ -253,6 +253,7 @@ def test_blocks_filled_once_keep_results(case):
     kernel, arrays, wanted = made(name)
     outs = {p.arg.slot for p in written(kernel)}
     slots = tuple(k for k in range(len(arrays)) if k not in outs)
+    actions += tuple(("FETCH", n, 64) for op, n, _ in actions if op == "PACK" and TARGET.streams)
     plan = planned(node("SINK", kernel.src, KernelInfo(actions=actions, frozen=slots)), TARGET)
     kept = list(kept_blocks(plan).values())
     assert len(kept) == sum(a[0] == "PACK" for a in actions)

@@ -16,6 +16,7 @@ from monolect.optimize.apply import apply_plan
 from monolect.optimize.contraction import Contraction
 from monolect.optimize.heuristic import Chooser
 from monolect.optimize.pack import Block
+from monolect.optimize.sums import are_local, block_of_sum
 from monolect.optimize.tile_cost import Tile
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
@@ -195,6 +196,20 @@ def test_rows_of_an_image_and_their_taps_are_packed_once(blocks):
         plan.act(("SPLIT", rows, (blocks, "LOOP", True)))
     (image,) = (Block(plan, u) for u in plan.loads if len(u.src) == 3)
     assert sorted(d.size for d in image.dims) == [4, 56 // blocks + 2, 58]
+
+
+@pytest.mark.parametrize(
+    ("x", "waits"),
+    [(lambda: of(1, 256, 14, 14).conv2d(of(256, 256, 3, 3)), True), (lambda: of(512, 2048) @ of(2048, 512), False)],
+    ids=["channels as lanes, pixels side by side in the result", "columns as lanes and in the result"],
+)
+def test_sums_in_blocks_wait_as_tiles_lie(x, waits):
+    """In the result only where lanes are neighbours there: each block would turn its sums around, twice."""
+    chooser = planned(x())
+    chooser.run()
+    plan = chooser.plan
+    assert block_of_sum(plan) is not None and plan.stores[0].src[1] is plan.reduces[0]
+    assert are_local(plan) == waits
 
 
 @pytest.mark.parametrize("k", [223, 224])

@@ -130,6 +130,30 @@ def test_blocks_larger_than_local_memory_are_kept() -> None:
     assert len(kept_blocks(planned(lower_kernel(kernel, target, last="merge_ranges"), target))) == 1
 
 
+@pytest.mark.parametrize(
+    ("what", "x", "w", "asked"),
+    [
+        ("few rows", (1, 512, 7, 7), (512, 512, 3, 3), True),
+        ("rows of a product", (96, 768), (768, 3072), True),
+        ("weights that the second cache holds", (1, 64, 7, 7), (64, 64, 3, 3), False),
+        ("rows that memory is too slow for", (16, 2048), (2048, 2048), False),
+        ("many passes over each panel", (16, 512, 7, 7), (512, 512, 3, 3), False),
+    ],
+)
+def test_few_passes_over_what_is_far_away_ask_for_the_next_panel(what, x, w, asked) -> None:
+    from monolect.optimize.apply import kept_blocks, planned
+
+    target = Device["cpu"].target._replace(streams=True, l2_bytes=1 << 20, n_threads=2)
+    x, w = own(array(*x)), own(array(*w))
+    kernel = frozen(x.conv2d(w, padding=1) if len(w.shape) == 4 else x @ w, w)
+    plan = planned(lower_kernel(kernel, target, last="merge_ranges"), target)
+    (block,) = kept_blocks(plan).values()
+    assert plan.flags.get(block.load) == (block.panel_bytes if asked else None)
+    assert 0 < block.panel_bytes < w.nbytes
+    loads = [u for u in toposort(lower_kernel(kernel, target)) if u.op == "LOAD" and isinstance(u.arg, int)]
+    assert {u.arg for u in loads if u.arg == block.panel_bytes} == ({block.panel_bytes} if asked else set())
+
+
 @pytest.mark.parametrize("write", WRITES)
 def test_packed_weights_are_never_stale(write: Callable[[Tensor, float], None]) -> None:
     x, w = own(array(32, 64)), Tensor.full((64, 64), 1.0).contiguous().realize()

@@ -37,6 +37,7 @@ MOST_VECTORS = 4  # that are loaded for the elements of one register
 _ZEROS = frozenset({"zeroinitializer", *(splat_literal(0, d, lanes) for d in USER for lanes in (1, 2))})
 
 LINE_BYTES = 64
+FIRST_CACHE_BYTES = 32 << 10  # what comes so much later is asked for the second cache: it would leave the first unread
 
 
 def is_contiguous(row: Row) -> bool:
@@ -181,8 +182,8 @@ class MemoryRenderer(ElementwiseRenderer):
         return self.emit(f"select <{lanes} x i1> {gate}, {type_name(d, lanes)} {r}, {type_name(d, lanes)} {alt}")
 
     def _fetch(self, ptrs: list[tuple[str, Row]], row_bytes: int, ahead: int) -> None:
-        """Ask for the lines that lie `ahead` bytes after the rows, once for each; where those are single elements for
-        the second cache: they are rows of a tile, and the first holds what all of them are read with.
+        """Ask for the lines that lie `ahead` bytes after the rows, once for each; for the second cache where
+        that is far ahead, or rows are single elements: those of a tile, and the first holds what all are read with.
         """
         self.declares.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for p, _ in ptrs:
@@ -190,7 +191,7 @@ class MemoryRenderer(ElementwiseRenderer):
             key = ("fetch", start, n_bytes // LINE_BYTES, str(ahead))
             if self.find_shared(key) is None:
                 later = self.shared[-1][key] = self.emit(f"getelementptr i8, ptr {p}, i64 {ahead}")
-                near = 3 if row_bytes > 8 else 2
+                near = 3 if row_bytes > 8 and ahead < FIRST_CACHE_BYTES else 2
                 self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 {near}, i32 1)")
 
     def _load_vector(self, d: DType, p: str, lanes: int, gate: str | None) -> str:
