@@ -41,6 +41,7 @@ class Target(NamedTuple):
     cast_dtypes: frozenset[DType] = frozenset()  # converted to and from float32, but not computed in
     vector_bytes: int = 0  # bytes of a vector register; 0: scalar target
     n_registers: int = 16  # vector registers; with workgroups, of four bytes in each lane
+    multiply_adds: int = 2  # of whole vectors that start in a cycle; as many of them are loaded
     loads_first: bool = False  # arithmetic reads registers only: a scalar for all lanes takes a vector register
     n_threads: int = 1  # threads a THREAD axis may use
     l1_bytes: int = 32 << 10

@@ -1,7 +1,8 @@
 """Register tiles for sums of products: which fit, what is packed for them, what they cost.
 
-Every estimate is in cycles of a vector unit with two multiply-adds a cycle, on one thread: multiply-adds or loads,
-whichever take longer, what is computed beyond the edges, copying, sums that blocks of the reduction store and load.
+Every estimate is in cycles on one thread, of which the target says how many multiply-adds start in each: multiply-adds
+or loads, whichever take longer, what is computed beyond the edges, copying, sums that blocks of the reduction store and
+load.
 
 What it does not do: act; `contraction` does, for the cheapest tile. The panel are the loads that move along the lanes,
 the scalars those that do not.
@@ -39,6 +40,8 @@ L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
 GATED_SUM = 4  # the same where sums of a block are loaded and stored
 FROM_L2 = 2  # cycles for a vector that the first cache does not hold
+SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
+PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two neither was measured
 FROM_MEMORY = 12  # cycles more for a vector that comes from memory while nothing else is done
 ASKING = 0.5  # cycles to ask for a vector ahead of time
 
@@ -164,14 +167,18 @@ class TileCosts:
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         at_once = unit.k if unit is not None else 1
         streamed = self.streamed(c, r, lanes * v, panel)
-        steps = 0.0
+        steps, at_a_time = 0.0, self.target.multiply_adds
         for js in self.sums:
             mine = [a for a in scalars if any(j in a.steps for j in js)]
             gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
             vectors = v * sum(any(j in a.steps for j in js) for a in panel)
             loads = vectors + k * (len(mine) + 4 * gated)
             missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
-            step = max(v * k / 2, loads / 2, vectors * FROM_L2 * streamed, 4) + 0.15 * v + 0.03 * k + 4 * missed
+            step = max(max(v * k, loads) / at_a_time, vectors * FROM_L2 * streamed, 4)
+            step += 0.15 * v + 0.03 * k + 4 * missed
+            if at_a_time == 1 and (streamed or self.is_outer(c, r)):  # what the first cache lost meanwhile
+                anew = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
+                step += SCALAR_LINE * anew * k / lanes + PANEL_VECTOR * vectors * streamed
             if unit is not None and unit.n_tiles:  # a row a cycle
                 step = v * k + 0.1 * (v * unit.m + k)
             steps += self.depth(js) / at_once * step
@@ -200,10 +207,13 @@ class TileCosts:
         """
         if r is None:
             return False
-        outputs = self.plan.outputs
-        columns = max(self.plan.size(c), wide) if outputs.index(c) > outputs.index(r) else wide
+        columns = wide if self.is_outer(c, r) else max(self.plan.size(c), wide)
         depth = max(prod(self.plan.extent(j) for j in self.heavy if j in a.steps) for a in panel)
         return depth * columns * self.item > self.target.l1_bytes
+
+    def is_outer(self, c: UOp, r: UOp | None) -> bool:
+        """Whether the loop over columns stands around that over rows: each tile then reads scalars of its own."""
+        return r is not None and self.plan.outputs.index(c) < self.plan.outputs.index(r)
 
     def shares_sets(self, a: Access, r: UOp | None, k: int) -> bool:
         """Whether the k rows of a scalar are too many for the sets of the first cache that they lie in."""

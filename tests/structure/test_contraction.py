@@ -37,9 +37,9 @@ def planned(tensor: Tensor, target: Target = TARGET) -> Chooser:
     return Chooser(Plan(lower_kernel(call.src[0], target, last="merge_ranges"), target))
 
 
-def tile(tensor: Tensor) -> tuple[Tile, list[UOp]]:
+def tile(tensor: Tensor, target: Target = TARGET) -> tuple[Tile, list[UOp]]:
     """The cheapest tile, and the output loops: rows, columns."""
-    chooser = planned(tensor)
+    chooser = planned(tensor, target)
     found = Contraction(chooser, chooser.plan.reduced).best()
     assert found is not None
     return found, chooser.plan.outputs
@@ -274,3 +274,20 @@ def test_more_rows_share_the_vectors_of_a_panel_that_the_first_cache_does_not_ho
     """
     found, _ = tile(of(166, k) @ of(k, 398))
     assert (found.rows >= 4) == (k * 398 * 4 > TARGET.l1_bytes)
+
+
+# ---- one multiply-add a cycle ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("n", [512, 1024, 2048])
+def test_more_vectors_share_few_rows_where_loads_keep_up(n, turned):
+    """Each line of scalars costs as much, and vectors of the panel come in time beside one multiply-add a cycle."""
+    a, b = of(n, n), of(n, n)
+    found, _ = tile((a.T if turned else a) @ b, TARGET._replace(multiply_adds=1))
+    assert (found.vectors, found.rows >= 4) == (4, True)
+
+
+def test_rows_that_are_a_window_are_read_again_by_the_next_tap():
+    """Their lines are in the first cache: what each tile reads anew is no reason for fewer rows."""
+    image = of(4, 64, 14, 14).conv2d(of(64, 64, 3, 3), padding=1)
+    one, two = (tile(image, TARGET._replace(multiply_adds=k))[0] for k in (1, 2))
+    assert (one.vectors, one.rows) == (two.vectors, two.rows)

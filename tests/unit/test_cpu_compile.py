@@ -117,6 +117,21 @@ def test_host_features_are_sane() -> None:
     assert host.n_vector_registers in (16, 32)
     assert 4096 <= host.l1d_bytes <= host.l2_bytes
     assert host.n_cores >= 1
+    assert host.multiply_adds in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("vector_bytes", "l1d_bytes", "flags", "wanted"),
+    [
+        (64, 32 << 10, {"sse4a"}, 1),
+        (64, 48 << 10, {"sse4a"}, 2),
+        (64, 32 << 10, set(), 2),
+        (32, 32 << 10, {"sse4a"}, 2),
+    ],
+)
+def test_units_of_half_a_vector_start_one_multiply_add_a_cycle(monkeypatch, vector_bytes, l1d_bytes, flags, wanted):
+    monkeypatch.setattr(llvm_compile, "_processor_flags", lambda: frozenset(flags))
+    assert llvm_compile._multiply_adds(vector_bytes, l1d_bytes) == wanted
 
 
 def test_without_llvm_the_device_says_what_to_install(monkeypatch) -> None:

@@ -101,6 +101,7 @@ class HostFeatures:
     features: tuple[str, ...]  # LLVM's names, in the order of the tables above
     vector_bytes: int
     n_vector_registers: int
+    multiply_adds: int  # of whole vectors, that start in a cycle
     l1d_bytes: int
     l2_bytes: int
     l3_bytes: int
@@ -123,6 +124,7 @@ def host_features() -> HostFeatures:
         features=features,
         vector_bytes=vector_bytes,
         n_vector_registers=32 if vector_bytes == 64 or machine == "aarch64" else 16,
+        multiply_adds=_multiply_adds(vector_bytes, caches[1]),
         l1d_bytes=caches[1],
         l2_bytes=caches[2],
         l3_bytes=caches[3],
@@ -149,6 +151,13 @@ def _processor_flags() -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+def _multiply_adds(vector_bytes: int, l1d_bytes: int) -> int:
+    """How many of whole vectors start in a cycle. AMD's first processors with vectors of 512 bits (Zen 4) have units of
+    256; the next ones have not, and a larger first cache. Only AMD's have sse4a.
+    """
+    return 1 if vector_bytes == 64 and l1d_bytes <= 32 << 10 and "sse4a" in _processor_flags() else 2
 
 
 def _cache_sizes() -> dict[int, int]:

@@ -46,6 +46,7 @@ def host_target(name: str, native: frozenset[str], key: str) -> Target:
         native=native,
         vector_bytes=host.vector_bytes,
         n_registers=host.n_vector_registers,
+        multiply_adds=host.multiply_adds,
         loads_first=host.machine != "x86_64",
         n_threads=n_threads,
         l1_bytes=host.l1d_bytes,
