@@ -4,7 +4,7 @@ How: long rows are sorted by the digits of their keys, the least significant fir
 one unsigned word. A histogram of each chunk of a row and its running sum say where each class begins; the rank within a
 class is a sum over earlier elements, which `rules.tables` makes a count in local memory; one store moves the word. In
 short rows the elements before each element are counted. The largest few are taken one by one, in a long row from the
-blocks whose own largest elements come first.
+blocks whose own largest elements come first; more of them are sorted, from such blocks.
 
 What it is not: it knows no Tensor. Invariants: the order is that of `order.key`; equal elements keep theirs.
 Source: Knuth, "Sorting and Searching", 5.2.5; Zagha and Blelloch, "Radix sort for vector multiprocessors", 1991.
@@ -26,8 +26,10 @@ from monolect.tensor.scan import scan
 DIGIT_BITS = 8  # what a pass reads and writes per class stays in the first cache
 SHORT = 256  # elements up to which counting all pairs is cheaper than moving them digit by digit
 CHUNK, MOST_CHUNKS = 1 << 14, 64  # elements of a chunk, which one thread moves
-ROUNDS, ROUND = 8, 1 << 14  # rounds in which the largest elements are taken one by one, from rows of so many
-FEW = 4  # of a longer row only blocks are looked at when they are less than 1/FEW of it
+ROUNDS = 64  # in which the largest elements are taken one by one, from a row or from its blocks
+PACKED = 3  # rounds that cost as much as to pack keys with places, or to find the maxima of blocks
+FEW_WORDS = 1 << 14  # of all rows, too few for the kernels that blocks need
+FEW = 4  # of more elements only those of blocks are sorted where they are less than 1/FEW of the row
 
 
 class Sorted(NamedTuple):
@@ -145,36 +147,50 @@ def _rank_in_class(digit: UOp) -> UOp:
 # ---- the first few ---------------------------------------------------------------------------------------------------
 def top_rows(x: UOp, k: int, largest: bool = True) -> Sorted:
     """The first k of each row of `x`, shape (r, n), in descending order if `largest`, else in ascending order."""
-    r, n = x.shape
+    key = order.key(x) if largest else build("NOT", order.key(x))
+    places = _top_places(key, k)
+    if places is None:
+        s = sort_rows(x, largest)
+        return Sorted(*(graph.shrink(u, (0, 0), (x.shape[0], k)) for u in s))
+    return Sorted(gather_rows(x, places), places)
+
+
+def _top_places(key: UOp, k: int) -> UOp | None:
+    """Where the k largest keys of each row are, the first of equal ones first; None where sorting all is cheaper."""
+    r, n = key.shape
     block = 1 << (isqrt(n // max(1, k)).bit_length() - 1 if n > k else 0)
     blocks = -(-n // block)
-    key = order.key(x) if largest else build("NOT", order.key(x))
     rounds = k <= ROUNDS and key.dtype.bits <= 32
-    if rounds and n <= ROUND:
-        places = _extract(key, iota(n, dtypes.int32, 1, 2), k)
-    elif FEW * (k * block + blocks) <= n:
-        key = graph.pad(key, (0, 0), (r, blocks * block), key.dtype.min)
-        best = build("CONTIGUOUS", graph.reduce(graph.reshape(key, (r, blocks, block)), "MAX", (2,), keep=False))
-        chosen = sort_rows(build("CONTIGUOUS", top_rows(best, k).places)).values  # candidates in the order of the row
-        at = build("ADD", e("MUL", graph.reshape(chosen, (r, k, 1)), block), iota(block, dtypes.int32, 2, 3))
-        at = build("CONTIGUOUS", graph.reshape(at, (r, k * block)))
-        places = gather_rows(at, top_rows(build("CONTIGUOUS", gather_rows(key, at)), k).places)
-    else:
-        s = sort_rows(x, largest)
-        return Sorted(*(graph.shrink(u, (0, 0), (r, k)) for u in s))
-    return Sorted(gather_rows(x, places), places)
+    if rounds and (r * n <= FEW_WORDS or k * n <= 2 * (PACKED + k) * (k * block + blocks)):
+        return _extract(key, iota(n, dtypes.int32, 1, 2), k)
+    if not rounds and FEW * (k * block + blocks) > n:
+        return None
+    padded = graph.pad(key, (0, 0), (r, blocks * block), key.dtype.min)
+    cut = graph.reshape(padded, (r, blocks, block))
+    best = build("CONTIGUOUS", graph.reduce(cut, "MAX", (2,), keep=False))
+    chosen = _top_places(best, k)
+    if chosen is None:
+        chosen = graph.shrink(sort_rows(best, True).places, (0, 0), (r, k))
+    chosen = build("CONTIGUOUS", chosen)
+    if not rounds:
+        chosen = sort_rows(chosen).values  # candidates in the order of the row
+    at = build("ADD", e("MUL", graph.reshape(chosen, (r, k, 1)), block), iota(block, dtypes.int32, 2, 3))
+    at = build("CONTIGUOUS", graph.reshape(at, (r, k * block)))
+    row = iota(r, dtypes.index, 0, 2) * blocks + cast(chosen, dtypes.index)
+    candidates = build("INDEX", graph.reshape(cut, (r * blocks, block)), row)
+    candidates = graph.reshape(candidates, (r, k * block))
+    if rounds:
+        return _extract(candidates, at, k)
+    return gather_rows(at, top_rows(build("CONTIGUOUS", candidates), k).places)
 
 
 def _extract(key: UOp, place: UOp, k: int) -> UOp:
     """The places of the k largest keys, the first of equal ones first: the maximum of what is left, k times over."""
-    last = place.shape[1] - 1
-    words = build(
-        "OR", e("SHL", cast(key, dtypes.int64), 32), cast(e("SUB", const(last, dtypes.int32), place), dtypes.int64)
-    )
-    words = build("CONTIGUOUS", words)
+    back = e("SUB", const(dtypes.int32.max, dtypes.int32), place)
+    words = build("CONTIGUOUS", build("OR", e("SHL", cast(key, dtypes.int64), 32), cast(back, dtypes.int64)))
     found = [graph.reduce(words, "MAX", (1,), keep=False)]
     while len(found) < k:
         left = where(build("CMPLT", words, graph.reshape(found[-1], (words.shape[0], 1))), words, dtypes.int64.min)
         found.append(graph.reduce(left, "MAX", (1,), keep=False))
     both = graph.permute(build("STACK", *found), (1, 0))
-    return e("SUB", const(last, dtypes.int32), cast(e("AND", both, 0xFFFFFFFF), dtypes.int32))
+    return e("SUB", const(dtypes.int32.max, dtypes.int32), cast(e("AND", both, 0xFFFFFFFF), dtypes.int32))

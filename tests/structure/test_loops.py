@@ -333,6 +333,17 @@ def test_a_few_of_many_are_found_in_one_pass(structure, data):
     assert sum(k.iterations >= n for k in ks) == 1
 
 
+@pytest.mark.parametrize("k, shape", [(20, (50, 200)), (10, (8, 5000)), (50, (2, 32000))])
+def test_a_few_dozen_are_taken_one_by_one(structure, data, k, shape):
+    """In rows, and in the blocks of long rows: nothing is counted, or moved digit by digit."""
+    n = shape[0] * shape[1]
+    ks = structure(*Tensor(data(*shape)).topk(k))
+    assert sum(x.ir["ATOMICADD"] for x in ks) == 0 and not any(
+        u.op == "STORE" and u.arg for x in ks for u in x.linear.src
+    )
+    assert sum(steps(x) for x in ks) < 2 * n, "vectors of words, as often as there are rounds"
+
+
 def test_two_sums_into_zeros_copy_nothing(structure, data):
     i = Tensor(positions(50, 30))
     a, b = (Tensor.zeros(50, 8).index_add(0, i, Tensor(data(30, 8) + s)) for s in (0, 1))

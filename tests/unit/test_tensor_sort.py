@@ -68,8 +68,8 @@ def test_bfloat16(n: int) -> None:
     np.testing.assert_array_equal(values.float().numpy(), want.values.float().numpy())
 
 
-@pytest.mark.parametrize("k", [1, 5, radix.ROUNDS + 3])
-@pytest.mark.parametrize("shape", [(3, 40), (2, 1000), (1, LONG), (1, 1), (2, radix.ROUND + 50)])
+@pytest.mark.parametrize("k", [1, 5, 20, radix.ROUNDS + 3])
+@pytest.mark.parametrize("shape", [(3, 40), (2, 1000), (1, LONG), (1, 1), (2, 16434)])
 def test_topk(shape: tuple, k: int) -> None:
     k = min(k, shape[1])
     for dtype in ("float32", "int64", "uint8"):
