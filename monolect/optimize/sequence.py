@@ -2,9 +2,9 @@
 
 Iterations depend on each other in a scan, whose accumulator or table lives through them, and where an effect may hit
 one place twice. An effect at a computed place never does so in different iterations of a loop that *owns* its places:
-r of index = c*r + t, when t is made of parts too small to reach the place of the next iteration, and of parts that step
-over all of the loop's places; or where the index counts whole rows, of sizes that need not be constant. `index_add`
-owns its columns, a histogram of each row its row.
+r of index = c*r + t, when t is made of parts too small to reach the place of the next iteration wherever the effect's
+gate is open, and of parts that step over all of the loop's places; or where the index counts whole rows, of sizes that
+need not be constant. `index_add` owns its columns, a histogram of each row its row.
 
 Invariant: a loop that is not listed may run in any order, and its iterations at the same time.
 """
@@ -16,7 +16,7 @@ from math import gcd
 
 from monolect.base.dtype import DType
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.normal import linear
+from monolect.ir.normal import conjuncts, linear
 from monolect.ir.uop import UOp, build, idx
 from monolect.optimize.stages import is_local, is_stage
 
@@ -76,7 +76,20 @@ def owners(u: UOp) -> frozenset[UOp]:
     terms = _terms(u)
     if any(x.op != "RANGE" for x, _ in terms) and (whole := _whole_rows(terms)):
         return whole
-    return frozenset(x for x, c in terms if x.op == "RANGE" and _owns(x, c, [t for t in terms if t[0] is not x]))
+    sizes = {x: _size(x, u.src[2:]) for x, _ in terms}
+    return frozenset(x for x, c in terms if x.op == "RANGE" and _owns(x, c, [t for t in terms if t[0] is not x], sizes))
+
+
+def _size(x: UOp, gates: tuple[UOp, ...]) -> int:
+    """How far apart the values of `x` may be where the gates are open."""
+    lo, hi = min_max(x)
+    for c in (c for g in gates for c in conjuncts(g) if c.op == "CMPLT" and c.src[1].op == "CONST"):
+        k, terms = linear(c.src[0])
+        if terms == ((x, 1),):
+            hi = min(hi, c.src[1].value - k - 1)
+        elif terms == ((x, -1),):
+            lo = max(lo, k + 1 - c.src[1].value)
+    return hi - lo
 
 
 def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
@@ -96,14 +109,13 @@ def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
     return frozenset() if rest else frozenset(found)
 
 
-def _owns(r: UOp, c: int, others: list[tuple[UOp, int]]) -> bool:
+def _owns(r: UOp, c: int, others: list[tuple[UOp, int]], sizes: dict[UOp, int]) -> bool:
     c, small, large = abs(c), 0, 0
     for x, k in others:
         if k % c == 0 and abs(k) > c:
             large = gcd(large, k)
         else:
-            lo, hi = min_max(x)
-            small += abs(k) * (hi - lo)
+            small += abs(k) * sizes[x]
     return small < c and (large == 0 or c * min_max(r)[1] + small < large)
 
 

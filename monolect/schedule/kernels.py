@@ -19,6 +19,7 @@ from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, size_max
 from monolect.ir.normal import TRUE, count, is_zero
 from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
+from monolect.ir.prove import is_inside
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
@@ -98,12 +99,13 @@ class KernelBuilder:
         at, gate, wanted = effect_target(e.src[0], after.src[0], index)
         for t, sub, g in wanted:
             self.holes[placeholder(t, sub, g)] = self.value(t, sub, g)
-        if len(e.src) > 2:
-            gate = build("AND", gate, self.value(e.src[2], index, TRUE))
+        own = self.value(e.src[2], index, TRUE) if len(e.src) > 2 else TRUE
         if self.holes:
-            at, gate = tuple(self.fill(i) for i in at), self.fill(gate)
+            at, gate, own = tuple(self.fill(i) for i in at), self.fill(gate), self.fill(own)
+        place, n = flatten(at, after.shape), idx(count(after.shape))
         buf = self.buffers[after]
-        target = node("INDEX", (self.param(buf), flatten(at, after.shape)))
+        target = node("INDEX", (self.param(buf), place))
+        gate = own if is_inside(place, n, own) else build("AND", gate, own)  # its own may say all that is needed
         value = self.value(e.src[1], index if e.src[1].shape else (), TRUE)
         return node(e.op, (target, value) if gate is TRUE else (target, value, gate), e.arg)
 

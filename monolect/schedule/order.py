@@ -15,12 +15,13 @@ from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import overwrites
 from monolect.schedule.result import Schedule
 from monolect.schedule.split_reductions import split_reductions
+from monolect.schedule.split_scatters import split_scatters
 from monolect.schedule.split_softmax import split_softmax
 
 
 def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Schedule:
     """Kernels for the requested values `roots`, whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
-    roots = split_reductions(own_targets([_same_value(r) for r in roots]))
+    roots = split_reductions(split_scatters(own_targets([_same_value(r) for r in roots])))
     roots = split_softmax(roots, local_bytes)
     part = Partition(roots, default_device, local_bytes).run()
     buffers = _buffers(part)

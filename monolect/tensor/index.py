@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from monolect.autograd import graph
-from monolect.autograd.graph import cast, e, iota, where
+from monolect.autograd.graph import cast, iota, where
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError
 from monolect.base.origin import provenance
 from monolect.base.settings import settings
 from monolect.ir.bounds import at_most, bounds_text, min_max
-from monolect.ir.normal import count
+from monolect.ir.normal import count, within
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
 from monolect.runtime.buffer import element_at, to_numpy
@@ -118,7 +118,7 @@ class IndexMixin(TensorBase):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
-        flat, _ = self._flat_index("gather", dim, index)
+        flat, _ = self._flat_index("gather", dim, index, nearest=True)
         return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
 
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -211,9 +211,9 @@ class IndexMixin(TensorBase):
             raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
         return graph.shrink(src._uop, (0,) * len(shape), shape)
 
-    def _flat_index(self, name: str, dim: int, index: Any) -> tuple[UOp, UOp | None]:
-        """The row-major position in self of each element that `index` names along `dim`, the nearest where it is out of
-        range, and where it is not; None when that is known to be everywhere.
+    def _flat_index(self, name: str, dim: int, index: Any, nearest: bool = False) -> tuple[UOp, UOp | None]:
+        """The row-major position in self of each element that `index` names along `dim`, or of the `nearest` where it
+        is out of range; and where it is not, None when that is known to be everywhere.
         """
         a = self._axis(dim)
         fits = index.ndim == self.ndim and all(
@@ -225,8 +225,8 @@ class IndexMixin(TensorBase):
         low, high = min_max(named)
         inside = None
         if low < 0 or high >= min_max(n)[0]:
-            inside = build("AND", e("CMPLT", -1, named), build("CMPLT", named, n))
-            named = build("MAX", build("MAX", named, idx(0)) * -1, idx(1) - n) * -1
+            inside = within(named, 0, n)
+            named = build("MAX", build("MAX", named, idx(0)) * -1, idx(1) - n) * -1 if nearest else named
         flat, stride = None, 1
         for axis in reversed(range(self.ndim)):
             at = named if axis == a else iota(index.shape[axis], axis=axis, rank=self.ndim)

@@ -20,7 +20,6 @@ from monolect.backend.common.llvm_elementwise import ElementwiseRenderer
 from monolect.backend.common.llvm_types import (
     Value,
     lane_list,
-    literal,
     memory_type,
     n_regs,
     overload,
@@ -303,9 +302,10 @@ class MemoryRenderer(ElementwiseRenderer):
         v, gated = Value(shape, regs), Value(shape, gates)
         every = self.lane_pointers(target)
         for i, p in enumerate(every * (prod(shape) // len(every))):
-            g = self.lane(dtypes.bool, gated, i) if gate is not None else None
-            old = self._load_row(d, p, (0,), g, literal(0, d))
-            self._store_row(d, p, 1, self.combine("ADD", d, 1, old, self.lane(d, v, i)), g)
+            if gate is not None:  # what the dummy holds nobody reads
+                p = self.emit(f"select i1 {self.lane(dtypes.bool, gated, i)}, ptr {p}, ptr %dummy")
+            old = self._load_row(d, p, (0,), None, "")
+            self._store_row(d, p, 1, self.combine("ADD", d, 1, old, self.lane(d, v, i)), None)
 
     def _without_rows(self, ptrs: list[tuple[str, Row]], gate: UOp, shape: tuple) -> tuple[list, list[Any]]:
         """(places, masks), where rows that are not stored at all go to a dummy: a store that masks all lanes of memory

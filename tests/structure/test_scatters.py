@@ -1,0 +1,94 @@
+"""Additions by place: many to few places in parts, each with a table of its own; whose rows are whose."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect import Tensor, jit
+from monolect.ir.text import parse, show
+from monolect.schedule import split_scatters as pass_
+from monolect.schedule.split_scatters import split_scatters
+
+MANY = 1 << 16
+
+BEFORE = """
+%0 = CONST idx[] (100, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[100] %1 ParamArg(slot=0, dtype=f32, device="cpu")
+%3 = CONST idx[] (65536, idx)
+%4 = STACK idx[1] %3
+%5 = PARAM i32[65536] %4 ParamArg(slot=1, dtype=i32, device="cpu")
+%6 = CAST idx[65536] %5 idx
+%7 = INDEX f32[65536] %2 %6
+%8 = PARAM f32[65536] %4 ParamArg(slot=2, dtype=f32, device="cpu")
+%9 = ATOMICADD void[] %7 %8
+%10 = AFTER f32[100] %2 %9
+"""
+
+
+def test_before_and_after():
+    after = show(split_scatters([parse(BEFORE)])[0])
+    assert "ATOMICADD void[] " in after and "f32[1600]" in after, "sixteen tables"
+    assert "idx[16,4096]" in after and "REDUCE f32[1,100]" in after, "an axis of parts, which are added up"
+    assert after.rstrip().splitlines()[-2].split()[2] == "STORE", "the target is written once"
+
+
+@pytest.mark.parametrize("n, places", [(MANY // 4, 10), (MANY, MANY)])
+def test_few_additions_and_many_places_are_left_alone(n, places):
+    roots = [parse(BEFORE.replace("65536", str(n)).replace("100", str(places)))]
+    assert split_scatters(roots) is roots
+
+
+def test_parts_are_shared_out(structure, data):
+    i = np.random.default_rng(1).integers(0, 100, MANY)
+    ks = structure(Tensor(data(100)).scatter_add(0, Tensor(i), Tensor(data(MANY))))
+    assert [k.linear.arg.threads for k in ks] == [1, 2, 1], "zeros, the additions, the sums of the tables"
+    assert ks[1].ir["ATOMICADD"] == 1 and ks[1].ir["MAX"] == 0, "a place outside is not moved: its gate is closed"
+
+
+def test_rows_share_out_what_is_written_and_added(structure, data):
+    """A gate keeps each place in its row, so rows are independent."""
+    i = Tensor(np.random.default_rng(1).integers(0, 300, (300, 300)))
+    for t in (
+        Tensor(data(300, 300)).scatter(1, i, Tensor(data(300, 300))),
+        Tensor(data(300, 300)).scatter_add(1, i, i.float()),
+    ):
+        last = structure(t)[-1]
+        assert last.linear.arg.threads == 2 and last.ir["MAX"] == 0
+
+
+def added(t: np.ndarray, i: np.ndarray, x: np.ndarray) -> np.ndarray:
+    out = t.copy()
+    inside = (i >= 0) & (i < len(t))
+    np.add.at(out, i[inside], x[inside])
+    return out
+
+
+@given(st.integers(1, 40), st.integers(1, 400), st.sampled_from([np.int64, np.float32]), st.integers(0, 5))
+def test_every_size_keeps_its_values(places, n, dtype, seed):
+    """Everything counts as many here; some places are negative, which are dropped."""
+    rng = np.random.default_rng(seed)
+    t, i, x = (
+        rng.integers(-9, 9, places).astype(dtype),
+        rng.integers(max(-2, -places), places, n),
+        rng.integers(-9, 9, n),
+    )
+    x = x.astype(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pass_, "LEAST_ADDITIONS", 1)
+        patch.setattr(pass_, "SHARE", 0)
+        a, at, b = Tensor(t).realize(), Tensor(i, dtype="int32"), Tensor(x)
+        fresh, from_zeros = (a + 1).scatter_add(0, at, b), Tensor.zeros(places).cast(a.dtype).scatter_add(0, at, b)
+        np.testing.assert_array_equal(fresh.numpy(), added(t + 1, i, x))
+        np.testing.assert_array_equal(from_zeros.numpy(), added(t * 0, i, x))
+        got = jit(lambda a, at, b: a.scatter_add(0, at, b).scatter_add(0, at, b * 2))(a, at, b)
+        np.testing.assert_array_equal(got.numpy(), added(added(t, i, x), i, x * 2))
+        np.testing.assert_array_equal(a.numpy(), t)
+
+
+def test_the_gradient_of_picking_is_in_parts(structure):
+    x = Tensor(np.arange(10, dtype=np.float32), requires_grad=True)
+    i = np.arange(MANY) * 7 % 10
+    x[Tensor(i)].sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.bincount(i))
