@@ -127,14 +127,16 @@ def _transposed(d: UOp, w: UOp, c: _Shape, sizes: Ints) -> UOp:
     that computes the `stride` neighbours of a place as channels, which then move into it.
 
     On one axis element s * j + r of the result meets d[j + t] with the tap r + p - s * t of the kernel: for each r a
-    kernel of the same few t, the taps beyond the kernel being zeros.
+    kernel of the same few t, the taps beyond the kernel being zeros. They are fewest where the result begins with some
+    elements more, which change p.
     """
     n, kernel, outs = len(c.stride), w.shape[2:], d.shape[2:]
-    places = [-(-m // s) for m, s in zip(sizes, c.stride, strict=True)]
-    first = [-((k - 1 - p) // s) for k, p, s in zip(kernel, c.before, c.stride, strict=True)]  # the least t
-    last = [-(-p // s) for p, s in zip(c.before, c.stride, strict=True)]
+    more = [_begins(*axis) for axis in zip(kernel, c.before, c.stride, sizes, strict=True)]
+    padding = [p - o for p, o in zip(c.before, more, strict=True)]
+    places = [-(-(m + o) // s) for m, o, s in zip(sizes, more, c.stride, strict=True)]
+    first, last = zip(*(_taps(*axis) for axis in zip(kernel, padding, c.stride, strict=True)), strict=True)
     taps = [b - a + 1 for a, b in zip(first, last, strict=True)]
-    before = tuple(s * b - p for s, b, p in zip(c.stride, last, c.before, strict=True))
+    before = tuple(s * b - p for s, b, p in zip(c.stride, last, padding, strict=True))
     after = tuple(s * t - k - b for s, t, k, b in zip(c.stride, taps, kernel, before, strict=True))
     out, inner = w.shape[0] // c.groups, w.shape[1]
     cut = [v for t, s in zip(taps, c.stride, strict=True) for v in (t, s)]
@@ -148,7 +150,22 @@ def _transposed(d: UOp, w: UOp, c: _Shape, sizes: Ints) -> UOp:
     y = g.reshape(y, (batch, channels, *c.stride, *places))
     y = g.permute(y, (0, 1, *(v for a in range(n) for v in (2 + n + a, 2 + a))))
     y = g.reshape(y, (batch, channels, *(j * s for j, s in zip(places, c.stride, strict=True))))
-    return g.shrink(y, (0,) * (2 + n), (batch, channels, *sizes))
+    return g.shrink(y, (0, 0, *more), (batch, channels, *sizes))
+
+
+def _taps(k: int, p: int, s: int) -> tuple[int, int]:
+    """The least t and the largest for which some r + p - s * t is one of k taps, 0 <= r < s."""
+    return -((k - 1 - p) // s), -(-p // s)
+
+
+def _begins(k: int, p: int, s: int, size: int) -> int:
+    """How many elements more a result of `size` begins with for the fewest products."""
+
+    def products(more: int) -> int:
+        first, last = _taps(k, p - more, s)
+        return (last - first + 1) * -(-(size + more) // s)
+
+    return min(range(s), key=products)
 
 
 def _weight_gradient(d: UOp, x: UOp, w: UOp, c: _Shape) -> UOp:

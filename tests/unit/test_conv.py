@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.ir.uop import toposort
 from monolect.tensor.tensor import Tensor
 from tests.unit.oracle import agree
 
@@ -85,6 +86,8 @@ TRANSPOSED = [
     ((2, 4, 4, 5), (4, 2, 3, 3), {"groups": 2, "dilation": 2}),
     ((4, 4, 5), (4, 3, 2, 2), {"stride": 2}),
     ((1, 2, 4, 4), (2, 3, 2, 2), {"padding": 1}),
+    ((1, 2, 3, 4), (2, 3, 4, 4), {"stride": 2, "padding": 1}),
+    ((1, 2, 3, 4), (2, 3, 7, 8), {"stride": (3, 4), "padding": (2, 2), "output_padding": (1, 0)}),
 ]
 
 
@@ -102,6 +105,14 @@ def test_conv_transpose1d_and_3d() -> None:
     check(lambda x, w: x.conv_transpose1d(w, stride=2), lambda x, w: F.conv_transpose1d(x, w, stride=2), x, w)
     x, w = array(1, 2, 3, 3, 2), array(2, 2, 2, 2, 2)
     check(lambda x, w: x.conv_transpose3d(w), F.conv_transpose3d, x, w)
+
+
+@pytest.mark.parametrize(("k", "stride", "padding", "taps"), [(4, 2, 1, 2), (16, 8, 4, 2), (3, 2, 1, 2), (3, 3, 1, 1)])
+def test_a_transpose_meets_no_more_taps_than_each_element_has(k: int, stride: int, padding: int, taps: int) -> None:
+    """Of a result that begins with elements which are dropped again, where that aligns the kernels of all places."""
+    out = Tensor.ones(1, 2, 20).conv_transpose1d(Tensor.ones(2, 3, k), stride=stride, padding=padding)
+    summed = [u.src[0].shape for u in toposort(out._uop) if u.op == "REDUCE"]
+    assert [shape[-1] for shape in summed] == [taps]
 
 
 def test_half_precision_adds_up_in_float32() -> None:
