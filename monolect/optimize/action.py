@@ -5,7 +5,8 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
                                      threads take an axis of symbolic size in turns
   ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
-  ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between
+  ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between; more
+                                     sections than one may follow the first
   ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
   ("PACK", load, 2)                  to two blocks in turns: that of the next step is read while this one is used;
                                      to more of them where boxes of memory are copied by themselves
@@ -110,7 +111,7 @@ class Plan:
         self.actions: list[Action] = []
         self.unit: MatrixUnit | None = None
         self.sides: tuple[UOp, ...] = ()  # with a unit of a warp: its rows and columns
-        self.peeled: dict[Part, tuple[int, int]] = {}  # loops whose first and last iterations stand apart
+        self.peeled: dict[Part, tuple[int, ...]] = {}  # loops whose first and last iterations stand apart
         self.packs: dict[UOp, int] = {}  # loads whose block is copied first, and to how many blocks in turns
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end

@@ -19,7 +19,7 @@ from monolect.optimize.action import Plan
 from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
 from monolect.optimize.cost import Profile
 from monolect.optimize.groups import Groups
-from monolect.optimize.peel import border, ends_of_gates
+from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import buffer_bytes, vector_of
 from monolect.optimize.tile_cost import L1_WAY_BYTES
@@ -190,7 +190,8 @@ class Chooser:
             return False
         self.vector.add(r)
         rest = self.plan.axes[axis]
-        if not self.plan.reduced and rest.size >= LEAST_TO_PEEL and ends_of_gates(self.plan, rest):
+        gates_decided = ends_of_gates(self.plan, rest) or sections_of_gates(self.plan, rest)
+        if not self.plan.reduced and rest.size >= LEAST_TO_PEEL and gates_decided:
             return True  # a vector at a time: most of them stand between the borders
         if self.profile.n_ops <= MANY_OPS or len(vectors) == 1:
             for k in vectors:
@@ -304,7 +305,14 @@ class Chooser:
             return
         for i, p in reversed([(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and not p.is_block]):
             if p.size >= LEAST_TO_PEEL and p.root in self.plan.outputs and (ends := border(self.plan, p)):
-                done = self.act("PEEL", i, ends, "only the ends ask where the border is")
+                done = self.act(
+                    "PEEL",
+                    i,
+                    ends,
+                    "only the ends ask where the border is"
+                    if len(ends) == 2
+                    else "only seams ask on which side they are",
+                )
                 if done and self.profile.n_ops > FEW_OPS_TO_PEEL:
                     return
 

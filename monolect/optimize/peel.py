@@ -1,10 +1,14 @@
 """PEEL: the first and the last iterations of a loop are loops of their own, so that what only borders need is decided
-while compiling: the gates of a padded tensor, the masks of a tail.
+while compiling: the gates of a padded tensor, the masks of a tail. Where tensors are joined, so are the iterations up
+to each seam.
 
-Every END that closes the loop becomes up to three, in the loops around it; the loops inside are made anew for each. The
-tail of a padded axis is whole iterations before its last, which ask no more whether they are inside. Where the axis is
-shared out (threads, blocks), its first and last iterations belong to the first and last share: the loops of the others
-are empty there.
+Every END that closes the loop becomes one for each section, in the loops around it; the loops inside are made anew for
+each. The tail of a padded axis is whole iterations before its last, which ask no more whether they are inside. Where
+the axis is shared out (threads, blocks), its first and last iterations belong to the first and last share: the loops of
+the others are empty there.
+
+The sections are given by their lengths: (first, last), or (first, second, .., last). What is left of the loop is one
+section more, before the last.
 
 Before: END(STORE(.., LOAD(INDEX(A, r0 + -1), 0, 0 < r0)), r0:64)                       PEEL(0, (1, 0))
 After:  SINK(STORE(.., 0), END(STORE(.., LOAD(INDEX(A, r1))), r1:63))
@@ -12,22 +16,24 @@ After:  SINK(STORE(.., 0), END(STORE(.., LOAD(INDEX(A, r1))), r1:63))
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_ranges
-from monolect.ir.normal import conjuncts
+from monolect.ir.normal import conjuncts, linear
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
 
 MOST_COPIES = 9  # of a kernel's body: two peeled loops
+BETWEEN_SEAMS = 8  # iterations on average, so that most of them ask nothing
 FEW_ENDS = sorted(((f, n) for f in range(5) for n in range(5) if f + n), key=sum)  # iterations that may stand apart
 
 
-def check_peel(plan: Plan, p: Part, ends: Any) -> tuple[int, int]:
-    """`ends`, (first, last), if they may stand apart. Raises ActionError."""
+def check_peel(plan: Plan, p: Part, ends: Any) -> tuple[int, ...]:
+    """`ends`, (first, .., last), if they may stand apart. Raises ActionError."""
     if plan.workgroup:
         raise ActionError("PEEL", expected="a target without workgroups", found=plan.target.name)
     if any(u.op in ("AFTER", "BUFFER") for u in plan.order):
@@ -36,7 +42,7 @@ def check_peel(plan: Plan, p: Part, ends: Any) -> tuple[int, int]:
         raise ActionError("PEEL", expected="an output loop of constant size, no block", found=p.type)
     if any(q.root is p.root and q.stride > p.stride and q.type != "THREAD" and not q.is_block for q in plan.axes):
         raise ActionError("PEEL", expected="the outer part of an axis", found="an inner one")
-    good = isinstance(ends, tuple) and len(ends) == 2 and all(isinstance(n, int) and n >= 0 for n in ends)
+    good = isinstance(ends, tuple) and len(ends) >= 2 and all(isinstance(n, int) and n >= 0 for n in ends)
     if not good or not 0 < sum(ends) < p.size:
         raise ActionError("PEEL", expected=f"(first, last), of {p.size} iterations some and not all", found=ends)
     if copies(plan) * (1 + sum(n > 0 for n in ends)) > MOST_COPIES:
@@ -52,17 +58,45 @@ def copies(plan: Plan) -> int:
     return out
 
 
-def border(plan: Plan, p: Part) -> tuple[int, int] | None:
-    """The fewest ends (first, last) of the loop p without which all gates along its axis are decided, or at least its
-    tail; None where that is of no use.
+def border(plan: Plan, p: Part) -> tuple[int, ...] | None:
+    """The fewest ends (first, last) of the loop p without which all gates along its axis are decided, or sections in
+    which they are, or at least its tail; None where that is of no use.
     """
-    return ends_of_gates(plan, p) or ((0, 1) if p.root in plan.padded else None)
+    return ends_of_gates(plan, p) or sections_of_gates(plan, p) or ((0, 1) if p.root in plan.padded else None)
+
+
+def _gates(plan: Plan, r: UOp) -> set[UOp]:
+    return {c for u in (*plan.loads, *plan.stores) for g in u.src[2:] for c in conjuncts(g) if r in ranges(c)}
+
+
+def sections_of_gates(plan: Plan, p: Part) -> tuple[int, ...] | None:
+    """Lengths of sections of the loop p in which all gates along its axis are decided; those iterations that have a
+    seam of joined tensors inside are sections of their own. None where a gate asks for more than the axis, and where
+    seams are many.
+    """
+    r, gates = p.root, _gates(plan, p.root)
+    if any(q.root is r and q.stride > p.stride for q in plan.axes):
+        return None  # shared out: where a section begins in a share is not known
+    seams: set[int] = set()
+    for c in gates:
+        if c.op != "CMPLT" or c.src[1].op != "CONST":
+            return None
+        k, terms = linear(c.src[0])
+        if terms not in (((r, 1),), ((r, -1),)):
+            return None
+        seams.add(c.src[1].value - k if terms[0][1] == 1 else k + 1 - c.src[1].value)
+    inside = sorted(x for x in seams if 0 < x < plan.size(r))
+    padded, total = r in plan.padded, -(-plan.size(r) // p.stride)
+    cuts = sorted({x // p.stride for x in inside} | {-(-x // p.stride) for x in inside} - {0, total})
+    cuts = [x for x in cuts if 0 < x < total - padded]
+    if not cuts or total < BETWEEN_SEAMS * len(cuts):
+        return None
+    return (*(b - a for a, b in zip((0, *cuts), cuts, strict=False)), int(padded))
 
 
 def ends_of_gates(plan: Plan, p: Part) -> tuple[int, int] | None:
     """The fewest ends of the loop p without which all gates along its axis are decided, if there are gates."""
-    r, end = p.root, p.size * p.stride
-    gates = {c for u in (*plan.loads, *plan.stores) for g in u.src[2:] for c in conjuncts(g) if r in ranges(c)}
+    r, end, gates = p.root, p.size * p.stride, _gates(plan, p.root)
     if not gates or any(q.root is r and q.stride > p.stride for q in plan.axes):
         return None
     for first, last in FEW_ENDS:
@@ -115,7 +149,7 @@ class Peeler:
 
     def _sections(self, p: Part, new: dict[UOp, UOp]) -> list[tuple[UOp, UOp, bool]]:
         """(start, iterations, whether all of a padded axis is inside) of the loops that p becomes."""
-        plan, (first, last) = self.plan, self.plan.peeled[p]
+        plan, (*lengths, last) = self.plan, self.plan.peeled[p]
         size = replace_ranges(self.made[p].src[0], new)
         outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]
         total = max([p.size, *(q.size * q.stride // p.stride for q in outer)])
@@ -124,10 +158,13 @@ class Peeler:
         base = idx(0)
         for q in outer:
             base = base + replace_ranges(self.made[q], new) * (q.stride // p.stride) if q in self.made else base
-        start = _within(idx(first) + base * -1, idx(0), size)
-        end = _within(idx(total - last) + base * -1, start, size)
-        whole = (total - last) * p.stride <= plan.size(p.root)
-        found = [(idx(0), start, whole), (start, end + start * -1, whole), (end, size + end * -1, False)]
+        found: list[tuple[UOp, UOp, bool]] = []
+        start = idx(0)
+        for cut in (*accumulate(lengths), total - last):
+            end = _within(idx(cut) + base * -1, start, size)
+            found.append((start, end + start * -1, (total - last) * p.stride <= plan.size(p.root)))
+            start = end
+        found.append((start, size + start * -1, False))
         return [s for s in found if s[1] is not idx(0)]
 
 

@@ -60,7 +60,7 @@ def check_stream(plan: Plan, number: Any) -> tuple[UOp, str]:
     u = _numbered(plan, "STREAM", "store", plan.stores, number)
     if u.op != "STORE" or u.arg is not None or u.src[0].src[0].op != "PARAM":
         raise ActionError("STREAM", expected="a plain STORE to memory", found=repr(u))
-    peeled = {p.root for p, (_, last) in plan.peeled.items() if last}  # the tail is masked, and not streamed
+    peeled = {p.root for p, ends in plan.peeled.items() if ends[-1]}  # the tail is masked, and not streamed
     if len(u.src) > 2 or any(r in plan.padded and r not in peeled for r in ranges(u)):
         raise ActionError("STREAM", expected="a store that always happens", found="a gate")
     if plan.sequential - plan.running or any(p.is_block and p.root in plan.reduced for p in plan.axes):

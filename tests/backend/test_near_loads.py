@@ -136,3 +136,10 @@ def test_gradients_of_strided_convolutions_are_convolutions():
     x.conv2d(Tensor(np.zeros((16, 16, 3, 3), np.float32)), stride=2, padding=1).sum().backward()
     *_, conv, shuffle = texts(x.grad)
     assert "fma" in conv and not re.search(r"load float,", shuffle), "element by element"
+
+
+def test_closed_vectors_far_from_their_memory_read_the_dummy():
+    """A masked load of no lane costs as much as a fault where no memory is: not before a row, which is near."""
+    x = Tensor.empty(200_000)
+    far, near = x.roll(12345, 0), Tensor.empty(64, 64).pad((1, 1, 1, 1))
+    assert all("vector.reduce.or" in t for t in texts(far)) and not any("vector.reduce.or" in t for t in texts(near))

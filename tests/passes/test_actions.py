@@ -229,7 +229,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
         elif op == "TC":
             arg = draw(st.sampled_from(UNITS)).name
         elif op == "PEEL":
-            arg = draw(st.sampled_from([(0, 1), (1, 0), (1, 1), (2, 1)]))
+            arg = draw(st.sampled_from([(0, 1), (1, 0), (1, 1), (2, 1), (1, 1, 0), (0, 2, 1), (1, 2, 1, 1)]))
         else:
             arg = draw(st.sampled_from([2, 3, 4, 8, 16]) if op == "PADTO" else st.integers(0, len(plan.axes) - 1))
         try:
@@ -430,6 +430,7 @@ REFUSED = {
     "peeling nothing": ("pad", [("PEEL", 0, (0, 0))], "some and not all"),
     "peeling all": ("pad", [("PEEL", 0, (4, 4))], "some and not all"),
     "peeling no pair": ("pad", [("PEEL", 0, 1)], "some and not all"),
+    "peeling sections of more than all": ("pad", [("PEEL", 0, (3, 2, 3, 1))], "some and not all"),
     "peeling a vector": ("pad", [("SPLIT", 1, (3, "UPCAST", False)), ("PEEL", 2, (1, 1))], "an output loop"),
     "peeling a block": ("pad", [("SPLIT", 0, (2, "LOOP", True)), ("PEEL", 0, (1, 0))], "no block"),
     "peeling an inner part": ("pad", [("SPLIT", 0, (2, "LOOP", False)), ("PEEL", 1, (1, 0))], "outer part"),

@@ -161,6 +161,18 @@ def test_borders_of_whatever_kind_stand_apart(check, data, mode, name):
     assert any(u.op == "LOAD" and len(u.src) == 1 for u in k.linear.src), "a load without a gate"
 
 
+@pytest.mark.parametrize("parts", [(250, 250, 250, 250), (256, 144), (100, 300), (300,)])
+def test_between_the_seams_of_what_is_joined_nothing_is_asked(check, data, parts):
+    """Only vectors with a seam inside, and the tail, read two parts by masks."""
+    arrays = [data(20, n) for n in parts]
+    (k,) = check(Tensor.cat(*map(Tensor, arrays), dim=1) if len(parts) > 1 else Tensor(arrays[0]).roll(100, 1),
+                 np.concatenate(arrays, 1) if len(parts) > 1 else np.roll(arrays[0], 100, 1))  # fmt: skip
+    ((_, _, sections),) = [a for a in k.linear.arg.actions if a[0] == "PEEL"]
+    plain = [u for u in k.linear.src if u.op == "LOAD" and len(u.src) == 1]
+    wanted = len(parts) if len(parts) > 1 else 2
+    assert len(plain) == wanted, f"a loop without gates for each part: {sections}"
+
+
 def test_sums_of_padded_values(check, data):
     a = data(5, 6)
     one_kernel(check(Tensor(a).pad((1, 2, 3, 0)).exp().sum(0), np.exp(np.pad(a, ((3, 0), (1, 2)))).sum(0)))

@@ -39,6 +39,8 @@ class Place(NamedTuple):
 class GroupRenderer(Renderer):
     """One kernel."""
 
+    has_dummy = False  # branches instead
+
     def __init__(self, dialect: Dialect, linear: UOp, name: str):
         super().__init__(linear, name)
         self.dialect = dialect

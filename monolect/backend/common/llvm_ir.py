@@ -40,6 +40,8 @@ class Loop(NamedTuple):
 class Renderer(MemoryRenderer):
     """One function."""
 
+    has_dummy = True
+
     def __init__(self, linear: UOp, name: str):
         super().__init__()
         self.program = linear.src

@@ -28,11 +28,13 @@ from monolect.backend.common.llvm_types import (
 )
 from monolect.backend.common.shaped import ordered, register_of
 from monolect.base.dtype import USER, DType, dtypes
+from monolect.ir.bounds import min_max
 from monolect.ir.normal import conjuncts
 from monolect.ir.uop import UOp
 
 Row = tuple[int, ...]  # for each lane of a register, how many elements after the first in memory it lies
 MOST_VECTORS = 4  # that are loaded for the elements of one register
+NEAR_BYTES = 1 << 14  # around a buffer that are taken to be memory
 _ZEROS = frozenset({"zeroinitializer", *(splat_literal(0, d, lanes) for d in USER for lanes in (1, 2))})
 
 LINE_BYTES = 64
@@ -67,8 +69,18 @@ def is_near(row: Row, gated: bool) -> bool:
     return width > 1 and often <= MOST_VECTORS and len(starts) <= (MOST_VECTORS if lanes >= MOST_VECTORS else 1)
 
 
+def _leaves_far(index: UOp) -> bool:
+    """Whether places may lie further from their memory than what surrounds it surely does."""
+    low, high = min_max(index.src[1])
+    size, itemsize = index.src[0].shape, index.src[0].dtype.itemsize
+    known = len(size) == 1 and size[0].__class__ is int
+    return known and (low * itemsize < -NEAR_BYTES or (high - size[0]) * itemsize > NEAR_BYTES)
+
+
 class MemoryRenderer(ElementwiseRenderer):
     """LOAD, STORE and ATOMICADD."""
+
+    has_dummy = False  # for vectors all closed: a masked load where no memory is takes as long as a thousand others
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,10 +168,21 @@ class MemoryRenderer(ElementwiseRenderer):
                 gates = self.value(gate).regs * n_regs(u.shape)
         if ptrs is None:
             return self._gather(u, index, gates, alt)
+        if gate is not None and lanes > 1 and self.has_dummy and _leaves_far(index):
+            ptrs = [(self._open_at(p, g, lanes), row) for (p, row), g in zip(ptrs, gates, strict=True)]
         if isinstance(u.arg, int):
             self._fetch(ptrs, lanes * u.dtype.itemsize, u.arg)
         rows = zip(ptrs, gates, alts, strict=True)
         return Value(u.shape, [self._load_row(u.dtype, p, row, g, a) for (p, row), g, a in rows])
+
+    def _open_at(self, p: str, gate: str, lanes: int) -> str:
+        """The address `p`, or that of the dummy where all lanes are closed."""
+        if gate[0] == "<":  # known now
+            return p
+        any_lane = f"@llvm.vector.reduce.or.v{lanes}i1"
+        self.declares.add(f"declare i1 {any_lane}(<{lanes} x i1>)")
+        is_open = self.emit(f"call i1 {any_lane}(<{lanes} x i1> {gate})")
+        return self.emit(f"select i1 {is_open}, ptr {p}, ptr %dummy")
 
     def _load_row(self, d: DType, p: str, row: Row, gate: str | None, alt: str) -> str:
         """The elements at `row` after `p`, or those of `alt` where `gate` is false."""
