@@ -102,8 +102,11 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
 
 
 def _verify_linear(linear: UOp, root: UOp) -> None:
-    """Each instruction comes after its sources and inside the blocks they are in; RANGE/END and IF/ENDIF nest."""
+    """Each instruction comes after its sources and inside the blocks they are in; RANGE/END and IF/ENDIF nest; what a
+    loop carries starts before it.
+    """
     listed = set(linear.src)
+    place = {u: k for k, u in enumerate(linear.src)}
     block: dict[UOp, UOp | None] = {}  # the innermost block each instruction stands in
     blocks: list[UOp] = []
     for u in linear.src:
@@ -117,6 +120,12 @@ def _verify_linear(linear: UOp, root: UOp) -> None:
             inner = block[s]
             if inner is not None and s.dtype is not dtypes.void and inner not in blocks:
                 raise _error(u, root, "a value used outside its block", f"a use of {s.op} in {inner.op}", u.op)
+        if u.op == "AFTER" and len(u.src) > 2 and u.src[1].op in ("STORE", "END"):
+            first = u.src[1]
+            if any(r.op == "RANGE" and place.get(first, -1) > place.get(r, len(place)) for r in u.src[2:]):
+                raise _error(
+                    u, root, "a sum that starts inside the loop it is carried through", "its start above", u.op
+                )
         if u.op == "ENDIF" or (u.op == "END" and len(u.src) > 1):
             for opened in _closed(u):
                 if not blocks or blocks.pop() is not opened:

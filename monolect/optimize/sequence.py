@@ -15,6 +15,7 @@ from collections import Counter
 from math import gcd
 
 from monolect.base.dtype import DType
+from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.normal import conjuncts, linear
 from monolect.ir.uop import UOp, build, idx
@@ -58,6 +59,26 @@ def running_ranges(order: list[UOp]) -> frozenset[UOp]:
     others = [r for acc, rs in carried.items() if acc not in plain for r in rs]
     kept = [u for u in order if u.op in ("STORE", "ATOMICADD")]
     return frozenset().union(*(carried[acc] for acc in plain)) - frozenset(others) - sequential_ranges(kept)
+
+
+def scan_depths(order: list[UOp]) -> dict[UOp, int]:
+    """For each RANGE that carries an accumulator or a table the number of those that must be around it: in each of
+    their iterations that starts anew.
+    """
+    starts: dict[UOp, frozenset[UOp]] = {}
+    around: dict[UOp, frozenset[UOp]] = {}
+    for u in order:
+        if u.op == "AFTER" and u.src[0].op == "BUFFER":
+            loops = frozenset(r for r in u.src[1:] if r.op == "RANGE")
+            if loops and len(loops) == len(u.src) - 1:
+                starts[u.src[0]] = loops
+            elif u.src[1].op in ("STORE", "END"):
+                around.update({r: around.get(r, frozenset()) | starts.get(u.src[0], frozenset()) for r in loops})
+    for _ in around:  # those around one that is around it are around it, too
+        around = {r: outer.union(*(around.get(o, ()) for o in outer)) for r, outer in around.items()}
+    if any(r in outer for r, outer in around.items()):
+        raise InternalError("two scans of a kernel each start anew in the other's loop", expected="one in the other")
+    return {r: len(outer) for r, outer in around.items()}
 
 
 def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:

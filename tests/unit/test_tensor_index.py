@@ -262,3 +262,37 @@ def test_errors(f: Any, error: type, text: str) -> None:
 def test_out_of_range_reads_the_nearest_without_checks() -> None:
     with Context(CHECK_BOUNDS=0):
         assert Tensor([1.0, 2.0, 3.0])[Tensor([5, 1, -9])].tolist() == [3, 2, 1]
+
+
+RUNNING = {
+    "cumsum": lambda x, dim: x.cumsum(dim),
+    "cumprod": lambda x, dim: x.cumprod(dim),
+    "cummax": lambda x, dim: x.cummax(dim)[0],
+}
+WRITES = ["scatter", "scatter_add", "index_add", "index_copy"]
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("name", RUNNING)
+def test_what_runs_along_an_axis_is_written_by_place(name: str, dim: int, write: str) -> None:
+    """The loop along the axis is inside those in each iteration of which it starts anew, wherever places are."""
+    shape, along = (4, 5, 6), 1
+    places = np.argsort(RNG.random(shape), along) if write.startswith("scatter") else RNG.permutation(shape[along])
+    zeros = np.zeros(shape, np.float32)
+    source = RUNNING[name](Tensor(X).realize(), dim)
+    got = getattr(Tensor(zeros).realize(), write)(along, Tensor(places).realize(), source)
+    want = getattr(torch.from_numpy(zeros), write)(
+        along, torch.from_numpy(places), RUNNING[name](torch.from_numpy(X), dim)
+    )
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_gradient_of_a_gather_beside_a_running_sum(dim: int) -> None:
+    places = RNG.integers(0, 5, (4, 3, 6))
+    ours, theirs = Tensor(X).realize().requires_grad_(), torch.from_numpy(X.copy()).requires_grad_()
+    (ours.gather(1, Tensor(places)) * Tensor(X[:, :3].copy()).cumsum(dim)).sum().backward()
+    (theirs.gather(1, torch.from_numpy(places)) * torch.from_numpy(X[:, :3].copy()).cumsum(dim)).sum().backward()
+    assert ours.grad is not None
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad, rtol=1e-5, atol=1e-6)

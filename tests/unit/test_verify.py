@@ -131,6 +131,22 @@ def test_linear_out_of_order(program: tuple, message: str) -> None:
         verify(linear(*program), Stage.PROGRAM)
 
 
+def test_what_a_loop_carries_starts_before_it() -> None:
+    inner = node("RANGE", (idx(3),), (1, "LOOP"))
+    acc = node("BUFFER", (shape_source(()),), BufferArg(0, dtypes.float32, None, "REG"))
+    again = node("AFTER", (acc, inner))
+    start = node("STORE", (again, ONE))
+    carried = node("AFTER", (acc, start, R))
+    total = node("ADD", (node("LOAD", (carried,)), ONE))
+    kept = node("STORE", (acc, total))
+    in_r, in_inner = node("END", (kept, R)), node("END", (kept, inner))
+    right = (ONE, acc, inner, again, start, R, carried, total.src[0], total, kept, in_r, in_inner)
+    verify(linear(*right), Stage.PROGRAM)
+    wrong = (ONE, acc, R, inner, again, start, carried, total.src[0], total, kept, in_inner, in_r)
+    with pytest.raises(VerifyError, match="starts inside the loop it is carried through"):
+        verify(linear(*wrong), Stage.PROGRAM)
+
+
 def test_called_bodies_are_of_their_own_stage() -> None:
     kernel = node("SINK", (node("END", (STORE, R, S)),), KernelInfo())
     call = node("CALL", (kernel, node("BUFFER", (shape_source((24,)),), BufferArg(0, dtypes.float32, "cpu"))))
