@@ -131,6 +131,14 @@ class Peered(Protocol):
 
 
 @runtime_checkable
+class Preparing(Protocol):
+    """A Device that can have memory ready for who asks next."""
+
+    def prepare(self, sizes: Sequence[int]) -> Any:
+        """Free blocks of these bytes, whose pages come while something else is done."""
+
+
+@runtime_checkable
 class Threaded(Protocol):
     """A Device that shares launches out between threads of its own, `target.n_threads` of them."""
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monolect.backend.base import Launch, Peered
+from monolect.backend.base import Launch, Peered, Preparing
 from monolect.backend.registry import Device
 from monolect.base.errors import DeviceError, JitError
 from monolect.base.settings import settings
@@ -105,6 +105,8 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
 def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     shape, buffers = structure(batch)
     here = (shape, dev, settings.choices)
+    if here not in plans:
+        _prepare(batch, Device[dev])
     plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
         return run_plan(plan, buffers)
@@ -120,6 +122,12 @@ def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
     if shape is not None:
         _remember(here, plan)
     return run_plan(plan, buffers)
+
+
+def _prepare(batch: list[UOp], device: Any) -> None:
+    """Memory for the results, whose pages come while their plan is read or made."""
+    if isinstance(device, Preparing):
+        device.prepare([buffer_bytes(r) for r in batch if base_of(r).op not in ("BUFFER", "AFTER")])
 
 
 def _planned(key: tuple, make: str, *args: Any) -> Any:

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from monolect.backend.common import memory
+from monolect.backend.common import memory, pages
 from monolect.backend.common.memory import (
     HUGE_PAGE_BYTES,
     SMALL_BYTES,
@@ -116,7 +116,7 @@ def test_without_memory_what_is_kept_is_freed_and_it_is_tried_once_more(n_bytes:
     kept = allocator.alloc(16 << 20)
     del kept
     assert allocator.stats().cached_large_bytes == 16 << 20
-    asked, real = [], memory._map
+    asked, real = [], memory.map_pages
 
     def full(n: int, until: int = 2):
         asked.append(n)
@@ -124,11 +124,11 @@ def test_without_memory_what_is_kept_is_freed_and_it_is_tried_once_more(n_bytes:
             raise AllocationError(f"the system has no {n} bytes of memory")
         return real(n)
 
-    monkeypatch.setattr(memory, "_map", full)
+    monkeypatch.setattr(memory, "map_pages", full)
     block = allocator.alloc(n_bytes)
     assert len(asked) == 2 and allocator.stats().cached_large_bytes == 0
     asked.clear()
-    monkeypatch.setattr(memory, "_map", lambda n: full(n, until=99))
+    monkeypatch.setattr(memory, "map_pages", lambda n: full(n, until=99))
     with pytest.raises(AllocationError, match="devices of the host: the system has no") as caught:
         allocator.alloc(32 << 20)
     assert len(asked) == 2, "once more, and no more"
@@ -266,6 +266,53 @@ def test_memory_that_is_used_again_may_become_huge(monkeypatch: pytest.MonkeyPat
     del block
     again = allocator.alloc(5 * HUGE_PAGE_BYTES)
     assert again.address == address and "hg" in flags(address)
+
+
+def test_large_blocks_are_prepared_while_their_pages_come() -> None:
+    allocator, n = Allocator(), 24 << 20
+    threads = allocator.prepare([n, 1000, n, 3 << 20])
+    assert len(threads) == 2 and allocator.stats().used_bytes == 0, "small ones come fast enough"
+    mapped = allocator.stats().mapped_bytes
+    blocks = [allocator.alloc(n) for _ in range(2)]
+    for k, block in enumerate(blocks):
+        block.view(np.uint8)[:] = k + 1  # at once: who makes pages come writes nothing
+    for t in threads:
+        t.join()
+    assert all(np.all(b.view(np.uint8) == k + 1) for k, b in enumerate(blocks))
+    assert allocator.stats().mapped_bytes == mapped
+    del blocks, block
+    assert allocator.prepare([n, n]) == [], "what was used before is there"
+    allocator.prepare([64 << 20])
+    allocator.trim()  # whoever still makes pages come there fails without harm
+    assert allocator.stats().cached_bytes < 1 << 20
+
+
+def test_prepared_pages_stay_small_where_huge_ones_come_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_huge_pages()
+    Clock(5_000_000, monkeypatch)
+    allocator = Allocator()
+    (thread,) = allocator.prepare([32 << 20])
+    block = allocator.alloc(32 << 20)
+    thread.join()
+    assert "hg" not in flags(block.address + (30 << 20))
+    address = block.address
+    del block
+    assert allocator.alloc(32 << 20).address == address and "hg" in flags(address), "used again"
+
+
+def test_without_the_systems_call_pages_come_as_they_are_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_madvise", lambda: None)
+    allocator = Allocator()
+    for t in allocator.prepare([8 << 20]):
+        t.join()
+    assert np.all(allocator.alloc(8 << 20).view(np.uint8) == 0)
+
+
+def test_what_cannot_be_prepared_is_refused_when_it_is_asked_for() -> None:
+    allocator = Allocator()
+    assert allocator.prepare([1 << 60]) == []
+    with pytest.raises(AllocationError):
+        allocator.alloc(1 << 60)
 
 
 def test_what_a_name_holds_is_told_from_what_others_hold() -> None:

@@ -3,7 +3,8 @@
 What it is for: a fresh page costs more to touch than most kernels cost to run, so memory that was used before is kept
 and handed out again. Blocks are 64-byte aligned; those of 2 MiB and more are aligned to, and advised for, huge pages,
 unless those come slowly: where the host of a virtual machine took memory back, or the system must first make room for
-2 MiB in one piece, one takes milliseconds. Memory that is used again is advised in any case.
+2 MiB in one piece, one takes milliseconds. Memory that is used again is advised in any case. Who knows that large
+results are to come has them prepared: their pages come while it is still compiling.
 
 What it does not do: it clears nothing, knows no dtypes, and does not synchronise: whoever frees a block must know that
 no thread still writes to it.
@@ -19,18 +20,27 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from monolect.backend.common.pages import (
+    HUGE_PAGE_BYTES,
+    address_of,
+    aligned_address,
+    bring,
+    comes_slowly,
+    map_pages,
+    want_huge,
+)
 from monolect.base.errors import AllocationError, ArgumentError
 
 ALIGN_BYTES: Final = 64
 SMALL_BYTES: Final = 256 << 10
-HUGE_PAGE_BYTES: Final = 2 << 20
-_SLOW_NS: Final = 1_000_000  # of a thread, for a huge page: clearing it takes a tenth
 _TOUCHED_BYTES: Final = 64 << 20  # of a fresh block, at most, to see how its pages come
+_PREPARED_BYTES: Final = 4 << 20  # blocks whose pages take longer to come than a thread takes to start
 _SLOW_FOR_S: Final = 1.0  # after a slow one, for so long none is asked for
 _new: Final = object.__new__
 _ARENA_BYTES: Final = 8 << 20
@@ -138,6 +148,7 @@ class _Mapping(NamedTuple):
     address: int
     n_bytes: int  # of the size class; the pages may be more
     wants_huge: bool  # pages that come from now on may be huge
+    is_coming: bool = False  # its pages were asked for, and nobody used it yet
 
 
 class _Shelf:
@@ -207,6 +218,22 @@ class Allocator:
         block._release = shelf.push
         return block
 
+    def prepare(self, sizes: Sequence[int]) -> list[threading.Thread]:
+        """Have free blocks for the large ones of these bytes; threads make their pages come, if they are fresh."""
+        threads: list[threading.Thread] = []
+        with self._lock:
+            for size, count in Counter(map(class_bytes, sizes)).items():
+                free = self._large_free.setdefault(size, [])
+                for _ in range(count - len(free) if size >= _PREPARED_BYTES else 0):
+                    try:
+                        mapping = self._map_large(size, HUGE_PAGE_BYTES)
+                    except AllocationError:
+                        return threads  # whoever needs it will say so
+                    threads.append(bring(mapping.pages, mapping.address, size))
+                    free.append(mapping._replace(is_coming=True))
+                    self._large_cached_bytes += size
+        return threads
+
     def stats(self) -> Stats:
         """Where the memory is. Walks the free lists' lengths: for reports, not for every step."""
         with self._lock:
@@ -237,7 +264,7 @@ class Allocator:
                 # What is left of the old arena is dropped: less than one block of a small class.
                 pages = self._map(_ARENA_BYTES)
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(pages))  # views may outlive this allocator
-                self._arena_next = _aligned_address(pages)
+                self._arena_next = aligned_address(pages)
                 self._advise(pages, self._arena_next, HUGE_PAGE_BYTES)
                 self._arena_end = self._arena_next + _ARENA_BYTES
                 self._arena_bytes += _ARENA_BYTES
@@ -257,8 +284,10 @@ class Allocator:
             if free:
                 mapping = free.pop()
                 self._large_cached_bytes -= size
-                if not mapping.wants_huge and size >= HUGE_PAGE_BYTES:
-                    _want_huge(mapping.pages, True)
+                if mapping.is_coming:
+                    mapping = mapping._replace(is_coming=False)
+                elif not mapping.wants_huge and size >= HUGE_PAGE_BYTES:
+                    want_huge(mapping.pages, True)
                     mapping = mapping._replace(wants_huge=True)
             else:
                 mapping = self._map_large(size)
@@ -273,11 +302,11 @@ class Allocator:
     def _map(self, n_bytes: int) -> mmap.mmap:
         """Pages of the system; when it has none, those that are kept are given back and it is asked once more."""
         try:
-            return _map(n_bytes)
+            return map_pages(n_bytes)
         except AllocationError:
             self.trim()
         try:
-            return _map(n_bytes)
+            return map_pages(n_bytes)
         except AllocationError as error:
             raise AllocationError(
                 f"devices of the host: {error.message}",
@@ -285,26 +314,24 @@ class Allocator:
                 found=f"{self.stats().used_bytes} bytes in use",
             ) from error
 
-    def _map_large(self, size: int) -> _Mapping:
+    def _map_large(self, size: int, most: int = _TOUCHED_BYTES) -> _Mapping:
         pages = self._map(size)
         self._large_mapped_bytes += size
         self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
         if size < HUGE_PAGE_BYTES:
-            return _Mapping(pages, _address(pages), size, False)
-        address = _aligned_address(pages)
-        return _Mapping(pages, address, size, self._advise(pages, address, min(size, _TOUCHED_BYTES)))
+            return _Mapping(pages, address_of(pages), size, False)
+        address = aligned_address(pages)
+        return _Mapping(pages, address, size, self._advise(pages, address, min(size, most)))
 
     def _advise(self, pages: mmap.mmap, address: int, n_bytes: int) -> bool:
         """Whether the rest of fresh pages may be huge, by how long the first `n_bytes` of them take to come."""
         now = time.monotonic()
-        if now < self._small_pages_until or not _want_huge(pages, True):
+        if now < self._small_pages_until or not want_huge(pages, True):
             return False
         for page in range(address, address + n_bytes, HUGE_PAGE_BYTES):
-            start = time.thread_time_ns()
-            ctypes.memset(page, 0, 1)
-            if time.thread_time_ns() - start > _SLOW_NS:
+            if comes_slowly(page):
                 self._small_pages_until = now + _SLOW_FOR_S
-                _want_huge(pages, False)
+                want_huge(pages, False)
                 return False
         return True
 
@@ -314,38 +341,6 @@ class Allocator:
             self._large_cached_bytes += mapping.n_bytes
             if self._large_cached_bytes > self.max_cached_bytes:
                 self.trim(self.max_cached_bytes)
-
-
-def _map(n_bytes: int) -> mmap.mmap:
-    """Private zero pages; from 2 MiB on, with room to align to a huge page."""
-    room = HUGE_PAGE_BYTES if n_bytes >= HUGE_PAGE_BYTES else 0  # address space only: untouched pages cost nothing
-    try:
-        if hasattr(mmap, "MAP_PRIVATE"):
-            pages = mmap.mmap(-1, n_bytes + room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        else:
-            pages = mmap.mmap(-1, n_bytes + room)
-    except (OSError, ValueError, OverflowError) as error:
-        raise AllocationError(f"the system has no {n_bytes} bytes of memory: {error}") from error
-    return pages
-
-
-def _want_huge(pages: mmap.mmap, wanted: bool) -> bool:
-    """Advise the system for or against huge pages; False where it knows none."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return False
-    try:
-        pages.madvise(mmap.MADV_HUGEPAGE if wanted else mmap.MADV_NOHUGEPAGE)
-    except OSError:  # a kernel without huge pages
-        return False
-    return True
-
-
-def _address(pages: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(pages))
-
-
-def _aligned_address(pages: mmap.mmap) -> int:
-    return (_address(pages) + HUGE_PAGE_BYTES - 1) & -HUGE_PAGE_BYTES
 
 
 def from_array(array: np.ndarray) -> BorrowedMemory:
@@ -372,6 +367,7 @@ def copy(target: Memory, source: Memory, n_bytes: int) -> None:
 HOST: Final = "host"  # the space of all memory of this kind
 _default: Final = Allocator()
 alloc: Final = _default.alloc
+prepare: Final = _default.prepare
 stats: Final = _default.stats
 trim: Final = _default.trim
 

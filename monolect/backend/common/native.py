@@ -70,6 +70,7 @@ class NativeDevice(ProgramDevice):
     module_instructions = 256
 
     alloc = staticmethod(memory.alloc)
+    prepare = staticmethod(memory.prepare)
     from_array = staticmethod(memory.from_array)
     copy = staticmethod(memory.copy)
     space = memory.HOST
