@@ -199,7 +199,7 @@ def _scans(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: 
         return None
     value = _when(rest, body, alt)
     i, term = (_grows(found[0], j, value) if found[1] else _slides(found[0], j, value)) or (None, value)
-    if i is None or i not in nests or i.src != j.src:
+    if i is None or i not in nests or i.src != j.src or not ranges(u) <= nests[i]:
         return None
     # it starts anew in every iteration of the other loops of its smallest nest, used or not: they are outside of it
     outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])

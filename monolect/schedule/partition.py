@@ -91,6 +91,14 @@ def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None)
     return blocks if not left else None
 
 
+def is_innermost(scan: UOp | None, blocks: list[RangeSet]) -> bool:
+    """Whether the loop that carries running sums is in the last of `blocks`: a sum starts anew in each iteration of all
+    others, so none may stand in that loop.
+    """
+    holders = [k for k, b in enumerate(b for b in blocks if b) if scan in b]
+    return not holders or holders[0] == sum(map(bool, blocks)) - 1
+
+
 class Partition:
     """The walk. `stored[v]` is (kernel, index) for values with a buffer, `staged[v]` for values in local
     memory; `kernels` the result, dead ones None.
@@ -183,7 +191,8 @@ class Partition:
             if prefix <= common and (ba := refined(ba, prefix)) is None:
                 return None
         assert ba is not None
-        return [*ba, *(b for b in bb if not b <= common)]
+        blocks = [*ba, *(b for b in bb if not b <= common)]
+        return blocks if is_innermost(ka.scan or kb.scan, blocks) else None
 
     # ---- the walk ----------------------------------------------------------------------------------------------------
     def run(self) -> Partition:
@@ -316,7 +325,9 @@ class Partition:
             blocks = refined(k.blocks, rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
             others |= {o.kernel for o in demands if o.kernel != d.kernel or o.index != d.index or o.gate is not TRUE}
-            if blocks is None or any(o == d.kernel or self.kernel(o).later >> d.kernel & 1 for o in others):
+            if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
+                continue
+            if any(o == d.kernel or self.kernel(o).later >> d.kernel & 1 for o in others):
                 continue
             k.blocks = [b for b in blocks if b]
             return d
@@ -447,7 +458,7 @@ class Partition:
         if not self._enough_parallel(u, mine & d.out, d):
             return False
         blocks = refined(k.blocks, mine & d.out & k.all_ranges(), d.out)
-        if blocks is None:
+        if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
             return False
         k.blocks = [b for b in blocks if b]
         k.reuse |= heavy
@@ -471,7 +482,7 @@ def _is_long(u: UOp) -> bool:
 
 def _scanned(u: UOp, index: Index) -> UOp | None:
     """The loop that the running sum `u` is carried through at `index`."""
-    axis = scanned_axis(u)
+    axis = scanned_axis(u) if u.op == "REDUCE" else None
     return index[axis] if axis is not None and index[axis].op == "RANGE" else None
 
 

@@ -80,7 +80,7 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
     once = size(outer) * row <= size_max(count(u.shape))  # each element
     if not inner or not once or not fits(part, u, row, demands, outer):
         return None
-    if any(not outer <= ranges_of(s.index) for s in k.stores):
+    if k.scan in outer or any(not outer <= ranges_of(s.index) for s in k.stores):
         return None
     return Stage(number, tuple(index), tuple(inner))
 
