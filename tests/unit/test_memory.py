@@ -300,6 +300,12 @@ def test_prepared_pages_stay_small_where_huge_ones_come_slowly(monkeypatch: pyte
     assert allocator.alloc(32 << 20).address == address and "hg" in flags(address), "used again"
 
 
+def test_no_more_is_prepared_than_is_kept() -> None:
+    allocator = Allocator(max_cached_bytes=40 << 20)
+    assert len(allocator.prepare([24 << 20, 24 << 20, 8 << 20])) == 2
+    assert allocator.stats().cached_large_bytes <= 40 << 20
+
+
 def test_without_the_systems_call_pages_come_as_they_are_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_madvise", lambda: None)
     allocator = Allocator()
@@ -309,7 +315,7 @@ def test_without_the_systems_call_pages_come_as_they_are_touched(monkeypatch: py
 
 
 def test_what_cannot_be_prepared_is_refused_when_it_is_asked_for() -> None:
-    allocator = Allocator()
+    allocator = Allocator(max_cached_bytes=1 << 61)
     assert allocator.prepare([1 << 60]) == []
     with pytest.raises(AllocationError):
         allocator.alloc(1 << 60)

@@ -225,6 +225,8 @@ class Allocator:
             for size, count in Counter(map(class_bytes, sizes)).items():
                 free = self._large_free.setdefault(size, [])
                 for _ in range(count - len(free) if size >= _PREPARED_BYTES else 0):
+                    if self._large_cached_bytes + size > self.max_cached_bytes:
+                        break
                     try:
                         mapping = self._map_large(size, HUGE_PAGE_BYTES)
                     except AllocationError:
