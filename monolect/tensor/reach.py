@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from monolect.base.dtype import DType
-from monolect.ir.place import device
 from monolect.ir.uop import UOp
 from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
@@ -127,7 +126,7 @@ class Reach:
         if self.by_kind:
             u = t._uop
             number = self.nodes.setdefault(u, len(self.nodes))
-            self._key.append((number, self._seen[id(t)], u.shape, u.dtype, device(u), t._requires_grad))
+            self._key.append((number, self._seen[id(t)], u.shape, u.dtype, t.device, t._requires_grad))
         else:
             self._key.append((Same(t), t._requires_grad))
 

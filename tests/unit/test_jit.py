@@ -15,6 +15,7 @@ import pytest
 
 from monolect import CaptureWarning, Context, JitError, Tensor, jit, nn
 from monolect.backend.common.memory import stats
+from monolect.backend.registry import Device
 from monolect.ir.uop import live_nodes
 from monolect.runtime import profile
 
@@ -620,12 +621,12 @@ def test_intermediates_share_memory_over_the_whole_capture(capsys: pytest.Captur
 def test_what_kernels_have_for_themselves_is_shared_by_all_steps_of_a_device() -> None:
     values = [Tensor(np.ones((n, n), np.float32) / n).realize() for n in (384, 320, 256)]
     steps = [jit(lambda x: x @ x) for _ in values]
+    shared = Device["cpu"].local(16 << 20)
     for _ in range(2):
         for step, x in zip(steps, values, strict=True):
             assert np.allclose(step(x).numpy(), x.numpy(), rtol=1e-5)
     captures = [c.capture for step in steps for c in step.captures.values()]
-    first, *rest = [c.commands for c in captures]
-    assert first.shares_local and all(c.shares_local and c.local is first.local for c in rest)
+    assert all(c.commands.shares_local and c.commands.local is shared for c in captures)
     assert all(c.short is None for c in captures), "without a lock another step would write there meanwhile"
     for step, x, c in zip(steps, values, captures, strict=True):
         assert step.peak_bytes == x.numel() * 4 + c.commands.local_bytes
