@@ -269,7 +269,7 @@ def _reduced(p: Poly) -> Poly:
 
 
 def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Bounds of x // c, rounded to whole numbers, from facts that bound x by constants."""
+    """Bounds of x // c, rounded to whole numbers, from facts that bound x by constants and by multiples of c."""
     if not _is_positive(q.src[1]):
         return []
     c, x = q.src[1].value, polynomial(q.src[0])
@@ -277,9 +277,12 @@ def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
     out: list[Poly] = []
     for sign in (1, -1):
         for f in facts:
-            if len(f) - (() in f) == len(x) and all(f.get(m) == n * sign for m, n in x.items()):
-                bound = k - f.get((), 0) * sign  # x >= bound, or x <= bound
-                out.append({(q,): sign, (): -(bound // c) * sign})
+            rest = {m: n for m, n in f.items() if m and m not in x}
+            if (q,) in rest or any(n % c for n in rest.values()):
+                continue
+            if all(f.get(m) == n * sign for m, n in x.items()):
+                bound = k - f.get((), 0) * sign  # x >= bound - rest, or x <= bound + rest
+                out.append({(q,): sign, (): -(bound // c) * sign, **{m: n // c for m, n in rest.items()}})
     return out
 
 
