@@ -72,9 +72,22 @@ def kept_blocks(plan: Plan) -> dict[UOp, Block]:
 
 
 def fill_kernel(plan: Plan) -> UOp:
-    """The kernel that fills what the plan keeps: block k is PARAM 2k, what it is packed from PARAM 2k + 1."""
-    fills = tuple(b.fill(2 * k) for k, b in enumerate(kept_blocks(plan).values()))
-    return node("SINK", fills, KernelInfo(f"pack_{kernel_name(plan)}", tuple(plan.actions), fills=True))
+    """The kernel that fills what the plan keeps: block k is PARAM 2k, what it is packed from PARAM 2k + 1.
+
+    Each fill has loops of its own: what is the outermost of one may be inside another's.
+    """
+    fills: list[UOp] = []
+    for k, b in enumerate(kept_blocks(plan).values()):
+        fills.append(_apart(b.fill(2 * k), toposort(*fills)))
+    return node("SINK", tuple(fills), KernelInfo(f"pack_{kernel_name(plan)}", tuple(plan.actions), fills=True))
+
+
+def _apart(fill: UOp, others: list[UOp]) -> UOp:
+    """A fill whose loops, but for those that threads share out, have numbers behind all of `others`, in their order."""
+    taken = [u.arg[0] for u in others if u.op == "RANGE"]
+    numbers = count(max(taken, default=-1) + 1)
+    loops = sorted((u for u in toposort(fill) if u.op == "RANGE" and u.arg[1] != "THREAD"), key=lambda r: r.arg[0])
+    return substitute(fill, {r: node("RANGE", r.src, (next(numbers), r.arg[1])) for r in loops}) if taken else fill
 
 
 def apply_actions(sink: UOp, actions: tuple[Action, ...], target: Target) -> UOp:

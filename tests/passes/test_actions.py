@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monolect import ActionError, Tensor, dtypes
@@ -247,6 +247,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
 
 @settings(max_examples=2 * settings().max_examples)
 @given(sequences())
+@example(("strided convolution", (("PADTO", 1, 2), ("PACK", 0, None), ("PACK", 1, None))))  # loops in two orders
 def test_blocks_filled_once_keep_results(case):
     """With frozen inputs a kernel reads its packed blocks from arguments, which another kernel of the same plan fills."""
     name, actions = case
