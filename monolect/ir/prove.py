@@ -80,8 +80,8 @@ def accesses(u: UOp) -> Iterator[Access]:
         view = view.src[0]
 
 
-def is_inside(index: UOp, size: UOp, gate: UOp | None = None) -> bool:
-    """Whether 0 <= index < size wherever `gate` holds."""
+def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = True) -> bool:
+    """Whether 0 <= index < size wherever `gate` holds. Without `solver`, Z3 is not asked, installed or not."""
     lo, hi = min_max(index)
     if lo >= 0 and hi < min_max(size)[0]:
         return True
@@ -92,7 +92,7 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None) -> bool:
         return True
     if _by_enumeration(index, size, conditions):
         return True
-    return _SOLVER and _solved(index, size, conditions)
+    return solver and _SOLVER and _solved(index, size, conditions)
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------------

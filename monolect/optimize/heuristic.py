@@ -305,14 +305,8 @@ class Chooser:
             return
         for i, p in reversed([(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and not p.is_block]):
             if p.size >= LEAST_TO_PEEL and p.root in self.plan.outputs and (ends := border(self.plan, p)):
-                done = self.act(
-                    "PEEL",
-                    i,
-                    ends,
-                    "only the ends ask where the border is"
-                    if len(ends) == 2
-                    else "only seams ask on which side they are",
-                )
+                who = "the ends ask where the border is" if len(ends) == 2 else "seams ask on which side they are"
+                done = self.act("PEEL", i, ends, f"only {who}")
                 if done and self.profile.n_ops > FEW_OPS_TO_PEEL:
                     return
 

@@ -105,7 +105,10 @@ class KernelBuilder:
         place, n = flatten(at, after.shape), idx(count(after.shape))
         buf = self.buffers[after]
         target = node("INDEX", (self.param(buf), place))
-        gate = own if is_inside(place, n, own) else build("AND", gate, own)  # its own may say all that is needed
+        if is_inside(place, n, own, solver=False):  # its own gate says all that is needed
+            gate = own
+        else:
+            gate = build("AND", gate, own)
         value = self.value(e.src[1], index if e.src[1].shape else (), TRUE)
         return node(e.op, (target, value) if gate is TRUE else (target, value, gate), e.arg)
 

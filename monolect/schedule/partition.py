@@ -95,8 +95,8 @@ def is_innermost(scan: UOp | None, blocks: list[RangeSet]) -> bool:
     """Whether the loop that carries running sums is in the last of `blocks`: a sum starts anew in each iteration of all
     others, so none may stand in that loop.
     """
-    holders = [k for k, b in enumerate(b for b in blocks if b) if scan in b]
-    return not holders or holders[0] == sum(map(bool, blocks)) - 1
+    kept = [b for b in blocks if b]
+    return not any(scan in b for b in kept[:-1])
 
 
 class Partition:
