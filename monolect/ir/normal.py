@@ -11,13 +11,14 @@ Invariant: the result has the dtype of the plain node, and its value wherever th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
 from monolect.base.dtype import dtypes, to_numpy
-from monolect.ir.bounds import min_max
+from monolect.ir.bounds import Interval, min_max
 from monolect.ir.ops import INVALID, ROWS
 from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
 
@@ -53,6 +54,19 @@ def _sum_of(u: UOp) -> tuple[int, Terms]:
         u = u.src[0]
     r = linear(u)
     return k + r[0], (*r[1], *reversed(terms))
+
+
+def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
+    """From where to where index values go while `conditions` hold; those that no condition bounds alone are missing."""
+    out: dict[UOp, Interval] = {}
+    for c in conditions:
+        if c.op == "CMPLT" and c.src[0].dtype.kind == "x" and c.src[1].op == "CONST":
+            k, terms = linear(c.src[0])
+            if len(terms) == 1:  # m*x <= most
+                (x, m), most = terms[0], c.src[1].value - k - 1
+                lo, hi = out.get(x) or min_max(x)
+                out[x] = (lo, min(hi, most // m)) if m > 0 else (max(lo, -(most // -m)), hi)
+    return out
 
 
 def _term_key(t: tuple[UOp, int]) -> tuple:

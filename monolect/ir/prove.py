@@ -21,7 +21,7 @@ from weakref import WeakSet
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.normal import FALSE, conjuncts, linear, negate
+from monolect.ir.normal import FALSE, conjuncts, limits, linear, negate
 from monolect.ir.ops import KernelInfo
 from monolect.ir.text import show_origin
 from monolect.ir.uop import UOp, build, idx, node, substitute, substitute_all, toposort
@@ -98,20 +98,12 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
 # ---- intervals -------------------------------------------------------------------------------------------------------
 def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
     """Whether intervals show it once each RANGE that a condition bounds by constants is replaced by a shorter one."""
-    limits: dict[UOp, tuple[int, int]] = {}
-    for c in conditions:
-        if c.op != "CMPLT" or c.src[0].dtype.kind != "x" or c.src[1].op != "CONST":
-            continue
-        k, terms = linear(c.src[0])
-        if len(terms) == 1 and terms[0][0].op == "RANGE":
-            (r, m), bound = terms[0], c.src[1].value - k - 1
-            lo, hi = limits.get(r) or min_max(r)
-            limits[r] = (lo, min(hi, bound // m)) if m > 0 else (max(lo, -(bound // -m)), hi)
-    if any(lo > hi for lo, hi in limits.values()):
+    found = {r: limit for r, limit in limits(conditions).items() if r.op == "RANGE"}
+    if any(lo > hi for lo, hi in found.values()):
         return True  # never reached
-    if not limits:
+    if not found:
         return False
-    short = {r: node("RANGE", (idx(hi - lo + 1),), r.arg) + lo for r, (lo, hi) in limits.items()}
+    short = {r: node("RANGE", (idx(hi - lo + 1),), r.arg) + lo for r, (lo, hi) in found.items()}
     lo, hi = min_max(substitute(index, short))
     return lo >= 0 and hi < min_max(size)[0]
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_ranges
-from monolect.ir.normal import conjuncts, linear
+from monolect.ir.normal import conjuncts, limits
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
 if TYPE_CHECKING:
@@ -77,15 +77,10 @@ def sections_of_gates(plan: Plan, p: Part) -> tuple[int, ...] | None:
     r, gates = p.root, _gates(plan, p.root)
     if any(q.root is r and q.stride > p.stride for q in plan.axes):
         return None  # shared out: where a section begins in a share is not known
-    seams: set[int] = set()
-    for c in gates:
-        if c.op != "CMPLT" or c.src[1].op != "CONST":
-            return None
-        k, terms = linear(c.src[0])
-        if terms not in (((r, 1),), ((r, -1),)):
-            return None
-        seams.add(c.src[1].value - k if terms[0][1] == 1 else k + 1 - c.src[1].value)
-    inside = sorted(x for x in seams if 0 < x < plan.size(r))
+    if any(r not in limits([c]) for c in gates):
+        return None
+    seams = {x for c in gates for lo, hi in [limits([c])[r]] for x in (lo, hi + 1)}
+    inside = {x for x in seams if 0 < x < plan.size(r)}
     padded, total = r in plan.padded, -(-plan.size(r) // p.stride)
     cuts = sorted({x // p.stride for x in inside} | {-(-x // p.stride) for x in inside} - {0, total})
     cuts = [x for x in cuts if 0 < x < total - padded]

@@ -17,7 +17,7 @@ from math import gcd
 from monolect.base.dtype import DType
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.normal import conjuncts, linear
+from monolect.ir.normal import conjuncts, limits, linear
 from monolect.ir.uop import UOp, build, idx
 from monolect.optimize.stages import is_local, is_stage
 
@@ -97,20 +97,9 @@ def owners(u: UOp) -> frozenset[UOp]:
     terms = _terms(u)
     if any(x.op != "RANGE" for x, _ in terms) and (whole := _whole_rows(terms)):
         return whole
-    sizes = {x: _size(x, u.src[2:]) for x, _ in terms}
+    known = limits(c for gate in u.src[2:] for c in conjuncts(gate))
+    sizes = {x: hi - lo for x, _ in terms for lo, hi in [known.get(x) or min_max(x)]}  # where the gates are open
     return frozenset(x for x, c in terms if x.op == "RANGE" and _owns(x, c, [t for t in terms if t[0] is not x], sizes))
-
-
-def _size(x: UOp, gates: tuple[UOp, ...]) -> int:
-    """How far apart the values of `x` may be where the gates are open."""
-    lo, hi = min_max(x)
-    for c in (c for g in gates for c in conjuncts(g) if c.op == "CMPLT" and c.src[1].op == "CONST"):
-        k, terms = linear(c.src[0])
-        if terms == ((x, 1),):
-            hi = min(hi, c.src[1].value - k - 1)
-        elif terms == ((x, -1),):
-            lo = max(lo, k + 1 - c.src[1].value)
-    return hi - lo
 
 
 def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
