@@ -6,7 +6,7 @@
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
@@ -36,10 +36,12 @@ from monolect.base.errors import (
 from monolect.base.settings import Context
 from monolect.tensor.capture import jit
 from monolect.tensor.function import function
-from monolect.tensor.kernel import custom_kernel, native_function
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.transform import grad, value_and_grad
 from monolect.tensor.variable import Variable
+
+if TYPE_CHECKING:
+    from monolect.tensor.kernel import custom_kernel, native_function
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,7 +54,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`monolect.nn`, imported when it is first used: a program without layers starts sooner."""
+    """What is imported when it is first used: a program without layers and kernels of its own starts sooner."""
     if name == "nn":
         return import_module("monolect.nn")
+    if name in ("custom_kernel", "native_function"):
+        return getattr(import_module("monolect.tensor.kernel"), name)
     raise AttributeError(f"module 'monolect' has no attribute {name!r}")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-
+from monolect.base.numpy import np
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 

@@ -10,12 +10,12 @@ Source: promotion follows PyTorch's lattice (a Python scalar never widens a tens
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
-
-import numpy as np
 
 from monolect.base.compiled import mypyc_attr
 from monolect.base.errors import DTypeError
+from monolect.base.numpy import np
 
 
 class DType:
@@ -106,6 +106,7 @@ INTS = tuple(d for d in USER if d.is_int)
 
 _ML_NAMES = {"bfloat16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2"}
 _NUMPY: dict[str, np.dtype] = {}
+_FORMS = {"float16": struct.Struct("e"), "float32": struct.Struct("f")}  # which Python itself rounds to
 
 
 def by_name(name: str) -> DType:
@@ -222,5 +223,11 @@ def as_python(value: Any, d: DType) -> Any:
 
 
 def _round_float(v: float, d: DType) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.array(v).astype(to_numpy(d)))
+    if (form := _FORMS.get(d.name)) is None:
+        with np.errstate(over="ignore"):
+            return float(np.array(v).astype(to_numpy(d)))
+    try:
+        rounded: float = form.unpack(form.pack(v))[0]
+    except OverflowError:
+        return math.copysign(_INF, v)
+    return rounded

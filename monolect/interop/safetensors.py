@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from monolect.base.dtype import DType, dtypes, to_numpy
+from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, FileFormatError, MissingExtraError
 from monolect.base.files import write_whole
+from monolect.base.numpy import is_array, np
+from monolect.ir.uop import UOp
+from monolect.runtime.buffer import from_bytes
+from monolect.tensor.base import as_device
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
@@ -32,7 +35,6 @@ _NAMES: dict[str, DType] = {
 def _library() -> Any:
     try:
         import safetensors
-        import safetensors.numpy
     except ImportError:
         raise MissingExtraError("safetensors", "safetensors") from None
     return safetensors
@@ -51,9 +53,9 @@ def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata
     >>> safe_load(path)["w"].tolist()
     [1.0, 2.0]
     """
-    library = _library()
+    _library()
     arrays = {name: _array(name, value) for name, value in _realized(tensors).items()}
-    write_whole(path, [library.numpy.save(arrays, metadata)])
+    write_whole(path, [import_module("safetensors.numpy").save(arrays, metadata)])
 
 
 def _realized(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def _realized(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    if not isinstance(value, Tensor | np.ndarray):
+    if not isinstance(value, Tensor) and not is_array(value):
         raise ArgumentError(f"safe_save: {name}", expected="a Tensor or a NumPy array", found=type(value).__name__)
     a = value.numpy() if isinstance(value, Tensor) else value
     return np.ascontiguousarray(a).reshape(a.shape)  # ascontiguousarray gives scalars an axis
@@ -86,7 +88,8 @@ def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Ten
         raise FileFormatError(
             f"{os.fspath(path)} is not a whole safetensors file", expected=_expected_size(data), found=f"{e}"
         ) from None
-    return {name: Tensor(_decoded(name, info), device=device) for name, info in entries}
+    device = as_device(device)
+    return {name: Tensor._wrap(_decoded(name, info, device)) for name, info in entries}
 
 
 def _expected_size(data: bytes) -> str:
@@ -99,8 +102,8 @@ def _expected_size(data: bytes) -> str:
     return f"tensors that fill the {len(data) - 8 - header} bytes after the header"
 
 
-def _decoded(name: str, info: Mapping[str, Any]) -> np.ndarray:
+def _decoded(name: str, info: Mapping[str, Any], device: str) -> UOp:
     dtype = _NAMES.get(info["dtype"])
     if dtype is None:
         raise DTypeError(f"safe_load: {name}", expected=", ".join(_NAMES), found=info["dtype"])
-    return np.frombuffer(bytearray(info["data"]), to_numpy(dtype)).reshape(info["shape"])
+    return from_bytes(bytes(info["data"]), tuple(info["shape"]), dtype, device)

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 from math import gcd, prod
 from typing import Any
 
-import numpy as np
-
 from monolect.base.dtype import dtypes, to_numpy
+from monolect.base.numpy import np
 from monolect.ir.bounds import Interval, min_max
 from monolect.ir.ops import INVALID, ROWS
 from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source

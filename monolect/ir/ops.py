@@ -17,10 +17,9 @@ from enum import Flag, auto
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import IRError
+from monolect.base.numpy import np
 
 
 class Stage(Flag):
@@ -428,9 +427,11 @@ def _np_threefry(d: DType, counter: Any, key: Any) -> Any:
     return x0 | (x1 << np.uint64(32))
 
 
-def _np(f: Callable) -> Callable:
+def _np(name: str) -> Callable:
+    """NumPy's function of that name."""
+
     def meaning(d: DType, *xs: Any) -> Any:
-        return f(*xs)
+        return getattr(np, name)(*xs)
 
     return meaning
 
@@ -441,6 +442,14 @@ def _np_add(d: DType, a: Any, b: Any) -> Any:
 
 def _np_mul(d: DType, a: Any, b: Any) -> Any:
     return np.logical_and(a, b) if d.kind == "b" else np.multiply(a, b)
+
+
+def _np_mulacc(d: DType, a: Any, b: Any, c: Any) -> Any:
+    return np.add(np.multiply(a, b), c)
+
+
+def _np_recip(d: DType, a: Any) -> Any:
+    return np.divide(np.ones((), np.asarray(a).dtype), a)
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------------
@@ -490,37 +499,37 @@ _ROWS = [
     Row("SINK",     0, None, "KernelInfo or -", _void, _scalar, ANY, _S, None, "Collect effects or requested values into one root."),
     Row("LINEAR",   0, None, "-",       _void, _scalar, P | C, _S, None, "Instructions, or calls, in execution order."),
     # elementwise primitives
-    Row("RECIP",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np(lambda x: np.divide(np.ones((), np.asarray(x).dtype), x)), "1 / x."),
-    Row("TRUNC",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np(np.trunc), "Round toward zero."),
+    Row("RECIP",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np_recip, "1 / x."),
+    Row("TRUNC",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np("trunc"), "Round toward zero."),
     Row("CAST",     1, 1, "dtype", _cast_dtype, _broadcast, T | K | P, _E, None, "Convert; float to integer saturates and sends nan to 0, integers wrap."),
     Row("ADD",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_add, "a + b; integers wrap; bool is or."),
     Row("MUL",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_mul, "a * b; integers wrap; bool is and."),
     Row("MAX",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_max, "max(a, b); nan if either is nan."),
     Row("MOD",      2, 2, "-", _integer, _broadcast, ANY, _E, _np_mod, "a mod b with the sign of b; 0 where b is 0."),
     Row("IDIV",     2, 2, "-", _integer, _broadcast, ANY, _E, _np_idiv, "floor(a / b); 0 where b is 0; min // -1 wraps."),
-    Row("CMPLT",    2, 2, "-", _compare, _broadcast, ANY, _E, _np(np.less), "a < b."),
-    Row("CMPNE",    2, 2, "-", _compare, _broadcast, ANY, _CE, _np(np.not_equal), "a != b."),
-    Row("XOR",      2, 2, "-", _bits,    _broadcast, T | K | P, _CE, _np(np.bitwise_xor), "Bitwise exclusive or."),
-    Row("OR",       2, 2, "-", _bits,    _broadcast, ANY, _CE, _np(np.bitwise_or), "Bitwise or."),
-    Row("AND",      2, 2, "-", _bits,    _broadcast, ANY, _CE, _np(np.bitwise_and), "Bitwise and."),
+    Row("CMPLT",    2, 2, "-", _compare, _broadcast, ANY, _E, _np("less"), "a < b."),
+    Row("CMPNE",    2, 2, "-", _compare, _broadcast, ANY, _CE, _np("not_equal"), "a != b."),
+    Row("XOR",      2, 2, "-", _bits,    _broadcast, T | K | P, _CE, _np("bitwise_xor"), "Bitwise exclusive or."),
+    Row("OR",       2, 2, "-", _bits,    _broadcast, ANY, _CE, _np("bitwise_or"), "Bitwise or."),
+    Row("AND",      2, 2, "-", _bits,    _broadcast, ANY, _CE, _np("bitwise_and"), "Bitwise and."),
     Row("SHR",      2, 2, "-", _integer, _broadcast, T | K | P, _E, _np_shift(False), "Shift right, arithmetic if signed; an amount outside [0, bits) leaves only the sign."),
     Row("SHL",      2, 2, "-", _integer, _broadcast, T | K | P, _E, _np_shift(True), "Shift left; an amount outside [0, bits) gives 0."),
-    Row("WHERE",    3, 3, "-", _where,   _broadcast, ANY, _E, _np(np.where), "a where p, else b."),
+    Row("WHERE",    3, 3, "-", _where,   _broadcast, ANY, _E, _np("where"), "a where p, else b."),
     # decomposed elementwise
-    Row("NEG",      1, 1, "-", _signed,  _broadcast, T | K | P, _D, _np(lambda x: np.negative(x)), "-x."),
-    Row("SUB",      2, 2, "-", _signed,  _broadcast, T | K | P, _D, _np(np.subtract), "a - b."),
-    Row("DIV",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np(np.divide), "a / b."),
-    Row("CMPGT",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np(np.greater), "a > b."),
-    Row("CMPGE",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np(np.greater_equal), "a >= b."),
-    Row("CMPLE",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np(np.less_equal), "a <= b."),
-    Row("CMPEQ",    2, 2, "-", _compare, _broadcast, T | K | P, _CD, _np(np.equal), "a == b."),
-    Row("NOT",      1, 1, "-", _bits,    _broadcast, T | K | P, _D, _np(np.invert), "Bitwise not; logical for bool."),
-    Row("EXP2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.exp2), "2 ** x."),
-    Row("LOG2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.log2), "log2 x."),
-    Row("SIN",      1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.sin), "sin x."),
-    Row("SQRT",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np(np.sqrt), "Square root."),
-    Row("POW",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np(np.power), "a ** b."),
-    Row("MULACC",   3, 3, "-", _number,  _broadcast, T | K | P, _D, _np(lambda a, b, c: np.add(np.multiply(a, b), c)), "a * b + c."),
+    Row("NEG",      1, 1, "-", _signed,  _broadcast, T | K | P, _D, _np("negative"), "-x."),
+    Row("SUB",      2, 2, "-", _signed,  _broadcast, T | K | P, _D, _np("subtract"), "a - b."),
+    Row("DIV",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np("divide"), "a / b."),
+    Row("CMPGT",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np("greater"), "a > b."),
+    Row("CMPGE",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np("greater_equal"), "a >= b."),
+    Row("CMPLE",    2, 2, "-", _compare, _broadcast, T | K | P, _D, _np("less_equal"), "a <= b."),
+    Row("CMPEQ",    2, 2, "-", _compare, _broadcast, T | K | P, _CD, _np("equal"), "a == b."),
+    Row("NOT",      1, 1, "-", _bits,    _broadcast, T | K | P, _D, _np("invert"), "Bitwise not; logical for bool."),
+    Row("EXP2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("exp2"), "2 ** x."),
+    Row("LOG2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("log2"), "log2 x."),
+    Row("SIN",      1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sin"), "sin x."),
+    Row("SQRT",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sqrt"), "Square root."),
+    Row("POW",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np("power"), "a ** b."),
+    Row("MULACC",   3, 3, "-", _number,  _broadcast, T | K | P, _D, _np_mulacc, "a * b + c."),
     Row("THREEFRY", 2, 2, "-", _integer, _broadcast, T | K | P, _D, _np_threefry, "Threefry-2x32 of (counter, key), two lanes in a uint64."),
     # markers
     Row("CONTIGUOUS",          1, 1, "-", _first, _shape_first, T, _M, None, "Force a buffer of its own, in row-major order."),

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import numpy as np
-
 from monolect.backend.common.memory import Memory
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.errors import AllocationError, DeviceError, InternalError
+from monolect.base.numpy import np
 from monolect.ir.normal import count
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, new_buffer
@@ -41,6 +40,17 @@ def from_numpy(array: np.ndarray, device_name: str) -> UOp:
     if array.size == 0:
         return with_storage(array.shape, dtype, dev.name, dev.alloc(1))
     return with_storage(array.shape, dtype, dev.name, dev.from_array(array))
+
+
+def from_bytes(data: bytes, shape: tuple, dtype: DType, device_name: str) -> UOp:
+    """A BUFFER with a copy of what `data` holds: the elements in a row, as this machine has them."""
+    dev = Device[device_name]
+    storage = dev.alloc(max(1, len(data)))
+    if isinstance(storage, Memory):
+        ctypes.memmove(storage.address, data, len(data))
+    elif data:
+        storage = dev.from_array(np.frombuffer(data, np.uint8))
+    return with_storage(shape, dtype, dev.name, storage)
 
 
 def open_disk(device_name: str) -> UOp:
@@ -83,15 +93,35 @@ def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:
     return a
 
 
-_CTYPES: dict[DType, Any] = {
-    getattr(dtypes, name): getattr(ctypes, f"c_{kind}")
-    for name, kind in (
-        *((f"{u}int{bits}", f"{u}int{bits}") for u in ("", "u") for bits in (8, 16, 32, 64)),
-        ("float32", "float"),
-        ("float64", "double"),
-        ("bool", "bool"),
-    )
+# The types that Python itself reads: ctypes' type, and the letter they have in memoryviews and arrays.
+_PYTHON: dict[DType, tuple[Any, str]] = {
+    dtypes.bool: (ctypes.c_bool, "?"),
+    dtypes.uint8: (ctypes.c_uint8, "B"),
+    dtypes.int8: (ctypes.c_int8, "b"),
+    dtypes.uint16: (ctypes.c_uint16, "H"),
+    dtypes.int16: (ctypes.c_int16, "h"),
+    dtypes.uint32: (ctypes.c_uint32, "I"),
+    dtypes.int32: (ctypes.c_int32, "i"),
+    dtypes.uint64: (ctypes.c_uint64, "Q"),
+    dtypes.int64: (ctypes.c_int64, "q"),
+    dtypes.float32: (ctypes.c_float, "f"),
+    dtypes.float64: (ctypes.c_double, "d"),
 }
+_CTYPES = {d: (kind, d.itemsize) for d, (kind, _) in _PYTHON.items()}
+LETTERS = {d: letter for d, (_, letter) in _PYTHON.items()}
+
+
+def listed(u: UOp) -> Any:
+    """The values of a realised node as nested lists, straight from host memory; None where it is not so."""
+    base = u
+    while base.op == "RESHAPE":
+        base = base.src[0]
+    letter = LETTERS.get(u.dtype)
+    shape = concrete(u.shape)
+    if base.op != "BUFFER" or letter is None or not isinstance(base.storage, Memory) or 0 in shape:
+        return None
+    data = ctypes.string_at(base.storage.address, count(shape) * u.dtype.itemsize)
+    return memoryview(data).cast("B").cast(letter, shape).tolist()  # type: ignore[call-overload]
 
 
 def element(u: UOp) -> Any:
@@ -112,10 +142,11 @@ def element(u: UOp) -> Any:
 
 def element_at(u: UOp, at: int) -> Any:
     """Element number `at` of a BUFFER as a Python number, straight from host memory; None where it is not so."""
-    kind = _CTYPES.get(u.dtype)
-    if u.op != "BUFFER" or kind is None or not isinstance(u.storage, Memory):
+    kind, n_bytes = _CTYPES.get(u.dtype, (None, 0))
+    memory = u.storage
+    if kind is None or u.op != "BUFFER" or not isinstance(memory, Memory):
         return None
-    return kind.from_address(u.storage.address + at * u.dtype.itemsize).value
+    return kind.from_address(memory.address + at * n_bytes).value
 
 
 def _view(a: np.ndarray, v: UOp) -> np.ndarray:
@@ -135,6 +166,8 @@ def _view(a: np.ndarray, v: UOp) -> np.ndarray:
 
 def one_device(us: list[UOp]) -> str:
     """The device a batch runs on, the default one for constants. Raises DeviceError when there are several."""
+    if len(us) == 1 and (d := device(us[0])).__class__ is str and not d.startswith("disk:"):  # the usual batch
+        return str(d)
     names = {d for u in us if (d := device(u)) is not None and not str(d).startswith("disk:")}
     if len(names) > 1:
         found = sorted(map(str, names))

@@ -43,20 +43,20 @@ def _stops(u: UOp) -> bool:
 def structure(roots: list[UOp]) -> tuple[Any, list[UOp]]:
     """A key that graphs share which differ in their buffers alone, and those in the order of the walk.
 
-    It is the walk written down: for each node its op, arg and tag, and its sources by number. Making it costs a
-    fraction of making the function, which a loop that builds the same graph again does without. None for graphs that
-    call functions.
+    It is the walk written down: for each node its op, arg and tag, and its sources by number; a shape, and what else
+    has no buffer below it, is one node in all graphs. Making it costs a fraction of making the function, which a loop
+    that builds the same graph again does without. None for graphs that call functions.
     """
     number: dict[UOp, int] = {}
     key: list[Any] = []
     buffers: list[UOp] = []
-    for u in toposort(*roots):
+    for u in toposort(*roots, stop=_is_whole):
         number[u] = len(number)
         op = u.op
         if op == "BUFFER":
             key += (op, u.src[0], *u.arg[1:])
             buffers.append(u)
-        elif not u.src:
+        elif not u.src or _is_whole(u):
             key.append(u)
         elif op in ("FUNCTION", "CALL"):
             return None, []
@@ -66,6 +66,11 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp]]:
                 key.append(number[s])
     key += ("SINK", *[number[r] for r in roots])
     return tuple(key), buffers
+
+
+def _is_whole(u: UOp) -> bool:
+    """Whether a structure holds the node as it is: a buffer, by what it is; numbers in a row, such as a shape."""
+    return u.op == "BUFFER" or (u.op == "STACK" and all([s.op == "CONST" for s in u.src]))
 
 
 def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:

@@ -76,12 +76,12 @@ running = Turns()  # around compiling, binding and launching
 
 def realize(roots: list[UOp]) -> list[UOp]:
     """For each root a BUFFER with storage, or a view of one, holding its value."""
-    todo = list(dict.fromkeys(r for r in roots if not is_realized(r)))
+    todo = [r for r in roots if not is_realized(r)]
     if not todo:
         return list(roots)
     running.wait()
     with running.lock:
-        return _realize(roots, todo)
+        return _realize(roots, list(dict.fromkeys(todo)) if len(todo) > 1 else todo)
 
 
 def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
@@ -238,10 +238,11 @@ def is_apart(a: str, b: str) -> bool:
 def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
     """Run on `buffers`, the inputs in order; one BUFFER for each root."""
     device = Device[plan.device]
-    sizes = [value_of(v) for v in plan.variables]
-    addresses = []
-    for i, b in enumerate(buffers):
-        addresses.append(_input_address(b, i in plan.reads) if b.storage is None else b.storage.address)
+    sizes = [value_of(v) for v in plan.variables] if plan.variables else []
+    try:
+        addresses = [b.storage.address for b in buffers]
+    except AttributeError:  # some have no memory
+        addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
     new = []
     for template, n_bytes in zip(plan.fresh, plan.fresh_bytes, strict=True):
         b = new_buffer(concrete(template.shape), template.dtype, plan.device) if sizes else new_buffer_like(template)

@@ -13,9 +13,8 @@ import copy
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from monolect.backend.registry import Device
+from monolect.base.numpy import np
 from monolect.ir.uop import UOp, new_buffer
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.execute import realize, running

@@ -8,17 +8,17 @@ kernel: it is computed where it is used.
 from __future__ import annotations
 
 import os
+from array import array as packed
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
-from monolect.base.dtype import DType, as_dtype, dtypes, to_numpy
+from monolect.base.dtype import INTS, DType, as_dtype, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.base.numpy import is_array, is_scalar, np
 from monolect.ir.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.buffer import from_numpy, open_disk
+from monolect.runtime.buffer import LETTERS, from_bytes, from_numpy, open_disk
 from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes, check_sizes
 from monolect.tensor.guard import guard_methods
 
@@ -35,7 +35,9 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
         if d.is_int and isinstance(data, float) and data != data:
             raise DTypeError("nan has no integer value", expected="a number", found="nan")
         return on_device(const(data, d), device)
-    if not isinstance(data, np.ndarray | np.generic):
+    if isinstance(data, list | tuple | range) and (found := _numbers(data, dtype)) is not None:
+        return from_bytes(*found, device)
+    if not (is_array(data) or is_scalar(data)):
         return from_numpy(_array(data, dtype), device)
     array = np.asarray(data)
     if array.dtype.byteorder == ">":
@@ -45,6 +47,37 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
     if dtype is not None and to_numpy(dtype) != array.dtype:
         array = array.astype(to_numpy(dtype))
     return from_numpy(array, device)
+
+
+# the dtype that Python's numbers take, and others that hold the same values where they do not overflow
+_DTYPES = {
+    bool: (dtypes.bool,),
+    int: (dtypes.int64, *(d for d in INTS if d is not dtypes.int64)),
+    float: (dtypes.float32, dtypes.float64),
+}
+
+
+def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DType] | None:
+    """Numbers of one kind in nested lists as (elements in a row, shape, dtype); None for anything else."""
+    shape = [len(data)]
+    while len(kinds := set(map(type, data))) == 1:
+        kind: Any = kinds.pop()
+        if kind in (list, tuple):
+            if len(sizes := set(map(len, data))) != 1:
+                return None
+            shape += sizes
+            data = [x for row in data for x in row]
+            continue
+        known = _DTYPES.get(kind, ())
+        d = dtype or (known[0] if known else None)
+        if d is None or d not in known:
+            return None
+        try:
+            row = bytes(data) if kind is bool else packed(LETTERS[d], data).tobytes()
+        except OverflowError:
+            return None
+        return row, tuple(shape), d
+    return None
 
 
 def _array(data: Any, dtype: DType | None) -> np.ndarray:
@@ -272,7 +305,7 @@ def _no_symbolic(numbers: tuple) -> Any:
 
 def from_data_dtype(value: Any) -> DType:
     """The dtype a Python number takes when none is asked for."""
-    if isinstance(value, np.generic):
+    if is_scalar(value):
         value = value.item()
     if isinstance(value, bool):
         return dtypes.bool

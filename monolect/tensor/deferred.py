@@ -22,7 +22,9 @@ def defer(tensor: Any) -> None:
 
 def deferred() -> list[Any]:
     """The deferred tensors that are still to be computed."""
-    out = []
+    out: list[Any] = []
+    if not _changed:
+        return out
     for key, ref in list(_changed.items()):
         t = ref()
         if t is None or t._uop.op == "BUFFER":

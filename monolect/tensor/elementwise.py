@@ -10,13 +10,12 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from monolect.autograd import special
 from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import broadcast_to, cast, e, number, where
 from monolect.base.dtype import DType, as_dtype, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
+from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.normal import TRUE
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, refused, same_device
@@ -35,14 +34,14 @@ def operand(self: Any, other: Any) -> UOp:
         return number(other, scalar_dtype(other, self._uop.dtype))
     if isinstance(other, TensorBase):
         return other._uop
-    if isinstance(other, np.generic):
+    if is_scalar(other):
         other = other.item()
     if isinstance(other, _NUMBERS):
         return number(other, scalar_dtype(other, self._uop.dtype))
     if other.__class__ is not UOp:
         inner = getattr(other, "uop", None)
         if inner.__class__ is not UOp:
-            if isinstance(other, np.ndarray):
+            if is_array(other):
                 return type(self)(other)._uop
             raise ArgumentError("not an operand", expected="a tensor or a number", found=repr(other)[:80])
         other = inner
@@ -282,7 +281,7 @@ class ElementwiseMixin(TensorBase):
         >>> (Tensor([2, 3]) ** 2).tolist()
         [4, 9]
         """
-        if isinstance(exponent, np.generic):
+        if is_scalar(exponent):
             exponent = exponent.item()
         if isinstance(exponent, _NUMBERS):
             u = cast(self._uop, promote(self._uop.dtype, scalar_dtype(exponent, self._uop.dtype)))

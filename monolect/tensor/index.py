@@ -14,12 +14,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, iota, where
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError
+from monolect.base.numpy import is_array, is_scalar, np
 from monolect.base.origin import provenance
 from monolect.base.settings import settings
 from monolect.ir.bounds import at_most, bounds_text, min_max
@@ -30,7 +29,7 @@ from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
-from monolect.tensor.guard import guard_methods
+from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class IndexMixin(TensorBase):
         u = self._uop
         at = _place(u, key)
         if at is None:
-            return self._wrap(view(self, u, key))
+            return _part_of(self, key)
         kind: Any = self.__class__
         t: Any = _new(_element(kind))
         t._part = u, key, at
@@ -237,13 +236,24 @@ class IndexMixin(TensorBase):
         return flat, inside
 
 
+def _named(self: Any, key: Any) -> Any:
+    return self._wrap(view(self, self._uop, key))
+
+
+_part_of = guarded(_named, "__getitem__")
+
+
 # ---- keys ------------------------------------------------------------------------------------------------------------
 def _place(u: UOp, key: Any) -> int | None:
     """Which element of a realised BUFFER the key names; None where it is not ints, one an axis and in range."""
-    if key.__class__ is int:
-        key = (key,)
+    if u.op != "BUFFER" or u.storage is None:
+        return None
     shape = u.shape
-    if u.op != "BUFFER" or u.storage is None or key.__class__ is not tuple or len(key) != len(shape) or not key:
+    if key.__class__ is int:
+        if len(shape) == 1 and (n := shape[0]).__class__ is int and -n <= key < n:
+            return key if key >= 0 else key + n
+        return None
+    if key.__class__ is not tuple or len(key) != len(shape) or not key:
         return None
     at = 0
     for k, n in zip(key, shape, strict=True):
@@ -272,7 +282,7 @@ def view(tensor: Any, u: UOp, key: Any) -> UOp:
         n = u.shape[len(parts)]
         if isinstance(item, slice):
             part = _slice(item, n)
-        elif isinstance(item, TensorBase | list | tuple | np.ndarray):
+        elif isinstance(item, TensorBase | list | tuple) or is_array(item):
             indices.append((len(shape), _integers(tensor, item, n)))
             part = _Part(0, n)
         else:
@@ -330,9 +340,10 @@ def _from_front(i: Any, n: Any) -> Any:
 
 
 def _number(item: Any, n: Any, axis: int) -> _Part:
-    if isinstance(item, bool | np.bool_):
+    kind = item.dtype.kind if is_scalar(item) else ""
+    if isinstance(item, bool) or kind == "b":
         raise ArgumentError("a bool is not an index", expected="an int, slice, ..., None or integer tensor", found=item)
-    if isinstance(item, float | np.floating | str):
+    if isinstance(item, float | str) or kind == "f":
         raise ArgumentError("not an index", expected="an int, slice, ..., None or integer tensor", found=repr(item))
     i = as_size(item, "index")
     if i.__class__ is int and n.__class__ is int:

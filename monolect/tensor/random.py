@@ -19,11 +19,10 @@ import os
 from math import pi, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from monolect.autograd import graph as g
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.base.numpy import np
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import new_buffer
 from monolect.runtime.execute import running
@@ -107,7 +106,8 @@ def manual_seed(seed: int) -> None:
 
 def pending() -> list[Any]:
     """The tensors that belong to the next batch: random states, so no number is drawn twice, and deferred ones."""
-    return [*(t for state in _states.values() for t in state.advance()), *deferred()]
+    drawn = [t for state in _states.values() for t in state.advance()] if _states else []
+    return drawn + deferred()
 
 
 def names() -> dict[int, str]:

@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from operator import is_
 from typing import Any
 
-import numpy as np
-
 from monolect.base.dtype import DType
+from monolect.base.numpy import is_scalar
 from monolect.ir.uop import UOp
 from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
@@ -150,7 +149,7 @@ class Reach:
             return self._dict(x, name)
         if isinstance(x, types.ModuleType | type):
             return self._namespace(x)
-        if isinstance(x, enum.Enum | np.generic | bytes | range | DType | UOp):
+        if isinstance(x, enum.Enum | bytes | range | DType | UOp) or is_scalar(x):
             self._key.append(plain(x))
             return iter(())
         if hasattr(x, "__wrapped__"):  # such as a jitted function, which becomes a part of this one

@@ -17,13 +17,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from monolect.backend.base import Portable, Program
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, DeviceError, FileFormatError, JitError
 from monolect.base.files import write_whole
 from monolect.base.hashing import blake2b
+from monolect.base.numpy import np
 from monolect.ir.ops import KernelInfo
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, node

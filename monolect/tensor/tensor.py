@@ -13,15 +13,14 @@ import weakref
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from monolect.autograd.gradient import gradients, reach, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from monolect.base.numpy import np
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.buffer import element, is_realized, to_numpy
+from monolect.runtime.buffer import element, is_realized, listed, to_numpy
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import OWN, changes, note_assign, note_gradient, refuse_while_capturing
 from monolect.tensor import random as random_state
@@ -208,17 +207,19 @@ class Tensor(
         """Compute this tensor and `others`, together with the pending random state, and return this one."""
         for t in others:
             _check_tensor("realize", t)
-        if any(not is_realized(t._uop) for t in (self, *others)):
+        if not is_realized(self._uop) or any(not is_realized(t._uop) for t in others):
             running.wait()
             with running.lock:  # what is pending belongs to this batch, and to no other thread's
                 self._realize_with(others)
         return self
 
     def _realize_with(self, others: tuple[Tensor, ...]) -> None:
-        wanted = {id(t): t for t in (self, *others, *random_state.pending())}
-        batch = [(t, t._uop) for t in wanted.values() if t._uop.op != "BUFFER" or t._uop.storage is None]
+        together = [self, *others, *random_state.pending()]
+        wanted = {id(t): t for t in together}.values() if len(together) > 1 else together
+        batch = [t for t in wanted if t._uop.op != "BUFFER" or t._uop.storage is None]
+        before = [t._uop for t in batch]
         leaves = {*leaf_nodes(), *watched.nodes}
-        for (t, old), uop in zip(batch, realize([u for _, u in batch]), strict=True):
+        for t, old, uop in zip(batch, before, realize(before), strict=True):
             if leaves and not t._requires_grad and t.dtype.is_float:
                 remember(uop, old, leaves)
             if t._uop is old:  # otherwise another thread has assigned to it since
@@ -235,6 +236,10 @@ class Tensor(
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
+        refuse_while_capturing("reading the values of a tensor")
+        found = listed(self.realize()._uop)
+        if found is not None:
+            return found
         values = self.numpy()
         return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
 
@@ -245,6 +250,8 @@ class Tensor(
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
         refuse_while_capturing("reading the values of a tensor")
         value = element(u)
+        if value is None:
+            value = element(self.realize()._uop)
         if value is not None:
             return value
         values = self.numpy().reshape(())

@@ -13,21 +13,20 @@ import types
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-import numpy as np
-
 from monolect.base.dtype import DType
 from monolect.base.errors import JitError
+from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.uop import UOp
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.variable import Variable
 
 PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
-_CONSTANT = (enum.Enum, np.generic, type, range, DType, UOp, Variable)
+_CONSTANT = (enum.Enum, type, range, DType, UOp, Variable)
 
 
 def plain(value: Any) -> tuple[type, Any]:
     """A number or a text as part of a key: 0.0 is not -0.0, nor True 1, and nan is nan."""
-    return value.__class__, repr(value) if isinstance(value, float | complex | np.generic) else value
+    return value.__class__, repr(value) if isinstance(value, float | complex) or is_scalar(value) else value
 
 
 def fields(tree: Any) -> tuple[str, ...] | None:
@@ -94,7 +93,7 @@ def signature(tree: Any, other: Callable[[Any], Any]) -> Any:
         return (type(tree), *[(k, signature(x, other)) for k, x in tree.items()])
     if (names := fields(tree)) is not None:
         return (type(tree), *[signature(getattr(tree, name), other) for name in names])
-    if isinstance(tree, np.ndarray) and tree.dtype != object:
+    if is_array(tree) and tree.dtype != object:
         return (type(tree), tree.dtype, tree.shape, tree.tobytes())
     return other(tree)
 
@@ -103,7 +102,7 @@ def check_results(tree: Any, given: Container[int], what: str) -> None:
     """Raise JitError for results that a later call could not make again: all but Tensors, numbers, texts, trees of
     those, and objects that the function was given (`given`, by identity).
     """
-    if tree.__class__ in PLAIN or isinstance(tree, (Tensor, *_CONSTANT)) or id(tree) in given:
+    if tree.__class__ in PLAIN or isinstance(tree, (Tensor, *_CONSTANT)) or is_scalar(tree) or id(tree) in given:
         return
     if isinstance(tree, list | tuple | dict):
         for x in tree.values() if isinstance(tree, dict) else tree:
@@ -139,4 +138,4 @@ def unflatten(tree: Any, tensors: Iterator[Any]) -> Any:
         for name in names:
             object.__setattr__(new, name, unflatten(getattr(tree, name), tensors))  # also where it is frozen
         return new
-    return tree.copy() if isinstance(tree, np.ndarray) else tree
+    return tree.copy() if is_array(tree) else tree

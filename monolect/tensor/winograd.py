@@ -19,10 +19,9 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-import numpy as np
-
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
+from monolect.base.numpy import np
 from monolect.ir.uop import UOp, build
 from monolect.tensor.movement import join
 from monolect.tensor.product import matmul

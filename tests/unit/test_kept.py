@@ -84,11 +84,11 @@ def asked(monkeypatch, roots):
     return keys
 
 
-def test_few_kernels_are_not_kept(tmp_path):
+def test_one_kernel_is_kept_too(tmp_path):
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
         sink, _, _ = callify([(Tensor(np.ones(4, np.float32)).realize() + 1).uop])
         kept_schedule(list(sink.src))
-    assert not (tmp_path / "schedules").exists()
+    assert len(list((tmp_path / "schedules").iterdir())) == 1
 
 
 def test_whoever_wants_to_see_the_users_lines_gets_a_new_one(tmp_path, monkeypatch):

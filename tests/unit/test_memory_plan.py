@@ -1,12 +1,14 @@
 """Lifetimes of intermediates: what lives at the same time lies apart, and the arena is no larger than it must be."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import node
 from monolect.runtime.buffer import new_buffer
-from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes, plan_memory
+from monolect.schedule import memory
+from monolect.schedule.memory import ALIGN_BYTES, Life, buffer_bytes, plan_memory
 
 
 def planned(lives):
@@ -51,3 +53,14 @@ def test_nested_lives_take_no_more_than_is_alive():
     lives = [(64 * (1 + i % 7), i, 999 - i) for i in range(400)]
     plan, buffers = planned(lives)
     assert plan.arena_bytes == most_alive(buffers)
+
+
+@given(st.lists(life, max_size=60))
+def test_few_and_many_buffers_are_placed_alike(lives):
+    kinds = {k: Life(*one) for k, one in enumerate(lives)}
+    plans = []
+    for few in (0, 1 << 30):
+        with pytest.MonkeyPatch.context() as m:
+            m.setattr(memory, "FEW", few)
+            plans.append(memory.place(kinds))
+    assert plans[0] == plans[1]

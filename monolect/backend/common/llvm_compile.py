@@ -17,8 +17,7 @@ import os
 import re
 import sys
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from monolect.backend.common.llvm_calls import Calls
 from monolect.base.errors import CompileError
@@ -90,11 +89,15 @@ _FEATURE_NAMES: Final = {"x86_64": _X86_FEATURES, "aarch64": _ARM_FEATURES}
 _MACHINE_NAMES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 _INLINE_ASSEMBLY: Final = re.compile(r"\basm\s+(?:sideeffect|alignstack|inteldialect|unwind|\")")
 NEEDED: Final = "no LLVM for the device cpu: pip install llvmlite, or DEVICE=c where a C compiler is"
+# the ops that LLVM has instructions for
+LLVM_NATIVE: Final = frozenset(
+    ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
+     "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
+)  # fmt: skip
 _DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
 
 
-@dataclass(frozen=True)
-class HostFeatures:
+class HostFeatures(NamedTuple):
     """What code for this processor may assume. Cache sizes are those one core sees; `l3_bytes` is shared by cores."""
 
     machine: str  # "x86_64" or "aarch64"

@@ -35,10 +35,6 @@ _COMPARE = {
 }  # fmt: skip
 _BITWISE = {"XOR": "xor", "OR": "or", "AND": "and"}
 _INTRINSICS = {"SQRT": "sqrt", "TRUNC": "trunc"}
-LLVM_NATIVE = frozenset(
-    ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
-     "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
-)  # fmt: skip
 _CALL = re.compile(r"\bcall (\S+) (@[\w.]+)\(([^)]*)\)")
 _NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
 

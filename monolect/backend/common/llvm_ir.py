@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from monolect.backend.common.llvm_elementwise import LLVM_NATIVE
+from monolect.backend.common.llvm_compile import LLVM_NATIVE
 from monolect.backend.common.llvm_memory import MemoryRenderer
 from monolect.backend.common.llvm_types import Value, type_name
 from monolect.backend.common.llvm_values import VALUES, is_interleaving

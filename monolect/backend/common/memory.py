@@ -14,6 +14,8 @@ lives. Small blocks (up to 256 KiB) are carved from arenas that are never return
 most that was in use at once. Large blocks are mapped singly; what is kept of them is bounded by `max_cached_bytes`.
 """
 
+from __future__ import annotations
+
 import ctypes
 import mmap
 import os
@@ -23,8 +25,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
-
-import numpy as np
 
 from monolect.backend.common.pages import (
     HUGE_PAGE_BYTES,
@@ -36,6 +36,7 @@ from monolect.backend.common.pages import (
     want_huge,
 )
 from monolect.base.errors import AllocationError, ArgumentError
+from monolect.base.numpy import np
 
 ALIGN_BYTES: Final = 64
 SMALL_BYTES: Final = 256 << 10
@@ -116,8 +117,8 @@ class _LargeBlock(Memory):
 
     __slots__ = ("_allocator", "_mapping")
 
-    _allocator: "Allocator"
-    _mapping: "_Mapping"
+    _allocator: Allocator
+    _mapping: _Mapping
 
     def __del__(self) -> None:
         self._allocator._release_large(self._mapping)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from monolect.base.dtype import DType
 from monolect.base.errors import CompileError
+from monolect.base.numpy import np
 from monolect.ir.ops import ELEMENTWISE, INVALID, ROWS
 from monolect.ir.uop import UOp
 

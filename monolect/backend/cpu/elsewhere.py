@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monolect.backend.common import lld
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.cpu.render import NATIVE, render_module
+from monolect.backend.common.llvm_compile import LLVM_NATIVE, Compiler
+from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import units
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import Target
@@ -54,7 +54,7 @@ def target(machine: str) -> Target:
     m = MACHINES[machine]
     return Target(
         name=machine,
-        native=NATIVE - m.lacks,
+        native=LLVM_NATIVE - m.lacks,
         cast_dtypes=m.cast_dtypes,
         vector_bytes=m.vector_bytes,
         n_registers=m.n_registers,

@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from monolect.backend.common import llvm_ir
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.common.llvm_types import Value, type_name
 from monolect.backend.cpu.tiles import TileRenderer
 from monolect.backend.cpu.units import BY_NAME
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp
-
-NATIVE = LLVM_NATIVE
 
 
 class CpuRenderer(TileRenderer):
@@ -107,4 +104,4 @@ def render_module(kernels: list[tuple[str, UOp]]) -> str:
     return llvm_ir.render_module(kernels, CpuRenderer)
 
 
-__all__ = ["NATIVE", "render_module"]
+__all__ = ["render_module"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from monolect.backend.common.llvm_compile import Compiler, host_features, missing
+from importlib import import_module
+
+from monolect.backend.common.llvm_compile import LLVM_NATIVE, Compiler, host_features, missing
 from monolect.backend.common.native import NativeDevice, host_target
-from monolect.backend.cpu.render import NATIVE, render_module
 from monolect.backend.cpu.units import usable_units
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp
@@ -18,7 +19,7 @@ class CpuDevice(NativeDevice):
     def __init__(self, name: str = "cpu"):
         self.compiler = Compiler()
         host = host_features()
-        target = host_target("cpu", NATIVE, self.compiler.key)._replace(
+        target = host_target("cpu", LLVM_NATIVE, self.compiler.key)._replace(
             cast_dtypes=frozenset((dtypes.float16,)),
             streams=host.machine == "x86_64",
             units=usable_units(self.compiler.features, host.vector_bytes),
@@ -32,7 +33,8 @@ class CpuDevice(NativeDevice):
         return "", f"llvmlite {llvmlite.partition(chr(47))[0]}, {triple}"
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        return render_module(kernels)
+        text: str = import_module("monolect.backend.cpu.render").render_module(kernels)  # when something is compiled
+        return text
 
     def emit(self, source: str) -> bytes:
         return self.compiler.compile(source)
