@@ -13,7 +13,7 @@ from typing import Any
 
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
-from monolect.ir.bounds import at_most, bounds_text
+from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.normal import TRUE, negate, within
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
@@ -87,6 +87,18 @@ def pad(u: UOp, offsets: Sequence[Size], shape: tuple, fill: Any = 0) -> UOp:
         if m is not TRUE:
             mask = m if mask is None else build("AND", mask, m)
     return u if mask is None else build("WHERE", mask, pad_invalid(u, offsets, shape), const(fill, u.dtype))
+
+
+def as_long_as_may_be(u: UOp, fill: Any, axes: Iterable[int]) -> UOp:
+    """`u` with those of `axes` that have a symbolic size at the largest of it, `fill` behind what there is."""
+    axes = frozenset(axes)
+    shape = tuple(size_max(n) if i in axes else n for i, n in enumerate(u.shape))
+    return u if shape == u.shape else pad(u, (0,) * len(shape), shape, fill)
+
+
+def size(n: Size, dtype: DType) -> UOp:
+    """A size as a number."""
+    return const(n, dtype) if n.__class__ is int else cast(n, dtype)
 
 
 def on_axis(u: UOp, axis: int, rank: int) -> UOp:

@@ -21,7 +21,7 @@ from monolect.ir.uop import UOp, build
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
 from monolect.tensor.product import contract, node_of
-from monolect.tensor.windows import Ints, as_ints, check_windows, framed, windows
+from monolect.tensor.windows import Ints, as_ints, check_windows, first_windows, framed, refuse_symbolic, windows
 from monolect.tensor.winograd import TAPS, best_tile, convolve_tiles
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _direct(x: UOp, w: UOp, c: _Shape) -> UOp:
     return g.reshape(y, (batch, c.groups * out, *y.shape[3:]))
 
 
-def _padded(x: UOp, c: _Shape) -> Ints:
+def _padded(x: UOp, c: _Shape) -> tuple[Any, ...]:
     """The sizes of the moved-over axes with their padding."""
     return tuple(n + b + a for n, b, a in zip(x.shape[2:], c.before, c.after, strict=True))
 
@@ -232,8 +232,10 @@ class ConvMixin(PoolMixin):
         strides, dilations = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
         before, after = _padding(padding, n, w.shape[2:], strides, dilations, name)
         c = _Shape(before, after, strides, dilations, groups)
-        check_windows(_padded(x, c), w.shape[2:], strides, dilations, name)
-        return self._finished(convolve(x, w, c), batched, bias, name)
+        outs = check_windows(_padded(x, c), w.shape[2:], strides, dilations, name)
+        axes = range(2, 2 + n)
+        y = first_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c), axes, outs)
+        return self._finished(y, batched, bias, name)
 
     def conv1d(
         self,
@@ -308,6 +310,7 @@ class ConvMixin(PoolMixin):
         before = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
         after = tuple(b + a for b, a in zip(before, e, strict=True))
         c = _Shape(before, after, (1,) * n, d, groups)
+        refuse_symbolic(x.shape[2:], name, "sizes that are known")
         wide = _spread(x, s)
         sizes = check_windows(_padded(wide, c), w.shape[2:], c.stride, d, name)
         if any(v != 1 for v in s) and all(v == 1 for v in d):

@@ -260,8 +260,12 @@ class MovementMixin(TensorBase):
         """Windows of `size` elements, `step` apart, along an axis; the window becomes the last axis."""
         a, size, step = self._axis(dimension), as_int(size, "size"), as_int(step, "step")
         n = self.shape[a]
-        if not 0 < size <= n or step < 1:
-            raise ArgumentError("unfold: bad window", expected=f"0 < size <= {n} and step >= 1", found=(size, step))
+        if not (0 < size and at_most(size, n)) or step < 1:
+            expected = f"0 < size <= {bounds_text(n)} and step >= 1"
+            raise ArgumentError("unfold: bad window", expected=expected, found=(size, step))
+        if n.__class__ is not int:  # the windows of the longest axis there may be, and of them those that are
+            u = self._wrap(graph.as_long_as_may_be(self._uop, 0, (a,))).unfold(a, size, step)._uop
+            return self._wrap(shrink_axis(u, a, 0, (n - size) // step + 1))
         x = self.movedim(a, -1)
         out = (n - size) // step + 1
         batch = x.shape[:-1]

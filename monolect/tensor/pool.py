@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import graph as g
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.ir.uop import UOp, build, const
+from monolect.ir.uop import UOp, build, const, idx
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.windows import Ints, as_ints, check_windows, framed, windows
+from monolect.tensor.windows import Ints, as_ints, check_windows, first_windows, framed, refuse_symbolic, windows
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -32,18 +32,31 @@ def _ceil_extra(size: int, k: int, s: int, p: int, d: int) -> int:
     return max(0, (out - 1) * s + d * (k - 1) + 1 - (size + 2 * p))
 
 
-def _covered(size: int, out: int, k: int, s: int, p: int, include_pad: bool) -> list[int]:
-    """How many elements each window of an axis covers, padding counted or not; never what ceil_mode added."""
+def _covered(size: Any, out: Any, k: int, s: int, p: int, include_pad: bool) -> list[int] | UOp:
+    """How many elements each window of an axis covers, padding counted or not; never what ceil_mode added.
+
+    Of an axis of symbolic size a vector of indices, where they are not all the same.
+    """
+    if size.__class__ is not int:
+        if include_pad or not p:
+            return [k]
+        first = g.iota(out) * s - p
+        return build("MAX", (first + k) * -1, size * -1) * -1 - build("MAX", first, idx(0))
     low, high = (-p, size + p) if include_pad else (0, size)
     return [min(j * s - p + k, high) - max(j * s - p, low) for j in range(out)]
 
 
-def _divisor(counts: list[list[int]], dtype: DType) -> UOp | float:
+def _divisor(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
     """1 / elements of a window: one number when all windows are alike, else a node over the outputs."""
-    if all(len(set(c)) == 1 for c in counts):
-        return 1.0 / prod(c[0] for c in counts)
+    alike = [c[0] for c in counts if isinstance(c, list) and len(set(c)) == 1]
+    if len(alike) == len(counts):
+        return 1.0 / prod(alike)
     acc: UOp | None = None
     for axis, c in enumerate(counts):
+        if isinstance(c, UOp):
+            node = g.on_axis(g.cast(c, dtype), axis, len(counts))
+            acc = node if acc is None else g.e("MUL", acc, node)
+            continue
         # A few windows at either end differ from the ones in the middle; a chain of WHEREs over them stays small.
         i = g.iota(len(c), dtypes.int32, axis, len(counts))
         common = max(set(c), key=c.count)
@@ -77,11 +90,14 @@ class PoolMixin(TensorBase):
         after = padding
         if ceil_mode:
             spatial = x.shape[len(x.shape) - n :]
+            refuse_symbolic(spatial, f"{name}: ceil_mode", "ceil_mode=False, or sizes that are known")
             extra = (_ceil_extra(*a) for a in zip(spatial, kernel, stride, padding, dilation, strict=True))
             after = tuple(p + e for p, e in zip(padding, extra, strict=True))
-        x = framed(x, padding, after, fill)
-        check_windows(x.shape[len(x.shape) - n :], kernel, stride, dilation, name)
-        return windows(x, kernel, stride, dilation), (kernel, stride, padding)
+        axes = range(len(x.shape) - n, len(x.shape))
+        sizes = tuple(x.shape[i] + p + e for i, p, e in zip(axes, padding, after, strict=True))
+        outs = check_windows(sizes, kernel, stride, dilation, name)
+        view = windows(framed(g.as_long_as_may_be(x, fill, axes), padding, after, fill), kernel, stride, dilation)
+        return first_windows(view, axes, outs), (kernel, stride, padding)
 
     def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
         low = False if self.dtype is dtypes.bool else self.dtype.min
@@ -110,6 +126,7 @@ class PoolMixin(TensorBase):
         wanted = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
         if len(spatial) < n or len(wanted) != n:
             raise ShapeError(f"{name}: axes", expected=f"{n} of the input and the output", found=(spatial, wanted))
+        refuse_symbolic(spatial, name, "mean or amax over the axis, or sizes that are known")
         out = tuple(s if w is None else w for s, w in zip(spatial, wanted, strict=True))
         if any(not isinstance(o, int) or o < 1 or s % o for s, o in zip(spatial, out, strict=True)):
             raise ArgumentError(f"{name}: output_size", expected=f"sizes that divide {spatial}", found=out)

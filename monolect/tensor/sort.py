@@ -1,12 +1,14 @@
 """Methods that put the elements of an axis in order: sort, the first few, order statistics.
 
-What it is not: the algorithms, which are in `radix` and work on rows; selecting distinct elements (`unique`), as their
+What it is not: the algorithms, which are in `radix` and work on rows of a known length: an axis of symbolic size is as
+long as it may be, and what is behind its elements comes last. Nor does it select distinct elements (`unique`), as their
 number depends on the data. Invariants: nan comes after every number, equal elements keep their order, positions are
 int64, and a gradient goes to the element that was taken.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph
@@ -14,6 +16,7 @@ from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import cast, e, full, where
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
+from monolect.ir.bounds import bounds_text, min_max, size_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, as_int
@@ -40,8 +43,8 @@ class SortMixin(TensorBase):
         >>> Tensor([3, 1, 2]).sort().indices.tolist()
         [1, 2, 0]
         """
-        a, rows = self._rows(dim)
-        return self._result(rows, sort_rows(rows, bool(descending)), a)
+        a, rows = self._rows(dim, self._last(descending))
+        return self._result(rows, sort_rows(rows, bool(descending)), a, self._length(a))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
         """The positions that sort an axis, int64."""
@@ -59,18 +62,14 @@ class SortMixin(TensorBase):
         >>> Tensor([3, 1, 2]).topk(2).values.tolist()
         [3, 2]
         """
-        a, rows = self._rows(dim)
-        k = as_int(k, "k")
-        if not 0 <= k <= rows.shape[1]:
-            raise ArgumentError("topk: k is outside the axis", expected=f"0..{rows.shape[1]}", found=k)
+        a, rows = self._rows(dim, self._last(largest))
+        k = self._within_axis("topk", k, a, 0)
         return self._result(rows, top_rows(rows, k, bool(largest)) if k else None, a, k)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
         """(values, indices) of the k-th smallest element along an axis, from 1."""
-        a, rows = self._rows(dim)
-        k = as_int(k, "k")
-        if not 1 <= k <= rows.shape[1]:
-            raise ArgumentError("kthvalue: k is outside the axis", expected=f"1..{rows.shape[1]}", found=k)
+        a, rows = self._rows(dim, self._last(False))
+        k = self._within_axis("kthvalue", k, a, 1)
         at = full((rows.shape[0], 1), k - 1, dtypes.int32)
         return self._one(rows, at, a, keepdim)
 
@@ -80,12 +79,12 @@ class SortMixin(TensorBase):
         >>> Tensor([3.0, 1.0, 2.0, 9.0]).median().item()
         2.0
         """
-        if dim is None:
-            return self.flatten().median(0).values
-        a, rows = self._rows(dim)
-        n = self._no_extreme("median", rows)
-        at = full((rows.shape[0], 1), (n - 1) // 2, dtypes.int32)
-        return self._one(rows, _or_last(rows, at), a, keepdim)
+        t, n = self._whole() if dim is None else (self, None)
+        a, rows = t._rows(0 if dim is None else dim, t._greatest())
+        n = self._no_extreme("median", t._length(a) if n is None else n)
+        at = graph.broadcast_to(graph.size((n - 1) // 2, dtypes.int32), (rows.shape[0], 1))
+        both = t._one(rows, _or_last(rows, at), a, keepdim and dim is not None)
+        return both.values if dim is None else both
 
     def quantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
@@ -102,9 +101,9 @@ class SortMixin(TensorBase):
             )
         wide = self if self.dtype.bits >= 32 else self.float()
         whole = dim is None or not self.ndim
-        t = wide.flatten() if whole else wide
-        a, rows = t._rows(0 if dim is None else dim)
-        n = self._no_extreme("quantile", rows)
+        t, n = wide._whole() if whole else (wide, None)
+        a, rows = t._rows(0 if dim is None or whole else dim, t._greatest())
+        n = self._no_extreme("quantile", t._length(a) if n is None else n)
         make: Any = type(t)
         many = q if isinstance(q, TensorBase) else make(q, dtype=t.dtype)
         if many.ndim > 1 or many.dtype is not t.dtype:
@@ -117,31 +116,58 @@ class SortMixin(TensorBase):
         return y if many.ndim else y.squeeze(0)
 
     # ---- rows --------------------------------------------------------------------------------------------------------
-    def _rows(self, dim: int) -> tuple[int, UOp]:
-        """The axis from the front, and the tensor as rows along it, shape (r, n). Raises for symbolic sizes."""
+    def _rows(self, dim: int, fill: Any) -> tuple[int, UOp]:
+        """The axis from the front, and the tensor as rows along it, shape (r, n); `fill` behind symbolic sizes."""
         u = self._uop if self._uop.shape else graph.reshape(self._uop, (1,))
         a = self._axis(dim, len(u.shape))
-        if any(n.__class__ is not int for n in u.shape):
-            raise ShapeError("order along an axis needs sizes that are known", expected="integers", found=u.shape)
+        u = graph.as_long_as_may_be(u, fill, range(len(u.shape)))
         n = u.shape[a]
         if n >= 1 << 31:
             raise ShapeError("the axis is too long to be sorted", expected="fewer than 2**31 elements", found=n)
         last = graph.permute(u, [*(i for i in range(len(u.shape)) if i != a), a])
         return a, graph.reshape(last, (count(last.shape[:-1]), n))
 
-    def _back(self, rows: UOp, a: int, n: int) -> UOp:
-        """Rows of n elements as the axis `a` of a tensor like self."""
+    def _whole(self) -> tuple[Any, Any]:
+        """All elements along one axis, the greatest number in place of those not there, and how many there are."""
+        u = graph.as_long_as_may_be(self._uop, self._greatest(), range(len(self._uop.shape)))
+        return self._wrap(graph.reshape(u, (count(u.shape),))), count(self._uop.shape)
+
+    def _length(self, a: int) -> Any:
+        return self._uop.shape[a] if self._uop.shape else 1
+
+    def _last(self, descending: bool) -> Any:
+        """What comes behind all others, of equal ones the later, in that order."""
+        if self.dtype is dtypes.bool:
+            return not descending
+        return self.dtype.min if descending else math.nan if self.dtype.is_float else self.dtype.max
+
+    def _greatest(self) -> Any:
+        """The greatest number: nan comes behind it."""
+        return self.dtype is dtypes.bool or self.dtype.max
+
+    def _within_axis(self, name: str, k: Any, a: int, least: int) -> int:
+        """`k`, a number of elements that the axis always has. Raises ArgumentError."""
+        k, n = as_int(k, "k"), self._length(a)
+        most = n if n.__class__ is int else min_max(n)[0]
+        if not least <= k <= most:
+            expected = f"{least}..{most}" + ("" if n is most else f", the least of {bounds_text(n)} elements")
+            raise ArgumentError(f"{name}: k is outside the axis", expected=expected, found=k)
+        return k
+
+    def _back(self, rows: UOp, a: int, n: Any) -> UOp:
+        """The first n elements of rows as the axis `a` of a tensor like self."""
         if not self._uop.shape:
             return graph.reshape(rows, () if n == 1 else (n,))
-        lead = [s for i, s in enumerate(self._uop.shape) if i != a]
-        order = [*range(a), len(lead), *range(a, len(lead))]
-        return graph.permute(graph.reshape(rows, (*lead, n)), order)
+        others = [s for i, s in enumerate(self._uop.shape) if i != a]
+        order = [*range(a), len(others), *range(a, len(others))]
+        u = graph.permute(graph.reshape(rows, (*map(size_max, others), rows.shape[1])), order)
+        shape = (*others[:a], n, *others[a:])
+        return u if u.shape == shape else graph.shrink(u, (0,) * len(shape), shape)
 
-    def _result(self, rows: UOp, found: Sorted | None, a: int, k: int | None = None) -> ValuesIndices:
+    def _result(self, rows: UOp, found: Sorted | None, a: int, k: Any) -> ValuesIndices:
         r, n = rows.shape
-        k = n if k is None else k
         if found is None or 0 in (r, n):
-            nothing = [full((r, k), 0, d) for d in (rows.dtype, dtypes.int64)]
+            nothing = [full((r, size_max(k)), 0, d) for d in (rows.dtype, dtypes.int64)]
             return ValuesIndices(*(self._wrap(self._back(u, a, k)) for u in nothing))
         values, places = _taken(rows, found), cast(found.places, dtypes.int64)
         return ValuesIndices(self._wrap(self._back(values, a, k)), self._wrap(self._back(places, a, k)))
@@ -152,10 +178,10 @@ class SortMixin(TensorBase):
         both = self._result(rows, Sorted(gather_rows(rows, place), place), a, 1)
         return both if keepdim or not self.ndim else ValuesIndices(*(t.squeeze(a) for t in both))
 
-    def _no_extreme(self, name: str, rows: UOp) -> int:
-        if not rows.shape[1]:
+    def _no_extreme(self, name: str, n: Any) -> Any:
+        if not (n if n.__class__ is int else min_max(n)[0]):
             raise ShapeError(f"the {name} of no elements", expected="a non-empty axis", found=f"shape {self.shape}")
-        return rows.shape[1]
+        return n
 
 
 def _taken(rows: UOp, found: Sorted) -> UOp:
@@ -175,9 +201,9 @@ def _or_last(rows: UOp, at: UOp) -> UOp:
     return where(has_nan, rows.shape[1] - 1, at)
 
 
-def _interpolated(rows: UOp, q: UOp, n: int, how: str) -> UOp:
-    """The quantiles `q`, shape (1, m), of each row, shape (r, m)."""
-    position = e("MUL", q, n - 1)
+def _interpolated(rows: UOp, q: UOp, n: Any, how: str) -> UOp:
+    """The quantiles `q`, shape (1, m), of the n elements of each row, shape (r, m)."""
+    position = build("MUL", q, graph.size(n - 1, q.dtype))
     low = build("TRUNC", position)
     weight = build("SUB", position, low)
     high = where(e("CMPNE", weight, 0.0), e("ADD", low, 1.0), low)

@@ -2,7 +2,8 @@
 
 What it is for: `windows` lays the elements that each window covers along new axes, with movement ops alone, so that no
 copy is made and gradients come out of the movement ops.
-What it is not: it pads nothing with a value; callers pad first. Sizes are ints, not symbolic.
+What it is not: it pads nothing with a value; callers pad first. Sizes are ints: of an axis of symbolic size callers
+take the windows of the longest it may be, and keep the first of them.
 
 Two forms an axis. Where windows do not overlap (stride >= kernel, dilation 1) the axis is cut into (window, element).
 Otherwise it is repeated once for each element of the kernel, into rows of pitch P, and read again in rows of pitch
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 from monolect.autograd import graph as g
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.ir.bounds import bounds_text
+from monolect.ir.bounds import at_most, bounds_text
 from monolect.ir.uop import UOp
 
 Ints = tuple[int, ...]
@@ -36,7 +37,7 @@ def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
     return out
 
 
-def count_windows(size: int, kernel: int, stride: int, dilation: int) -> int:
+def count_windows(size: Any, kernel: int, stride: int, dilation: int) -> Any:
     """How many windows fit on an axis; 0 or less when none does."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
@@ -110,17 +111,28 @@ def framed(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
     return g.pad(x, ((0,) * head + tuple(max(b, 0) for b in before)), (*lead, *grown), fill)
 
 
-def check_windows(sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> Ints:
-    """How many windows fit on each axis. Raises ShapeError when none does, and for axes of symbolic size."""
-    if any(n.__class__ is not int for n in sizes):
-        found = tuple(map(bounds_text, sizes))
-        raise ShapeError(
-            f"{name}: windows along an axis of symbolic size", expected="sizes that are known", found=found
-        )
+def check_windows(sizes: tuple, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Any, ...]:
+    """How many windows fit on each axis. Raises ShapeError when none does, for some value of a symbolic size."""
     out = tuple(count_windows(*a) for a in zip(sizes, kernel, stride, dilation, strict=True))
-    if any(o <= 0 for o in out):
+    if not all(at_most(1, o) for o in out):
         reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+        found = tuple(map(bounds_text, sizes)) if any(n.__class__ is not int for n in sizes) else sizes
         raise ShapeError(
-            f"{name}: the window is larger than the padded input", expected=f"at least {reach}", found=sizes
+            f"{name}: the window is larger than the padded input", expected=f"at least {reach}", found=found
         )
     return out
+
+
+def refuse_symbolic(sizes: tuple, what: str, expected: str) -> None:
+    """Raise ShapeError for axes of symbolic size, and say what to do."""
+    if any(n.__class__ is not int for n in sizes):
+        found = tuple(map(bounds_text, sizes))
+        raise ShapeError(f"{what} over an axis of symbolic size", expected=expected, found=found)
+
+
+def first_windows(x: UOp, axes: Sequence[int], counts: Sequence[Any]) -> UOp:
+    """Of axes that are as long as they may be the windows that are there, `counts` along each."""
+    shape = list(x.shape)
+    for a, n in zip(axes, counts, strict=True):
+        shape[a] = n
+    return x if tuple(shape) == x.shape else g.shrink(x, (0,) * len(shape), tuple(shape))
