@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -126,19 +127,13 @@ class UOp:
         return build("AND", self, lift(o, self))
 
 
-@mypyc_attr(native_class=False)
-class _Ref(weakref.ref):
-    __slots__ = ("key",)
-    key: tuple
-
-
-_table: dict[tuple, _Ref] = {}
+# A node that goes takes its entry along. The callback is `_forget(key, ref)`, a function in C: an interrupt is not
+# raised in it, where Python would drop it. It would take the entry of an equal node that was made since, so a node that
+# meets the entry of one whose callback is still to come (others of a cycle run theirs before) gets no entry: it stays.
+_table: dict[tuple, weakref.ref[UOp]] = {}
+_forget = _table.pop
+_staying: dict[tuple, UOp] = {}
 SIMPLIFIERS: dict[str, Callable[[tuple[UOp, ...], Any], UOp]] = {}
-
-
-def _drop(ref: _Ref, table: dict = _table) -> None:
-    if table.get(ref.key) is ref:
-        del table[ref.key]
 
 
 # The constructor is the compiler's inner loop: what it needs of a row, as a plain tuple.
@@ -151,6 +146,8 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     ref = _table.get(key)
     if ref is not None and (u := ref()) is not None:
         return u
+    if _staying and (kept := _staying.get(key)) is not None:
+        return kept
     try:
         lo, hi, dtype, shape = _rules[op]
         if not lo <= len(src) <= hi:
@@ -168,12 +165,12 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     u.tag = tag
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
     u.serial = next_serial()
-    ref = _Ref(u, _drop)
-    ref.key = key
+    ref = weakref.ref(u, partial(_forget, key))
     if (first := _table.setdefault(key, ref)) is not ref:
+        del ref  # before its node goes, or it would take the other's entry along
         if (other := first()) is not None:  # another thread made the same node since
             return other
-        _table[key] = ref
+        return _staying.setdefault(key, u)
     return u
 
 
