@@ -33,6 +33,9 @@ class Registry:
         self._open: dict[str, Any] = {}
         self._own: dict[str, Any] = {}  # classes of `register`
 
+    def __reduce__(self) -> str:
+        return "Device"  # there is one
+
     def register(self, name: str, device: Any) -> None:
         """Make a device of one's own known: `Device["name"]` opens `device("name")`, `Device["name:1"]` another one.
 

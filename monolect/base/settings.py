@@ -95,7 +95,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes what depends on its constants alone once, packed weights too, and keeps it (up to twice the memory of weights); 0: at every replay"),
     Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: progress bars of long work, on a terminal"),
     Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
-    Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call"),
+    Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call, those of a captured step after it"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),
     Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one a core"),
     Setting("COMPILE_THREADS", "int",  0,      (),          0,    None, "backend",  "threads that compile, the caller's among them, where the compiler takes several; 0: one a core"),

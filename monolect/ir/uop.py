@@ -87,7 +87,9 @@ class UOp:
         return self
 
     def __reduce__(self) -> tuple:
-        raise TypeError("UOps are interned; use ir.text to write them down")
+        raise IRError(
+            "a node is not pickled: equal ones are one", expected="its text (monolect.ir.text)", found=repr(self)
+        )
 
     # arithmetic, for building index expressions and kernels by hand
     def __add__(self, o: Any) -> UOp:

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import Any
+from typing import Any, NamedTuple
 
 from monolect.backend.common.memory import ONE_NAME
 from monolect.backend.registry import Device
-from monolect.base.errors import JitError
+from monolect.base.errors import IndexRangeError, JitError
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
 from monolect.runtime import profile
@@ -31,11 +31,31 @@ from monolect.runtime.turns import Turns
 from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 
+class Check(NamedTuple):
+    """Indices that a step computes, of an axis of `n` elements: their least and greatest are looked at after a call."""
+
+    n: int
+    name: str  # of the method, called there
+    line: tuple[str, int]
+
+    def look(self, least: int, greatest: int) -> None:
+        """Raise IndexRangeError where one is outside."""
+        if least < -self.n or greatest >= self.n:
+            expected = f"{-self.n}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
+            found = least if least < -self.n else greatest
+            raise IndexRangeError(
+                f"{self.name}: an index of a jitted step is out of range", expected=expected, found=found
+            )
+
+
 class Assigned(dict[int, tuple[Any, UOp]]):
-    """Tensors with their nodes before, by identity; `looked`: those whose gradient was read before it was set."""
+    """Tensors with their nodes before, by identity; `looked`: those whose gradient was read before it was set;
+    `checks`: None where nobody would look.
+    """
 
     def __init__(self) -> None:
         self.looked: dict[int, tuple[Any, Any]] = {}
+        self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
 
 
 SHORT_WORK = 1 << 15  # operations and bytes of a step that is over before another thread could be let in
@@ -84,6 +104,11 @@ def note_assign(tensor: Any, before: UOp) -> None:
     """Called by an assign while a capture is under way."""
     for c in changes.captures:
         c.setdefault(id(tensor), (tensor, before))
+
+
+def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
+    """Where a capture notes what is to be looked at after each call; None where none is under way."""
+    return changes.captures[-1].checks if changes.captures else None
 
 
 def note_gradient(tensor: Any, gradient: Any) -> None:
@@ -323,4 +348,15 @@ def _kept(v: Value, kept: list[UOp]) -> UOp:
     return substitute(v.node, {v.base: kept[v.at]})
 
 
-__all__ = ["OWN", "Capture", "changes", "note_assign", "note_gradient", "refuse_while_capturing", "steps", "under_way"]
+__all__ = [
+    "OWN",
+    "Capture",
+    "Check",
+    "changes",
+    "checks_under_way",
+    "note_assign",
+    "note_gradient",
+    "refuse_while_capturing",
+    "steps",
+    "under_way",
+]

@@ -17,19 +17,19 @@ import os
 import warnings
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import compress
 from typing import Any, NamedTuple, overload
 
 from monolect.autograd.gradient import NO_GRAPH, reach
 from monolect.base.dtype import dtypes
-from monolect.base.errors import CaptureWarning, JitError, user_line
+from monolect.base.errors import CaptureWarning, JitError, MonolectError, user_line
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
-from monolect.runtime.buffer import base_of, is_realized
-from monolect.runtime.jit import OWN, Capture, changes, steps
+from monolect.runtime.buffer import base_of, is_realized, to_numpy
+from monolect.runtime.jit import OWN, Assigned, Capture, Check, changes, steps
 from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
@@ -103,6 +103,8 @@ class Captured(NamedTuple):
     usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
     blank: list[Any] = []  # what must have no gradient: the step would add to it, or read it; as in `graded`
     origin: Any = None  # of results that would have a graph, if they were not replayed
+    checks: tuple[Check, ...] = ()  # what is looked at after each call: results behind those of the function
+    n_results: int = 0  # of the function
 
 
 def live_tensors() -> list[Tensor]:
@@ -222,6 +224,8 @@ class Jit:
         for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
             (tensors[t] if t.__class__ is int else t)._grad = grad
         self._give_up(args, kwargs, tensors, inputs)
+        if captured.checks:
+            _look(captured.checks, results[captured.n_results :])
         return unflatten(captured.template, iter(results))
 
     def _fits(self, captured: Captured, tensors: list[Tensor]) -> bool:
@@ -328,6 +332,8 @@ class Jit:
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
+            checks: list[tuple[Check, Tensor, Tensor]] = []
+            befores.checks = checks
             result = steps.call(function, args, kwargs)
             outputs: list[Tensor] = []
             _refuse_draws(generators)
@@ -337,7 +343,8 @@ class Jit:
             assigned = [t for t, _ in befores.values()]
             graded = _graded(grads, assigned, befores.looked)
             blank = _blank(befores.looked, grads)
-            batch = [*outputs, *(t._grad for t in graded), *assigned, *random_state.pending()]
+            looks = [t for _, *both in checks for t in both]
+            batch = [*outputs, *looks, *(t._grad for t in graded), *assigned, *random_state.pending()]
             lost = _lost(outputs)
             graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
             live = functools.cache(live_tensors)
@@ -346,7 +353,9 @@ class Jit:
                 batch[0].realize(*batch[1:])
         place = {id(t): i for i, t in enumerate(stand_ins)}
         states = [(place.get(id(t), t), before, t._uop) for t, before in befores.values()]
-        outs = [*(t._uop for t in outputs), *(g._uop for t in graded if (g := t._grad) is not None)]
+        if checks:
+            _look_first([check for check, *_ in checks], looks, befores)
+        outs = [*(t._uop for t in (*outputs, *looks)), *(g._uop for t in graded if (g := t._grad) is not None)]
         origin = (*self.origin[:2], NO_GRAPH) if lost else None
         for t in lost:
             t._uop.origin = origin
@@ -364,10 +373,22 @@ class Jit:
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
         flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
-        flat = flat and not woven and not graded and not self.donation.arguments
+        flat = flat and not woven and not graded and not checks and not self.donation.arguments
         targets = [place.get(id(t), t) for t in graded]
         none = [place.get(id(t), t) for t in blank]
-        self.captures[key] = Captured(capture, template, kinds, flat, targets, spec, {}, none, origin)
+        self.captures[key] = Captured(
+            capture,
+            template,
+            kinds,
+            flat,
+            targets,
+            spec,
+            {},
+            none,
+            origin,
+            tuple([check for check, *_ in checks]),
+            len(outputs),
+        )
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:
@@ -403,6 +424,22 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jit, name)
+
+
+def _look(checks: Sequence[Check], results: list[Tensor]) -> None:
+    """Look at what a call computed for its checks."""
+    for k, check in enumerate(checks):
+        check.look(*(int(to_numpy(t._uop)) for t in results[2 * k : 2 * k + 2]))
+
+
+def _look_first(checks: list[Check], results: list[Tensor], befores: Assigned) -> None:
+    """`_look` after the call that is captured: where a check fails the step has changed nothing."""
+    try:
+        _look(checks, results)
+    except MonolectError:
+        for t, before in befores.values():
+            t.uop = before
+        raise
 
 
 def _mark(t: Tensor) -> Tensor:

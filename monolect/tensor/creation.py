@@ -59,12 +59,14 @@ _DTYPES = {
 
 def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DType] | None:
     """Numbers of one kind in nested lists as (elements in a row, shape, dtype); None for anything else."""
-    shape = [len(data)]
+    shape, above = [len(data)], {id(data)}
     while len(kinds := set(map(type, data))) == 1:
         kind: Any = kinds.pop()
         if kind in (list, tuple):
-            if len(sizes := set(map(len, data))) != 1:
-                return None
+            rows = set(map(id, data))
+            if len(sizes := set(map(len, data))) != 1 or not above.isdisjoint(rows):
+                return None  # ragged, or a list that holds itself
+            above |= rows
             shape += sizes
             data = [x for row in data for x in row]
             continue

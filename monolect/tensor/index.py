@@ -6,7 +6,8 @@ Invariants: ints and slices are views; integer tensors become one INDEX into an 
 gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
 
 An integer tensor that is out of range reads the nearest element. Lists and NumPy arrays are always checked at the call;
-tensors are under CHECK_BOUNDS=1, which computes the index at the call (not while a step is being captured).
+tensors are under CHECK_BOUNDS=1, which computes the index at the call; a captured step computes the least and the
+greatest of each, which are looked at after each call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, iota, where
 from monolect.base.dtype import dtypes
-from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError
+from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError, user_line
 from monolect.base.numpy import is_array, is_scalar, np
 from monolect.base.origin import provenance
 from monolect.base.settings import settings
@@ -27,7 +28,7 @@ from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
 from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.execute import realize
-from monolect.runtime.jit import changes, refuse_while_capturing
+from monolect.runtime.jit import Check, changes, checks_under_way, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
@@ -404,8 +405,12 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
         raise DTypeError(f"{name} needs integers", expected="an integer dtype", found=u.dtype.name)
     if u.op == "CONST":
         _in_range(np.asarray(u.arg[0]), n, name)
-    elif settings.CHECK_BOUNDS and _may_leave(u, n) and not changes.captures:
-        _in_range(to_numpy(realize([u])[0]), n, name)
+    elif settings.CHECK_BOUNDS and _may_leave(u, n):
+        if not changes.captures:
+            _in_range(to_numpy(realize([u])[0]), n, name)
+        elif (checks := checks_under_way()) is not None and 0 not in u.shape:
+            t = index.detach()
+            checks.append((Check(n, name, user_line()), t.min(), t.max()))
     i = cast(u, dtypes.index)
     if not wrap or min_max(i)[0] >= 0:
         return i

@@ -27,7 +27,7 @@ from monolect.ir.ops import KernelInfo
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, node
 from monolect.runtime.buffer import with_storage
-from monolect.runtime.jit import Capture
+from monolect.runtime.jit import Capture, Check
 from monolect.runtime.prologue import Step
 from monolect.runtime.recipe import Outside, Recipe, mark
 from monolect.schedule.memory import buffer_bytes
@@ -37,7 +37,7 @@ from monolect.tensor.donated import Donation
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten, kind
 
-FORMAT = 3  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
+FORMAT = 4  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQ32s")  # magic, FORMAT, bytes of the head, of the arrays; checksum of both
 _ALIGN = 64  # where an array starts
@@ -52,6 +52,8 @@ class Part(NamedTuple):
     template: Any
     flat: bool
     graded: list[Any]
+    checks: tuple[Check, ...]
+    n_results: int
 
 
 class Head(NamedTuple):
@@ -123,7 +125,7 @@ class _Writer:
         if _Unpickler(io.BytesIO(self.dumps(spec)), {}).load().key != spec.key:
             expected = "arguments that are equal when their values are"
             raise JitError("an argument that another process could not give", expected=expected, found=spec.describe())
-        return Part(recipe, outside, spec, c.template, c.flat, c.graded)
+        return Part(recipe, outside, spec, c.template, c.flat, c.graded, c.checks, c.n_results)
 
     def _step(self, s: Step) -> Step:
         """A step without its kernel: the name and the buffers are left, for whoever looks at what runs."""
@@ -205,7 +207,17 @@ class Loaded(Jit):
             flatten((spec.args, spec.kwargs), leaves)
             kinds = tuple(map(kind, leaves))
             capture = Capture(part.recipe, part.outside)
-            self.captures[spec.key] = Captured(capture, part.template, kinds, part.flat, part.graded, spec, {})
+            self.captures[spec.key] = Captured(
+                capture,
+                part.template,
+                kinds,
+                part.flat,
+                part.graded,
+                spec,
+                {},
+                checks=part.checks,
+                n_results=part.n_results,
+            )
 
     def __reduce__(self) -> Any:
         raise JitError(

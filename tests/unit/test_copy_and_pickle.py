@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monolect import JitError, Tensor, dtypes, function, grad, jit, nn
+from monolect import Device, IRError, JitError, Tensor, Variable, dtypes, function, grad, jit, nn
 
 
 def vector(*values: float) -> Tensor:
@@ -290,3 +290,11 @@ def test_a_model_goes_to_another_process_and_tensors_come_back() -> None:
     process.join(60)
     for name, t in model.state_dict().items():
         np.testing.assert_allclose(got[name].numpy(), t.numpy() * 2)
+
+
+def test_what_is_one_is_not_copied_and_a_node_is_not_pickled():
+    size = Variable("n", 1, 4) + 1
+    assert copy.deepcopy(Device) is Device and pickle.loads(pickle.dumps(Device)) is Device
+    assert copy.deepcopy(size) is size
+    with pytest.raises(IRError, match="a node is not pickled"):
+        pickle.dumps(size)
