@@ -322,6 +322,8 @@ class Partition:
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
+            if not self.cost[u].reduces and not _come_first(rs, k.blocks):
+                continue  # no sum to wait for: what reads it is stored, and read, as memory lies
             blocks = refined(k.blocks, rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
             others |= {o.kernel for o in demands if o.kernel != d.kernel or o.index != d.index or o.gate is not TRUE}
@@ -417,11 +419,15 @@ class Partition:
         return ops > HEAVY_OPS and (again - 1) * ops * size(mine) > 1 << 18
 
     def _redundancy(self, d: Demand, mine: RangeSet) -> int:
-        """How often the same element would be computed inside the loops of this demand."""
-        loops = [*sorted(d.red, key=lambda r: r.arg[0], reverse=True)]
-        chain = [b & d.out for b in self.kernel(d.kernel).blocks][::-1]
+        """How often the same element would be computed inside the loops of this demand: not in those further inside
+        than its own. The loops of a block stand in their order, but where tiles of a product give them another.
+        """
+        k = self.kernel(d.kernel)
+        levels = [b & d.out for b in k.blocks]
+        if not any(self.cost[s.node].heavy for s in k.stores):
+            levels = [frozenset((r,)) for b in levels for r in sorted(b, key=lambda r: (r.arg[0], r.serial))]
         again, pending = 1, 1
-        for level in ([frozenset((r,)) for r in loops] + chain)[::-1]:
+        for level in (*levels, *(frozenset((r,)) for r in sorted(d.red, key=lambda r: r.arg[0]))):
             if level & mine:
                 again, pending = again * pending * size(level - mine), 1
             else:
@@ -473,6 +479,12 @@ class Partition:
             return True
         i = _scanned(u, d.index)
         return i is not None and i in d.out and not d.red and self.kernel(d.kernel).scan in (None, i)
+
+
+def _come_first(rs: RangeSet, blocks: list[RangeSet]) -> bool:
+    """Whether `rs` are the outermost loops of a chain as it is."""
+    order = [r for b in blocks for r in sorted(b, key=lambda r: (r.arg[0], r.serial))]
+    return rs == {*order[: len(rs)]}
 
 
 def _is_long(u: UOp) -> bool:

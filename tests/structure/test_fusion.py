@@ -17,6 +17,12 @@ def softmax(a, axis=-1):
     return e / e.sum(axis, keepdims=True)
 
 
+def sizes(kernel):
+    """Iterations of the loops of a kernel's only store, outermost first."""
+    (end,) = kernel.sink.src
+    return [r.src[0].value for r in end.src[1:]]
+
+
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 def test_an_elementwise_chain_is_one_loop(check, data):
     a, b = data(32, 48), data(32, 48)
@@ -55,6 +61,21 @@ def test_constants_are_no_buffers(check, data):
     a = data(8)
     (k,) = check(Tensor(a) + Tensor.ones(8) * 2 + Tensor.full((1,), 0.5), a + 2.5)
     assert k.reads == 1
+
+
+def test_what_belongs_to_outer_loops_is_computed_there(check, data):
+    """A value for each channel is worth no store, and no loop order other than that of memory: the rows wait for it."""
+    x, v = data(16, 64, 28, 28), np.abs(data(64)) + 1
+    scale = Tensor(v).rsqrt().reshape(1, 64, 1, 1)
+    (k,) = check(Tensor(x) * scale, x / np.sqrt(v).reshape(1, 64, 1, 1))
+    assert k.ir["STORE"] == 1 and sizes(k) == [16, 64, 28, 28]
+
+
+def test_what_belongs_to_inner_loops_has_a_kernel_of_its_own(check, data):
+    """Columns outside of rows would save that kernel, and read memory across."""
+    x, v = data(512, 1000), np.abs(data(1000)) + 1
+    first, second = check(Tensor(x) * Tensor(v).rsqrt(), x / np.sqrt(v))
+    assert sizes(first) == [1000] and sizes(second) == [512, 1000]
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ _COMPARE = {
 _BITWISE = {"XOR": "xor", "OR": "or", "AND": "and"}
 _INTRINSICS = {"SQRT": "sqrt", "TRUNC": "trunc"}
 _CALL = re.compile(r"\bcall (\S+) (@[\w.]+)\(([^)]*)\)")
+_THROUGH = {8: dtypes.float32, 16: dtypes.float32, 32: dtypes.float64}  # floats that hold integers of so many bits
 _NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
 
 
@@ -204,9 +205,13 @@ class ElementwiseRenderer(ValueRenderer):
         if d.is_unsigned or (known and min_max(u.src[0])[0] >= 0):
             if known:
                 return self.emit(f"u{what} {t} {a}, {b}")
+            if lanes > 1 and d.bits in _THROUGH:
+                return self._divide_floats(d, lanes, a, b, what)
             none = self.emit(f"icmp eq {t} {b}, {zero}")
             q = self.emit(f"u{what} {t} {a}, {self.emit(f'select {c} {none}, {t} {one}, {t} {b}')}")
             return self.emit(f"select {c} {none}, {t} {zero}, {t} {q}")
+        if lanes > 1 and d.bits in _THROUGH and u.src[1].op != "CONST":
+            return self._divide_floats(d, lanes, a, b, what)
         minus = splat_literal(-1, d, lanes)
         bad = self.emit(f"or {c} {self.emit(f'icmp eq {t} {b}, {zero}')}, {self.emit(f'icmp eq {t} {b}, {minus}')}")
         safe = self.emit(f"select {c} {bad}, {t} {one}, {t} {b}")
@@ -220,6 +225,29 @@ class ElementwiseRenderer(ValueRenderer):
         wraps = self.emit(f"icmp eq {t} {b}, {minus}")
         q = self.emit(f"select {c} {wraps}, {t} {self.emit(f'sub {t} {zero}, {a}')}, {t} {q}")
         return self.emit(f"select {c} {self.emit(f'icmp eq {t} {b}, {zero}')}, {t} {zero}, {t} {q}")
+
+    def _divide_floats(self, d: DType, lanes: int, a: str, b: str, what: str) -> str:
+        """The same through a quotient of floats, as no processor divides vectors of integers.
+
+        It is exact where the float has more bits of mantissa than the integer has bits: what is no whole number is at
+        least 1/|b| from one, and the rounded quotient less than that from the true one. 0 / 1 stands for x / 0; the
+        smallest by -1, a quotient that is out of range, wraps.
+        """
+        f = _THROUGH[d.bits]
+        t, w, c = type_name(d, lanes), type_name(f, lanes), type_name(dtypes.bool, lanes)
+        sign = "u" if d.is_unsigned else "s"
+        zero = splat_literal(0, d, lanes)
+        none = self.emit(f"icmp eq {t} {b}, {zero}")
+        a = self.emit(f"select {c} {none}, {t} {zero}, {t} {a}")
+        b = self.emit(f"select {c} {none}, {t} {splat_literal(1, d, lanes)}, {t} {b}")
+        x, y = (self.emit(f"{sign}itofp {t} {v} to {w}") for v in (a, b))
+        q = self.emit(f"fdiv {w} {x}, {y}")
+        if not d.is_unsigned:
+            q = self.call("floor", f, lanes, q)
+            low, high = (splat_literal(v, f, lanes) for v in (float(d.min), float(-d.min)))
+            q = self.emit(f"select {c} {self.emit(f'fcmp oeq {w} {q}, {high}')}, {w} {low}, {w} {q}")
+        q = self.emit(f"fpto{sign}i {w} {q} to {t}")
+        return q if what == "div" else self.emit(f"sub {t} {a}, {self.emit(f'mul {t} {q}, {b}')}")
 
     # ---- types -------------------------------------------------------------------------------------------------------
     def op_bitcast(self, u: UOp, lanes: int, x: str) -> str:
@@ -244,12 +272,33 @@ class ElementwiseRenderer(ValueRenderer):
         return self.emit(f"{'trunc' if wide < narrow else 'zext' if s.is_unsigned else 'sext'} {a} {x} to {b}")
 
     def _float_to_int(self, s: DType, d: DType, lanes: int, x: str) -> str:
-        """Saturates; nan becomes 0."""
+        """Saturates; nan becomes 0. In vectors as comparisons: the code generator does its own one by one."""
+        if lanes > 1:
+            return self._floats_to_ints(s, d, lanes, x)
         a, b = type_name(s, lanes), type_name(d, lanes)
         name = "fptoui" if d.is_unsigned else "fptosi"
         full = f"@llvm.{name}.sat.{overload(type_name(d), lanes)}.{overload(type_name(s), lanes)}"
         self.declares.add(f"declare {b} {full}({a})")
         return self.emit(f"call {b} {full}({a} {x})")
+
+    def _floats_to_ints(self, s: DType, d: DType, lanes: int, x: str) -> str:
+        low, high = (float(s.numpy.type(v)) for v in (d.min, d.max))  # `high` may be one above the largest integer
+        t, c = type_name(s, lanes), type_name(dtypes.bool, lanes)
+        least, most, zero = (splat_literal(v, s, lanes) for v in (low, high, 0.0))
+        none = "" if d.is_unsigned else self.emit(f"fcmp uno {t} {x}, {x}")
+        far = "" if high == d.max else self.emit(f"fcmp oge {t} {x}, {most}")
+        x = self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {x}, {least}')}, {t} {x}, {t} {least}")  # nan is `low` now
+        below = self.emit(f"fcmp olt {t} {x}, {most}")
+        x = self.emit(f"select {c} {below}, {t} {x}, {t} {zero if far else most}")
+        i = d if d.bits >= 32 else dtypes.int32  # of which there are conversions in vectors
+        out = self.emit(f"fpto{'u' if i.is_unsigned else 's'}i {t} {x} to {type_name(i, lanes)}")
+        if i is not d:
+            out = self.emit(f"trunc {type_name(i, lanes)} {out} to {type_name(d, lanes)}")
+        for when, value in ((far, d.max), (none, 0)):
+            if when:
+                v = type_name(d, lanes)
+                out = self.emit(f"select {c} {when}, {v} {splat_literal(value, d, lanes)}, {v} {out}")
+        return out
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def combine(self, op: str, d: DType, lanes: int, a: str, b: str) -> str:
