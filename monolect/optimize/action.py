@@ -44,7 +44,14 @@ from monolect.optimize.blocks import block_of
 from monolect.optimize.matrix import check
 from monolect.optimize.nest import check_blocked, check_thread, nests, sequence
 from monolect.optimize.peel import check_peel
-from monolect.optimize.sequence import atomic_ranges, lonely_ranges, running_ranges, scan_depths, sequential_ranges
+from monolect.optimize.sequence import (
+    atomic_ranges,
+    carried_ranges,
+    lonely_ranges,
+    running_ranges,
+    scan_depths,
+    sequential_ranges,
+)
 from monolect.optimize.stages import Stages, memory_of
 from monolect.optimize.stream import check_fetch, check_stream
 from monolect.optimize.sums import are_in_result, are_local, block_of_sum, bytes_of_sums
@@ -101,12 +108,13 @@ class Plan:
         self.stages = Stages(self.order)
         ends = [u for u in self.order if u.op == "END"]
         outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
-        self.sequential, self.lonely = sequential_ranges(self.order), lonely_ranges(self.order)
+        self.sequential, self.carried = sequential_ranges(self.order), carried_ranges(self.order)
+        self.lonely = lonely_ranges(self.order)
         self.atomic = atomic_ranges(self.order, target.atomics) if target.workgroups else frozenset()
         self.running = running_ranges(self.order) if self.sequential else frozenset()
         nest = {r: min(len(self.stages.loops(u)) for u in ends if r in u.src) for r in outs}  # of the shortest inside r
         depth = scan_depths(self.order) if self.sequential else {}
-        self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.sequential, depth.get(r, 0), r.arg[0]))
+        self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.carried, depth.get(r, 0), r.arg[0]))
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
         self.padded: dict[UOp, int] = {}  # axes that run over their end, to a multiple of what
         self.actions: list[Action] = []

@@ -21,13 +21,15 @@ from monolect.optimize.cost import Profile
 from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
-from monolect.optimize.stream import buffer_bytes, vector_of
+from monolect.optimize.stream import PAGE_BYTES, buffer_bytes, vector_of
 from monolect.optimize.tile_cost import L1_WAY_BYTES
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
 DOTS_AHEAD_BYTES = 1024  # the same for rows of dot products
+LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
+NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
 MOST_TAPS = 16  # of reductions that are unrolled whole
 STREAMED_VECTORS = 2  # of each row, where rows stream side by side: more of them are under way than of longer pieces
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
@@ -218,16 +220,20 @@ class Chooser:
                     self.streams(j)
 
     def streams(self, j: UOp) -> None:
-        """Two rows at once where rows come from memory: more of it is under way. Up to four where each has but one
-        vector in flight: every step of a sum waits for the one before it.
+        """Two rows at once where long ones come from memory: more of it is under way. Others are one stream together,
+        which several at once would cut, but for those in cache or in one page: up to four where each has but one
+        vector in flight, for every step of a sum waits for the one before it.
         """
         plan, inside = self.plan, self.profile.inside(j)
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) >= 2 * plan.target.n_threads]
-        if not rows or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
+        if not rows or not inside or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
             return
-        r = rows[-1]
-        if self.profile.work() * self.profile.itemsize > 2 * plan.target.l2_bytes and all(a.step(r) for a in inside):
-            self.act("SPLIT", plan.axis_of(r), (2, "UPCAST", False), "two streams")
+        r, itemsize = rows[-1], max(a.uop.dtype.itemsize for a in inside)
+        row_bytes = plan.extent(j) * itemsize
+        far = self.profile.work() * itemsize > plan.target.l3_bytes // NEAR_SHARE
+        if far and row_bytes * 4 > PAGE_BYTES:
+            if row_bytes >= LONG_ROW_BYTES and all(a.step(r) for a in inside):
+                self.act("SPLIT", plan.axis_of(r), (2, "UPCAST", False), "two streams")
         elif sum(p.root is j and p.type == "GROUP_REDUCE" for p in plan.axes) == 1:
             k = best_divisor(plan.size(r), tuple(k for k in (4, 3, 2) if k * plan.target.n_threads <= plan.size(r)))
             if k > 1 and self.profile.n_ops <= MANY_OPS and any(a.step(r) for a in inside):
@@ -316,7 +322,7 @@ class Chooser:
         plan, target = self.plan, self.plan.target
         memory = {u.src[0].src[0]: self.touched(u) for u in (*plan.loads, *plan.stores)}
         written = {u.src[0].src[0]: self.touched(u) for u in plan.stores}
-        if sum(memory.values()) * 2 < target.l3_bytes * 3 or sum(written.values()) * 2 < target.l3_bytes:
+        if sum(memory.values()) < target.l3_bytes or sum(written.values()) * 3 < target.l3_bytes:
             return
         streams = [self.act("STREAM", i, None, "outputs larger than the last cache") for i in range(len(plan.stores))]
         for i, u in enumerate(plan.loads if any(streams) else ()):

@@ -1,6 +1,7 @@
 """Which orders of loops are legal, and which loops may be threads or blocks of a reduction.
 
-Inner reductions and shorter stores need their own loops outermost; loops that run in order stay innermost, in order.
+Inner reductions and shorter stores need their own loops outermost; loops that carry something stay innermost, and loops
+that run in order stay in order.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def nests(plan: Plan, order: list[Part]) -> bool:
     sets = [plan.stages.loops(u) for u in plan.order if u.op == "END"]
     sets += [ranges(u) & frozenset(plan.outputs) for u in plan.reduces]
     for i, r in enumerate(loops):
-        if r in plan.sequential and any(q not in plan.sequential for q in loops[i:]):
+        if r in plan.carried and any(q not in plan.carried for q in loops[i:]):
             return False
         around = {q for q in loops[:i] if any(q in s and r in s for s in sets)}
         if any(r in s and not around <= s for s in sets):

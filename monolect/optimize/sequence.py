@@ -22,13 +22,20 @@ from monolect.ir.uop import UOp, build, idx
 from monolect.optimize.stages import is_local, is_stage
 
 
-def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """The RANGEs of a kernel, whose nodes are `order`, that must run in order."""
+def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs that an accumulator or a table lives through: they must run in order, and inside of all others."""
     out: set[UOp] = set()
     for u in order:
         if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END"):
             out.update(r for r in u.src[2:] if r.op == "RANGE")
-        elif u.op == "ATOMICADD":
+    return frozenset(out)
+
+
+def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs of a kernel, whose nodes are `order`, that must run in order."""
+    out: set[UOp] = {*carried_ranges(order)}
+    for u in order:
+        if u.op == "ATOMICADD":
             out |= ranges(u) - owners(u)
         elif u.op == "STORE" and u.arg is None and _memory(u.src[0]).op == "PARAM":
             parts = [x for x, _ in _terms(u)]

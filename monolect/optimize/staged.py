@@ -124,6 +124,10 @@ class Staged:
             inner = e.src[-1]
             if inner not in shaped and self.plan.extent(inner) >= 3:
                 self.chooser.split_vector(inner, "UPCAST", "a stage along its row", ())
+        if not self.products:
+            for x in self.plan.outputs[::-1]:
+                if x not in self.around and x not in self.plan.stages.own and self.plan.extent(x) >= 3:
+                    self.chooser.split_vector(x, "UPCAST", "contiguous in the output")
         if row is not None and k > 1:
             if self.plan.divisor(row) % k:
                 act("PADTO", axis(row), k, "rows beyond the end repeat the last")

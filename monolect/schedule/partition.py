@@ -322,7 +322,7 @@ class Partition:
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
-            if not self.cost[u].reduces and not _come_first(rs, k.blocks):
+            if u.op in ELEMENTWISE and not self.cost[u].reduces and _turns(rs, k.blocks):
                 continue  # no sum to wait for: what reads it is stored, and read, as memory lies
             blocks = refined(k.blocks, rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
@@ -481,10 +481,10 @@ class Partition:
         return i is not None and i in d.out and not d.red and self.kernel(d.kernel).scan in (None, i)
 
 
-def _come_first(rs: RangeSet, blocks: list[RangeSet]) -> bool:
-    """Whether `rs` are the outermost loops of a chain as it is."""
+def _turns(rs: RangeSet, blocks: list[RangeSet]) -> bool:
+    """Whether the innermost loop of a chain, along which memory lies, would stand outside of others if `rs` did."""
     order = [r for b in blocks for r in sorted(b, key=lambda r: (r.arg[0], r.serial))]
-    return rs == {*order[: len(rs)]}
+    return bool(order) and order[-1] in rs and not rs.issuperset(order)
 
 
 def _is_long(u: UOp) -> bool:

@@ -7,7 +7,7 @@ attention are the example: a row of them is wanted by the maximum, by the expone
 
 What it is not: the choice how to run a stage; `optimize` splits its loops as any other. Nor is every chain of loops a
 stage: it pays where a product feeds reductions along its rows and these feed a product, and where a row, and what the
-products read for it, fit the caches.
+products read for it, fit the caches; and for a function dear enough, such as the exponentials of a softmax over rows.
 Invariant: a stage's index is full RANGEs: those of the loops around, or its own.
 """
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FIRST_RANGE = 500  # ids of stages' own loops, until the kernel is built
 FEWEST_ROWS = 8
 ROWS = 16  # rows of a stage that must fit local memory several times over
+DEAR = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # of which one costs more than a row written and read again
+LEAST_ROW = 64  # values of which a row is worth being kept
 LINEAR_OPS = frozenset(("MUL", "DIV", "WHERE"))
 
 
@@ -46,15 +48,28 @@ def is_wanted(part: Partition, u: UOp, demands: list[Demand]) -> bool:
     """
     cost = part.cost[u]
     if u.op not in ELEMENTWISE or not cost.product:
-        return False
+        return is_dear(part, u, demands)
     if part.kernel(demands[0].kernel).staged:
         return len({(d.index, d.red) for d in demands}) > 1
     return cost.rows and any(d.linear and d.out - ranges_of(d.index) for d in demands)
 
 
+def is_dear(part: Partition, u: UOp, demands: list[Demand]) -> bool:
+    """True for a function that several loops along a row would compute, as softmax its exponentials, in a kernel
+    without products or other stages.
+    """
+    if u.op not in DEAR or len(demands) < 2 or part.cost[u].product:
+        return False
+    k = part.kernel(demands[0].kernel)
+    return not (k.reuse or k.staged) and any(d.red for d in demands)
+
+
 def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
     """`u` as a stage of the one kernel that wants it, or None."""
-    if not part.local_bytes or not demands or not part.cost[u].product:
+    if not part.local_bytes or not demands:
+        return None
+    dear = is_dear(part, u, demands)
+    if not dear and not part.cost[u].product:
         return None
     number = demands[0].kernel
     k = part.kernel(number)
@@ -62,7 +77,7 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
         return None
     if any(s.effect is not None for s in k.stores):
         return None
-    if not part.cost[u].rows and not k.staged:
+    if not dear and not part.cost[u].rows and not k.staged:
         return None
     around = frozenset.intersection(*(d.out for d in demands)) & k.all_ranges()
     index = list(demands[0].index)
@@ -78,7 +93,9 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
     for a in inner:
         row *= size_max(u.shape[a])
     once = size(outer) * row <= size_max(count(u.shape))  # each element
-    if not inner or not once or not fits(part, u, row, demands, outer):
+    if not inner or not once:
+        return None
+    if not (fits_alone(part, u, row, inner, outer) if dear else fits(part, u, row, demands, outer)):
         return None
     if k.scan in outer or any(not outer <= ranges_of(s.index) for s in k.stores):
         return None
@@ -91,6 +108,15 @@ def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozen
     if size(outer) < FEWEST_ROWS:
         return False
     return row <= longest_row(u.dtype.itemsize, beside, part.local_bytes)
+
+
+def fits_alone(part: Partition, u: UOp, row: int, inner: list[int], outer: frozenset[UOp]) -> bool:
+    """Whether rows of values that no product reads are neighbours, worth it, and small."""
+    return (
+        inner == [len(u.shape) - 1]
+        and size(outer) >= FEWEST_ROWS
+        and LEAST_ROW <= row <= part.local_bytes // ROWS // u.dtype.itemsize
+    )
 
 
 def longest_row(itemsize: int, beside: int, local_bytes: int) -> int:

@@ -469,13 +469,13 @@ REFUSED = {
         "half sums", [("SPLIT", 1, (2, "LOOP", True)), ("NOLOCALS", None, None)], "partial sums"),
     "peeling around sums of blocks": ("half sums", [("SPLIT", 1, (2, "LOOP", True)), ("PEEL", 0, (1, 0))], "in local memory"),
     "a block outside the innermost loop": ("scaled", [("SPLIT", 2, (2, "LOOP", True))], "innermost"),
-    "added rows as THREAD": ("rows added", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
+    "added rows as THREAD": ("rows added", [("SPLIT", 0, (2, "THREAD", True))], "SPLIT to THREAD"),
     "places of one histogram as THREAD": ("histograms", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
     "a loop with a table of its own as UPCAST": ("counts", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
     "padding twice": ("map", [("PADTO", 0, 5), ("PADTO", 0, 7)], "PADTO"),
     "padding a split axis": ("map", [("SPLIT", 0, (2, "UPCAST", False)), ("PADTO", 0, 5)], "PADTO"),
     "padding to 1": ("map", [("PADTO", 0, 1)], "PADTO"),
-    "padding what may hit a place twice": ("rows added", [("PADTO", 1, 5)], "PADTO"),
+    "padding what may hit a place twice": ("rows added", [("PADTO", 0, 5)], "PADTO"),
     "swapping with no axis": ("matmul", [("SWAP", 0, 9)], "SWAP"),
     "swapping an output with a reduction": ("matmul", [("SWAP", 0, 2)], "SWAP"),
     "swapping a thread": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SWAP", 0, 2)], "SWAP"),
@@ -532,7 +532,7 @@ def test_packing_needs_local_memory():
 
 
 @pytest.mark.parametrize(
-    ("name", "axis"), [("rows added", 0), ("histograms", 0), ("counts", 1), ("moves", 1), ("moves", 2)]
+    ("name", "axis"), [("rows added", 1), ("histograms", 0), ("counts", 1), ("moves", 1), ("moves", 2)]
 )
 def test_what_owns_its_places_may_be_a_thread(name, axis):
     Plan(made(name)[0], TARGET).act(("SPLIT", axis, (2, "THREAD", True)))

@@ -60,10 +60,10 @@ def test_a_large_output_is_streamed_and_its_inputs_fetched():
 @pytest.mark.parametrize(
     ("what", "x"),
     {
-        "an output that fits": lambda: data(N // 2) + 1,
+        "an output that fits": lambda: data(N // 4) + 1,
         "a large input alone": lambda: data(64, N).sum(1),
-        "few rows of a large table": lambda: data(64, N // 64)[Tensor(np.arange(32, dtype=np.int32)).realize()],
-        "a large output of a small input": lambda: data(4, 1).expand(4, N // 4).contiguous(),
+        "few rows of a large table": lambda: data(64, N // 64)[Tensor(np.arange(16, dtype=np.int32)).realize()],
+        "a large output of a small input": lambda: data(2, 1).expand(2, N // 4).contiguous(),
     }.items(),
 )
 def test_what_stays_in_the_caches_is_left_alone(what, x):

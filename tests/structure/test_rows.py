@@ -1,0 +1,61 @@
+"""Kernels over rows: exponentials that are computed once, and how many rows are read at once."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, Variable
+from monolect.ir.uop import toposort
+from monolect.optimize.apply import optimize
+from monolect.pipeline import lower_kernel
+from tests.structure.test_attention import TARGET, calls_of
+
+
+def kernels(tensor, target=TARGET):
+    """The kernels of a tensor as their loops stand before they are split, on a target with local memory."""
+    return [lower_kernel(c.src[0], target, last="merge_ranges") for c in calls_of(tensor)]
+
+
+def ops(kernel):
+    return Counter(u.op for u in toposort(kernel))
+
+
+@pytest.mark.parametrize("shape", [(32, 100), (16, 1000), (4, 8, 65)])
+def test_a_softmax_over_rows_keeps_its_exponentials(shape, data):
+    x = data(*shape)
+    y = Tensor(x).softmax(-1)
+    (k,) = kernels(y)
+    assert (ops(k)["EXP2"], ops(k)["BUFFER"]) == (1, 1)
+    e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(y.numpy(), e / e.sum(-1, keepdims=True), rtol=2e-5)
+
+
+@pytest.mark.parametrize("shape, axis", [((32, 20), 1), ((1000, 32), 0), ((4, 1000), 1), ((8, 1 << 17), 1)])
+def test_short_far_few_and_long_rows_do_not(shape, axis):
+    (k,) = kernels(Tensor.empty(*shape).softmax(axis))
+    assert (ops(k)["EXP2"], ops(k)["BUFFER"]) == (2, 0)
+
+
+def test_a_softmax_over_rows_of_symbolic_length(data):
+    n = Variable("n", 64, 200)
+    x = data(16, 200)
+    for size in (64, 65, 200):
+        with n.bind(size):
+            got = Tensor(x)[:, :n].softmax(1).numpy()
+        e = np.exp(x[:, :size] - x[:, :size].max(1, keepdims=True))
+        np.testing.assert_allclose(got, e / e.sum(1, keepdims=True), rtol=2e-5)
+
+
+def rows_at_once(*shape):
+    """Iterations of rows that became shape in their sum."""
+    (k,) = kernels(Tensor.empty(*shape).sum(1))
+    splits = [(axis, arg) for op, axis, arg in optimize(k, TARGET).arg.actions if op == "SPLIT"]
+    return next((k for axis, (k, kind, _) in splits if axis == 0 and kind == "UPCAST"), 1)
+
+
+def test_rows_at_once():
+    """Far rows that are shorter than many pages are one stream; what waits for itself runs beside others."""
+    assert rows_at_once(4096, 1024) == rows_at_once(4096, 1000) == 1
+    assert rows_at_once(64, 1 << 18) == 2
+    assert rows_at_once(100, 16) == rows_at_once(100000, 16) == 4
