@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
+from monolect.backend.common.llvm_elementwise import ElementwiseRenderer
+from monolect.backend.common.llvm_group import GroupRenderer
 from monolect.backend.common.llvm_ir import render_module
 from monolect.backend.registry import Device
 from monolect.pipeline import lower_kernel
@@ -72,3 +74,8 @@ def test_vectors_are_not_taken_apart(name):
     for text in (source(a // b), source(a % b)):
         assert "fdiv" in text and not any(f" {s}{op} " in text for s in "su" for op in ("div", "rem"))
     assert "sat" not in source(Tensor(np.ones(4096, np.float32)).cast(getattr(dtypes, name)))
+
+
+def test_lanes_that_are_no_vectors_divide_by_themselves():
+    """A GPU's lane divides integers, and may have no floats of 64 bits."""
+    assert ElementwiseRenderer.lanes_in_step and not GroupRenderer.lanes_in_step

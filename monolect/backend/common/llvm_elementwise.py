@@ -43,6 +43,8 @@ _NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
 class ElementwiseRenderer(ValueRenderer):
     """The rows. Each `op_*` takes the node, the lanes of a register and one register of each operand."""
 
+    lanes_in_step = True  # one instruction for all lanes of a register; else what vectors lack costs nothing by itself
+
     def elementwise(self, u: UOp) -> Value:
         """An elementwise op applied register by register."""
         if u.op == "CUSTOM":
@@ -205,12 +207,12 @@ class ElementwiseRenderer(ValueRenderer):
         if d.is_unsigned or (known and min_max(u.src[0])[0] >= 0):
             if known:
                 return self.emit(f"u{what} {t} {a}, {b}")
-            if lanes > 1 and d.bits in _THROUGH:
+            if lanes > 1 and self.lanes_in_step and d.bits in _THROUGH:
                 return self._divide_floats(d, lanes, a, b, what)
             none = self.emit(f"icmp eq {t} {b}, {zero}")
             q = self.emit(f"u{what} {t} {a}, {self.emit(f'select {c} {none}, {t} {one}, {t} {b}')}")
             return self.emit(f"select {c} {none}, {t} {zero}, {t} {q}")
-        if lanes > 1 and d.bits in _THROUGH and u.src[1].op != "CONST":
+        if lanes > 1 and self.lanes_in_step and d.bits in _THROUGH and u.src[1].op != "CONST":
             return self._divide_floats(d, lanes, a, b, what)
         minus = splat_literal(-1, d, lanes)
         bad = self.emit(f"or {c} {self.emit(f'icmp eq {t} {b}, {zero}')}, {self.emit(f'icmp eq {t} {b}, {minus}')}")
@@ -273,7 +275,7 @@ class ElementwiseRenderer(ValueRenderer):
 
     def _float_to_int(self, s: DType, d: DType, lanes: int, x: str) -> str:
         """Saturates; nan becomes 0. In vectors as comparisons: the code generator does its own one by one."""
-        if lanes > 1:
+        if lanes > 1 and self.lanes_in_step:
             return self._floats_to_ints(s, d, lanes, x)
         a, b = type_name(s, lanes), type_name(d, lanes)
         name = "fptoui" if d.is_unsigned else "fptosi"

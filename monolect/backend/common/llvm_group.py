@@ -40,6 +40,7 @@ class GroupRenderer(Renderer):
     """One kernel."""
 
     has_dummy = False  # branches instead
+    lanes_in_step = False  # a lane's vectors are several instructions; not each has floats of 64 bits
 
     def __init__(self, dialect: Dialect, linear: UOp, name: str):
         super().__init__(linear, name)
