@@ -28,7 +28,7 @@ from monolect.optimize.tile_cost import ASKING, FROM_MEMORY, LONGEST_UNROLLED, R
 
 FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around: dot products instead
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
-ROW_AHEAD_BYTES = 512  # how far ahead along each of them is asked for
+ROW_AHEAD_BYTES = 1024  # how far ahead along each of them is asked for
 
 
 class Contraction(TileCosts):
@@ -91,7 +91,7 @@ class Contraction(TileCosts):
         depth = prod(plan.extent(j) for j in self.heavy)
         size = depth * plan.size(t.c) * self.item
         packs = turned or plan.unit is not None or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
-        self.threads(panel, scalars, packs)
+        self.threads(t.c, panel, scalars, packs)
         if packs:
             again = any(self.is_copied_again(a, t.row) for a in scalars)
             self.block_panel(t, panel, again)
@@ -112,7 +112,7 @@ class Contraction(TileCosts):
             for a in panel:
                 act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
 
-    def threads(self, panel: list[Access], scalars: list[Access], packs: bool) -> None:
+    def threads(self, c: UOp, panel: list[Access], scalars: list[Access], packs: bool) -> None:
         """Share out the batches, the columns (each thread packs its own) or the rows, whichever balances best."""
         n = self.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.chooser.THREAD_WORK:
@@ -124,7 +124,8 @@ class Contraction(TileCosts):
         again = (
             any(self.wants_pack(a) for a in scalars) and wide < tall
         )  # each thread packs what its rows or columns share
-        order = [*batches, *((*columns, *rows) if packs and not again else (*rows, *columns))]
+        own = not again if packs else self.comes_from_memory(c, panel)  # of a panel each thread reads its own part
+        order = [*batches, *((*columns, *rows) if own else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
         loops.sort(key=lambda ip: -(-ip[1].size // n) * n / ip[1].size if ip[1].size else 2)
         for i, p in loops:

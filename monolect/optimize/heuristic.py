@@ -16,8 +16,8 @@ from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
-from monolect.optimize.contraction import ROWS_AT_ONCE, Contraction
-from monolect.optimize.cost import Profile
+from monolect.optimize.contraction import ROW_AHEAD_BYTES, ROWS_AT_ONCE, Contraction
+from monolect.optimize.cost import Access, Profile
 from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
@@ -27,11 +27,11 @@ from monolect.optimize.tile_cost import L1_WAY_BYTES
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
-DOTS_AHEAD_BYTES = 1024  # the same for rows of dot products
+DOTS_AHEAD_BYTES = 2048  # the same for rows of dot products
 LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
 NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
 MOST_TAPS = 16  # of reductions that are unrolled whole
-STREAMED_VECTORS = 2  # of each row, where rows stream side by side: more of them are under way than of longer pieces
+STREAMED_VECTORS = 1  # of each row, where rows stream side by side: more of them are under way than of longer pieces
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
 FEW_OPS = 6  # values in a kernel that leave the other half free
 LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
@@ -51,6 +51,7 @@ class Chooser:
         self.reasons: list[str] = []
         self.lanes = plan.target.lanes(max(2, min(8, self.profile.itemsize)))
         self.vector: set[UOp] = set()
+        self.side_by_side: list[Access] = []  # loads of rows that stream so
 
     def act(self, op: str, axis: int, arg: object, why: str) -> bool:
         try:
@@ -170,7 +171,7 @@ class Chooser:
     def stream_rows(self, r: UOp) -> None:
         """Rows of a matrix summed into one: the sum outermost in blocks, so that a few rows stream side by side."""
         if rows := self.rows_at_once(r):
-            j = self.plan.reduced[0]
+            self.side_by_side = self.rows(r, j := self.plan.reduced[0])
             self.act("SPLIT", self.plan.axis_of(j), (self.plan.size(j) // rows, "LOOP", True), f"{rows} rows at once")
             if rows % 4 == 0:
                 self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
@@ -320,6 +321,9 @@ class Chooser:
     def far_memory(self) -> None:
         """What no cache holds until it is read is stored past them; what streams in meanwhile is asked for early."""
         plan, target = self.plan, self.plan.target
+        for a in self.side_by_side if target.streams else ():
+            if buffer_bytes(a.uop) > target.l3_bytes:
+                self.act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
         memory = {u.src[0].src[0]: self.touched(u) for u in (*plan.loads, *plan.stores)}
         written = {u.src[0].src[0]: self.touched(u) for u in plan.stores}
         if sum(memory.values()) < target.l3_bytes or sum(written.values()) * 3 < target.l3_bytes:

@@ -39,6 +39,7 @@ COLUMNS_A_PACK = 1024  # the same where scalars are packed: again for each block
 L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
 GATED_SUM = 4  # the same where sums of a block are loaded and stored
+ODD_PIECE = 20  # to copy what a matrix unit pairs of rows of a tile that memory has side by side, if they fill no word
 FROM_L2 = 2  # cycles for a vector that the first cache does not hold
 SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
 PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two neither was measured
@@ -138,12 +139,13 @@ class TileCosts:
     def registers(self, v: int, k: int, scalars: list[Access], r: UOp | None) -> int:
         """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay. With three vectors or
         more the loads of the next step want room beside this one's: without it nothing is spilled, and yet some orders
-        of the same instructions run at half the speed.
+        of the same instructions run at half the speed. Beside one vector each scalar is used once, in a register that
+        the sum then takes.
         """
         taps = [j for j in self.heavy if self.plan.size(j) <= LONGEST_UNROLLED and r is not None]
         again = [self.plan.size(j) - 1 for j in taps for a in scalars if self.is_window(a, r, j)]
         ahead = v + 2 if v > 2 else 1
-        held = k + max(again) if again else k if self.target.loads_first else ahead
+        held = k + max(again) if again else k if self.target.loads_first or v == 1 else ahead
         return v * k + v + held
 
     @staticmethod
@@ -166,7 +168,13 @@ class TileCosts:
         n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         at_once = unit.k if unit is not None else 1
+        tiles = -(-n // (lanes * v)) * -(-m // k) * others
+        rows = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
+        reuse, turned = max(1, rows // k), any(a.step(c) != 1 for a in panel)
+        far = self.comes_from_memory(c, panel)
+        packs = turned or (reuse >= REUSE_TO_PACK and not (far and rows <= MOST_ROWS))
         streamed = self.streamed(c, r, lanes * v, panel)
+        again = 1 - 1 / -(-rows // k) if far and not packs else 0  # of the panel; nothing hides what comes from memory
         steps, at_a_time = 0.0, self.target.multiply_adds
         for js in self.sums:
             mine = [a for a in scalars if any(j in a.steps for j in js)]
@@ -175,26 +183,23 @@ class TileCosts:
             loads = vectors + k * (len(mine) + 4 * gated)
             missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
             step = max(max(v * k, loads) / at_a_time, vectors * FROM_L2 * streamed, 4)
-            step += 0.15 * v + 0.03 * k + 4 * missed
+            step += 0.15 * v + 0.03 * k + 4 * missed + vectors * FROM_L2 * again
             if at_a_time == 1 and (streamed or self.is_outer(c, r)):  # what the first cache lost meanwhile
                 anew = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
                 step += SCALAR_LINE * anew * k / lanes + PANEL_VECTOR * vectors * streamed
             if unit is not None and unit.n_tiles:  # a row a cycle
                 step = v * k + 0.1 * (v * unit.m + k)
             steps += self.depth(js) / at_once * step
-        tiles = -(-n // (lanes * v)) * -(-m // k) * others
-        reuse = max(1, prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel)) // k)
-        packs = reuse >= REUSE_TO_PACK or any(a.step(c) != 1 for a in panel)
         copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
         copying = 0.0
         for js in self.sums:
             each = sum(self.copying(a, c) for a in copied if any(j in a.steps for j in js))
             copying += tiles * self.depth(js) / at_once * v * each / reuse
-        again = [a for a in scalars if self.is_copied_again(a, r)]
-        blocks = self.n_blocks(lanes * v, n, bool(again)) if packs else 1
-        if again:
+        repacked = [a for a in scalars if self.is_copied_again(a, r)]
+        blocks = self.n_blocks(lanes * v, n, bool(repacked)) if packs else 1
+        if repacked:
             wide = self.columns(lanes * v, -(-max(map(self.plan.size, self.heavy)) // blocks), True) if packs else n
-            copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v))) for a in again)
+            copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v)), k, unit) for a in repacked)
         start = 8 * k // (unit.m if unit is not None else 1)
         gated = (GATED_STORE if blocks == 1 else GATED_SUM) if m % k else 0
         storing, waiting = self.storing(c, r), self.waiting(c, r)
@@ -247,15 +252,25 @@ class TileCosts:
         rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.heavy)
         return (rows or self.wide[a.uop] is not None) and self.wants_pack(a) and not self.plan.is_frozen(a.uop)
 
-    def copying_rows(self, a: Access, times: int) -> float:
-        """Cycles to copy all of what a scalar reads, so many times; it comes from memory once in any case."""
-        vectors = prod(self.plan.extent(x) for x in a.steps) / self.target.lanes(a.uop.dtype.itemsize)
-        return vectors * (2 * times + (times - 1) * self.is_far(a) * FROM_MEMORY)
+    def copying_rows(self, a: Access, times: int, k: int, unit: MatrixUnit | None) -> float:
+        """Cycles to copy all of what a scalar reads, so many times, in tiles of k rows; it comes from memory once in
+        any case.
+        """
+        n = prod(self.plan.extent(x) for x in a.steps)
+        vectors = n / self.target.lanes(a.uop.dtype.itemsize)
+        odd = unit is not None and unit.pair > 1 and (k < 4 or k & (k - 1))
+        each = ODD_PIECE * n / (k * unit.pair) if unit is not None and odd else 2 * vectors
+        return each * times + vectors * (times - 1) * self.is_far(a) * FROM_MEMORY
 
     def is_far(self, a: Access) -> bool:
         """Whether the second cache does not hold the memory it reads, of symbolic sizes the largest."""
         elements = size_max(count(memory_of(a.uop.src[0]).shape))
         return elements * a.uop.dtype.itemsize > self.target.l2_bytes
+
+    def comes_from_memory(self, c: UOp, panel: list[Access]) -> bool:
+        """Whether the second cache does not hold all columns of a panel."""
+        n_bytes = prod(self.plan.extent(j) for j in self.heavy) * self.plan.size(c) * self.item
+        return n_bytes > self.target.l2_bytes and any(map(self.is_far, panel))
 
     @property
     def item(self) -> int:

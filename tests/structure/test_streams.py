@@ -146,9 +146,29 @@ def test_values_are_the_same():
 
 # ---- products of few rows, whose weights come from memory ------------------------------------------------------------
 def test_rows_of_weights_that_stream_are_asked_for_early():
-    assert flags(data(8, 256) @ data(256, 256))[1] == ["512"]
-    assert flags(data(8, 256) @ data(256, 256).T)[1] == ["1024"]
+    assert flags(data(1, 256) @ data(256, 256))[1] == ["1024"]
+    assert flags(data(8, 256) @ data(256, 256))[1] == ["1024"]
+    assert flags(data(8, 256) @ data(256, 256).T)[1] == ["2048"]
     assert flags(data(8, 64) @ data(64, 64))[1] == []  # they stay in the last cache
+
+
+@pytest.mark.parametrize("w", [data(256, 256), data(256, 256).T])
+def test_rows_that_stream_side_by_side_are_asked_for_in_the_second_cache(w):
+    """They meet in few sets of the first, which what comes next would leave before it is read."""
+    text = assembly(data(8, 256) @ w)
+    assert text.count("prefetcht1") and not text.count("prefetcht0")
+
+
+@pytest.mark.parametrize("multiply_adds", [1, 2])
+@pytest.mark.parametrize("rows", [6, 8, 12])
+def test_weights_that_stream_are_read_once(rows, multiply_adds):
+    """A tile has all rows, and each thread columns of its own: else the weights would come from memory again."""
+    kernel = optimized(data(rows, 256) @ data(256, 512), TARGET._replace(multiply_adds=multiply_adds))
+    splits = [(axis, arg[:2]) for op, axis, arg in kernel.arg.actions if op == "SPLIT"]
+    assert (0, (rows, "UPCAST")) in splits
+    loads = {u.src[0].src[0].shape: u for u in toposort(kernel) if u.op == "LOAD"}
+    shared = {shape for shape, u in loads.items() if any(x.op == "SPECIAL" for x in toposort(u))}
+    assert (256 * 512,) in shared and (rows * 256,) not in shared
 
 
 # ---- products of many rows -------------------------------------------------------------------------------------------

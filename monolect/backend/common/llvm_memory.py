@@ -38,6 +38,7 @@ NEAR_BYTES = 1 << 14  # around a buffer that are taken to be memory
 _ZEROS = frozenset({"zeroinitializer", *(splat_literal(0, d, lanes) for d in USER for lanes in (1, 2))})
 
 LINE_BYTES = 64
+PAGE_BYTES = 4096
 FIRST_CACHE_BYTES = 32 << 10  # what comes so much later is asked for the second cache: it would leave the first unread
 
 
@@ -213,7 +214,7 @@ class MemoryRenderer(ElementwiseRenderer):
             key = ("fetch", start, n_bytes // LINE_BYTES, str(ahead))
             if self.find_shared(key) is None:
                 later = self.shared[-1][key] = self.emit(f"getelementptr i8, ptr {p}, i64 {ahead}")
-                near = 3 if row_bytes > 8 and ahead < FIRST_CACHE_BYTES else 2
+                near = 3 if row_bytes > 8 and PAGE_BYTES <= ahead < FIRST_CACHE_BYTES else 2
                 self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 {near}, i32 1)")
 
     def _load_vector(self, d: DType, p: str, lanes: int, gate: str | None) -> str:
