@@ -198,8 +198,9 @@ def _contracted(inside: dict[UOp, int]) -> list[UOp]:
 
 def _square_of_words(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | None:
     """(row, column, part) of a copy of words of 32 bits, in parts, that are rows in memory and columns when stored."""
-    copies = len(u.src) == 2 and u.src[1].op == "LOAD" and len(u.src[1].src) == 1
-    if not copies or any(x.op != "INDEX" or len(x.src) != 2 for x in (u.src[0], u.src[1].src[0])):
+    if len(u.src) != 2 or u.src[1].op != "LOAD" or any(x.op == "LOAD" for x in toposort(*u.src[1].src[1:])):
+        return None
+    if any(x.op != "INDEX" or len(x.src) != 2 for x in (u.src[0], u.src[1].src[0])):
         return None
     read, written = (dict(linear(x.src[1])[1]) for x in (u.src[1].src[0], u.src[0]))
     shaped = [r for r in read if r in place and r in written]
@@ -223,7 +224,13 @@ def _turned_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, UOp])
         base, index = substitute_all(view.src, mapping)
         return node("INDEX", (base, index + node("STACK", tuple(idx(i) for i in range(n)))))
 
-    words = build("BITCAST", node("LOAD", (place(u.src[1].src[0], row, column),), u.src[1].arg), arg=dtypes.uint32)
+    view, *outside = u.src[1].src
+    n, k = column.src[0].value, part.src[0].value
+    mapping = {r: new[r] for r in ranges(u) if r not in (row, column, part)} | {row: _constants(row, 2)}
+    mapping[column] = node("STACK", tuple(idx(i // k) for i in range(n * k)))
+    mapping[part] = node("STACK", tuple(idx(i % k) for i in range(n * k)))
+    load = node("LOAD", (place(view, row, column), *substitute_all(tuple(outside), mapping)), u.src[1].arg)
+    words = build("BITCAST", load, arg=dtypes.uint32)
     value = build("BITCAST", build("PERMUTE", words, arg=(1, 0)), arg=d)
     return node("STORE", (place(u.src[0], column, row), value))
 

@@ -78,7 +78,8 @@ def fill_kernel(plan: Plan) -> UOp:
     """
     fills: list[UOp] = []
     for k, b in enumerate(kept_blocks(plan).values()):
-        fills.append(_apart(b.fill(2 * k), toposort(*fills)))
+        for f in b.fill(2 * k):
+            fills.append(_apart(f, toposort(*fills)))
     return node("SINK", tuple(fills), KernelInfo(f"pack_{kernel_name(plan)}", tuple(plan.actions), fills=True))
 
 

@@ -27,7 +27,7 @@ from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import ActionError
-from monolect.ir.bounds import ranges
+from monolect.ir.bounds import ranges, replace_ranges
 from monolect.ir.normal import TRUE, conjuncts, less, linear
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
 
 ZERO = idx(0)
+LEAST_WORDS = 6  # that a matrix unit wants side by side, of a row, from which on a square is turned for them
 LEAST_SQUARES = 16  # of which the last may turn what is not there
+LEAST_TO_PART = 4  # iterations of a loop, of which then all but the last ask nothing
 PIECES_AHEAD = 8  # short ones that are asked for before they are copied
 
 
@@ -229,7 +231,13 @@ class Block:
         """
         room = -(-d.size // self._lanes()) * self._lanes()
         is_turned = self.is_panel and self.pair == 1 and dims[0].step != 1 and d.step == 1
-        return room if is_turned and (room - d.size) * LEAST_SQUARES <= d.size else d.size
+        is_wide = self._are_words(d, dims) or (is_turned and (room - d.size) * LEAST_SQUARES <= d.size)
+        return room if is_wide else d.size
+
+    def _are_words(self, d: Dim, dims: list[Dim]) -> bool:
+        """Whether memory has words that a matrix unit wants side by side along d, enough of them for squares."""
+        words = self.is_panel and self.pair > 1 and dims[0].step == 1 and d.step == self.pair
+        return words and d.size >= LEAST_WORDS and dims[1].size % self._lanes() == 0
 
     @property
     def pair(self) -> int:
@@ -247,7 +255,7 @@ class Block:
         u = self.load
         n = self.elements + self.plan.target.lanes(self.dtype.itemsize)  # copying whole vectors may run over
         memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), self.dtype, None, "LOCAL"))
-        filled = node("AFTER", (memory, self._copy(made, ids, memory, u.src[0].src[0])))
+        filled = node("AFTER", (memory, *self._in_parts(self._copy(made, ids, memory, u.src[0].src[0]), ids)))
         return node("LOAD", (node("INDEX", (filled, self._reading(made))),), u.arg)
 
     def kept(self, made: dict[Part, UOp], slot: int) -> UOp:
@@ -255,13 +263,15 @@ class Block:
         place = node("INDEX", (self._blocks(slot), self._start(made) + self._reading(made)))
         return node("LOAD", (place,), self.plan.flags.get(self.load, self.load.arg))
 
-    def fill(self, slot: int) -> UOp:
+    def fill(self, slot: int) -> list[UOp]:
         """The loops that fill PARAM `slot`, all blocks of it, from PARAM `slot + 1`."""
         ids = count()
         made = {p: node("RANGE", (idx(p.size),), (next(ids), "LOOP")) for p in self._nest()}
         old = self.load.src[0].src[0]
         source = node("PARAM", old.src, old.arg._replace(slot=slot + 1))
-        return self._copy(made, ids, self._blocks(slot), source, self._start(made), tuple(made.values()))
+        around = tuple(made.values())
+        copy = self._copy(made, ids, self._blocks(slot), source, self._start(made), around)
+        return self._in_parts(copy, ids, len(around))
 
     def _nest(self) -> list[Part]:
         """The loops around the block, outermost first."""
@@ -328,7 +338,7 @@ class Block:
             source, target = source + v * first.step, target + v * first.dst
             for root, w in first.weights.items():
                 values[root] = values[root] + v * w
-            if prod(n for n, _, _ in pieces[1]) > first.size:
+            if prod(n for n, _, _ in pieces[1]) > first.size and not self._are_words(first, self.dims):
                 inside = less(v, first.size)
         gate = build("AND", self._gate(values), inside)
         place = node("INDEX", (origin, source))
@@ -341,6 +351,10 @@ class Block:
         store = node("STORE", (node("INDEX", (memory, target)), value))
         return node("END", (store, *loops)) if loops else store
 
+    def _in_parts(self, copy: UOp, ids: count, n_around: int = 0) -> list[UOp]:
+        """The copy. Of words for a matrix unit the last ones alone: a gate costs more than what it copies."""
+        return _last_apart(copy, ids, n_around) if self.pair > 1 else [copy]
+
     def _ahead(self) -> Any:
         """The bytes by which rows for tiles are asked for early: short pieces, each far from the one before."""
         far = prod(memory_of(self.load.src[0]).shape) * self.load.dtype.itemsize > self.plan.target.l2_bytes
@@ -349,9 +363,10 @@ class Block:
         return PIECES_AHEAD * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize
 
     def _gate(self, values: dict[UOp, UOp]) -> UOp:
-        """Where the load is open, and inside of what was padded."""
+        """Where the load is open, and inside of what was padded, or of what words in whole squares are read of."""
         gate = substitute(self.gate, values)
-        for r, n in self._bounds().items():
+        words = [r for d in self.dims if self._are_words(d, self.dims) for r in d.weights]
+        for r, n in (self._bounds() | {r: self.plan.size(r) for r in words}).items():
             w = next((w for w in self.windows if r in w.weights), None)
             if w is None and r in values:
                 gate = build("AND", gate, less(values[r], n))
@@ -388,7 +403,8 @@ class Block:
             elif d.step == 1 and d.dst == pair and not self.is_panel and d.size > (k := lanes // pair):
                 cut = [(-(-d.size // k), k, "LOOP"), (k, 1, "UPCAST")]
             elif d in self.dims and (n := self._room(d, self.dims)) > d.size:  # alone, not merged with another
-                cut = [(n // lanes, lanes, "LOOP"), (lanes, 1, "UPCAST")]
+                k = self._lanes()
+                cut = [(n // k, k, "LOOP"), (k, 1, "UPCAST")]
             elif d.step == 1 and (k := gcd(d.size, lanes // (pair if d.dst == pair else 1))) > 1:
                 cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]
             else:
@@ -410,6 +426,30 @@ class Block:
     def _together(self, d: Dim, p: Dim) -> bool:
         """Whether the gate can tell the iterations of the merged dimension."""
         return not self.gated or d.weights == {r: w * p.size for r, w in p.weights.items()}
+
+
+def _last_apart(copy: UOp, ids: count, n_around: int) -> list[UOp]:
+    """The loops of a copy; where the last iteration of one of them alone asks what is inside, that is a copy of its
+    own. `n_around` loops stand around it.
+    """
+    store, *loops = copy.src if copy.op == "END" else (copy,)
+    gates = store.src[1].src[2:]
+    around, inner = loops[:n_around], loops[n_around:]
+    for r in inner:
+        n = r.src[0].value
+        if r.arg[1] == "LOOP" and n >= LEAST_TO_PART and gates and r in ranges(gates[0]):
+            before = replace_ranges(gates[0], {r: node("RANGE", (idx(n - 1),), r.arg)})
+            if r not in ranges(before):
+                others = [x for x in inner if x is not r]
+                last = _again(replace_ranges(store, {r: idx(n - 1)}), around, {x: x.src[0] for x in others}, ids)
+                return [_again(store, around, {x: x.src[0] if x is not r else idx(n - 1) for x in inner}, ids), last]
+    return [copy]
+
+
+def _again(store: UOp, around: list[UOp], inner: dict[UOp, UOp], ids: count) -> UOp:
+    """`store` in loops of its own, of `inner` sizes, inside of those `around`."""
+    new = {r: node("RANGE", (inner[r],), (next(ids), r.arg[1])) for r in sorted(inner, key=lambda r: r.arg[0])}
+    return node("END", (replace_ranges(store, new), *around, *(new[r] for r in inner)))
 
 
 def _sum(terms: Any) -> UOp:

@@ -14,6 +14,7 @@ from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import ROWS, units
 from monolect.backend.registry import Device
 from monolect.base.target import Target
+from monolect.ir.uop import toposort
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
@@ -113,9 +114,32 @@ def test_few_rows_stream_and_use_no_unit():
     assert not any(u.op == "WMMA" for u in lowered(a @ b).src)
 
 
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("k", [300, 301])
+@pytest.mark.parametrize("d", [BF16, I8])
+def test_only_the_last_words_of_a_panel_ask_whether_they_are_inside(d, k, layout):
+    """What a matrix unit pairs is copied without a gate, in whole squares where it is turned, but for the last part."""
+    a, b = Tensor(numbers(d, 96, k)), Tensor(numbers(d, k, 192) if layout == "NN" else numbers(d, 192, k))
+    b = b if layout == "NN" else b.T
+    linear = lowered(a.float() @ b.float() if d is BF16 else a.int() @ b.int())
+    order = list(linear.src)
+    start = next(i for i, u in enumerate(order) if u.op == "WMMA")
+    copies = [u.src[1] for u in order[:start] if u.op == "STORE" and u.dtype.kind == "v" and u.src[1].dtype in (d, U8)]
+    loads = [u for x in copies for u in toposort(x) if u.op == "LOAD"]
+    assert any(len(u.src) == 1 for u in loads) and all(u.shape and u.shape[-1] > 1 for u in loads)
+    words = 2 if d is BF16 else 4
+    assert any(len(u.src) == 3 for u in loads) == (layout == "NT" or k % words > 0)
+
+
+def test_rows_of_a_tile_that_are_neighbours_in_memory_are_no_words():
+    """Of B the lanes are columns, though rows of A would fill them better: pieces of rows are dear to copy in pairs."""
+    linear = lowered(Tensor(numbers(I8, 551, 168)).int() @ Tensor(numbers(I8, 168, 195)).int())
+    assert linear.arg.actions[0][:2] == ("PADTO", 1)
+
+
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("m, k, n", [(32, 64, 48), (19, 37, 35)])
+@pytest.mark.parametrize("m, k, n", [(32, 64, 48), (19, 37, 35), (33, 90, 40)])
 def test_interpreted_is_rendered(form, layout, m, k, n):
     """The program with WMMA: run by the interpreter, and by this processor where it has the unit."""
     da, db, product, _ = FORMS[form]
