@@ -402,6 +402,8 @@ class Plan:
         if p is None or p.type != "REDUCE" or p.size % unit.k or self.unit or len(self.reduces) != 1 or self.packs:
             expected = f"the kernel's only sum, a multiple of {unit.k} steps, once"
             raise ActionError("TC", expected=expected, found=p.size if p else axis)
+        if p.clipped:
+            raise ActionError("TC", expected="blocks of one size", found="a last one that is smaller")
         if unit.threads:
             sides = arg[1:] if isinstance(arg, tuple) else ()
             axes = in_warp(self, unit, axis, *sides)

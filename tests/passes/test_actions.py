@@ -376,6 +376,8 @@ REFUSED = {
     "no such unit": ("product of bfloat16", [("TC", 2, "sixes")], "TC on test"),
     "a unit along an output": ("product of bfloat16", [("TC", 0, "pairs")], "only sum"),
     "a unit for a part of its steps": ("odd product of bfloat16", [("TC", 2, "pairs")], "multiple of 2 steps"),
+    "a unit for blocks of unequal size": (
+        "odd product of bfloat16", [("SPLIT", 2, (4, "LOOP", True)), ("TC", 3, "pairs")], "one size"),
     "a unit for a maximum": ("maximum", [("TC", 1, "pairs")], "sum of products"),
     "a unit for two sums": ("two reductions", [("TC", 1, "pairs")], "only sum"),
     "a unit without lanes": ("product of bfloat16", [("TC", 2, "pairs")], "vector lanes"),
