@@ -3,13 +3,16 @@
 `stack` of n values is one store in a loop of n that picks among them: every iteration would compute all. Where each
 iteration of a loop has a value of its own, it gets a store of its own instead, in the loops that remain.
 
-What it is not: for joined tensors of several elements along the axis, whose loop is one over elements too.
+What it is not: for joined tensors of several elements along the axis, whose loop is one over elements too; nor where
+what else the kernel does needs that loop around the others.
 
 Before: END(STORE(INDEX(PARAM0, r0*128 + r1), WHERE(r0 < 1, a, b)), r0:2, r1:128)
 After:  END(STORE(INDEX(PARAM0, r1), a), r1:128), END(STORE(INDEX(PARAM0, r1 + 128), b), r1:128)
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from monolect.ir.bounds import ranges, replace_ranges
 from monolect.ir.normal import linear
@@ -21,30 +24,49 @@ WORTH_IT = 40  # nodes in all pieces from which on stores of elements that are n
 
 def stored_apart(sink: UOp) -> UOp:
     """See the module docstring."""
-    ends = sink.src
-    while (parts := tuple(p for e in ends for p in _apart(e))) != ends:
-        ends = parts
-    return sink if ends is sink.src else node("SINK", ends, sink.arg)
+    k = 0
+    while k < len(sink.src):
+        before, end, after = sink.src[:k], sink.src[k], sink.src[k + 1 :]
+        for pieces in _apart(end):
+            apart = node("SINK", (*before, *pieces, *after), sink.arg)
+            if _nest(apart):
+                sink = apart
+                break
+        else:
+            k += 1
+    return sink
 
 
-def _apart(end: UOp) -> list[UOp]:
-    """The stores of an END for each iteration of a loop that only picks; the END itself where there is none."""
+def _nest(sink: UOp) -> bool:
+    """Does one order of the loops suit all that the kernel does? Of two around one thing, one is around all the other is."""
+    sets: dict[UOp, set[UOp]] = {}  # for each loop what stands in it
+    inside = [
+        (u, frozenset(u.src[1:]) if u.op == "END" else ranges(u)) for u in toposort(sink) if u.op in ("END", "REDUCE")
+    ]
+    for u, loops in inside:
+        for r in loops:
+            sets.setdefault(r, set()).add(u)
+    pairs = {(a, b) for _, loops in inside for a in loops for b in loops if a is not b}
+    return all(sets[a] <= sets[b] or sets[b] <= sets[a] for a, b in pairs)
+
+
+def _apart(end: UOp) -> Iterator[list[UOp]]:
+    """For each loop of an END that only picks: the stores of its iterations."""
     if end.op != "END" or end.src[0].op != "STORE" or len(end.src) < 3:
-        return [end]
+        return
     store, loops = end.src[0], end.src[1:]
     if store.src[1].op != "WHERE" or store.src[0].op != "INDEX":
-        return [end]
+        return
     body = toposort(store)
     if any(u.op in ("REDUCE", "AFTER") for u in body):
-        return [end]
+        return
     picks = [ranges(c) for c in {u.src[0] for u in body if u.op == "WHERE"}]
     for r in loops:
         n = r.src[0].value if r.src[0].op == "CONST" else MOST_PIECES + 1
         near = dict(linear(store.src[0].src[1])[1]).get(r) == 1
         if n <= MOST_PIECES and picks.count(frozenset((r,))) == n - 1 and not (near and len(body) < WORTH_IT):
             rest = tuple(x for x in loops if x is not r)
-            return [node("END", (replace_ranges(store, {r: idx(k)}), *rest), end.arg) for k in range(n)]
-    return [end]
+            yield [node("END", (replace_ranges(store, {r: idx(k)}), *rest), end.arg) for k in range(n)]
 
 
 __all__ = ["stored_apart"]

@@ -194,6 +194,16 @@ def test_stacked_values_are_computed_once_each(check, data):
     assert k.code["STORE"] == 7 and k.code["WHERE"] == 0 and k.code["LOAD"] == 2
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_stacked_values_beside_what_runs_along_the_stack(check, data, n):
+    """The loop over what is stacked stays where another store, or a sum, needs it around the others."""
+    a, b, c = data(2), data(n, 1), data(n, 1, 40)
+    s, z, total = Tensor.stack([Tensor(a) for _ in range(n)]), Tensor(b).clip(-1, 1), Tensor(c).sum(2)
+    stacked, rows, sums = np.stack([a] * n), b.clip(-1, 1), c.sum(2)
+    check((z, s, s + z), (rows, stacked, stacked + rows))
+    check((total, s, s + total), (sums, stacked, stacked + sums))
+
+
 def test_stack_is_one_kernel(check, data):
     a, b = data(4, 5), data(4, 5)
     one_kernel(check(Tensor(a).stack(Tensor(b), dim=1), np.stack([a, b], 1)), loads=2)
