@@ -74,13 +74,17 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: Callable[..., Seque
 def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
     """`roots` with every key of `mapping` replaced by its value; closed forms are kept."""
     new = dict(mapping)
-    for u in toposort(*roots, stop=new.__contains__):
-        if u not in new:
-            new[u] = rebuild(u, tuple(new[s] for s in u.src))
-            if u in _closed and new[u] is not u:
-                inputs, derivative = _closed[u]
-                closed_form(new[u], tuple(new[s] for s in inputs), derivative)
-    return tuple(new[r] for r in roots)
+
+    def walk(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
+        for u in toposort(*roots, stop=new.__contains__):
+            if u not in new:
+                new[u] = rebuild(u, tuple(new[s] for s in u.src))
+                if u in _closed and new[u] is not u:
+                    inputs, derivative = _closed[u]  # inputs that are views may be merged with others below `u`
+                    closed_form(new[u], walk(inputs), derivative)
+        return tuple(new[r] for r in roots)
+
+    return walk(roots)
 
 
 def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:

@@ -99,6 +99,21 @@ def test_aux_and_arguments_that_do_not_matter() -> None:
     assert grad(lambda x, y: (y * 2).sum())(Tensor([1.0]), Tensor([1.0])).tolist() == [0]
 
 
+def test_a_closed_form_of_views_that_were_merged() -> None:
+    """A convolution states its gradients by its weight, a view that no longer stands below its result."""
+    x, w = np.float32(np.arange(11)).reshape(1, 1, 11), np.float32([[1, 2, 3, 4]])
+    weight = Tensor(w).realize()
+
+    def f(x: Tensor) -> Tensor:
+        return (x.conv1d(weight.reshape(2, 2).transpose(0, 1).reshape(2, 1, 2)) ** 2).sum()
+
+    got = grad(f)(Tensor(x)).numpy()
+    wanted = torch.from_numpy(x).requires_grad_()
+    kernel = torch.from_numpy(w).reshape(2, 2).T.reshape(2, 1, 2)
+    (torch.nn.functional.conv1d(wanted, kernel) ** 2).sum().backward()
+    np.testing.assert_allclose(got, wanted.grad.numpy(), rtol=1e-5)
+
+
 def test_equal_arguments_have_gradients_of_their_own() -> None:
     x = Tensor([2.0])
     a, b = grad(lambda p, q: (p * p * q).sum(), argnums=(0, 1))(x, x)
