@@ -108,6 +108,9 @@ def _max(u: UOp, a: Interval, b: Interval) -> Interval:
 
 
 def _where(u: UOp, c: Interval, a: Interval, b: Interval) -> Interval:
+    if u.src[0].op == "CMPLT" and set(u.src[1:]) == set(u.src[0].src) and not u.dtype.is_float:
+        pick = min if u.src[1] is u.src[0].src[0] else max  # the smaller or the larger of two integers
+        return pick(a[0], b[0]), pick(a[1], b[1])
     if u.src[1].op == "CONST" and u.src[1].arg[0] is INVALID:
         return b
     if u.src[2].op == "CONST" and u.src[2].arg[0] is INVALID:

@@ -98,7 +98,7 @@ class KernelBuilder:
     def _effect(self, after: UOp, e: UOp, index: Index) -> UOp:
         at, gate, wanted = effect_target(e.src[0], after.src[0], index)
         for t, sub, g in wanted:
-            self.holes[placeholder(t, sub, g)] = self.value(t, sub, g)
+            self.holes[placeholder(t, sub, g)] = _bounded(self.value(t, sub, g), t)
         own = self.value(e.src[2], index, TRUE) if len(e.src) > 2 else TRUE
         if self.holes:
             at, gate, own = tuple(self.fill(i) for i in at), self.fill(gate), self.fill(own)
@@ -215,7 +215,7 @@ class KernelBuilder:
 
     def _gather(self, u: UOp, index: Index, gate: UOp, wanted: list[Key], vals: list[UOp]) -> UOp:
         for (t, sub, g), v in zip(wanted[1:], vals[1:], strict=True):
-            self.holes[placeholder(t, sub, g)] = v
+            self.holes[placeholder(t, sub, g)] = _bounded(v, t)
         return vals[0] if not self.holes else self.fill(vals[0])
 
     def _load(self, u: UOp, index: Index, gate: UOp) -> UOp:
@@ -282,6 +282,17 @@ def own_loops(sink: UOp) -> UOp:
         else:
             new[u] = rebuild(u, src)
     return new[sink]
+
+
+def _bounded(v: UOp, t: UOp) -> UOp:
+    """`v`, an element of the integer tensor `t`, within the bounds that the formula of `t` tells: memory it was kept in
+    does not tell them, and a position was made without a clamp because of them.
+    """
+    (low, high), known = min_max(t), min_max(v)
+    if not t.dtype.is_float and t.dtype is v.dtype:
+        v = build("MAX", v, const(low, t.dtype)) if known[0] < low else v
+        v = build("WHERE", build("CMPLT", v, top := const(high, t.dtype)), v, top) if known[1] > high else v
+    return v
 
 
 def _root_gate(u: UOp, index: Index) -> UOp:

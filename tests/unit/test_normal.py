@@ -12,7 +12,7 @@ from monolect.ir.interp import evaluate
 from monolect.ir.normal import FALSE, TRUE, less, linear, negate, within
 from monolect.ir.ops import ParamArg
 from monolect.ir.text import show
-from monolect.ir.uop import UOp, build, const, idx, node, toposort
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 from tests.strategies import assert_same, bindings, index_graphs, normal_form, range_grid, tensor_graphs
 
 
@@ -202,6 +202,18 @@ def test_a_mask_bounds_numbers_of_either_sign() -> None:
     x = node("PARAM", (), ParamArg(0, dtypes.int32))
     assert min_max(build("AND", x, const(12, dtypes.int32))) == (0, 12)
     assert min_max(build("AND", x, const(-2, dtypes.int32)))[0] < 0
+
+
+def test_a_choice_by_its_own_comparison_is_the_smaller_or_the_larger() -> None:
+    a, b = (
+        build("LOAD", build("INDEX", node("PARAM", (shape_source((4,)),), ParamArg(0, d, "cpu")), idx(1)))
+        for d in (dtypes.uint8, dtypes.int64)
+    )
+    for x, bounds in ((a, (0, 8)), (b, (-(2**63), 8))):
+        eight = const(8, x.dtype)
+        assert min_max(build("WHERE", build("CMPLT", x, eight), x, eight)) == bounds
+        assert min_max(build("WHERE", build("CMPLT", eight, x), eight, x)) == bounds
+        assert min_max(build("WHERE", build("CMPLT", x, eight), eight, x)) == (8, min_max(x)[1])
 
 
 def test_a_negative_remainder_is_not_divided_early() -> None:

@@ -296,3 +296,16 @@ def test_gradient_of_a_gather_beside_a_running_sum(dim: int) -> None:
     (theirs.gather(1, torch.from_numpy(places)) * torch.from_numpy(X[:, :3].copy()).cumsum(dim)).sum().backward()
     assert ours.grad is not None
     np.testing.assert_allclose(ours.grad.numpy(), theirs.grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
+def test_an_index_that_is_kept_in_memory_keeps_its_bounds(dtype: str) -> None:
+    """A remainder needs no clamp; the memory it is kept in, for two readers, does not say that it is one."""
+    at = np.array([7, 250, 3, 18], dtype)
+    table = Tensor(np.arange(9, dtype=np.float32)).realize()
+    y = table[Tensor(at).realize() % 9]
+    with Context(CHECK_BOUNDS=1, VERIFY=1):
+        twice, once = y.repeat(2), y * 2
+        twice.realize(once)
+    np.testing.assert_array_equal(twice.numpy(), np.tile(at % 9, 2))
+    np.testing.assert_array_equal(once.numpy(), at % 9 * 2.0)
