@@ -280,7 +280,7 @@ class Chooser:
             return
         inner = max(self.plan.axis_of(r, "LOOP") for r in outs[:2])
         p = self.plan.axes[inner]
-        row_bytes = self.plan.size(j) * self.profile.itemsize * p.stride
+        row_bytes = self.plan.extent(j) * self.profile.itemsize * p.stride
         most = self.plan.target.l2_bytes // 2 // row_bytes
         k = next((k for k in range(min(most, p.size), 3, -1) if p.size % k == 0), 0)
         if k and k < p.size:

@@ -23,9 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from monolect.base.dtype import DType, dtypes
+from monolect.ir.bounds import size_max
 from monolect.ir.normal import count, everywhere, is_zero
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source
+from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source
 from monolect.schedule.materialize import Cost, below, costs, is_forced, values
 from monolect.schedule.stages import longest_row
 
@@ -49,7 +50,7 @@ def split_softmax(roots: list[UOp], local_bytes: int) -> list[UOp]:
     long: list[tuple[Softmax, dict[UOp, dict[UOp, int]], int]] = []
     for x in found:
         if (sums := _sums(x, users, set(roots))) is not None:
-            beside = max(count(r.src[0].shape) // count(x.e.shape) for r in sums)
+            beside = max(size_max(idx(count(r.src[0].shape)) // count(x.e.shape)) for r in sums)
             if x.size > (most := longest_row(x.e.dtype.itemsize, beside, local_bytes)):
                 long.append((x, sums, max(most, 1)))
     if not long:

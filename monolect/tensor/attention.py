@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.autograd import graph as g
-from monolect.base.dtype import accumulator, dtypes, promote
+from monolect.base.dtype import DType, accumulator, dtypes, promote
 from monolect.base.errors import DTypeError, IRError, ShapeError
 from monolect.ir.ops import broadcast
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, build, idx
 from monolect.tensor.product import matmul, swapped
 
 # Finite, unlike -inf: a row that is masked everywhere stays finite, and so does its gradient.
@@ -66,8 +66,15 @@ def scores(q: UOp, k: UOp, scale: float | None) -> UOp:
     wide = accumulator(promote(q.dtype, k.dtype))
     if not wide.is_float:
         raise DTypeError("attention needs floats", expected="a float dtype", found=wide.name)
-    factor = scale if scale is not None else max(q.shape[-1], 1) ** -0.5
-    return g.e("MUL", matmul(g.cast(q, wide), g.cast(swapped(k), wide), "attention"), float(factor))
+    factor: Any = float(scale) if scale is not None else _root(q.shape[-1], wide)
+    return g.e("MUL", matmul(g.cast(q, wide), g.cast(swapped(k), wide), "attention"), factor)
+
+
+def _root(width: Any, dtype: DType) -> Any:
+    """1 / sqrt(width): a number, or a node of `dtype` where the width is symbolic."""
+    if width.__class__ is int:
+        return max(width, 1) ** -0.5
+    return build("RECIP", build("SQRT", g.cast(build("MAX", width, idx(1)), dtype)))
 
 
 def causal(rows: Any, columns: Any) -> UOp:

@@ -291,3 +291,26 @@ def test_what_is_no_multiple_is_refused() -> None:
         with pytest.raises(ArgumentError, match="multiple_of of Variable n"):
             Variable("n", 4, 16, multiple_of=bad)  # type: ignore[arg-type]
     assert repr(BLOCKS) == "Variable('blocks', 4, 16, multiple_of=4)"
+
+
+WIDTH = Variable("width", 4, 32, multiple_of=4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_products_along_an_axis_of_symbolic_size(dtype: str) -> None:
+    a = np.random.default_rng(0).integers(-9, 9, (31, 32)).astype(dtype)
+    x = Tensor(a).realize()
+    for n in (4, 32, 12):
+        with WIDTH.bind(n):
+            np.testing.assert_array_equal((x[:, :WIDTH] @ x[:, :WIDTH].T).numpy(), a[:, :n] @ a[:, :n].T)
+
+
+def test_heads_of_symbolic_width() -> None:
+    a = np.random.default_rng(0).standard_normal((2, 5, 32)).astype(np.float32)
+    x = Tensor(a).realize()
+    for n in (4, 32, 12):
+        e = np.exp(a[..., :n] @ a[..., :n].swapaxes(1, 2) / np.sqrt(n))
+        with WIDTH.bind(n):
+            part = x[..., :WIDTH]
+            got = part.scaled_dot_product_attention(part, part).numpy()
+        np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True) @ a[..., :n], rtol=1e-4, atol=1e-5)
