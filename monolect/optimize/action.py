@@ -2,7 +2,7 @@
 
 A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
   ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`;
-                                     threads take an axis of symbolic size in turns
+                                     threads take an axis in turns if not top, or if its size is symbolic
   ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between; more
@@ -67,7 +67,7 @@ SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "REDUCE": (("REDUCE",), (False, True)),
     "GLOBAL": (("LOOP",), (False, True)),
     "LOCAL": (("LOOP", "GLOBAL"), (False,)),
-    "THREAD": (("LOOP", "GLOBAL"), (True,)),
+    "THREAD": (("LOOP", "GLOBAL"), (True, False)),
     "GROUP_REDUCE": (("REDUCE",), (False, True)),
     "UPCAST": (("LOOP", "LOCAL", "GLOBAL"), (False,)),
     "UNROLL": (("REDUCE",), (False,)),
@@ -262,14 +262,16 @@ class Plan:
         if (target in ("GLOBAL", "LOCAL") and not self.target.workgroups) or (target == "THREAD" and self.workgroup):
             kind = "without" if target == "THREAD" else "with"
             raise ActionError(f"SPLIT to {target}", expected=f"a target {kind} workgroups", found=self.target.name)
-        in_turns = target == "THREAD" and not p.size  # of a symbolic axis each thread takes every k-th iteration
+        in_turns = target == "THREAD" and not (top and p.size)  # each thread takes every k-th iteration
         known = p.size or (k if in_turns else 0 if top else self.divisor(p.root) // p.stride)
         if not isinstance(k, int) or not 1 <= k <= known or (not p.size and known % k):
             expected = f"1..{p.size}" if p.size else f"a divisor of {known}, which divides the symbolic size"
             raise ActionError("SPLIT factor", expected=expected, found=k)
         if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
             raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
-        if p.size % k and not (top and target in ("THREAD", "LOOP") and p.type in ("LOOP", "REDUCE")):
+        if p.size and self.turn_of(p) is not None:
+            raise ActionError("SPLIT of an axis taken in turns", expected="any other axis", found=p.type)
+        if p.size % k and not in_turns and not (top and target in ("THREAD", "LOOP") and p.type in ("LOOP", "REDUCE")):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}, this being an inner part", found=k)
@@ -292,7 +294,7 @@ class Plan:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
         made, shaped = self.now, target not in ("LOOP", "REDUCE")
         if in_turns:
-            new = [Part(p.root, k, p.stride, target, made=made), Part(p.root, 0, p.stride * k, p.type)]
+            new = [Part(p.root, k, p.stride, target, made=made), Part(p.root, -(-p.size // k), p.stride * k, p.type)]
         elif top:
             inner = -(-p.size // k)
             outer = Part(p.root, k, p.stride * inner, target, made=made)
@@ -312,6 +314,11 @@ class Plan:
             )
         self._check_sums(axes=order)
         self.axes = order
+
+    def turn_of(self, p: Part) -> Part | None:
+        """The threads that take the iterations of the loop p in turns."""
+        mine = (q for q in self.axes if q.root is p.root and q.type == "THREAD" and q.stride < p.stride)
+        return next(mine, None) if p.type == "LOOP" else None
 
     def _may_scan(self, p: Part) -> bool:
         """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""

@@ -9,6 +9,7 @@ Source: the schedules measured for AVX-512 matrix products, row kernels and conv
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import gcd, prod
 
 from monolect.base.errors import ActionError
@@ -291,15 +292,18 @@ class Chooser:
         """The first output loop long enough is shared out between the threads."""
         self.threads_over(self.plan.outputs)
 
-    def threads_over(self, outs: list[UOp]) -> None:
-        """One of the loops `outs`, the first long enough, is shared out between the threads."""
+    def threads_over(self, outs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
+        """One of the loops `outs`, the first long enough, is shared out between the threads; one of those that are
+        `uneven`, of which later iterations have more to do, in turns.
+        """
         n = self.plan.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.THREAD_WORK:
             return
         loops = [(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.feeds(n) and p.root in outs]
         loops.sort(key=lambda ip: (ip[1].size < 2 * n and bool(ip[1].size % n or not ip[1].size), ip[0]))
-        for i, _ in loops:
-            if self.act("SPLIT", i, (n, "THREAD", True), f"{self.profile.work()} elements for {n} threads"):
+        for i, p in loops:
+            top = p.root not in uneven
+            if self.act("SPLIT", i, (n, "THREAD", top), f"{self.profile.work()} elements for {n} threads"):
                 return
 
     # ---- borders -----------------------------------------------------------------------------------------------------

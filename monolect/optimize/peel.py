@@ -40,6 +40,8 @@ def check_peel(plan: Plan, p: Part, ends: Any) -> tuple[int, ...]:
         raise ActionError("PEEL", expected="a kernel without memory of its own", found="stages, or a scan")
     if p.type != "LOOP" or p.is_block or p.root in plan.reduced or not p.size:
         raise ActionError("PEEL", expected="an output loop of constant size, no block", found=p.type)
+    if plan.turn_of(p) is not None:
+        raise ActionError("PEEL", expected="a loop that threads share out in pieces", found="in turns")
     if any(q.root is p.root and q.stride > p.stride and q.type != "THREAD" and not q.is_block for q in plan.axes):
         raise ActionError("PEEL", expected="the outer part of an axis", found="an inner one")
     good = isinstance(ends, tuple) and len(ends) >= 2 and all(isinstance(n, int) and n >= 0 for n in ends)

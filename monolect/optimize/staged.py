@@ -17,6 +17,7 @@ from monolect.ir.uop import UOp
 from monolect.optimize.contraction import Contraction
 from monolect.optimize.cost import Access
 from monolect.optimize.tile_cost import Tile
+from monolect.optimize.visible import visible
 
 if TYPE_CHECKING:
     from monolect.optimize.heuristic import Chooser
@@ -50,7 +51,8 @@ class Staged:
         nothing: Choice = (0, None, 1, [None] * len(self.products))
         _, row, k, tiles = min(choices, key=lambda c: c[0], default=nothing)
         self.shape(row, k, tiles)
-        self.chooser.threads_over(self.around)
+        limit = visible(self.plan)
+        self.chooser.threads_over(self.around, limit.steps if limit is not None else ())
         panels = [self.panel(p, t) for p, t in zip(self.products, tiles, strict=True)]
         for x in self.around:
             if x is not row and any(x in a.steps for p in panels for a in p):

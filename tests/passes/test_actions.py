@@ -399,7 +399,9 @@ REFUSED = {
     "an output as UNROLL": ("row sums", [("SPLIT", 0, (2, "UNROLL", False))], "SPLIT to UNROLL"),
     "an output as GROUP_REDUCE": ("row sums", [("SPLIT", 0, (2, "GROUP_REDUCE", False))], "SPLIT to GROUP_REDUCE"),
     "an outer UPCAST": ("map", [("SPLIT", 0, (2, "UPCAST", True))], "SPLIT to UPCAST"),
-    "an inner THREAD": ("map", [("SPLIT", 0, (2, "THREAD", False))], "SPLIT to THREAD"),
+    "a part of what threads take in turns": (
+        "map", [("SPLIT", 0, (2, "THREAD", False)), ("SPLIT", 1, (2, "UPCAST", False))], "in turns"),
+    "ends of what threads take in turns": ("map", [("SPLIT", 0, (2, "THREAD", False)), ("PEEL", 1, (1, 0))], "in turns"),
     "LOCAL without workgroups": ("map", [("SPLIT", 0, (2, "LOCAL", False))], "SPLIT to LOCAL"),
     "GLOBAL without workgroups": ("map", [("SPLIT", 0, (2, "GLOBAL", True))], "SPLIT to GLOBAL"),
     "a factor of 0": ("map", [("SPLIT", 0, (0, "UPCAST", False))], "SPLIT factor"),

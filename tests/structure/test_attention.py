@@ -167,6 +167,16 @@ def test_the_plan_of_causal_attention(data):
     assert sum(a[0] == "SPLIT" and a[2][1] == "THREAD" for a in actions) == 1
 
 
+@pytest.mark.parametrize("heads, rows", [(1, 256), (1, 203), (3, 203)])
+def test_threads_take_rows_in_turns_where_a_mask_hides_the_more_from_them_the_earlier_they_are(heads, rows, data):
+    def shared_out(**options):
+        actions = chosen(fused(**options)(*operands(data, (1, heads, rows, 64))))
+        return [arg for op, _, arg in actions if op == "SPLIT" and arg[1] == "THREAD"]
+
+    assert shared_out(is_causal=True) == [(2, "THREAD", False)]
+    assert shared_out() == [(2, "THREAD", True)]
+
+
 def test_without_a_mask_no_loop_ends_early(data):
     assert "BOUND" not in [a[0] for a in chosen(fused()(*operands(data, (1, 12, 256, 64))))]
 
