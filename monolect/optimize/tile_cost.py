@@ -40,6 +40,8 @@ L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
 GATED_SUM = 4  # the same where sums of a block are loaded and stored
 ODD_PIECE = 20  # to copy what a matrix unit pairs of rows of a tile that memory has side by side, if they fill no word
+TURNED = 5  # cycles to copy a vector of a whole square that is turned
+GATHERED = 40  # to copy one element by element
 FROM_L2 = 2  # cycles for a vector that the first cache does not hold
 SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
 PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two neither was measured
@@ -242,8 +244,10 @@ class TileCosts:
         """Cycles to copy a vector along c: as it lies, turned with a reduction that lies along memory, or gathered."""
         if a.step(c) == 1:
             return 1
-        along = any(a.step(j) == 1 and self.plan.size(j) >= 3 for j in self.heavy)
-        return (5 if along and a.step(c) not in (2, 3, 4) else 40) + self.is_far(a) * FROM_MEMORY
+        along = max((self.plan.size(j) for j in self.heavy if a.step(j) == 1), default=0)
+        turned = min(GATHERED, TURNED * max(1, self.chooser.lanes / max(along, 1)))  # a square of fewer vectors
+        each = turned if along >= 3 and a.step(c) not in (2, 3, 4) else GATHERED
+        return each + self.is_far(a) * FROM_MEMORY
 
     def is_copied_again(self, a: Access, r: UOp | None) -> bool:
         """Whether the scalars of `a` are packed for each block of columns: rows of a tile that are neighbours in

@@ -159,6 +159,20 @@ def test_a_row_of_taps_is_no_vector_to_sum_along():
     assert chooser.vector == {plan.outputs[1]}
 
 
+@pytest.mark.parametrize("multiply_adds", [1, 2])
+@pytest.mark.parametrize(
+    ("image", "out", "k", "stride", "groups"),
+    [((3, 22, 59, 59), 7, 5, 3, 1), ((3, 10, 47, 47), 12, 7, 3, 1), ((1, 54, 42, 42), 48, 7, 2, 2)],
+)
+def test_taps_that_are_no_whole_square_are_not_turned(image, out, k, stride, groups, multiply_adds):
+    """A square of few taps costs as much as a whole one to turn: lanes are channels, not rows of the image."""
+    x = of(*image).conv2d(of(out, image[1] // groups, k, k), stride=stride, padding=k // 2, groups=groups)
+    chooser = planned(x, TARGET._replace(multiply_adds=multiply_adds))
+    chooser.run()
+    image_loads = [u for u in chooser.plan.loads if prod(u.src[0].src[0].shape) == prod(image)]
+    assert image_loads and all(chooser.vector.isdisjoint(ranges(u.src[0].src[1])) for u in image_loads)
+
+
 def test_what_follows_a_product_of_padded_rows_is_read_in_vectors():
     """197 rows in tiles of 6: a mask a row, instead of rows whose addresses are picked one by one."""
     chooser = planned(of(197, 192) @ of(192, 192) + of(197, 192))
