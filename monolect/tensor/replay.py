@@ -20,12 +20,12 @@ from sys import getrefcount
 from typing import Any
 
 from monolect.base.settings import settings
-from monolect.ir.uop import UOp, new_buffer_like, next_serial
+from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
 from monolect.runtime.jit import Capture, under_way
-from monolect.runtime.recipe import MADE, Made
+from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
 from monolect.tensor.reach import EMPTY, Reach
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import unflatten
@@ -53,8 +53,9 @@ def usual_call(
     results are said to come from. `blank`: places of arguments, and Tensors, that must have no gradient.
     """
     outputs = capture.outputs
-    simple = all(v.source == MADE and v.node is v.base for v in outputs) and all(m.shape is None for m in capture.made)
-    if not simple or capture.native is None or capture.moves or capture.recipe.reuse:
+    brought = all(v.source in (MADE, KEPT) or (v.source == BROUGHT and v.at < len(kinds)) for v in outputs)
+    simple = brought and all(m.shape is None for m in capture.made) and not capture.moves and not capture.recipe.reuse
+    if not simple or (capture.native is None and capture.device is not None):
         return None
     looked_at, states = list(_around(around)), list(_states(capture))
     if len(looked_at) + len(states) > MOST_PLACES or any(value is EMPTY for _, value, _ in around.cells):
@@ -86,14 +87,16 @@ def usual_call(
         differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
         lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
     lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(len(kinds)), 2)])
-    results = [f" t{i} = new(Tensor); t{i}._uop = y{v.at}; t{i}._grad = None; t{i}._requires_grad = False"
-               for i, v in enumerate(outputs)]  # fmt: skip
+    results = [f" t{i} = new(Tensor); t{i}._uop = {_node(i, v, names, origin)}; t{i}._grad = None; "
+               f"t{i}._requires_grad = False" for i, v in enumerate(outputs)]  # fmt: skip
     run = _refuse([condition for condition, _ in states])
     for k, made in enumerate(capture.made):
         run += _fresh(k, made, names, origin, capture.device)
     given = [*(f"m{i}.address" for i in range(len(kinds))), *(f"value_of({v})" for v in _sizes(capture, names))]
     given += [f"n{k}.address" for k in range(len(capture.made))]
-    if capture.short is not None:
+    if capture.device is None:
+        lines += run  # results are views of arguments, and constants
+    elif capture.short is not None:
         names["native"] = capture.short
         lines += [*run, f" native({', '.join(given)})"]
     else:
@@ -177,6 +180,24 @@ def _fresh(k: int, made: Made, names: dict[str, Any], origin: Any, device: Any) 
         f" if {' or '.join(held)}: y{k} = last{k}[1] = fresh{k}(); n{k} = y{k}.storage",
         f" else: y{k}.serial = next_serial()",  # to all who see it, it is a new node
     ]
+
+
+def _node(i: int, v: Value, names: dict[str, Any], origin: Any) -> str:
+    """The node of result i as an expression: what was made, an argument or a constant, or a view of it."""
+    if v.source == KEPT:
+        names[f"kept{i}"] = v.node
+        return f"kept{i}"
+    whole = f"y{v.at}" if v.source == MADE else f"u{v.at}"
+    if v.node is v.base:
+        return whole
+
+    def view(new: UOp) -> UOp:
+        u = substitute(v.node, {v.base: new})
+        u.origin = origin
+        return u
+
+    names[f"view{i}"] = view
+    return f"view{i}({whole})"
 
 
 def _tree(template: Any, n: int) -> str:

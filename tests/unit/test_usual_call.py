@@ -63,6 +63,29 @@ def test_a_node_somebody_only_refers_to_does_not_come_to_mean_another():
     assert gone() is None and kept
 
 
+VIEWS = {
+    "of what was made": (lambda x: (x + 1)[::-1], lambda x: (x + 1)[::-1]),
+    "of an argument": (lambda x: x.reshape(1, 2).flip(1), lambda x: x[None, ::-1]),
+    "the argument": (lambda x: x, lambda x: x),
+    "some of each": (lambda x: (x[1:], x * 2, (x * 2)[:1], Tensor([3.0])), lambda x: (x[1:], x * 2, x[:1] * 2, [3.0])),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_may_be_views(name):
+    f, want = VIEWS[name]
+    step = jit(f)
+    kept = []
+    for k in range(5):
+        x = np.array([k, 2 * k + 1], np.float32)
+        kept.append((step(vector(*x)), want(x)))
+    assert step.usual[1] is not None
+    for got, wanted in kept:
+        pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else [(got, wanted)]
+        for g, w in pairs:
+            np.testing.assert_array_equal(g.numpy(), w)
+
+
 def test_a_large_result_is_not_kept():
     f, x = jit(lambda x: x * 2), Tensor(np.ones(KEPT_BYTES // 4 + 1, np.float32)).realize()
     for _ in range(3):
