@@ -18,7 +18,7 @@ from typing import Any
 
 from monolect.base.compiled import mypyc_attr
 from monolect.base.dtype import DType, as_python, dtypes
-from monolect.base.errors import IRError
+from monolect.base.errors import IRError, ShapeError
 from monolect.ir.ops import INVALID, ROWS, BufferArg
 
 next_serial = count().__next__
@@ -122,12 +122,31 @@ class UOp:
     def __lt__(self, o: Any) -> UOp:
         return build("CMPLT", self, lift(o, self))
 
+    def __bool__(self) -> bool:
+        """Of a comparison of sizes whether it holds, if that is known (`max(n, 1)` asks); other nodes are objects."""
+        if self.op == "CONST" and self.dtype is dtypes.bool:
+            return bool(self.arg[0])
+        if self.op not in ("CMPLT", "CMPNE") or self.src[0].dtype is not dtypes.index:
+            return True
+        if any(u.op not in _OF_SIZES for u in toposort(self)):
+            return True
+        expected = "a number, or what is true of every value"
+        raise ShapeError("a comparison of symbolic sizes is no condition", expected=expected, found=repr(self.src))
+
     def __ge__(self, o: Any) -> UOp:
         return build("CMPNE", self < o, const(True, dtypes.bool))
+
+    def __gt__(self, o: Any) -> UOp:
+        return build("CMPLT", lift(o, self), self)
+
+    def __le__(self, o: Any) -> UOp:
+        return build("CMPNE", self > o, const(True, dtypes.bool))
 
     def __and__(self, o: Any) -> UOp:
         return build("AND", self, lift(o, self))
 
+
+_OF_SIZES = frozenset(("PARAM", "CONST", "ADD", "MUL", "MAX", "IDIV", "MOD", "CMPLT", "CMPNE"))  # and numbers
 
 # A node that goes takes its entry along. The callback is `_forget(key, ref)`, a function in C: an interrupt is not
 # raised in it, where Python would drop it. It would take the entry of an equal node that was made since, so a node that

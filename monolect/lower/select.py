@@ -51,7 +51,7 @@ def _rewrite(sink: UOp, target: Target) -> UOp:
             stack.pop()
             continue
         if u not in instead:
-            instead[u] = _replacement(u, target) or u
+            instead[u] = _replacement(u, target)
         head = instead[u]
         pending = [s for s in (u.src if head is u else (head,)) if s not in done]
         if pending:
@@ -67,12 +67,15 @@ def _rewrite(sink: UOp, target: Target) -> UOp:
     return done[sink]
 
 
-def _replacement(u: UOp, target: Target) -> UOp | None:
+def _replacement(u: UOp, target: Target) -> UOp:
+    """What stands for `u` on the target, `u` itself if that may."""
     if target.units and u.op in ("ADD", "RESHAPE") and (tiles := multiply(u, target.units)) is not None:
         return tiles
     if u.op not in ELEMENTWISE and u.op not in ("REDUCE", "SCAN"):
-        return None
-    return legalize(u, target.native_dtypes, target.cast_dtypes) or decompose(u, target.native)
+        return u
+    out = legalize(u, target.native_dtypes, target.cast_dtypes)
+    out = decompose(u, target.native) if out is None else out
+    return u if out is None else out
 
 
 def _multiply_add(sink: UOp) -> UOp:

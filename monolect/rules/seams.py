@@ -80,6 +80,11 @@ class Piece:
         self.values: dict[UOp, UOp] = {}  # of what depends on the loops
         self.stages: dict[UOp, UOp] = {}  # for each buffer, that of the piece after what fills it
 
+    def value(self, u: UOp, new: dict[UOp, UOp]) -> UOp:
+        """What `u` is here; what depends on no loop is what it is in `new`."""
+        here = self.values.get(u)
+        return new[u] if here is None else here
+
     def of(self, loops: set[UOp], ids: Iterator[int]) -> None:
         """Make the loops."""
         for r in sorted(loops, key=lambda r: int(r.arg[0])):
@@ -141,7 +146,7 @@ class Seam:
     def fill(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
         """The stage `u` in a piece."""
         store, r = u.src[1].src
-        p.values[u] = value = p.values.get(store.src[1]) or new[store.src[1]]
+        p.values[u] = value = p.value(store.src[1], new)
         if p.size > 1:
             arg = u.src[0].arg if p.keeps else u.src[0].arg._replace(slot=next(self.slots))
             memory = node("BUFFER", (shape_source((p.size,)),), arg)
@@ -158,13 +163,13 @@ class Seam:
             kept = p.stages.get(stage.src[0])
             p.values[u] = p.values[stage] if kept is None else node("LOAD", (node("INDEX", (kept, p.loops[r])),))
             return
-        src = tuple(p.values.get(s) or new[s] for s in u.src)
+        src = tuple(p.value(s, new) for s in u.src)
         is_other = u.op == "REDUCE" and len(u.src) > 1 and not p.keeps
         p.values[u] = self.in_loops_of_its_own(u, src[0], u.src[1:]) if is_other else rebuild(u, src)
 
     def reduced(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> UOp:
         """What the REDUCE `u` over one of the loops gives for a piece."""
-        body = p.values.get(u.src[0]) or new[u.src[0]]
+        body = p.value(u.src[0], new)
         own = tuple(p.loops[r] for r in u.src[1:] if r in p.loops)
         others = tuple(r for r in u.src[1:] if r not in self.loops)
         if others and not p.keeps:

@@ -214,7 +214,7 @@ def test_rows_of_an_image_and_their_taps_are_packed_once(blocks):
 
 @pytest.mark.parametrize(
     ("x", "waits"),
-    [(lambda: of(1, 256, 14, 14).conv2d(of(256, 256, 3, 3)), True), (lambda: of(512, 2048) @ of(2048, 512), False)],
+    [(lambda: of(1, 256, 28, 28).conv2d(of(256, 256, 3, 3)), True), (lambda: of(512, 2048) @ of(2048, 512), False)],
     ids=["channels as lanes, pixels side by side in the result", "columns as lanes and in the result"],
 )
 def test_sums_in_blocks_wait_as_tiles_lie(x, waits):

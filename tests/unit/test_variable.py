@@ -314,3 +314,11 @@ def test_heads_of_symbolic_width() -> None:
             part = x[..., :WIDTH]
             got = part.scaled_dot_product_attention(part, part).numpy()
         np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True) @ a[..., :n], rtol=1e-4, atol=1e-5)
+
+
+def test_a_comparison_of_sizes_is_no_condition_unless_it_holds_for_every_value() -> None:
+    n = Tensor(X)[:N].shape[0]
+    assert n < 9 and not n < 1 and n >= 1 and n <= 8 and not n > 8 and max(n, 1) is n and min(n, 20) is n
+    for compare in (lambda: bool(n < 3), lambda: max(n, 4), lambda: 3 if n >= 4 else 5):
+        with pytest.raises(ShapeError, match="a comparison of symbolic sizes is no condition"):
+            compare()
