@@ -73,6 +73,11 @@ def shrink_axis(u: UOp, axis: int, offset: Size, size: Size) -> UOp:
     return shrink(u, offsets, (*u.shape[:axis], size, *u.shape[axis + 1 :]))
 
 
+def leading(u: UOp, shape: tuple) -> UOp:
+    """The first elements of `u` along each axis, as many as `shape` says."""
+    return u if u.shape == shape else shrink(u, (0,) * len(shape), shape)
+
+
 def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
     """`u` at `offsets` in a result of `shape`; the elements around it must not be used."""
     check_parts("a padded axis", offsets, u.shape, shape)

@@ -79,9 +79,10 @@ def sections_of_gates(plan: Plan, p: Part) -> tuple[int, ...] | None:
     r, gates = p.root, _gates(plan, p.root)
     if any(q.root is r and q.stride > p.stride for q in plan.axes):
         return None  # shared out: where a section begins in a share is not known
-    if any(r not in limits([c]) for c in gates):
+    known = [limit for c in gates if (limit := limits([c]).get(r)) is not None]
+    if len(known) < len(gates):
         return None
-    seams = {x for c in gates for lo, hi in [limits([c])[r]] for x in (lo, hi + 1)}
+    seams = {x for lo, hi in known for x in (lo, hi + 1)}
     inside = {x for x in seams if 0 < x < plan.size(r)}
     padded, total = r in plan.padded, -(-plan.size(r) // p.stride)
     cuts = sorted({x // p.stride for x in inside} | {-(-x // p.stride) for x in inside} - {0, total})

@@ -205,11 +205,9 @@ class IndexMixin(TensorBase):
             return graph.full(shape, src, self.dtype)
         if src.dtype is not self.dtype:
             raise DTypeError("the source has another dtype", expected=self.dtype.name, found=src.dtype.name)
-        if src.shape == shape:
-            return src._uop
         if len(src.shape) != len(shape) or not all(map(at_most, shape, src.shape)):
             raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
-        return graph.shrink(src._uop, (0,) * len(shape), shape)
+        return graph.leading(src._uop, shape)
 
     def _flat_index(self, name: str, dim: int, index: Any, nearest: bool = False) -> tuple[UOp, UOp | None]:
         """The row-major position in self of each element that `index` names along `dim`, or of the `nearest` where it

@@ -161,8 +161,7 @@ class SortMixin(TensorBase):
         others = [s for i, s in enumerate(self._uop.shape) if i != a]
         order = [*range(a), len(others), *range(a, len(others))]
         u = graph.permute(graph.reshape(rows, (*map(size_max, others), rows.shape[1])), order)
-        shape = (*others[:a], n, *others[a:])
-        return u if u.shape == shape else graph.shrink(u, (0,) * len(shape), shape)
+        return graph.leading(u, (*others[:a], n, *others[a:]))
 
     def _result(self, rows: UOp, found: Sorted | None, a: int, k: Any) -> ValuesIndices:
         r, n = rows.shape

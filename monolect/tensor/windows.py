@@ -135,4 +135,4 @@ def first_windows(x: UOp, axes: Sequence[int], counts: Sequence[Any]) -> UOp:
     shape = list(x.shape)
     for a, n in zip(axes, counts, strict=True):
         shape[a] = n
-    return x if tuple(shape) == x.shape else g.shrink(x, (0,) * len(shape), tuple(shape))
+    return g.leading(x, tuple(shape))

@@ -204,16 +204,14 @@ class ElementwiseRenderer(ValueRenderer):
         d, t, c = u.dtype, type_name(u.dtype, lanes), type_name(dtypes.bool, lanes)
         zero, one = splat_literal(0, d, lanes), splat_literal(1, d, lanes)
         known = u.src[1].op == "CONST" and u.src[1].arg[0] > 0
-        if d.is_unsigned or (known and min_max(u.src[0])[0] >= 0):
-            if known:
-                return self.emit(f"u{what} {t} {a}, {b}")
-            if lanes > 1 and self.lanes_in_step and d.bits in _THROUGH:
-                return self._divide_floats(d, lanes, a, b, what)
+        if known and (d.is_unsigned or min_max(u.src[0])[0] >= 0):
+            return self.emit(f"u{what} {t} {a}, {b}")
+        if lanes > 1 and self.lanes_in_step and d.bits in _THROUGH and (d.is_unsigned or u.src[1].op != "CONST"):
+            return self._divide_floats(d, lanes, a, b, what)
+        if d.is_unsigned:
             none = self.emit(f"icmp eq {t} {b}, {zero}")
             q = self.emit(f"u{what} {t} {a}, {self.emit(f'select {c} {none}, {t} {one}, {t} {b}')}")
             return self.emit(f"select {c} {none}, {t} {zero}, {t} {q}")
-        if lanes > 1 and self.lanes_in_step and d.bits in _THROUGH and u.src[1].op != "CONST":
-            return self._divide_floats(d, lanes, a, b, what)
         minus = splat_literal(-1, d, lanes)
         bad = self.emit(f"or {c} {self.emit(f'icmp eq {t} {b}, {zero}')}, {self.emit(f'icmp eq {t} {b}, {minus}')}")
         safe = self.emit(f"select {c} {bad}, {t} {one}, {t} {b}")

@@ -206,7 +206,8 @@ class MemoryRenderer(ElementwiseRenderer):
 
     def _fetch(self, ptrs: list[tuple[str, Row]], row_bytes: int, ahead: int) -> None:
         """Ask for the lines that lie `ahead` bytes after the rows, once for each; for the second cache where
-        that is far ahead, or rows are single elements: those of a tile, and the first holds what all are read with.
+        that is far ahead; within a page, where the processor itself brings a stream to the first; or where rows are
+        single elements: those of a tile, and the first holds what all are read with.
         """
         self.declares.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for p, _ in ptrs:
