@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph as g
 from monolect.autograd.gradient import closed_form
+from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.settings import settings
+from monolect.ir.place import device
 from monolect.ir.uop import UOp, build
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
@@ -89,7 +91,7 @@ def _in_tiles(x: UOp, w: UOp, c: _Shape) -> UOp | None:
     if w.shape[2:] != (TAPS, TAPS) or c.stride != (1, 1) or c.dilation != (1, 1):
         return None
     outs = tuple(n - TAPS + 1 for n in _padded(x, c))
-    m = best_tile(x, w, outs)
+    m = best_tile(x, w, outs, Device[device(x) or Device.default].target.multiply_adds)
     return None if m is None else convolve_tiles(x, w, c.before, c.after, c.groups, m)
 
 

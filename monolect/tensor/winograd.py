@@ -3,6 +3,7 @@
 Tiles of m x m outputs, of (m + 2) x (m + 2) inputs each, and the kernels are polynomials in two variables. A polynomial
 is evaluated at m + 1 points and at infinity on either axis; values are multiplied and summed over channels, one matrix
 product for each pair of points; the result is interpolated. m = 4 takes 36 products where 16 outputs took 144.
+Channels lie innermost on the way, so that every step works on whole vectors, however few tiles stand side by side.
 
 What it is not: a rewrite of any graph. `conv` asks for it with WINOGRAD=1, where `best_tile` estimates that it takes
 less. Its gradient is that of the convolution, again one that may be computed this way.
@@ -16,6 +17,7 @@ Source: Lavin and Gray, Fast algorithms for convolutional neural networks (2016)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 
@@ -31,10 +33,10 @@ TAPS = 3
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 2**0.5, -(2**0.5), 0.5**0.5, -(0.5**0.5))}  # by m
 Matrix = tuple[tuple[float, ...], ...]
 
-# in multiply-adds of a direct convolution, measured on AVX-512
+# in multiply-adds of a direct convolution, measured on AVX-512; of memory, where one of a vector starts in a cycle
 PRODUCT = 1.3  # a multiply-add of the matrix products, whose operands are read more often
-TRANSFORM = {2: 60.0, 4: 120.0}  # an element of a tile, in or out: evaluated or interpolated, stored and loaded
-WEIGHT = 8.0  # an element of the weight's values, read once a call
+TRANSFORM = {2: 30.0, 4: 60.0}  # an element of a tile, in or out: evaluated or interpolated, stored and loaded
+WEIGHT = 4.0  # an element of the weight's values, read once a call
 
 
 @lru_cache
@@ -52,16 +54,19 @@ def matrices(m: int) -> tuple[Matrix, Matrix, Matrix]:
     return kernel, inputs, outputs
 
 
-def best_tile(x: UOp, w: UOp, outs: Ints) -> int | None:
-    """The m that costs least, None where the direct convolution (3x3, stride 1, `outs` outputs) does."""
+def best_tile(x: UOp, w: UOp, outs: Ints, a_cycle: int) -> int | None:
+    """The m that costs least, None where the direct convolution (3x3, stride 1, `outs` outputs) does.
+
+    `a_cycle`: how many multiply-adds of whole vectors start in one. Memory costs more products, the more do.
+    """
     if x.dtype not in (dtypes.float32, dtypes.float64) or not all(isinstance(n, int) for n in x.shape):
         return None
     n, channels, out, inner = x.shape[0], x.shape[1], w.shape[0], w.shape[1]
     costs: dict[int | None, float] = {None: float(n * out * inner * prod(outs) * TAPS**2)}
     for m in POINTS:
         values, tiles = (m + 2) ** 2, n * prod(-(-o // m) for o in outs)
-        products = PRODUCT * tiles + WEIGHT
-        costs[m] = values * (products * out * inner + TRANSFORM[m] * tiles * (channels + out))
+        products = PRODUCT * tiles + a_cycle * WEIGHT
+        costs[m] = values * (products * out * inner + a_cycle * TRANSFORM[m] * tiles * (channels + out))
     return min(costs, key=lambda m: costs[m])
 
 
@@ -73,17 +78,25 @@ def convolve_tiles(x: UOp, w: UOp, before: Ints, after: Ints, groups: int, m: in
     tall, wide = (-(-n // m) for n in outs)
     x = framed(x, before, (after[0] + tall * m - outs[0], after[1] + wide * m - outs[1]))
     n, channels = x.shape[:2]
-    rows = windows(g.permute(x, (1, 0, 3, 2)), (t,), (m,), (1,))  # channels, N, width, tall, t
-    v = build("CONTIGUOUS", g.permute(_combined(inputs, rows, 4), (4, 0, 1, 3, 2)))
-    v = _combined(inputs, windows(v, (t,), (m,), (1,)), 5)  # t, channels, N, tall, wide, t
-    v = build("CONTIGUOUS", g.permute(v, (0, 5, 1, 2, 3, 4)))
-    u = build("CONTIGUOUS", g.permute(_combined(kernel, _combined(kernel, w, 2), 3), (2, 3, 0, 1)))
+    x = _stored(x, (0, 2, 3, 1))  # N, height, width, channels: whole vectors of those, wherever a tile begins
+    v = windows(g.permute(x, (0, 3, 2, 1)), (t,), (m,), (1,))  # N, channels, width, tall, t
+    v = _stored(_combined(inputs, v, 4), (4, 0, 3, 2, 1))
+    v = windows(g.permute(v, (0, 1, 2, 4, 3)), (t,), (m,), (1,))  # t, N, tall, channels, wide, t
+    v = _stored(_combined(inputs, v, 5), (0, 5, 1, 2, 4, 3))
+    v = g.reshape(v, (t * t, n * tall * wide, groups, channels // groups))
+    u = _stored(_combined(kernel, _combined(kernel, _stored(w, (2, 3, 0, 1)), 0), 1), range(4))
     u = g.reshape(u, (t * t, groups, out // groups, w.shape[1]))
-    y = matmul(u, g.reshape(v, (t * t, groups, channels // groups, n * tall * wide)))
-    y = g.reshape(build("CONTIGUOUS", y), (t, t, out, n, tall, wide))
-    y = _combined(outputs, build("CONTIGUOUS", _combined(outputs, y, 0)), 1)
-    y = build("CONTIGUOUS", g.permute(y, (3, 2, 4, 0, 5, 1)))  # N, out, tall, m, wide, m
-    return g.shrink(g.reshape(y, (n, out, tall * m, wide * m)), (0,) * 4, (n, out, *outs))
+    y = matmul(g.permute(v, (0, 2, 1, 3)), g.permute(u, (0, 1, 3, 2)))
+    y = g.reshape(_stored(y, (0, 2, 1, 3)), (t, t, n, tall, wide, out))
+    y = _stored(_combined(outputs, y, 0), range(6))
+    y = _stored(_combined(outputs, y, 1), (2, 3, 0, 4, 1, 5))  # N, tall, m, wide, m, out
+    y = g.permute(g.reshape(y, (n, tall * m, wide * m, out)), (0, 3, 1, 2))
+    return g.shrink(y, (0,) * 4, (n, out, *outs))
+
+
+def _stored(u: UOp, order: Iterable[int]) -> UOp:
+    """`u` with its axes in this order, in memory."""
+    return build("CONTIGUOUS", g.permute(u, tuple(order)))
 
 
 def _combined(matrix: Matrix, u: UOp, axis: int) -> UOp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -207,4 +208,15 @@ def resnet(batch: int, *, size: int = 224, widths: tuple[int, ...] = (64, 128, 2
     )
 
 
-CASES = [prefill(256), decode(256, quick=True), vit(), resnet(1, quick=True), resnet(16)]
+def by_winograd(case: Case) -> Case:
+    """The same where monolect is asked for fewer products that round otherwise (WINOGRAD=1); the peers as they come."""
+    program = case.programs["monolect"]
+
+    def asked(library: Any, *tensors: Any) -> Any:
+        with library.Context(WINOGRAD=1):
+            return program(library, *tensors)
+
+    return replace(case, name=f"{case.name}, WINOGRAD=1", programs=case.programs | {"monolect": asked})
+
+
+CASES = [prefill(256), decode(256, quick=True), vit(), resnet(1, quick=True), resnet(16), by_winograd(resnet(16))]
