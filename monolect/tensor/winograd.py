@@ -24,6 +24,7 @@ from math import prod
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.numpy import np
+from monolect.base.settings import settings
 from monolect.ir.uop import UOp, build
 from monolect.tensor.movement import join
 from monolect.tensor.product import matmul
@@ -36,7 +37,8 @@ Matrix = tuple[tuple[float, ...], ...]
 # in multiply-adds of a direct convolution, measured on AVX-512; of memory, where one of a vector starts in a cycle
 PRODUCT = 1.3  # a multiply-add of the matrix products, whose operands are read more often
 TRANSFORM = {2: 30.0, 4: 60.0}  # an element of a tile, in or out: evaluated or interpolated, stored and loaded
-WEIGHT = 4.0  # an element of the weight's values, read once a call
+WEIGHT = 8.0  # an element of the weight's values, read once a call
+CHANGED = 60.0  # and where the weight is another one at each step, evaluated and packed
 
 
 @lru_cache
@@ -62,10 +64,11 @@ def best_tile(x: UOp, w: UOp, outs: Ints, a_cycle: int) -> int | None:
     if x.dtype not in (dtypes.float32, dtypes.float64) or not all(isinstance(n, int) for n in x.shape):
         return None
     n, channels, out, inner = x.shape[0], x.shape[1], w.shape[0], w.shape[1]
+    weight = WEIGHT + CHANGED * settings.TRAINING
     costs: dict[int | None, float] = {None: float(n * out * inner * prod(outs) * TAPS**2)}
     for m in POINTS:
         values, tiles = (m + 2) ** 2, n * prod(-(-o // m) for o in outs)
-        products = PRODUCT * tiles + a_cycle * WEIGHT
+        products = PRODUCT * tiles + a_cycle * weight
         costs[m] = values * (products * out * inner + a_cycle * TRANSFORM[m] * tiles * (channels + out))
     return min(costs, key=lambda m: costs[m])
 

@@ -77,6 +77,11 @@ def test_it_is_chosen_where_it_costs_less() -> None:
     assert chosen((16, 512, 7, 7), (512, 512, 3, 3)) == 4
     assert chosen((1, 256, 14, 14), (256, 256, 3, 3), dtype="float16") is None
     assert chosen((32, 64, 56, 56), (64, 64, 3, 3), a_cycle=1) == 4  # products that take twice as long
+    assert chosen((1, 512, 7, 7), (512, 512, 3, 3), a_cycle=1) is None
+    assert chosen((8, 256, 8, 8), (256, 256, 3, 3), a_cycle=1) == 4
+    with Context(TRAINING=1):  # another weight at each step
+        assert chosen((8, 256, 8, 8), (256, 256, 3, 3), a_cycle=1) == 2
+        assert chosen((16, 128, 28, 28), (128, 128, 3, 3), a_cycle=1) == 4
 
 
 @pytest.mark.parametrize(
