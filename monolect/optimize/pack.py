@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 ZERO = idx(0)
 LEAST_WORDS = 6  # that a matrix unit wants side by side, of a row, from which on a square is turned for them
-LEAST_SQUARES = 16  # of which the last may turn what is not there
+LEAST_TO_TURN = 8  # elements of a row, for which a square is turned
 LEAST_TO_PART = 4  # iterations of a loop, of which then all but the last ask nothing
 PIECES_AHEAD = 8  # short ones that are asked for before they are copied
 
@@ -230,9 +230,12 @@ class Block:
         more than there are.
         """
         room = -(-d.size // self._lanes()) * self._lanes()
+        return room if self._are_words(d, dims) or self._is_turned(d, dims) else d.size
+
+    def _is_turned(self, d: Dim, dims: list[Dim]) -> bool:
+        """Whether a panel is turned along d, in squares of which the last may be filled with what is not there."""
         is_turned = self.is_panel and self.pair == 1 and dims[0].step != 1 and d.step == 1
-        is_wide = self._are_words(d, dims) or (is_turned and (room - d.size) * LEAST_SQUARES <= d.size)
-        return room if is_wide else d.size
+        return is_turned and d.size >= LEAST_TO_TURN
 
     def _are_words(self, d: Dim, dims: list[Dim]) -> bool:
         """Whether memory has words that a matrix unit wants side by side along d, enough of them for squares."""
@@ -352,8 +355,9 @@ class Block:
         return node("END", (store, *loops)) if loops else store
 
     def _in_parts(self, copy: UOp, ids: count, n_around: int = 0) -> list[UOp]:
-        """The copy. Of words for a matrix unit the last ones alone: a gate costs more than what it copies."""
-        return _last_apart(copy, ids, n_around) if self.pair > 1 else [copy]
+        """The copy. Of squares the last ones alone: a gate costs more than what it copies."""
+        in_squares = self.pair > 1 or any(self._is_turned(d, self.dims) for d in self.dims)
+        return _last_apart(copy, ids, n_around) if in_squares else [copy]
 
     def _ahead(self) -> Any:
         """The bytes by which rows for tiles are asked for early: short pieces, each far from the one before."""
@@ -386,7 +390,7 @@ class Block:
         """
         lanes, pair = self.plan.target.lanes(self.dtype.itemsize), self.pair
         dims = self._merged()
-        turned = any(d.step == 1 and d.dst > 1 and gcd(d.size, lanes) > 1 for d in dims)
+        turned = any(d.step == 1 and d.dst > 1 and gcd(self._room(d, self.dims), lanes) > 1 for d in dims)
         out: list[tuple[Dim, list[tuple[int, int, str]]]] = []
         for d in sorted(dims, key=lambda d: (-abs(d.step), d.dst)):
             if d.dst in (1, pair) and d.step == 1 and self.in_tiles and not self.is_panel:
@@ -430,7 +434,7 @@ class Block:
 
 def _last_apart(copy: UOp, ids: count, n_around: int) -> list[UOp]:
     """The loops of a copy; where the last iteration of one of them alone asks what is inside, that is a copy of its
-    own. `n_around` loops stand around it.
+    own, and so on in both. `n_around` loops stand around it.
     """
     store, *loops = copy.src if copy.op == "END" else (copy,)
     gates = store.src[1].src[2:]
@@ -442,7 +446,8 @@ def _last_apart(copy: UOp, ids: count, n_around: int) -> list[UOp]:
             if r not in ranges(before):
                 others = [x for x in inner if x is not r]
                 last = _again(replace_ranges(store, {r: idx(n - 1)}), around, {x: x.src[0] for x in others}, ids)
-                return [_again(store, around, {x: x.src[0] if x is not r else idx(n - 1) for x in inner}, ids), last]
+                first = _again(store, around, {x: x.src[0] if x is not r else idx(n - 1) for x in inner}, ids)
+                return [part for c in (first, last) for part in _last_apart(c, ids, n_around)]
     return [copy]
 
 

@@ -40,7 +40,7 @@ L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
 GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
 GATED_SUM = 4  # the same where sums of a block are loaded and stored
 ODD_PIECE = 20  # to copy what a matrix unit pairs of rows of a tile that memory has side by side, if they fill no word
-TURNED = 5  # cycles to copy a vector of a whole square that is turned
+TURNED = 7  # cycles to copy a vector of a whole square that is turned
 GATHERED = 40  # to copy one element by element
 FROM_L2 = 2  # cycles for a vector that the first cache does not hold
 SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
@@ -96,7 +96,7 @@ class TileCosts:
         """Every tile with lanes along c."""
         panel = [a for a in self.inside if c in a.steps]
         n = self.plan.size(c)
-        if n < 3 or not panel or c in self.plan.sequential or any(a.step(c) is None for a in panel):
+        if n < 2 or not panel or c in self.plan.sequential or any(a.step(c) is None for a in panel):
             return []
         turned = [a for a in panel if a.step(c) != 1]
         if any(not self.packable(a) for a in turned):
@@ -177,7 +177,8 @@ class TileCosts:
         packs = turned or (reuse >= REUSE_TO_PACK and not (far and rows <= MOST_ROWS))
         streamed = self.streamed(c, r, lanes * v, panel)
         again = 1 - 1 / -(-rows // k) if far and not packs else 0  # of the panel; nothing hides what comes from memory
-        steps, at_a_time = 0.0, self.target.multiply_adds
+        halves = lanes * self.item <= self.target.vector_bytes // 2  # of vectors two start in a cycle in any case
+        steps, at_a_time = 0.0, max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
         for js in self.sums:
             mine = [a for a in scalars if any(j in a.steps for j in js)]
             gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
@@ -186,7 +187,9 @@ class TileCosts:
             missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
             step = max(max(v * k, loads) / at_a_time, vectors * FROM_L2 * streamed, 4)
             step += 0.15 * v + 0.03 * k + 4 * missed + vectors * FROM_L2 * again
-            if at_a_time == 1 and (streamed or self.is_outer(c, r)):  # what the first cache lost meanwhile
+            if self.target.multiply_adds == 1 and (
+                streamed or self.is_outer(c, r)
+            ):  # what the first cache lost meanwhile
                 anew = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
                 step += SCALAR_LINE * anew * k / lanes + PANEL_VECTOR * vectors * streamed
             if unit is not None and unit.n_tiles:  # a row a cycle
@@ -245,7 +248,8 @@ class TileCosts:
         if a.step(c) == 1:
             return 1
         along = max((self.plan.size(j) for j in self.heavy if a.step(j) == 1), default=0)
-        turned = min(GATHERED, TURNED * max(1, self.chooser.lanes / max(along, 1)))  # a square of fewer vectors
+        squares = -(-along // self.chooser.lanes) * self.chooser.lanes
+        turned = min(GATHERED, TURNED * squares / max(along, 1))  # of the last one, some are not there
         each = turned if along >= 3 and a.step(c) not in (2, 3, 4) else GATHERED
         return each + self.is_far(a) * FROM_MEMORY
 

@@ -226,20 +226,29 @@ def test_sums_in_blocks_wait_as_tiles_lie(x, waits):
     assert are_local(plan) == waits
 
 
-@pytest.mark.parametrize("k", [223, 224])
+@pytest.mark.parametrize("k", [9, 35, 69, 223, 224])
 def test_a_panel_is_turned_in_whole_squares(k, data):
-    """Also where its rows do not end with one: what goes beyond is room of the block."""
-    chooser = planned(of(149, k) @ of(k, 2))
+    """Also where its rows do not end with one: what goes beyond is room of the block, and only the last square asks."""
+    chooser = planned(of(150, k) @ of(300, k).T)
     chooser.run()
     panels = (b for u in chooser.plan.packs if (b := Block(chooser.plan, u)).is_panel)
     (panel,) = (b for b in panels if b.dims[0].step != 1)
     squares = prod(n for _, cut in panel._pieces() for n, _, kind in cut if kind == "LOOP")
     assert squares * 16 * 16 == panel.elements
-    few = planned(of(149, 35) @ of(35, 2))
-    few.run()
-    assert all(Block(few.plan, u).elements % 35 == 0 for u in few.plan.packs)
-    a, b = data(149, k), data(k, 2)
-    np.testing.assert_allclose((Tensor(a) @ Tensor(b)).numpy(), a @ b, rtol=1e-4, atol=1e-4)
+    copies = [
+        u.src[1] for u in toposort(apply_plan(chooser.plan)) if u.op == "STORE" and u.src[0].src[0].op == "BUFFER"
+    ]
+    assert any(u.op == "LOAD" and len(u.src) == 1 for u in copies) == (k >= 64), "most squares ask for nothing"
+    a, b = data(150, k), data(300, k)
+    np.testing.assert_allclose((Tensor(a) @ Tensor(b).T).numpy(), a @ b.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("multiply_adds", [1, 2])
+@pytest.mark.parametrize(("m", "k", "n"), [(206, 69, 7), (278, 149, 5), (411, 22, 7), (664, 18, 14)])
+def test_few_columns_are_lanes_of_a_narrow_vector(m, k, n, multiply_adds):
+    """Two of half a vector start in a cycle: turning all rows around, for a few products each, would take longer."""
+    found, (_, columns) = tile(of(m, k) @ of(k, n), TARGET._replace(multiply_adds=multiply_adds))
+    assert found.c is columns
 
 
 # ---- what is narrow in memory ----------------------------------------------------------------------------------------
