@@ -249,7 +249,7 @@ class Chooser:
     # ---- register tiles ----------------------------------------------------------------------------------------------
     def tile(self, heavy: list[UOp]) -> None:
         """A matrix product or the like: a tile in registers, else dot products, else as any other kernel."""
-        if Contraction(self, heavy).run():
+        if self.same_steps(heavy) or Contraction(self, heavy).run():
             return
         p = self.profile
         scope = frozenset().union(*(p.scope(j) for j in heavy))
@@ -258,6 +258,15 @@ class Chooser:
             if p.unit(j, inside) and self.plan.divisor(j) >= SHORTEST_VECTOR:
                 return self.tile_dots(j, scope, inside)
         self.vectorize_output()
+
+    def same_steps(self, heavy: list[UOp]) -> bool:
+        """Each step of a sum reads what is the same for a row of outputs, which then becomes the vectors."""
+        inside = [a for j in heavy for a in self.profile.inside(j)]
+        for r in reversed(self.plan.outputs):
+            unit = all(a.step(r) == 1 for a in self.profile.stores)
+            if unit and self.plan.extent(r) >= self.lanes and not any(r in a.steps for a in inside):
+                return self.split_vector(r, "UPCAST", "what a step of the sum reads is the same for all", (4, 5, 3, 2))
+        return False
 
     def tile_dots(self, j: UOp, scope: frozenset[UOp], inside: list) -> None:
         """Both operands contiguous along the reduction: vectors along it, a small square of dot products."""

@@ -31,6 +31,7 @@ HEAVY_OPS = 8  # weighted ops above which storing beats computing again in a sec
 LONG_SUM = 1024  # products in a sum from which on it is cut into blocks, which add up in the kernel's only store
 EPILOGUE_OPS = 32  # weighted ops that do not count after the sum of a matrix product
 LARGEST_KERNEL = 600  # values in a kernel: code generation time stays linear
+ROOM_TO_REDUCE = 60  # values that a kernel must still have room for, so that it is cut at a sum, not among its terms
 REDUCE_SIZE = 12  # a reduction is a loop of its own
 MOST_STORES = 12
 ENOUGH_PARALLEL = 8  # outer iterations below which a big kernel is not made to wait for one reduction
@@ -439,7 +440,7 @@ class Partition:
             return False
         d = demands[0]
         k = self.kernel(d.kernel)
-        if d.gate is not TRUE or k.n_values > LARGEST_KERNEL:
+        if d.gate is not TRUE or k.n_values > LARGEST_KERNEL - ROOM_TO_REDUCE:
             return False
         if any(s.effect is not None for s in k.stores) and scanned_axis(u) is None:
             return False

@@ -24,7 +24,11 @@ from monolect.tensor.rows import empty, gather_rows, scatter_rows, stored
 from monolect.tensor.scan import scan
 
 DIGIT_BITS = 8  # what a pass reads and writes per class stays in the first cache
-SHORT = 256  # elements up to which counting all pairs is cheaper than moving them digit by digit
+PASS, PASS_PER_ELEMENT = (
+    7000,
+    58,
+)  # what it costs to move a row by one digit, where a comparison of two narrow keys is 1
+PLACE_BITS = 16  # beside a key of so short a row
 CHUNK, MOST_CHUNKS = 1 << 14, 64  # elements of a chunk, which one thread moves
 ROUNDS = 64  # in which the largest elements are taken one by one, from a row or from its blocks
 PACKED = 3  # rounds that cost as much as to pack keys with places, or to find the maxima of blocks
@@ -42,7 +46,7 @@ class Sorted(NamedTuple):
 def sort_rows(x: UOp, descending: bool = False) -> Sorted:
     """The rows of `x`, shape (r, n), sorted; equal elements as they came, nan as the largest."""
     k = order.unsigned(order.key(x), descending)
-    if x.shape[1] <= SHORT:
+    if is_counted(x.shape[1], k.dtype.bits):
         return _count(x, k)
     at = iota(x.shape[1], dtypes.int32, 1, 2)
     if k.dtype.bits < 64:
@@ -51,6 +55,12 @@ def sort_rows(x: UOp, descending: bool = False) -> Sorted:
     high = e("SHR", gather_rows(k, low), 32)
     places = _places(_move_all(_pack(high, low), 32, 64), 32)
     return Sorted(gather_rows(x, places), places)
+
+
+def is_counted(n: int, bits: int) -> bool:
+    """Whether it is cheaper to compare all pairs of n keys than to move them digit by digit."""
+    compare = max(1, bits // 16)  # a vector holds fewer wide words, and keys of 64 bits leave no room for places
+    return n * n * compare <= -(-bits // DIGIT_BITS) * (PASS + PASS_PER_ELEMENT * n)
 
 
 def _sort_words(x: UOp, k: UOp, at: UOp, descending: bool) -> Sorted:
@@ -84,14 +94,21 @@ def _places(words: UOp, room: int) -> UOp:
 
 # ---- by counting -----------------------------------------------------------------------------------------------------
 def _count(x: UOp, k: UOp) -> Sorted:
-    """Each element goes where as many elements are before it."""
+    """Each element goes where as many elements are before it. Keys with their places, where one word holds both, are
+    distinct: one comparison tells which of two comes first.
+    """
     r, n = x.shape
+    place = graph.expand(iota(n, dtypes.int32, 1, 2), (r, n))
+    wide = next((d for d in (dtypes.uint32, dtypes.uint64) if k.dtype.bits + PLACE_BITS <= d.bits), None)
+    if wide is not None:
+        k = build("OR", e("SHL", cast(k, wide), PLACE_BITS), cast(place, wide))
     k = build("CONTIGUOUS", k)
     mine, other = graph.reshape(k, (r, n, 1)), graph.reshape(k, (r, 1, n))
-    earlier = build("CMPLT", iota(n, dtypes.index, 2, 3), iota(n, dtypes.index, 1, 3))
-    before = build("OR", build("CMPLT", other, mine), build("AND", build("CMPEQ", other, mine), earlier))
+    before = build("CMPLT", other, mine)
+    if wide is None:
+        earlier = build("CMPLT", iota(n, dtypes.index, 2, 3), iota(n, dtypes.index, 1, 3))
+        before = build("OR", before, build("AND", build("CMPEQ", other, mine), earlier))
     rank = graph.reduce(cast(before, dtypes.int32), "ADD", (2,), keep=False)
-    place = graph.expand(iota(n, dtypes.int32, 1, 2), (r, n))
     return Sorted(scatter_rows(x, rank), scatter_rows(place, rank))
 
 

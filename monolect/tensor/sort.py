@@ -1,9 +1,9 @@
 """Methods that put the elements of an axis in order: sort, the first few, order statistics.
 
-What it is not: the algorithms, which are in `radix` and work on rows of a known length: an axis of symbolic size is as
-long as it may be, and what is behind its elements comes last. Nor does it select distinct elements (`unique`), as their
-number depends on the data. Invariants: nan comes after every number, equal elements keep their order, positions are
-int64, and a gradient goes to the element that was taken.
+What it is not: the algorithms, which are in `radix` and `rank` and work on rows of a known length: an axis of symbolic
+size is as long as it may be, and what is behind its elements comes last. Nor does it select distinct elements
+(`unique`), as their number depends on the data. Invariants: nan comes after every number, equal elements keep their
+order, positions are int64, and a gradient goes to the element that was taken.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, as_int
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.radix import Sorted, sort_rows, top_rows
+from monolect.tensor.rank import is_cheaper_than_sorting, place_of_rank
 from monolect.tensor.reduce import ValuesIndices
 from monolect.tensor.rows import gather_rows, scatter_rows
 
@@ -67,7 +68,7 @@ class SortMixin(TensorBase):
         return self._result(rows, top_rows(rows, k, bool(largest)) if k else None, a, k)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-        """(values, indices) of the k-th smallest element along an axis, from 1."""
+        """(values, indices) of the k-th smallest element along an axis, from 1; of equal ones, of one of them."""
         a, rows = self._rows(dim, self._last(False))
         k = self._within_axis("kthvalue", k, a, 1)
         at = full((rows.shape[0], 1), k - 1, dtypes.int32)
@@ -173,7 +174,7 @@ class SortMixin(TensorBase):
 
     def _one(self, rows: UOp, at: UOp, a: int, keepdim: bool) -> ValuesIndices:
         """The elements of each row in order that `at` names, shape (r, 1)."""
-        place = gather_rows(sort_rows(rows).places, at)
+        place = _places_in_order(rows, at)
         both = self._result(rows, Sorted(gather_rows(rows, place), place), a, 1)
         return both if keepdim or not self.ndim else ValuesIndices(*(t.squeeze(a) for t in both))
 
@@ -190,6 +191,13 @@ def _taken(rows: UOp, found: Sorted) -> UOp:
     some = found.places.shape != rows.shape
     base = full(rows.shape, 0, rows.dtype) if some else None
     return closed_form(found.values, (rows,), lambda g, y, x: (scatter_rows(g, found.places, base),))
+
+
+def _places_in_order(rows: UOp, at: UOp) -> UOp:
+    """Where the elements are that sorted rows would have at the positions `at`, shape (r, m)."""
+    if is_cheaper_than_sorting(rows, at.shape[1]):
+        return place_of_rank(rows, at)
+    return gather_rows(sort_rows(rows).places, at)
 
 
 def _or_last(rows: UOp, at: UOp) -> UOp:
@@ -210,11 +218,10 @@ def _interpolated(rows: UOp, q: UOp, n: Any, how: str) -> UOp:
         odd = e("CMPNE", build("TRUNC", e("MUL", low, 0.5)), e("MUL", low, 0.5))
         up = build("OR", e("CMPLT", const(0.5, q.dtype), weight), build("AND", e("CMPEQ", weight, 0.5), odd))
         low = where(up, high, low)
-    ordered = _taken(rows, sort_rows(rows))
 
     def at(p: UOp) -> UOp:
-        places = graph.expand(cast(p, dtypes.int32), (rows.shape[0], q.shape[1]))
-        return gather_rows(ordered, _or_last(rows, places))
+        ranks = _or_last(rows, graph.expand(cast(p, dtypes.int32), (rows.shape[0], q.shape[1])))
+        return gather_rows(rows, _places_in_order(rows, ranks))
 
     if how in ("lower", "nearest"):
         return at(low)

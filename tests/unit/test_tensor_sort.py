@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from monolect import ArgumentError, AxisError, Context, DTypeError, ShapeError, Tensor, Variable
-from monolect.tensor import radix
+from monolect.tensor import radix, rank
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 UNSIGNED = ["uint16", "uint32", "uint64"]
+SHORT = 256  # more than what is sorted by comparing all pairs
 LONG = 3 * radix.CHUNK + 5  # chunks of a row, the last of which is not full
 RNG = np.random.default_rng(0)
 X = RNG.permutation(120).reshape(4, 5, 6).astype(np.float32)
@@ -39,7 +40,7 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
         np.testing.assert_array_equal(np.signbit(a[numbers]), np.signbit(b[numbers]))
 
 
-@pytest.mark.parametrize("shape", [(3, 40), (2, radix.SHORT + 1), (1, LONG)])
+@pytest.mark.parametrize("shape", [(3, 40), (2, SHORT + 1), (1, LONG)])
 @pytest.mark.parametrize("dtype", DTYPES + UNSIGNED)
 def test_sort_is_stable(dtype: str, shape: tuple) -> None:
     x = drawn(dtype, *shape)
@@ -55,11 +56,11 @@ def test_sort_is_stable(dtype: str, shape: tuple) -> None:
 
 def test_unsigned_numbers_beyond_the_signed_ones() -> None:
     x = np.array([2**63 + 1, 5, 2**64 - 1, 2**63, 0], np.uint64)
-    for reps in (1, radix.SHORT):
+    for reps in (1, SHORT):
         np.testing.assert_array_equal(Tensor(np.tile(x, reps)).sort().values.numpy(), np.sort(np.tile(x, reps)))
 
 
-@pytest.mark.parametrize("n", [20, radix.SHORT + 10])
+@pytest.mark.parametrize("n", [20, SHORT + 10])
 def test_bfloat16(n: int) -> None:
     x = torch.tensor(drawn("float32", 2, n)).to(torch.bfloat16)
     want = x.sort(dim=1, stable=True)
@@ -98,7 +99,7 @@ def test_random_rows(data: Any) -> None:
 @given(st.data())
 def test_random_long_rows(data: Any) -> None:
     """The passes by digit, whatever the length of the chunks."""
-    n = data.draw(st.integers(radix.SHORT + 1, 700))
+    n = data.draw(st.integers(SHORT + 1, 700))
     x = data.draw(hnp.arrays(np.int16, (2, n), elements=st.integers(-300, 300)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(radix, "CHUNK", data.draw(st.sampled_from([100, 300, 1 << 14])))
@@ -141,6 +142,31 @@ def test_quantiles(how: str, check: Any) -> None:
         check(ours, torch.tensor(X).quantile(torch.tensor(q), dim, keep, interpolation=how))
 
 
+@pytest.mark.parametrize("n", [rank.LEAST_ROW - 1, rank.LEAST_ROW, 300])
+@pytest.mark.parametrize("dtype", DTYPES + UNSIGNED)
+def test_elements_by_rank(dtype: str, n: int) -> None:
+    """The values of a sorted row, each from where its index says."""
+    x = drawn(dtype, 3, n)
+    for k in (1, 2, n // 2, n):
+        values, indices = Tensor(x).kthvalue(k, 1)
+        values.realize(indices)
+        np.testing.assert_array_equal(values.numpy(), np.sort(x, 1)[:, k - 1])
+        same(values.numpy(), np.take_along_axis(x, indices.numpy()[:, None], 1)[:, 0])
+
+
+@given(st.data())
+def test_random_ranks(data: Any) -> None:
+    n = data.draw(st.integers(rank.LEAST_ROW, 200))
+    elements = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, np.nan])
+    x = data.draw(hnp.arrays(np.float32, (2, n), elements=elements))
+    k = data.draw(st.integers(1, n))
+    q = np.array(data.draw(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=rank.MOST_RANKS + 1)), np.float32)
+    np.testing.assert_array_equal(Tensor(x).kthvalue(k, 1).values.numpy(), np.sort(x, 1)[:, k - 1])
+    np.testing.assert_array_equal(Tensor(x).median(1).values.numpy(), torch.tensor(x).median(1).values.numpy())
+    lower = torch.tensor(x).quantile(torch.tensor(q), 1, interpolation="lower").numpy()
+    np.testing.assert_array_equal(Tensor(x).quantile(Tensor(q), 1, interpolation="lower").numpy(), lower)
+
+
 def test_order_statistics_of_nan() -> None:
     x = np.array([[1, np.nan, 2, 0], [3, np.inf, -np.inf, 5]], np.float32)
     np.testing.assert_array_equal(Tensor(x).median(1).values.numpy(), [np.nan, 3])
@@ -160,7 +186,7 @@ def test_without_axes_and_without_elements() -> None:
 
 
 def test_without_a_code_generator_and_without_the_optimizer() -> None:
-    x = drawn("float32", 2, radix.SHORT + 9)
+    x = drawn("float32", 2, SHORT + 9)
     want = torch.tensor(x).sort(dim=1, stable=True).indices.numpy()
     np.testing.assert_array_equal(Tensor(x, device="python").argsort(1).numpy(), want)
     with Context(NOOPT=1):
