@@ -18,7 +18,7 @@ from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
 from monolect.optimize.contraction import ROW_AHEAD_BYTES, ROWS_AT_ONCE, Contraction
-from monolect.optimize.cost import Access, Profile
+from monolect.optimize.cost import WIDEST_STEP, Access, Profile
 from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
@@ -86,6 +86,8 @@ class Chooser:
     def vectorize_output(self) -> None:
         """The output axis along which stores are contiguous becomes the vector."""
         p = self.profile
+        if self.interleave():
+            return
         for r in reversed(self.plan.outputs):
             mine = [a for a in p.stores if r in a.steps]
             if not any(a.step(r) == 1 for a in mine) or r in self.plan.sequential - self.plan.running:
@@ -103,6 +105,25 @@ class Chooser:
                 self.stream_rows(r)
                 self.unroll_windows()
                 return
+
+    def interleave(self) -> bool:
+        """What is joined along a short last axis: vectors of each piece, shuffled into one another when they are
+        stored.
+        """
+        plan, p = self.plan, self.profile
+        short = [c for c in plan.outputs if 1 < plan.size(c) <= WIDEST_STEP and c not in plan.sequential]
+        for c in short if not plan.reduced else ():
+            if any(a.step(c) != 1 for a in p.stores) or any(c in a.steps for a in p.loads):
+                continue
+            for r in plan.outputs:
+                along = all(a.step(r) == plan.size(c) for a in p.stores) and p.unit(r, p.loads)
+                if (
+                    along
+                    and r not in plan.sequential
+                    and self.split_vector(r, "UPCAST", "contiguous in each piece", ())
+                ):
+                    return self.act("SPLIT", plan.axis_of(c), (plan.size(c), "UPCAST", False), "pieces side by side")
+        return False
 
     def in_flight(self, r: UOp) -> tuple[int, ...]:
         """Numbers of vectors, the best first: of sums over near rows many, so that memory is read as it lies; of rows

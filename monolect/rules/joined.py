@@ -19,7 +19,7 @@ from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, idx, node, toposort
 
 MOST_PIECES = 64
-WORTH_IT = 40  # nodes in all pieces from which on stores of elements that are no neighbours cost less
+WORTH_IT = 48  # nodes in all pieces from which on stores of elements that are no neighbours cost less
 
 
 def stored_apart(sink: UOp) -> UOp:

@@ -194,6 +194,17 @@ def test_stacked_values_are_computed_once_each(check, data):
     assert k.code["STORE"] == 7 and k.code["WHERE"] == 0 and k.code["LOAD"] == 2
 
 
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("width", [64, 67])
+def test_what_is_stacked_along_a_last_axis_is_shuffled(check, data, n, width):
+    """Whole vectors of each piece are read, and stored side by side."""
+    arrays = [data(6, width) for _ in range(n)]
+    k = one_kernel(check(Tensor.stack([*map(Tensor, arrays)], dim=2), np.stack(arrays, 2)), loads=n)
+    lanes = Device["null"].target.lanes(4)
+    assert set(vectors(k, "LOAD")) <= {(lanes,), (1, lanes), (lanes, 1)} and k.code["IF"] == 0
+    assert all(np.prod(s) == n * lanes for s in vectors(k, "STORE"))
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_stacked_values_beside_what_runs_along_the_stack(check, data, n):
     """The loop over what is stacked stays where another store, or a sum, needs it around the others."""
