@@ -74,6 +74,10 @@ class Kernel:
     def all_ranges(self) -> RangeSet:
         return frozenset().union(*self.blocks) if self.blocks else frozenset()
 
+    def refined(self, want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
+        """The blocks with `want` made a prefix of them, or None: see `refined`."""
+        return refined(self.blocks, want, out)
+
 
 def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
     """`blocks` with `want` made a prefix of the chain (restricted to `out`), or None if the chain forbids it."""
@@ -182,8 +186,8 @@ class Partition:
         common = ra & rb
         if not common and (ra or rb):
             return None
-        ba = refined(ka.blocks, common)
-        bb = refined(kb.blocks, common)
+        ba = ka.refined(common)
+        bb = kb.refined(common)
         if ba is None or bb is None:
             return None
         prefix: RangeSet = frozenset()
@@ -273,7 +277,7 @@ class Partition:
         self.n_stage_ranges += len(found.inner)
         k = self.kernel(found.kernel)
         outer = ranges_of(found.index) & k.all_ranges()
-        blocks = refined(k.blocks, outer)
+        blocks = k.refined(outer)
         assert blocks is not None
         k.blocks, k.staged = [b for b in blocks if b], True
         k.n_values += 1
@@ -325,7 +329,7 @@ class Partition:
                 continue
             if u.op in ELEMENTWISE and not self.cost[u].reduces and _turns(rs, k.blocks):
                 continue  # no sum to wait for: what reads it is stored, and read, as memory lies
-            blocks = refined(k.blocks, rs, d.out)
+            blocks = k.refined(rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
             others |= {o.kernel for o in demands if o.kernel != d.kernel or o.index != d.index or o.gate is not TRUE}
             if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
@@ -464,7 +468,7 @@ class Partition:
             return False
         if not self._enough_parallel(u, mine & d.out, d):
             return False
-        blocks = refined(k.blocks, mine & d.out & k.all_ranges(), d.out)
+        blocks = k.refined(mine & d.out & k.all_ranges(), d.out)
         if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
             return False
         k.blocks = [b for b in blocks if b]

@@ -99,6 +99,8 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
         return None
     if k.scan in outer or any(not outer <= ranges_of(s.index) for s in k.stores):
         return None
+    if k.refined(outer) is None:  # its loops would stand outside of those that another stage is kept in
+        return None
     return Stage(number, tuple(index), tuple(inner))
 
 

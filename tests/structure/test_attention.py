@@ -14,7 +14,7 @@ from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
-from monolect.ir.uop import toposort
+from monolect.ir.uop import node, toposort
 from monolect.optimize.action import Plan
 from monolect.optimize.apply import optimize
 from monolect.optimize.heuristic import Chooser
@@ -159,6 +159,26 @@ def test_masks_and_projections_in_half_precision_add_no_kernel(dtype, data):
     assert len(calls) == 3
     made = {b for call in calls for b in call.src[1:] if b.op == "BUFFER"}
     assert {b.dtype for b in made} == {dtype}  # nothing is widened in memory
+
+
+def with_factors_swapped(sink):
+    """The same graph, as other nodes that were there before would have made it: factors stand in the order of theirs."""
+    new = {}
+    for u in toposort(sink):
+        src = tuple(new[s] for s in u.src)
+        new[u] = node(u.op, src[::-1] if u.op == "MUL" else src, u.arg)
+    return new[sink]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_values_of_one_head_projected_beside_it_have_a_buffer(batch, data):
+    """One head's features are an axis of the result too; kept between loops, they would have to be the outermost."""
+    x, *weights = (Tensor(data(*s)).realize() for s in ((batch, 24, 16), *[(16, 16)] * 3))
+    q, k, v = (x @ w for w in weights)
+    sink, _, _ = callify([q.scaled_dot_product_attention(k, v).uop])
+    for graph in (sink, with_factors_swapped(sink)):
+        calls = schedule(list(graph.src), "cpu", TARGET.local_bytes).linear.src
+        assert len(calls) == 3  # keys, values, and queries with the rest
 
 
 def test_the_plan_of_causal_attention(data):
