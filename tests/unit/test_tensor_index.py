@@ -8,6 +8,7 @@ import torch
 
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from monolect.base.settings import Context
+from monolect.tensor.capture import jit
 from monolect.tensor.tensor import Tensor
 
 RNG = np.random.default_rng(3)
@@ -309,3 +310,12 @@ def test_an_index_that_is_kept_in_memory_keeps_its_bounds(dtype: str) -> None:
         twice.realize(once)
     np.testing.assert_array_equal(twice.numpy(), np.tile(at % 9, 2))
     np.testing.assert_array_equal(once.numpy(), at % 9 * 2.0)
+
+
+def test_a_kept_index_of_many_places_has_bounds_beyond_64_bits() -> None:
+    """Three indices of any 64-bit value make one, whose formula may be larger than any number of the machine."""
+    x = np.arange(256, dtype=np.uint8).reshape(2, 1, 128)
+    rows, columns, places = np.array(-1), np.full((3, 1), -1), np.array([-17], np.int32)
+    step = jit(lambda t: t[rows, Tensor(columns), Tensor(places).realize() * 2 // 2])
+    for _ in range(2):
+        np.testing.assert_array_equal(step(Tensor(x)).numpy(), x[rows, columns, places])
