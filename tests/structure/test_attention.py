@@ -162,7 +162,7 @@ def test_masks_and_projections_in_half_precision_add_no_kernel(dtype, data):
 
 
 def with_factors_swapped(sink):
-    """The same graph, as other nodes that were there before would have made it: factors stand in the order of theirs."""
+    """The same graph as it is where nodes that were there before give factors the other order."""
     new = {}
     for u in toposort(sink):
         src = tuple(new[s] for s in u.src)
