@@ -14,7 +14,7 @@ Source: torch.optim, including the order in which weight decay and momentum are 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import log
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,9 @@ def _zeros(shape: tuple, dtype: DType, device: Any) -> Tensor:
 
 
 def _check(name: str, value: float, low: float, high: float | None = None) -> float:
-    if not isinstance(value, int | float) or value < low or (high is not None and value >= high):
-        expected = f"at least {low}" if high is None else f"in [{low}, {high})"
-        raise ArgumentError(f"optimizer: {name}", expected=expected, found=value)
+    if not isinstance(value, int | float) or not value >= low or (high is not None and value >= high):
+        expected = "a number" if low == -inf else f"at least {low}" if high is None else f"in [{low}, {high})"
+        raise ArgumentError(f"optimizer: {name}", expected=expected, found=repr(value))
     return float(value)
 
 
@@ -47,6 +47,7 @@ class Optimizer:
     """
 
     slots: tuple[str, ...] = ()
+    unread = ("_lr",)  # by a step, which reads the tensor: of a captured one a part only if its own code names it
 
     def __init__(self, params: Iterable[Tensor], lr: float):
         self.params = list({id(p): p for p in params}.values())
@@ -156,7 +157,7 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ):
-        self.momentum, self.dampening = _check("momentum", momentum, 0.0), dampening
+        self.momentum, self.dampening = _check("momentum", momentum, 0.0), _check("dampening", dampening, -inf)
         self.weight_decay, self.nesterov = _check("weight_decay", weight_decay, 0.0), nesterov
         if nesterov and (momentum == 0.0 or dampening != 0.0):
             raise ArgumentError("SGD: nesterov", expected="a momentum and no dampening", found=(momentum, dampening))

@@ -242,6 +242,9 @@ class Reach:
             found = set(own if every else self.named.intersection(own))
             if of_ours:  # such as `training`, which may come to stand in the object
                 found.update(k for c in of_ours for k, v in vars(c).items() if v.__class__ in PLAIN and k[0] != "_")
+                found.difference_update(
+                    k for k in getattr(x, "unread", ()) if self.named.isdisjoint((k, k.lstrip("_")))
+                )
             self._key.append(tuple(names := sorted(found)))
             for name in names:
                 yield from self._entry(own, name)

@@ -277,9 +277,18 @@ def test_a_captured_step_replays_with_the_learning_rate_of_now(name: str) -> Non
                 optimizer.lr = 0.125
             step(Tensor([0.25 * i]))
             seen.append(p.tolist())
+        assert wrap is not jit or len(step.captures) == 1
         return seen
 
     np.testing.assert_allclose(run(jit), run(lambda f: f), rtol=1e-6)
+
+
+def test_a_captured_step_that_reads_the_learning_rate_as_a_number_is_another_where_it_changed() -> None:
+    optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5)
+    step = jit(lambda x: x * optimizer.lr)
+    assert step(Tensor([1.0])).item() == 0.5
+    optimizer.lr = 0.25
+    assert step(Tensor([1.0])).item() == 0.25 and len(step.captures) == 2
 
 
 def test_steps_without_gradients_change_nothing() -> None:
