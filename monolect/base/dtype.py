@@ -129,6 +129,8 @@ def as_dtype(x: Any) -> DType:
     if x is float:
         return dtypes.default_float
     try:
+        if x is None:  # which NumPy takes for float64
+            raise TypeError
         return from_numpy(np.dtype(x))
     except DTypeError:
         raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Self
 
-from monolect.base.errors import AxisError
+from monolect.base.errors import AxisError, DTypeError
 from monolect.nn.state import get_state_dict, load_state_dict
 from monolect.tensor.tensor import Tensor
 
@@ -141,7 +141,9 @@ class Sequential(Module):
     """
 
     def __init__(self, *layers: Any):
-        self.layers = list(layers[0]) if len(layers) == 1 and isinstance(layers[0], list | tuple) else list(layers)
+        self.layers: list[Any] = []
+        for layer in layers[0] if len(layers) == 1 and isinstance(layers[0], list | tuple) else layers:
+            self.append(layer)
 
     def _entries(self) -> dict[str, Any]:
         return {str(i): layer for i, layer in enumerate(self.layers)}
@@ -153,7 +155,9 @@ class Sequential(Module):
         return x
 
     def append(self, layer: Any) -> Self:
-        """Add a layer at the end."""
+        """Add a layer at the end. Raises DTypeError for what cannot be called."""
+        if not callable(layer):
+            raise DTypeError(f"{type(self).__name__}: a layer", expected="a module or a function", found=repr(layer))
         self.layers.append(layer)
         return self
 

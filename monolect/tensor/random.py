@@ -298,6 +298,8 @@ class RandomMixin(TensorBase):
         >>> Tensor.normal(3, mean=2.0, std=0.1).shape
         (3,)
         """
+        if not isinstance(std, TensorBase) and not std >= 0:
+            raise ArgumentError("normal: std", expected="at least 0", found=std)
         t = cls.randn(*size, dtype=dtype, device=device) * std + mean
         return t.requires_grad_(True) if requires_grad else t
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from monolect.backend.base import Portable, Program
 from monolect.backend.registry import Device
-from monolect.base.errors import ArgumentError, DeviceError, FileFormatError, JitError
+from monolect.base.errors import ArgumentError, DeviceError, DTypeError, FileFormatError, JitError
 from monolect.base.files import write_whole
 from monolect.base.hashing import blake2b
 from monolect.base.numpy import np
@@ -71,6 +71,9 @@ class Head(NamedTuple):
 # ---- saving ----------------------------------------------------------------------------------------------------------
 def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
     """See `Jit.save`."""
+    for name, t in tensors.items():
+        if not isinstance(t, Tensor):
+            raise DTypeError(f"save: {name!r}", expected="a Tensor", found=type(t).__name__)
     captures = [c for c in jit.captures.values() if c.spec.around == jit.around.key]
     if not captures:
         raise JitError("a step is saved once it is captured", expected="a call before", found="no capture")
@@ -194,7 +197,8 @@ class Loaded(Jit):
                 arrays[number] = _replacing(name, t, arrays[number])
             self.tensors[name] = t
         if unknown := given.keys() - self.tensors.keys():
-            raise ArgumentError("jit.load: tensors", expected=", ".join(self.tensors), found=", ".join(sorted(unknown)))
+            known = ", ".join(self.tensors) or "no tensor: the step has none"
+            raise ArgumentError("jit.load: tensors", expected=known, found=", ".join(sorted(unknown)))
         device = Device[head.device]
         programs = list(map(device.loads, head.programs))
         self.built = dict(zip(programs, head.programs, strict=True))

@@ -107,6 +107,8 @@ class SortMixin(TensorBase):
         n = self._no_extreme("quantile", t._length(a) if n is None else n)
         make: Any = type(t)
         many = q if isinstance(q, TensorBase) else make(q, dtype=t.dtype)
+        if many is not q and not all(0 <= x <= 1 for x in (q if many.ndim == 1 else [q] * (1 - many.ndim))):
+            raise ArgumentError("quantile: q", expected="numbers from 0 to 1", found=q)
         if many.ndim > 1 or many.dtype is not t.dtype:
             raise ShapeError("quantile: q", expected=f"a number or a vector of {t.dtype.name}", found=repr(many))
         m = count(many.shape)

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from monolect.base.dtype import dtypes
@@ -83,13 +83,16 @@ class Variable:
     def __reduce__(self) -> tuple:
         return (Variable, (self.name, self.min, self.max, self.multiple_of))
 
-    @contextmanager
-    def bind(self, value: int) -> Iterator[Variable]:
+    def bind(self, value: int) -> AbstractContextManager[Variable]:
         """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. Nothing is compiled
         again for another value; other threads and tasks have values of their own. Raises ArgumentError for a value
         outside the bounds.
         """
-        token = values.set({**values.get({}), self.symbol: self.check(value) // self.multiple_of})
+        return self._bound(self.check(value) // self.multiple_of)
+
+    @contextmanager
+    def _bound(self, value: int) -> Iterator[Variable]:
+        token = values.set({**values.get({}), self.symbol: value})
         try:
             yield self
         finally:

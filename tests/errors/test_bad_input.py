@@ -117,6 +117,28 @@ def test_optimizers_refuse_bad_values(name):
     assert not wrong, "\n".join(wrong[:10])
 
 
+REFUSED = {
+    "a dtype that is None": lambda p: Tensor([1.0]).cast(None),
+    "a quantile above 1": lambda p: Tensor([1.0, 2.0]).quantile(1.5),
+    "a quantile among others below 0": lambda p: Tensor([1.0, 2.0]).quantile([0.5, -0.5]),
+    "a deviation below 0": lambda p: Tensor.normal(2, std=-1.0),
+    "a layer that cannot be called": lambda p: nn.Sequential(nn.ReLU(), 3),
+    "a layer to append": lambda p: nn.ModuleList().append("x"),
+    "a learning rate that is no number": lambda p: nn.optim.SGD([p], lr=float("nan")),
+    "a dampening that is no number": lambda p: nn.optim.SGD([p], momentum=0.5, dampening="a"),
+    "a value of a Variable": lambda p: Variable("n", 1, 8).bind(9).__enter__(),
+    "a name for what is no Tensor": lambda p: jit(lambda x: x).save("nowhere", {"a": 3}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_would_be_wrong_later_is_refused_now(what):
+    with pytest.raises(MonolectError) as caught:
+        REFUSED[what](Tensor([1.0], requires_grad=True))
+    assert caught.value.line[0] == __file__
+    assert caught.value.expected and caught.value.found is not None
+
+
 def test_transforms_and_attributes_refuse_bad_values():
     p = Tensor([1.0, 2.0], requires_grad=True)
     wrong = []
