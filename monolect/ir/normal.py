@@ -613,6 +613,16 @@ def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
     return node("STORE", src[:-1] if len(src) == 3 and src[2] is TRUE else src, arg)
 
 
+def _after(src: tuple[UOp, ...], arg: Any) -> UOp:
+    """Without effects on parts that have no element: of a loop that never runs, no element would be left to index."""
+    effects = tuple([e for e in src[1:] if not _is_nothing(e, src[0])])
+    return node("AFTER", (src[0], *effects), arg) if effects or len(src) == 1 else src[0]
+
+
+def _is_nothing(effect: UOp, base: UOp) -> bool:
+    return effect.op in ("STORE", "ATOMICADD") and effect.src[0] is not base and 0 in effect.src[0].shape
+
+
 def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
     """The sources of an access without the conditions of a shaped gate that hold in all lanes."""
     if len(src) < 3 or src[2].shape == ():
@@ -650,6 +660,7 @@ SIMPLIFIERS.update(
         "ADD": _add, "MUL": _mul, "MAX": _max, "IDIV": _idiv, "MOD": _mod, "CMPLT": _cmplt, "CMPNE": _cmpne,
         "AND": _and, "OR": _or, "WHERE": _where, "CAST": _cast, "RESHAPE": _reshape, "EXPAND": _expand,
         "PERMUTE": _permute, "FLIP": _flip, "SHRINK": _shrink, "PAD": _pad, "LOAD": _load, "STORE": _store,
+        "AFTER": _after,
         "REDUCE": _reduce, "DETACH": _detach, "CONTIGUOUS": _contiguous,
     }
     | {op: _unary(op) for op in ("RECIP", "TRUNC", "XOR", "SHR", "SHL", "EXP2", "LOG2", "SIN", "SQRT")}

@@ -319,3 +319,30 @@ def test_a_kept_index_of_many_places_has_bounds_beyond_64_bits() -> None:
     step = jit(lambda t: t[rows, Tensor(columns), Tensor(places).realize() * 2 // 2])
     for _ in range(2):
         np.testing.assert_array_equal(step(Tensor(x)).numpy(), x[rows, columns, places])
+
+
+NOTHING = {
+    "no column of a row": (0, S(1, 1)),
+    "no column of every second row": (S(None, None, 2), S(2, 1)),
+    "no place of a row": (0, np.zeros(0, np.int64)),
+    "places of no row": (S(1, 1), np.array([0, 1])),
+}
+
+
+@pytest.mark.parametrize("what", NOTHING)
+def test_a_part_without_elements_is_written_nowhere(what: str) -> None:
+    """A loop that never runs has no first element either."""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    key = tuple(Tensor(k) if isinstance(k, np.ndarray) else k for k in NOTHING[what])
+
+    def f(t: Tensor) -> Tensor:
+        t[key] = 100.0
+        t[2, :2] = 7.0
+        return t + 0
+
+    wanted = x.copy()
+    wanted[2, :2] = 7
+    np.testing.assert_array_equal(f(Tensor(x.copy())).numpy(), wanted)
+    step = jit(f)
+    for _ in range(2):
+        np.testing.assert_array_equal(step(Tensor(x.copy())).numpy(), wanted)
