@@ -91,7 +91,7 @@ class KernelInfo(NamedTuple):
     """SINK of a kernel: its name, the optimizer actions already applied (None: not optimised yet), its threads.
 
     `frozen` are the slots of PARAMs that hold the same at every run. Blocks packed of them are filled once, by the
-    kernel whose info is the same but for `fills`.
+    kernel whose info is the same but for `fills`. `frames` says that it stores constants where no other kernel does.
     """
 
     name: str = "kernel"
@@ -99,6 +99,7 @@ class KernelInfo(NamedTuple):
     threads: int = 1
     frozen: tuple = ()
     fills: bool = False
+    frames: bool = False
 
 
 AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL", "CONTRACT")

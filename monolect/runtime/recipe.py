@@ -2,7 +2,8 @@
 
 Each buffer the step touched is an argument (given anew at each call), state (a tensor the step reads and assigns:
 updated in place where that is safe), an output (fresh memory at each call), a constant, or private. Private ones share
-one arena, by their lifetimes over the whole capture. What depends on constants alone is a prologue.
+one arena, by their lifetimes over the whole capture. What depends on constants alone is a prologue, and so is what is
+stored around padded values, whose memory nothing else takes.
 
 What it is not: it holds no tensors, memory or bound addresses (`runtime/jit.py`), so it can be written to a file.
 Invariant: its BUFFERs are marks, which have no storage.
@@ -18,7 +19,7 @@ from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
 from monolect.ir.call import stored_slots
-from monolect.ir.ops import BufferArg
+from monolect.ir.ops import BufferArg, KernelInfo
 from monolect.ir.uop import UOp, node, substitute
 from monolect.runtime.buffer import base_of
 from monolect.runtime.execute import Run
@@ -26,7 +27,7 @@ from monolect.runtime.hoist import hoist
 from monolect.runtime.in_place import is_copy, may_overwrite, uses_of
 from monolect.runtime.phases import phases, times
 from monolect.runtime.prologue import WRITABLE, Step, results, split, writes_seen
-from monolect.schedule.memory import Life, buffer_bytes, place
+from monolect.schedule.memory import Life, MemoryPlan, buffer_bytes, place
 
 
 class Value(NamedTuple):
@@ -122,7 +123,7 @@ class _Recorder:
     ) -> tuple[Recipe, Outside]:
         moves, stays = self._number_brought(runs, outputs, states)
         reuse = self._reuse(runs, [(n, args[n]) for n in donated], outputs) if donated else {}
-        steps = self._steps(runs)
+        framing, steps = self._framing(self._steps(runs))
         reads = [(t, b) for t, b in reads if b in self.number]
         self.reads = [b for _, b in reads]
         news = [(self.number[before], self._value(after)) for _, before, after in moves]
@@ -133,12 +134,13 @@ class _Recorder:
         kept_bytes = results(early, late)
         together = self._phases(late, reuse)
         when = times(together, len(late)) if together else [*range(len(late))]
-        memory = self._arena([*early, *late], [*range(len(early)), *(len(early) + t for t in when)], kept_bytes)
+        when = [*range(len(early)), *(len(early) + t for t in when)]
+        memory = self._arena([*early, *late], when, kept_bytes, framing)
         in_place = tuple(self.number[before] for _, before, _ in stays)
         made = tuple(Made(mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
         return Recipe(
             self.device, len(args), tuple(self.variables), made, results_, tuple(news), reuse, in_place,
-            tuple(self.number[b] for b in self.reads), tuple(constants), tuple(early), tuple(late), together,
+            tuple(self.number[b] for b in self.reads), tuple(constants), (*framing, *early), tuple(late), together,
             kept_bytes, memory.offsets, memory.arena_bytes,
         ), Outside(
             [t for t, _, _ in moves], [t for t, _, _ in stays], [t for t, _ in reads], [*constants.values()], self.kept
@@ -227,6 +229,16 @@ class _Recorder:
         fills, late = hoist(late, frozen, self.device, self._new) if self.device is not None else ([], late)
         return early + fills, late
 
+    @staticmethod
+    def _framing(steps: list[Step]) -> tuple[list[Step], list[Step]]:
+        """The steps that store what is around a value, and the others: the first run once, in the prologue, as the
+        memory they store in stays so.
+        """
+        infos = [s.call.src[0].arg for s in steps]
+        once = [bool(settings.HOIST) and isinstance(i, KernelInfo) and i.frames for i in infos]
+        pairs = [*zip(steps, once, strict=True)]
+        return [s for s, is_once in pairs if is_once], [s for s, is_once in pairs if not is_once]
+
     def _new(self) -> int:
         """The number of one more buffer, of the capture's own."""
         return self.number.setdefault(("kept", len(self.number)), len(self.number))
@@ -239,15 +251,27 @@ class _Recorder:
         made = [self.number[b] for b in self.made]
         return phases(late, device.target.n_threads, {made[k]: n for k, n in reuse.items()})
 
-    def _arena(self, steps: list[Step], when: list[int], kept: dict[int, int]) -> Any:
-        """Offsets of what a step writes and nobody else sees, alive from its first use to its last."""
+    def _arena(self, steps: list[Step], when: list[int], kept: dict[int, int], framing: list[Step]) -> MemoryPlan:
+        """Offsets of what a step writes and nobody else sees, alive from its first use to its last. What is framed
+        shares memory with others that have the same around them, and with nothing else.
+        """
         private = {n: n_bytes for s in steps for n, n_bytes in s.written.items() if n not in self.given | kept.keys()}
         lives: dict[int, Life] = {}
         for at, s in zip(when, steps, strict=True):
             for n in s.launch.args:
                 if n in private:
                     lives[n] = lives[n]._replace(last=at) if n in lives else Life(private[n], at, at)
-        return place(lives, 1 if self.device is None else Device[self.device].target.align_bytes)
+        groups: dict[UOp | None, dict[int, Life]] = {None: lives}
+        for s in framing:
+            group = groups.setdefault(s.call.src[0], {})
+            group.update((n, lives.pop(n)) for n in s.written if n in lives)
+        offsets: dict[int, int] = {}
+        n_bytes = 0
+        for group in groups.values():
+            plan = place(group, 1 if self.device is None else Device[self.device].target.align_bytes)
+            offsets.update((n, n_bytes + offset) for n, offset in plan.offsets.items())
+            n_bytes += plan.arena_bytes
+        return MemoryPlan(offsets, n_bytes)
 
 
 def mark(b: UOp) -> UOp:

@@ -46,7 +46,8 @@ class KernelBuilder:
         for s in self.kernel.stores:
             self.param(self.buffers[s.node])
         stores = [s for s in self.kernel.stores if s.effect is not None or not is_empty(s.node)]
-        sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo())
+        frames = self.kernel.stores[0].node in {f.around for f in self.part.frames.values()}
+        sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo(frames=frames))
         sink = self._bind_variables(sink)
         sink = substitute(sink, self._loop_order())
         return (own_loops(sink) if self.fills else sink), self.args
@@ -114,8 +115,13 @@ class KernelBuilder:
 
     def element(self, u: UOp, index: Index) -> UOp:
         """The place of element `index` of the stored value `u`."""
-        flat = flatten(index, u.shape)
+        flat = self.flat(u, index)
         return node("INDEX", (self.param(self.buffers[u]), self.fill(flat) if self.holes else flat))
+
+    def flat(self, u: UOp, index: Index) -> UOp:
+        """Where element `index` of `u` is in its buffer."""
+        f = self.part.frames.get(u)
+        return flatten(index, u.shape) if f is None else flatten(f.place(index), f.around.shape)
 
     def fill(self, u: UOp) -> UOp:
         """`u` with its placeholders replaced by the values they stand for."""
@@ -220,9 +226,9 @@ class KernelBuilder:
 
     def _load(self, u: UOp, index: Index, gate: UOp) -> UOp:
         buf = self.buffers.get(u, u)
-        at = flatten(index, u.shape)
+        at = self.flat(u, index)
         p = node("INDEX", (self.param(buf), at))
-        if gate is TRUE or (ranges(at).isdisjoint(ranges(gate)) and _always_inside(at, u.shape)):
+        if gate is TRUE or (ranges(at).isdisjoint(ranges(gate)) and _always_inside(at, buf.shape)):
             return node("LOAD", (p,))  # what a gate says of other loops is no concern of this load
         zero = const(False if u.dtype is dtypes.bool else 0, u.dtype)
         return node("LOAD", (p, zero, gate))

@@ -47,11 +47,11 @@ def _buffers(part: Partition) -> dict[UOp, UOp]:
     """The buffer behind each stored value; a partial assign shares its target's."""
     out: dict[UOp, UOp] = {}
     for u in part.order:
-        if u not in part.stored:
+        if u not in part.stored or u in part.frames:
             continue
         if u.op == "AFTER" and not overwrites(u):
             out[u] = out.get(u.src[0], u.src[0])
         else:
             dev = part.kernel(part.find(part.stored[u][0])).device or device(u)
             out[u] = node("BUFFER", (shape_source(u.shape),), BufferArg(len(out), u.dtype, dev))
-    return out
+    return out | {u: out[f.around] for u, f in part.frames.items()}

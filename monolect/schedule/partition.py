@@ -21,6 +21,7 @@ from monolect.ir.normal import TRUE, count, linear
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp
+from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis, values
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources, value_sources
 from monolect.schedule.stages import Stage, is_wanted, main_source, ranges_of, size, stage
@@ -120,6 +121,7 @@ class Partition:
         self.stored: dict[UOp, tuple[int, Index]] = {}
         self.whole: dict[UOp, set[int]] = {}  # kernels that need a value's buffer as a whole (effects on it)
         self.staged: dict[UOp, Stage] = {}
+        self.frames: dict[UOp, Frame] = {}  # values that are stored in the middle of what is around them
         self.n_stage_ranges = 0
         self.default_device = default_device
         self.local_bytes = local_bytes  # of each thread, 0 where the target has none
@@ -235,7 +237,10 @@ class Partition:
                 self.keep(u, found)
         elif must:
             self.forced.add(u)
-            self.store(u, demands)
+            if (framed := frame(self, u)) is not None:
+                self.store_frame(framed, demands)
+            else:
+                self.store(u, demands)
         else:
             for d in demands:
                 self.kernel(d.kernel).n_values += REDUCE_SIZE if u.op == "REDUCE" else 1
@@ -303,6 +308,21 @@ class Partition:
             self.kernel(k).scan = _scanned(u, index) or self.kernel(k).scan
         if u.op not in ("CONST", "IOTA", "BUFFER"):
             self.propagate(u, here)
+
+    def store_frame(self, f: Frame, demands: list[Demand]) -> None:
+        """Store what is around a value, which then has to be stored in the middle before anyone reads the whole."""
+        borders = f.borders()
+        blocks: list[RangeSet] = []
+        for index in borders:
+            loops = [i for x in index for i in ranges(x)]
+            blocks += [frozenset((i,)) for i in loops if frozenset((i,)) not in blocks]
+        k = self.new_kernel(blocks, [Store(f.around, index) for index in borders], self._device(f.around))
+        consumers = {d.kernel for d in demands}
+        self.stored[f.around] = (k, ())
+        self.run_after(k, consumers)
+        self.frames[f.value] = f
+        self.forced.add(f.value)
+        self.whole.setdefault(f.value, set()).update(consumers)
 
     def _device(self, u: UOp) -> Any:
         return device(u) or self.default_device
@@ -418,7 +438,8 @@ class Partition:
         if self.kernel(d.kernel).staged and is_join(u):
             return False  # `rules.seams` cuts its loops at the seam
         if d.red and self.kernel(d.kernel).reuse:
-            return ops >= 1 and not (ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)))
+            gates = ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)) and frame(self, u) is None
+            return ops >= 1 and not gates
         if not d.red and ops <= EPILOGUE_OPS and any(self.cost[s.node].heavy for s in self.kernel(d.kernel).stores):
             return False  # after a product; to store it would put a loop order on the tiles
         return ops > HEAVY_OPS and (again - 1) * ops * size(mine) > 1 << 18

@@ -1,0 +1,199 @@
+"""What a convolution pads is stored once, in the middle of the padded memory, by the kernel that makes it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from monolect import Context, Tensor, Variable, jit
+from monolect.ir.uop import UOp, toposort
+from monolect.runtime import profile
+from monolect.runtime.callify import callify
+from monolect.schedule.order import schedule
+
+CHANNELS = 8
+WEIGHTS = ((CHANNELS, 3, 3, 3), *((CHANNELS, CHANNELS, 3, 3),) * 4)
+
+
+def net(x: Any, weights: Any, conv: Any) -> Any:
+    """A convolution and two residual blocks of two; the last result is padded no more."""
+    x = conv(x, weights[0]).relu()
+    for first, second in (weights[1:3], weights[3:5]):
+        x = (x + conv(conv(x, first).relu(), second)).relu()
+    return x.mean((2, 3))
+
+
+def ours(x: Tensor, *weights: Tensor) -> Tensor:
+    return net(x, weights, lambda x, w: x.conv2d(w, padding=1) * 0.2)
+
+
+def theirs(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    return net(x, weights, lambda x, w: F.conv2d(x, w, padding=1) * 0.2)
+
+
+def calls_of(*tensors: Tensor) -> list[UOp]:
+    """The kernels that computing `tensors` together calls."""
+    sink, _, _ = callify([t.uop for t in tensors])
+    return list(schedule(list(sink.src), "null").linear.src)
+
+
+def loads(call: UOp) -> int:
+    return sum(u.op == "LOAD" for u in toposort(call.src[0]))
+
+
+@pytest.fixture
+def arrays(data: Any) -> list[np.ndarray]:
+    return [data(2, 3, 10, 9), *(data(*s) for s in WEIGHTS)]
+
+
+def test_a_value_and_what_is_around_it_share_a_buffer(arrays: list[np.ndarray]) -> None:
+    calls = calls_of(ours(*(Tensor(a).realize() for a in arrays)))
+    frames = [c for c in calls if c.src[0].arg.frames]
+    sums = [c for c in calls if any(u.op == "REDUCE" for u in toposort(c.src[0]))]
+    assert len(frames) == 4 and len(sums) == 6 and len(calls) == 10  # a frame an inner value, no copy
+    assert all(len(c.src) == 2 and not loads(c) for c in frames)
+    for c in frames:
+        padded = c.src[1]
+        assert padded.shape == (2, CHANNELS, 12, 11)
+        assert sum(s.src[1] is padded for s in sums) == 1  # one kernel stores what is inside
+    second, third = (next(s for s in sums if s.src[1] is c.src[1]) for c in frames[1:3])
+    assert frames[0].src[1] in second.src  # a convolution reads it with what is around it, a sum without
+    assert {frames[0].src[1], frames[1].src[1]} <= set(third.src)
+
+
+def test_nothing_is_framed_that_no_sum_is_below(data: Any) -> None:
+    x, w = Tensor(data(1, 4, 8, 8)).realize(), Tensor(data(4, 4, 3, 3)).realize()
+    assert not any(c.src[0].arg.frames for c in calls_of((x * 2).relu().conv2d(w, padding=1)))
+
+
+def test_results_have_memory_of_their_own(data: Any) -> None:
+    x, w = Tensor(data(1, 4, 8, 8)).realize(), Tensor(data(4, 4, 3, 3)).realize()
+    y = x.conv2d(w).relu()
+    z = y.conv2d(w, padding=1)
+    assert not any(c.src[0].arg.frames for c in calls_of(y, z))
+    wanted = F.relu(F.conv2d(torch.tensor(x.numpy()), torch.tensor(w.numpy())))
+    y.realize(z)
+    np.testing.assert_allclose(y.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_frame_much_larger_than_its_value_is_copied(data: Any) -> None:
+    x, w = Tensor(data(1, 8, 6, 6)).realize(), Tensor(data(8, 8, 3, 3)).realize()
+    y = x.conv2d(w).exp()
+    assert any(c.src[0].arg.frames for c in calls_of(y.conv2d(w, padding=2)))
+    assert not any(c.src[0].arg.frames for c in calls_of(y.conv2d(w, padding=3)))
+
+
+@pytest.mark.parametrize(
+    ("pads", "kernel"), [((0, 3, 0, 0), (2, 2)), ((2, 0, 1, 3), (3, 2)), ((0, 0, 2, 1), (3, 3)), ((1, 1, 0, 0), (1, 3))]
+)
+@pytest.mark.parametrize("fill", [0.0, 1.5])
+def test_frames_of_any_kind(data: Any, pads: tuple, kernel: tuple, fill: float) -> None:
+    """Around some axes only, wider before or after, of another number than zero."""
+    x, w, u = data(2, 3, 9, 8), data(5, 3, 3, 3), data(8, 5, *kernel)
+    y = Tensor(x).conv2d(Tensor(w)).tanh().pad(pads, value=fill)
+    calls = calls_of(y.conv2d(Tensor(u)))
+    assert sum(c.src[0].arg.frames for c in calls) == 1 and len(calls) == 3
+    wanted = F.pad(F.conv2d(torch.tensor(x), torch.tensor(w)).tanh(), pads, value=fill)
+    wanted = F.conv2d(wanted, torch.tensor(u))
+    got = Tensor(x).conv2d(Tensor(w)).tanh().pad(pads, value=fill).conv2d(Tensor(u))
+    np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_two_frames_around_one_value(data: Any) -> None:
+    """Of the wider and the narrower one holds the value, the other is copied from there."""
+    x, w, a, b = data(1, 3, 9, 9), data(8, 3, 3, 3), data(8, 8, 3, 3), data(8, 8, 5, 5)
+
+    def both(x: Any, w: Any, a: Any, b: Any, conv: Any) -> Any:
+        y = conv(x, w, 0).relu()
+        return conv(y, a, 1) + conv(y, b, 2) * y
+
+    tensors = [Tensor(v).realize() for v in (x, w, a, b)]
+    got = both(*tensors, lambda x, w, p: x.conv2d(w, padding=p))
+    assert sum(c.src[0].arg.frames for c in calls_of(got)) == 1
+    wanted = both(*map(torch.tensor, (x, w, a, b)), lambda x, w, p: F.conv2d(x, w, padding=p))
+    np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_values_and_gradients(arrays: list[np.ndarray], device: str) -> None:
+    if device == "python":
+        arrays = [arrays[0][:, :, :4, :3], *(a[:3, :3] for a in arrays[1:])]
+    mine = [Tensor(a, device=device, requires_grad=True) for a in arrays]
+    other = [torch.tensor(a, requires_grad=True) for a in arrays]
+    y, t = ours(*mine), theirs(*other)
+    (y * y).sum().backward()
+    (t * t).sum().backward()
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for m, o in zip(mine, other, strict=True):
+        np.testing.assert_allclose(m.grad.numpy(), o.grad.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_batches_of_symbolic_size(arrays: list[np.ndarray]) -> None:
+    x, *weights = arrays
+    n = Variable("frames", 1, 4)
+    tensors = [Tensor(w).realize() for w in weights]
+    for k in (2, 1, 4):
+        images = np.concatenate([x, x[::-1]])
+        with n.bind(k):
+            got = ours(Tensor(images)[:n], *tensors).numpy()[:k]
+        wanted = theirs(torch.tensor(images[:k]), *map(torch.tensor, weights)).numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_captured_step_frames_once(arrays: list[np.ndarray]) -> None:
+    """Its memory is recycled among what has the same around it, so zeros stay where they were stored once."""
+    x, *weights = arrays
+    held = [Tensor(w).realize() for w in weights]
+    step = jit(lambda x: ours(x, *held))
+    found = []
+    for k in range(5):
+        images = x * (k + 1.0)
+        with profile.Recorder() as kernels:
+            got = step(Tensor(images)).numpy()
+        found.append(len(kernels))
+        np.testing.assert_allclose(
+            got, theirs(torch.tensor(images), *map(torch.tensor, weights)).numpy(), rtol=1e-4, atol=1e-4
+        )
+    assert found[0] == 10 and found[-1] == 6  # and weights are packed once
+
+
+def test_a_captured_step_without_a_prologue_frames_in_each_call(arrays: list[np.ndarray]) -> None:
+    x, *weights = arrays
+    held = [Tensor(w).realize() for w in weights]
+    with Context(HOIST=0):
+        step = jit(lambda x: ours(x, *held))
+        for k in range(4):
+            got = step(Tensor(x * (k + 1.0))).numpy()
+            wanted = theirs(torch.tensor(x * (k + 1.0)), *map(torch.tensor, weights)).numpy()
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_captured_training_step(arrays: list[np.ndarray]) -> None:
+    """Weights that change in place, other memory between: what is around values stays as it was."""
+    x, *weights = arrays
+    mine = [Tensor(w, requires_grad=True) for w in weights]
+    other = [torch.tensor(w, requires_grad=True) for w in weights]
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        for w in mine:
+            w.grad = None
+        loss = (ours(x, *mine) ** 2).sum()
+        loss.backward()
+        for w in mine:
+            w.assign(w.detach() - 0.01 * w.grad)
+        return loss
+
+    for k in range(5):
+        images = x[:, :, ::-1].copy() if k % 2 else x
+        found = step(Tensor(images)).item()
+        loss = (theirs(torch.tensor(images), *other) ** 2).sum()
+        gradients = torch.autograd.grad(loss, other)
+        with torch.no_grad():
+            for w, d in zip(other, gradients, strict=True):
+                w -= 0.01 * d
+        np.testing.assert_allclose(found, loss.item(), rtol=1e-3)
+    for m, o in zip(mine, other, strict=True):
+        np.testing.assert_allclose(m.numpy(), o.detach().numpy(), rtol=1e-2, atol=1e-4)
