@@ -18,7 +18,7 @@ from itertools import count
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges, unused_slots
-from monolect.ir.normal import TRUE, less, linear
+from monolect.ir.normal import TRUE, is_zero, less, linear
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
@@ -271,7 +271,7 @@ def _rebuild(
                 new[u] = _contracted(plan, u, new, parts, closed)
                 continue
             if u.op == "REDUCE":
-                body = _guarded(body, u, guards)
+                body = _guarded(plan, body, u, guards)
                 closed = [r for r in closed if r is not block]
             elif later is not None:
                 closed = sorted((later.get(r, r) for r in closed), key=lambda r: r.arg[0])
@@ -354,12 +354,23 @@ def _gated(plan: Plan, u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp]) -> 
     return node("LOAD", (src[0], alt, gate), u.arg)
 
 
-def _guarded(body: UOp, u: UOp, guards: dict[UOp, UOp]) -> UOp:
+def _guarded(plan: Plan, body: UOp, u: UOp, guards: dict[UOp, UOp]) -> UOp:
+    """The terms of the reduction `u`, neutral beyond the end of a padded axis."""
     neutral = {"ADD": 0, "MUL": 1, "MAX": u.dtype.min}[u.arg[0]]
     for root, g in guards.items():
-        if root in u.src[1:]:
+        if root in u.src[1:] and not (u.arg[0] == "ADD" and _vanishes(plan, u.src[0], root)):
             body = build("WHERE", g, body, const(neutral, u.dtype))
     return body
+
+
+def _vanishes(plan: Plan, x: UOp, root: UOp) -> bool:
+    """Whether x is zero beyond the end of the padded axis `root`: a load there, which its gate or its block makes so,
+    or a product of nothing else. A guard would keep the product from becoming one instruction with the sum.
+    """
+    if x.op == "LOAD":
+        at_index = x.src[0].op == "INDEX" and root in ranges(x.src[0]) and not plan.stages.reads(x)
+        return at_index and (len(x.src) == 1 or is_zero(x.src[1]))
+    return x.op in ("MUL", "CAST") and all(_vanishes(plan, s, root) for s in x.src)
 
 
 def _thread_special(sink: UOp, plan: Plan, parts: dict[UOp, list[UOp]]) -> UOp:

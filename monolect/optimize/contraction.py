@@ -19,14 +19,14 @@ from math import prod
 
 from monolect.base.errors import ActionError
 from monolect.ir.uop import UOp
-from monolect.optimize.action import Plan
+from monolect.optimize.action import Part, Plan
 from monolect.optimize.cost import Access
 from monolect.optimize.pack import Block
 from monolect.optimize.stream import next_rows
 from monolect.optimize.sums import bytes_of_sums, had_better_wait
 from monolect.optimize.tile_cost import ASKING, FROM_MEMORY, LONGEST_UNROLLED, REUSE_TO_PACK, Tile, TileCosts
 
-FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around: dot products instead
+SHORTEST_PIECE = 256  # bytes of a row that a thread writes alone: a line of it at either end is another's
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
 ROW_AHEAD_BYTES = 1024  # how far ahead along each of them is asked for
 
@@ -41,26 +41,6 @@ class Contraction(TileCosts):
         return min(found, key=lambda t: t.cost, default=None)
 
     # ---- the actions -------------------------------------------------------------------------------------------------
-    def run(self) -> bool:
-        """Act. False when the kernel is no contraction that a tile fits."""
-        tile = self.best()
-        if tile is None or (self.has_dots() and self.few_rows(tile)):
-            return False
-        self.commit(tile)
-        return True
-
-    def has_dots(self) -> bool:
-        """Whether every operand is contiguous along one reduction, for a vector and more."""
-        return any(self.profile.unit(j, self.inside) and self.plan.size(j) >= self.chooser.lanes for j in self.heavy)
-
-    def few_rows(self, tile: Tile) -> bool:
-        """Whether what is turned around is hardly used again, or does not fill a vector."""
-        if tile.lanes < self.chooser.lanes:
-            return True
-        panel = [a for a in self.inside if tile.c in a.steps]
-        least = FEW_ROWS if tile.unit is None else FEW_ROWS // tile.unit.m
-        return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < least
-
     def reuse(self, tile: Tile, panel: list[Access]) -> int:
         """How many tiles read the same part of the panel."""
         free = [x for x in self.scope if all(x not in a.steps for a in panel)]
@@ -95,7 +75,7 @@ class Contraction(TileCosts):
         if packs:
             again = any(self.is_copied_again(a, t.row) for a in scalars)
             self.block_panel(t, panel, again)
-        elif reuse < REUSE_TO_PACK:
+        elif reuse < REUSE_TO_PACK and self.comes_from_memory(t.c, panel):
             self.stream(t)
         self.block_rows(t, scalars)
         self.unroll(t.row)
@@ -127,10 +107,17 @@ class Contraction(TileCosts):
         own = not again if packs else self.comes_from_memory(c, panel)  # of a panel each thread reads its own part
         order = [*batches, *((*columns, *rows) if own else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
-        loops.sort(key=lambda ip: -(-ip[1].size // n) * n / ip[1].size if ip[1].size else 2)
+        loops.sort(
+            key=lambda ip: (self.shares_lines(ip[1], n), -(-ip[1].size // n) * n / ip[1].size if ip[1].size else 2)
+        )
         for i, p in loops:
             if p.feeds(n) and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
                 return
+
+    def shares_lines(self, p: Part, n: int) -> bool:
+        """Whether n threads that share out the loop p write short pieces of each row: lines of both go to and fro."""
+        stores = [a for a in self.profile.stores if a.step(p.root) == 1]
+        return any(p.size * p.stride * a.uop.src[1].dtype.itemsize < n * SHORTEST_PIECE for a in stores)
 
     def fetch_panel(self, a: Access, passes: int, rows: int) -> None:
         """What was packed once comes from memory again and again: each pass over a panel asks for the next one, where

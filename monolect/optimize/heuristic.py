@@ -17,8 +17,9 @@ from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
-from monolect.optimize.contraction import ROW_AHEAD_BYTES, ROWS_AT_ONCE, Contraction
+from monolect.optimize.contraction import ROW_AHEAD_BYTES, ROWS_AT_ONCE
 from monolect.optimize.cost import WIDEST_STEP, Access, Profile
+from monolect.optimize.dots import Dots
 from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
@@ -28,7 +29,6 @@ from monolect.optimize.tile_cost import L1_WAY_BYTES
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
-DOTS_AHEAD_BYTES = 2048  # the same for rows of dot products
 LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
 NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
 MOST_TAPS = 16  # of reductions that are unrolled whole
@@ -269,16 +269,19 @@ class Chooser:
 
     # ---- register tiles ----------------------------------------------------------------------------------------------
     def tile(self, heavy: list[UOp]) -> None:
-        """A matrix product or the like: a tile in registers, else dot products, else as any other kernel."""
-        if self.same_steps(heavy) or Contraction(self, heavy).run():
+        """A matrix product or the like: a tile in registers or dot products, whichever costs less, else as any other
+        kernel.
+        """
+        if self.same_steps(heavy):
             return
-        p = self.profile
-        scope = frozenset().union(*(p.scope(j) for j in heavy))
-        inside = [a for j in heavy for a in p.inside(j)]
-        for j in heavy:
-            if p.unit(j, inside) and self.plan.divisor(j) >= SHORTEST_VECTOR:
-                return self.tile_dots(j, scope, inside)
-        self.vectorize_output()
+        product = Dots(self, heavy)
+        tile = product.best()
+        if (square := product.instead_of(tile)) is not None:
+            product.commit_square(square)
+        elif tile is not None:
+            product.commit(tile)
+        else:
+            self.vectorize_output()
 
     def same_steps(self, heavy: list[UOp]) -> bool:
         """Each step of a sum reads what is the same for a row of outputs, which then becomes the vectors."""
@@ -288,34 +291,6 @@ class Chooser:
             if unit and self.plan.extent(r) >= self.lanes and not any(r in a.steps for a in inside):
                 return self.split_vector(r, "UPCAST", "what a step of the sum reads is the same for all", (4, 5, 3, 2))
         return False
-
-    def tile_dots(self, j: UOp, scope: frozenset[UOp], inside: list) -> None:
-        """Both operands contiguous along the reduction: vectors along it, a small square of dot products."""
-        outs = [r for r in self.plan.outputs if r in scope and self.plan.size(r) > 1]
-        outs.sort(key=lambda r: -self.plan.size(r))
-        if not self.split_vector(j, "GROUP_REDUCE", "both operands are contiguous along the reduction", ()):
-            return
-        for r in outs[:2]:
-            k = best_divisor(self.plan.size(r), (4, 5, 3, 2))
-            if k > 1:
-                self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), "dot products that share operands")
-        self.threads_over(outs[:1])  # of the operand that there is most of each thread reads its own part
-        self.block_dots(j, outs)
-        for i, u in enumerate(self.plan.loads):
-            if self.plan.target.streams and buffer_bytes(u) > self.plan.target.l3_bytes:
-                self.act("FETCH", i, DOTS_AHEAD_BYTES, "rows that stream from far away")
-
-    def block_dots(self, j: UOp, outs: list[UOp]) -> None:
-        """The inner output axis in blocks whose operand rows stay in the second cache, outermost."""
-        if len(outs) < 2:
-            return
-        inner = max(self.plan.axis_of(r, "LOOP") for r in outs[:2])
-        p = self.plan.axes[inner]
-        row_bytes = self.plan.extent(j) * self.profile.itemsize * p.stride
-        most = self.plan.target.l2_bytes // 2 // row_bytes
-        k = next((k for k in range(min(most, p.size), 3, -1) if p.size % k == 0), 0)
-        if k and k < p.size:
-            self.act("SPLIT", inner, (p.size // k, "LOOP", True), f"{k} tiles stay in cache")
 
     # ---- threads -----------------------------------------------------------------------------------------------------
     def threads(self) -> None:

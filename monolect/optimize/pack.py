@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 ZERO = idx(0)
 LEAST_WORDS = 6  # that a matrix unit wants side by side, of a row, from which on a square is turned for them
-LEAST_TO_TURN = 8  # elements of a row, for which a square is turned
+LEAST_TO_TURN = 5  # elements of a row, for which a square is turned
 LEAST_TO_PART = 4  # iterations of a loop, of which then all but the last ask nothing
 PIECES_AHEAD = 8  # short ones that are asked for before they are copied
 
@@ -85,7 +85,8 @@ class Block:
         if any(not p.size for p in self.inner):
             raise ActionError("PACK", expected="loops of constant size", found="a symbolic one")
         lane = plan.lane(u)
-        self.lane = lane if self.has_panels and lane in self.steps else None
+        self.summed = next((p.root for p in self.inner if p.type == "GROUP_REDUCE" and self.has_panels), None)
+        self.lane = lane if self.has_panels and lane in self.steps and self.summed is None else None
         self.is_panel = self.lane is not None
         self.gated = self.gate is not TRUE or bool(self._bounds())
         self.windows = self._windows()
@@ -152,7 +153,8 @@ class Block:
             out += [self._of_part(p) for p in reversed(loops)]
         else:
             whole = [r for r in self.steps if r not in in_window]
-            out += contracted[1:] + sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
+            nearest = sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
+            out += contracted[1:] + sorted(nearest, key=lambda d: self.summed not in (None, *d.weights))
         return [d for d in out if d.size > 1]
 
     def _check_parts(self) -> None:
@@ -179,7 +181,13 @@ class Block:
         shaped = [p for p in self.inner if p.type == "UPCAST" and self.steps[p.root] == 1 and p.stride == 1]
         unit = self.plan.unit
         in_window = {r for w in self.windows for r in w.weights}
-        return self.has_panels and bool(shaped) and shaped[0].root not in in_window and not (unit and unit.m > 1)
+        return (
+            self.has_panels
+            and self.summed is None
+            and bool(shaped)
+            and shaped[0].root not in in_window
+            and not (unit and unit.m > 1)
+        )
 
     def _windows(self) -> list[Window]:
         """Pairs of an output loop and a reduction that only their weighted sum matters of."""
@@ -218,6 +226,7 @@ class Block:
             n = self._room(d, dims)
             if at == self.pair and i < len(dims) - 1 and not self.in_tiles:
                 along = d.step == 1 or (i > 0 and d.step == dims[0].step * self.pair == self.pair)
+                along |= self.summed in d.weights
                 n = -(-n // lanes) * lanes if along and n > lanes else n
                 n += lanes if n * itemsize % 512 == 0 else 0  # rows at powers of two share cache sets
             at *= n
@@ -233,9 +242,9 @@ class Block:
         return room if self._are_words(d, dims) or self._is_turned(d, dims) else d.size
 
     def _is_turned(self, d: Dim, dims: list[Dim]) -> bool:
-        """Whether a panel is turned along d, in squares of which the last may be filled with what is not there."""
-        is_turned = self.is_panel and self.pair == 1 and dims[0].step != 1 and d.step == 1
-        return is_turned and d.size >= LEAST_TO_TURN
+        """Whether what is read along the lanes is turned along d, in squares; the last may hold what is not there."""
+        along_lanes = self.is_panel or self.summed is not None
+        return along_lanes and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size >= LEAST_TO_TURN
 
     def _are_words(self, d: Dim, dims: list[Dim]) -> bool:
         """Whether memory has words that a matrix unit wants side by side along d, enough of them for squares."""

@@ -177,13 +177,13 @@ class TileCosts:
         packs = turned or (reuse >= REUSE_TO_PACK and not (far and rows <= MOST_ROWS))
         streamed = self.streamed(c, r, lanes * v, panel)
         again = 1 - 1 / -(-rows // k) if far and not packs else 0  # of the panel; nothing hides what comes from memory
-        halves = lanes * self.item <= self.target.vector_bytes // 2  # of vectors two start in a cycle in any case
-        steps, at_a_time = 0.0, max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
+        steps, at_a_time = 0.0, self.at_a_time(lanes)
         for js in self.sums:
             mine = [a for a in scalars if any(j in a.steps for j in js)]
             gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
             vectors = v * sum(any(j in a.steps for j in js) for a in panel)
-            loads = vectors + k * (len(mine) + 4 * gated)
+            scalars_read = k * (len(mine) + 4 * gated)
+            loads = vectors + (scalars_read if n > lanes else scalars_read * at_a_time / 2)
             missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
             step = max(max(v * k, loads) / at_a_time, vectors * FROM_L2 * streamed, 4)
             step += 0.15 * v + 0.03 * k + 4 * missed + vectors * FROM_L2 * again
@@ -210,6 +210,11 @@ class TileCosts:
         storing, waiting = self.storing(c, r), self.waiting(c, r)
         sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
         return tiles * (steps + start + sums) + copying
+
+    def at_a_time(self, lanes: int) -> int:
+        """Multiply-adds of so many lanes that start in a cycle: of half a vector two in any case."""
+        halves = lanes * self.item <= self.target.vector_bytes // 2
+        return max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
 
     def streamed(self, c: UOp, r: UOp | None, wide: int, panel: list[Access]) -> bool:
         """Whether the first cache does not hold what is read of the panel from one row of tiles to the next: all of its

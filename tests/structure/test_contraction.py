@@ -251,6 +251,65 @@ def test_few_columns_are_lanes_of_a_narrow_vector(m, k, n, multiply_adds):
     assert found.c is columns
 
 
+# ---- dot products ----------------------------------------------------------------------------------------------------
+def actions_of(tensor: Tensor, target: Target = TARGET) -> list:
+    chooser = planned(tensor, target)
+    chooser.run()
+    return chooser.plan.actions
+
+
+@pytest.mark.parametrize("multiply_adds", [1, 2])
+@pytest.mark.parametrize(
+    ("batch", "m", "k", "n"), [((), 512, 512, 2), ((), 278, 149, 5), ((), 618, 175, 3), ((2,), 300, 149, 5)]
+)
+def test_few_columns_of_long_rows_are_turned_to_dot_products(batch, m, k, n, multiply_adds):
+    """Lanes run along the sum, where all of each vector is used; the columns are turned once, to lie that way."""
+    actions = actions_of(of(*batch, m, k) @ of(*batch, k, n), TARGET._replace(multiply_adds=multiply_adds))
+    assert [a[2][1] for a in actions if a[0] == "SPLIT"].count("GROUP_REDUCE") == 1
+    assert sum(a[0] == "PACK" for a in actions) == 1
+
+
+@pytest.mark.parametrize("n", [512, 1024, 2048])
+def test_operands_that_no_first_cache_holds_are_no_dot_products(n):
+    target = TARGET._replace(multiply_adds=1)
+    assert not [a for a in actions_of(of(n, n) @ of(n, n).T, target) if a[0] == "SPLIT" and a[2][1] == "GROUP_REDUCE"]
+
+
+def test_products_of_what_reads_as_zero_ask_nothing():
+    """Beyond the end of a padded sum: a WHERE would keep them from becoming one instruction with the sum."""
+    x = of(278, 149)
+    for tensor, asks in ((x @ of(5, 149).T, False), ((x * x).sum(1), False), ((x * (x + 1)).sum(1), True)):
+        plan = planned(tensor).plan
+        plan.act(("PADTO", plan.axis_of(plan.reduced[0]), 16))
+        (total,) = (u for u in toposort(apply_plan(plan)) if u.op == "REDUCE")
+        assert (total.src[0].op == "WHERE") == asks
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("k", [16, 37, 56, 149])
+def test_lanes_of_several_sums_are_added_together(k, dtype, data):
+    for m, n in [(1, 2), (2, 33), (3, 1), (4, 4), (5, 5), (7, 2), (12, 6), (20, 1), (35, 7)]:
+        a, b = ((data(*shape) * 8).astype(dtype) for shape in ((m, k), (k, n)))
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        u, v = (Tensor(np.ascontiguousarray(x.T)).T for x in (a, b))
+        for x, y in ((Tensor(a), Tensor(b)), (Tensor(a), v), (u, v)):
+            np.testing.assert_allclose((x @ y).numpy(), want, rtol=0, atol=1e-5 * abs(want).max())
+
+
+def test_threads_do_not_write_to_the_same_lines():
+    """Aᵀ·B to 14 columns: seven of each row for either thread would send each line of the result to and fro."""
+    chooser = planned(of(26, 1501).T @ of(26, 14))
+    chooser.run()
+    rows, _ = chooser.plan.outputs
+    assert [p.root for p in chooser.plan.axes if p.type == "THREAD"] == [rows]
+
+
+def test_what_stays_in_the_second_cache_does_not_stream():
+    """No blocks of the sum, whose results would be stored and loaded for each."""
+    actions = actions_of(of(8, 145, 936).transpose(1, 2) @ of(8, 145, 2))
+    assert not [a for a in actions if a[0] == "SPLIT" and a[2][1] == "LOOP" and a[2][2]]
+
+
 # ---- what is narrow in memory ----------------------------------------------------------------------------------------
 def of_float16(*shape: int) -> Tensor:
     return Tensor(np.zeros(shape, np.float16), device="null")

@@ -14,6 +14,7 @@ import numpy as np
 
 from monolect.backend.common.llvm_types import (
     Value,
+    lane_list,
     n_regs,
     overload,
     splat_literal,
@@ -337,7 +338,9 @@ class ElementwiseRenderer(ValueRenderer):
             grid = np.expand_dims(np.array(rows[0], dtype=object), a)
         regs = [str(r) for r in grid.ravel()]
         if last in axes and v.lanes > 1:
-            regs = [self._reduce_lanes(op, u.dtype, v.lanes, r) for r in regs]
+            together = v.lanes if v.lanes & (v.lanes - 1) == 0 and u.dtype is not dtypes.bool else 1
+            parts = [regs[i : i + together] for i in range(0, len(regs), together)]
+            regs = [r for part in parts for r in self._reduce_rows(op, u.dtype, v.lanes, part)]
         return Value(u.shape, regs)
 
     def scan(self, u: UOp) -> Value:
@@ -364,6 +367,38 @@ class ElementwiseRenderer(ValueRenderer):
             mask = vector_literal(np.array(later), dtypes.bool)
             r, block = self.emit(f"select {c} {mask}, {t} {both}, {t} {r}"), 2 * block
         return r
+
+    def _reduce_rows(self, op: str, d: DType, lanes: int, regs: list[str]) -> list[str]:
+        """The lanes of each register combined, of at most as many registers as there are lanes. Two are combined at
+        once: the halves of one, or what became of them, beside those of the other. Within 128 bits that is one cheap
+        move for each, as is a move of 128 bits.
+        """
+        if len(regs) == 1:
+            return [self._reduce_lanes(op, d, lanes, regs[0])]
+        t, width = type_name(d, lanes), lanes  # of what is left of each register
+        unit = min(lanes, max(1, 16 // d.itemsize))
+        rows = [(r, [k] * lanes) for k, r in enumerate(regs)]  # a register, and for each lane whose it is
+        while len(rows) > 1:
+            half, part = width // 2, lanes if width > unit else unit
+            low = [i + e for i in range(0, part, width) for e in range(half)]
+            picks = [start + i + n * lanes for start in range(0, lanes, part) for n in (0, 1) for i in low]
+            pairs = []
+            for k in range(0, len(rows), 2):
+                (a, owners), (b, others) = rows[k], rows[k + 1] if k + 1 < len(rows) else ("poison", [-1] * lanes)
+                moved = [
+                    self.emit(f"shufflevector {t} {a}, {t} {b}, {lane_list([i + at for i in picks])}")
+                    for at in (0, half)
+                ]
+                pairs.append((self.combine(op, d, lanes, *moved), [(owners + others)[i] for i in picks]))
+            rows, width = pairs, half
+        r, owners = rows[0]
+        while width > 1:  # of few registers each has more than one lane left
+            half = width // 2
+            low = [i + e for i in range(0, lanes, width) for e in range(half)]
+            a, b = (self.shuffle(r, d, lanes, [i + at for i in low]) for at in (0, half))
+            lanes, width, owners = len(low), half, [owners[i] for i in low]
+            r = self.combine(op, d, lanes, a, b)
+        return [self.emit(f"extractelement {type_name(d, lanes)} {r}, i64 {owners.index(k)}") for k in range(len(regs))]
 
     def _reduce_lanes(self, op: str, d: DType, lanes: int, r: str) -> str:
         """Halves are combined while there are two; an odd number of lanes is combined one after the other."""
