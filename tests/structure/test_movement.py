@@ -173,6 +173,22 @@ def test_between_the_seams_of_what_is_joined_nothing_is_asked(check, data, parts
     assert len(plain) == wanted, f"a loop without gates for each part: {sections}"
 
 
+@pytest.mark.parametrize("shape, dims", [((40, 64), (0,)), ((6, 9, 32), (0, 1)), ((6, 9, 32), (1,))])
+def test_rolled_rows_are_read_at_a_place_that_is_picked_once(check, data, shape, dims):
+    """One load without a mask, where the last axis is not rolled."""
+    a = data(*shape)
+    (k,) = check(Tensor(a).roll([2] * len(dims), dims), np.roll(a, [2] * len(dims), dims))
+    assert [len(u.src) for u in k.linear.src if u.op == "LOAD"] == [1]
+
+
+def test_rolled_rows_in_a_frame_keep_its_gate(check, data):
+    a = data(20, 24)
+    rolled = Tensor(a).roll(3, 0).pad((1, 1, 1, 1))
+    (k,) = check(rolled, np.pad(np.roll(a, 3, 0), 1))
+    assert {len(u.src) for u in k.linear.src if u.op == "LOAD"} <= {1, 3}
+    assert len({u.src[0] for u in k.linear.src if u.op == "LOAD"}) == k.code["LOAD"] <= 9, "one read in each part"
+
+
 def test_sums_of_padded_values(check, data):
     a = data(5, 6)
     one_kernel(check(Tensor(a).pad((1, 2, 3, 0)).exp().sum(0), np.exp(np.pad(a, ((3, 0), (1, 2)))).sum(0)))
