@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import Tensor, jit
+from monolect.backend.cpu.render import render_module
 from monolect.ir.text import parse, show
 from monolect.schedule import split_scatters as pass_
 from monolect.schedule.split_scatters import split_scatters
@@ -92,3 +93,11 @@ def test_the_gradient_of_picking_is_in_parts(structure):
     i = np.arange(MANY) * 7 % 10
     x[Tensor(i)].sum().backward()
     np.testing.assert_array_equal(x.grad.numpy(), np.bincount(i))
+
+
+def test_a_place_is_compared_once_and_picked_once(structure, data):
+    """Of an addition: one comparison without a sign says whether it is inside, one address is where it goes."""
+    i = Tensor(np.arange(50) % 30)
+    k = structure(Tensor(data(30)).scatter_add(0, i, Tensor(data(50))))[-1]
+    code = render_module([("k", k.linear)])
+    assert code.count("icmp ult i64") == 1 and code.count("ptr %dummy") == 1 and "select i1" in code

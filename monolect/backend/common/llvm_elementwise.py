@@ -27,7 +27,7 @@ from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import ParamArg
-from monolect.ir.uop import UOp, node, shape_source, toposort
+from monolect.ir.uop import UOp, build, idx, node, shape_source, toposort
 from monolect.rules.legalize import NARROW, narrow, widen
 
 _COMPARE = {
@@ -39,6 +39,15 @@ _INTRINSICS = {"SQRT": "sqrt", "TRUNC": "trunc"}
 _CALL = re.compile(r"\bcall (\S+) (@[\w.]+)\(([^)]*)\)")
 _THROUGH = {8: dtypes.float32, 16: dtypes.float32, 32: dtypes.float64}  # floats that hold integers of so many bits
 _NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
+
+
+def _place_inside(u: UOp) -> UOp | None:
+    """The x of -1 < x & x < n, written -x < 1 & x < n."""
+    low, high = u.src
+    if low.op != "CMPLT" or high.op != "CMPLT" or high.src[1].op != "CONST" or high.src[0].dtype.kind != "x":
+        return None
+    x = high.src[0]
+    return x if low.src[0] is build("MUL", x, idx(-1)) and low.src[1] is idx(1) and high.src[1].value > 0 else None
 
 
 class ElementwiseRenderer(ValueRenderer):
@@ -168,6 +177,13 @@ class ElementwiseRenderer(ValueRenderer):
             return self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {b}, {a}')}, {t} {b}, {t} {a}")
         m = self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {a}, {b}')}, {t} {a}, {t} {b}")
         return self.emit(f"select {c} {self.emit(f'fcmp uno {t} {a}, {a}')}, {t} {a}, {t} {m}")
+
+    def op_and(self, u: UOp, lanes: int, a: str, b: str) -> str:
+        """Whether both; that a place is at least 0 and below a size is one comparison, without a sign."""
+        place = _place_inside(u) if u.shape == () else None
+        if place is not None:
+            return self.emit(f"icmp ult {type_name(place.dtype)} {self.value(place).regs[0]}, {u.src[1].src[1].value}")
+        return self._op(u, lanes, a, b)
 
     def op_where(self, u: UOp, lanes: int, c: str, a: str, b: str) -> str:
         t = type_name(u.dtype, lanes)

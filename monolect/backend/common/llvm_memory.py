@@ -318,7 +318,7 @@ class MemoryRenderer(ElementwiseRenderer):
         lanes = shape[-1] if shape else 1
         ptrs = self.pointers(target) if target.shape == shape else None
         gates = self._gates(gate, shape)
-        if ptrs is not None and all(is_contiguous(row) for _, row in ptrs):
+        if ptrs is not None and (lanes > 1 or gate is None) and all(is_contiguous(row) for _, row in ptrs):
             zero = splat_literal(0, d, lanes)
             for (p, row), r, g in zip(ptrs, regs, gates, strict=True):
                 old = self._load_row(d, p, row, g, zero)
