@@ -24,7 +24,7 @@ from monolect.ir.uop import UOp
 from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis, values
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources, value_sources
-from monolect.schedule.stages import Stage, is_wanted, main_source, ranges_of, size, stage
+from monolect.schedule.stages import SMALL_WORK, Stage, is_wanted, main_source, ranges_of, size, stage
 
 RangeSet = frozenset[UOp]
 
@@ -36,7 +36,6 @@ ROOM_TO_REDUCE = 60  # values that a kernel must still have room for, so that it
 REDUCE_SIZE = 12  # a reduction is a loop of its own
 MOST_STORES = 12
 ENOUGH_PARALLEL = 8  # outer iterations below which a big kernel is not made to wait for one reduction
-SMALL_WORK = 1 << 15
 MULTIPLES = frozenset(("MUL", "RESHAPE", "EXPAND", "PERMUTE", "CONTIGUOUS_BACKWARD", "DETACH"))
 
 

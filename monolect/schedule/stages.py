@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FIRST_RANGE = 500  # ids of stages' own loops, until the kernel is built
 FEWEST_ROWS = 8
+SMALL_WORK = 1 << 15  # values that one thread computes sooner than it wakes others
 ROWS = 16  # rows of a stage that must fit local memory several times over
 DEAR = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # of which one costs more than a row written and read again
 LEAST_ROW = 64  # values of which a row is worth being kept
@@ -113,10 +114,12 @@ def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozen
 
 
 def fits_alone(part: Partition, u: UOp, row: int, inner: list[int], outer: frozenset[UOp]) -> bool:
-    """Whether rows of values that no product reads are neighbours, worth it, and small."""
+    """Whether rows of values that no product reads are neighbours, worth it, and small; and enough for all threads, or
+    so little in all that one thread does them anyway.
+    """
     return (
         inner == [len(u.shape) - 1]
-        and size(outer) >= FEWEST_ROWS
+        and (size(outer) >= FEWEST_ROWS or size(outer) * row <= SMALL_WORK)
         and LEAST_ROW <= row <= part.local_bytes // ROWS // u.dtype.itemsize
     )
 

@@ -21,7 +21,7 @@ def ops(kernel):
     return Counter(u.op for u in toposort(kernel))
 
 
-@pytest.mark.parametrize("shape", [(32, 100), (16, 1000), (4, 8, 65)])
+@pytest.mark.parametrize("shape", [(32, 100), (16, 1000), (4, 8, 65), (1000,), (3, 5000)])
 def test_a_softmax_over_rows_keeps_its_exponentials(shape, data):
     x = data(*shape)
     y = Tensor(x).softmax(-1)
@@ -31,8 +31,8 @@ def test_a_softmax_over_rows_keeps_its_exponentials(shape, data):
     np.testing.assert_allclose(y.numpy(), e / e.sum(-1, keepdims=True), rtol=2e-5)
 
 
-@pytest.mark.parametrize("shape, axis", [((32, 20), 1), ((1000, 32), 0), ((4, 1000), 1), ((8, 1 << 17), 1)])
-def test_short_far_few_and_long_rows_do_not(shape, axis):
+@pytest.mark.parametrize("shape, axis", [((32, 20), 1), ((1000, 32), 0), ((8, 1 << 17), 1)])
+def test_short_far_and_long_rows_do_not(shape, axis):
     (k,) = kernels(Tensor.empty(*shape).softmax(axis))
     assert (ops(k)["EXP2"], ops(k)["BUFFER"]) == (2, 0)
 
