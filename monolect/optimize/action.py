@@ -160,8 +160,10 @@ class Plan:
 
     def extent(self, r: UOp) -> int:
         """The iterations to reckon with: of a symbolic range a quarter of the most, or the fewest if those are more."""
+        if n := self.size(r):
+            return n
         low, high = min_max(r.src[0])
-        return self.size(r) or max(1, low, high // 4)
+        return max(1, low, high // 4)
 
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
         """The first axis that belongs to `root` (of that type)."""

@@ -75,6 +75,9 @@ class TileCosts:
         self.deepest = max(heavy, key=self.plan.size)
         self.sums = self._sums()
         self.wide = {a.uop: self.widened(a.uop) for a in self.inside}
+        # bytes of an element of what is read for each product: what is packed is wide, but for a matrix unit
+        self.item = max((self.wide[a.uop] or a.uop.dtype).itemsize for a in self.inside)
+        self.found_packable: dict[tuple[UOp, int], bool] = {}  # asked for each tile; actions change it
 
     def _sums(self) -> list[list[UOp]]:
         """The loops of each sum: those of one inside another's terms belong to that."""
@@ -285,11 +288,6 @@ class TileCosts:
         n_bytes = prod(self.plan.extent(j) for j in self.heavy) * self.plan.size(c) * self.item
         return n_bytes > self.target.l2_bytes and any(map(self.is_far, panel))
 
-    @property
-    def item(self) -> int:
-        """Bytes of an element of what is read for each product: what is packed is wide, but for a matrix unit."""
-        return max((self.wide[a.uop] or a.uop.dtype).itemsize for a in self.inside)
-
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
         """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;
         equal ones where a divisor is near; one where nothing holds what a block leaves.
@@ -344,8 +342,11 @@ class TileCosts:
 
     def packable(self, a: Access) -> bool:
         """Whether the access could be packed, as far as that does not depend on its size."""
-        try:
-            Block(self.plan, a.uop)
-        except ActionError as e:
-            return "too large" in str(e)
-        return True
+        key = (a.uop, len(self.plan.actions))
+        if key not in self.found_packable:
+            try:
+                Block(self.plan, a.uop)
+                self.found_packable[key] = True
+            except ActionError as e:
+                self.found_packable[key] = "too large" in str(e)
+        return self.found_packable[key]

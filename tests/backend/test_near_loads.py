@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from monolect import Tensor
 from monolect.backend.common.llvm_ir import render_module
-from monolect.backend.common.llvm_memory import MOST_VECTORS, MemoryRenderer, is_near
+from monolect.backend.common.llvm_memory import MOST_VECTORS, STORES_TOGETHER, MemoryRenderer, is_near
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.pipeline import lower_kernel
@@ -143,3 +143,12 @@ def test_closed_vectors_far_from_their_memory_read_the_dummy():
     x = Tensor.empty(200_000)
     far, near = x.roll(12345, 0), Tensor.empty(64, 64).pad((1, 1, 1, 1))
     assert all("vector.reduce.or" in t for t in texts(far)) and not any("vector.reduce.or" in t for t in texts(near))
+
+
+def test_at_most_sixteen_stores_stand_together():
+    """The code generator compares each store of a block with each."""
+    x, w = Tensor.empty(8, 256, 4, 4), Tensor.empty(512, 256, 3, 3)
+    (text,) = texts(x.conv2d(w, stride=2, padding=1))
+    assert text.count("store float") >= 64, "not what this test is for"
+    blocks = re.split(r"^\w+:$|fence syncscope\(\"singlethread\"\)", text, flags=re.MULTILINE)
+    assert max(b.count("  store ") for b in blocks) == STORES_TOGETHER

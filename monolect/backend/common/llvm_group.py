@@ -39,6 +39,7 @@ class Place(NamedTuple):
 class GroupRenderer(Renderer):
     """One kernel."""
 
+    between_stores = ""  # drivers need not know it
     has_dummy = False  # branches instead
     lanes_in_step = False  # a lane's vectors are several instructions; not each has floats of 64 bits
 

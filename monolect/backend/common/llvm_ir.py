@@ -40,6 +40,7 @@ class Loop(NamedTuple):
 class Renderer(MemoryRenderer):
     """One function."""
 
+    between_stores = '  fence syncscope("singlethread") acq_rel'
     has_dummy = True
 
     def __init__(self, linear: UOp, name: str):
@@ -147,6 +148,7 @@ class Renderer(MemoryRenderer):
         self.block = head if is_entered else f"body{k}"
         self.vals[u] = Value((), [f"%i{k}"])
         self.shared.append({})
+        self.n_stores = 0
         self.loops.append(Loop(k, before, head, bound, is_entered, phi_line, carried))
 
     def close_loop(self) -> None:
@@ -173,6 +175,7 @@ class Renderer(MemoryRenderer):
                 self.accumulators[b.arg.slot] = phis
         self.lines.append(f"done{k}:")
         self.block = f"done{k}"
+        self.n_stores = 0
 
 
 def _stored_in_loops(program: tuple[UOp, ...]) -> dict[UOp, list[UOp]]:
