@@ -59,13 +59,15 @@ _CALLS = frozenset(("FUNCTION", "CALL"))
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 
-_closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], Callable[..., Sequence[UOp]]]] = (
-    weakref.WeakKeyDictionary()
-)
+ClosedForm = Callable[..., Sequence[UOp | None]]
+_closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], ClosedForm]] = weakref.WeakKeyDictionary()
 
 
-def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: Callable[..., Sequence[UOp]]) -> UOp:
-    """`y`, whose gradients with respect to `inputs` are `derivative(g, y, *inputs)`, broadcast or not."""
+def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
+    """`y`, whose gradients with respect to `inputs` are `derivative(g, y, *inputs)`, broadcast or not.
+
+    All nodes that `derivative` uses are to be inputs: others may take their place (`replace`). None: has no gradient.
+    """
     if y.op != "CONST" and y not in inputs:
         _closed[y] = (inputs, derivative)
     return y
@@ -189,7 +191,8 @@ def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     """The sources of `u` that are wanted, each with the gradient `u` hands it."""
     if (c := _closed.get(u)) is not None:
         inputs, derivative = c
-        return [(s, sum_to(d, s.shape)) for s, d in zip(inputs, derivative(g, u, *inputs), strict=True) if s in wanted]
+        found = zip(inputs, derivative(g, u, *inputs), strict=True)
+        return [(s, sum_to(d, s.shape)) for s, d in found if s in wanted and d is not None]
     if u.op in _FLAT:
         return []
     if u.op == "AFTER":

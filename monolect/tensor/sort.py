@@ -192,7 +192,8 @@ def _taken(rows: UOp, found: Sorted) -> UOp:
         return found.values
     some = found.places.shape != rows.shape
     base = full(rows.shape, 0, rows.dtype) if some else None
-    return closed_form(found.values, (rows,), lambda g, y, x: (scatter_rows(g, found.places, base),))
+    # The places are an input, without a gradient, for the sake of bodies of functions: there other nodes replace both.
+    return closed_form(found.values, (rows, found.places), lambda g, y, x, at: (scatter_rows(g, at, base), None))
 
 
 def _places_in_order(rows: UOp, at: UOp) -> UOp:
