@@ -516,8 +516,11 @@ def floor(x: UOp) -> UOp:
 
 
 def _fmod(a: UOp, b: UOp) -> UOp:
-    """`a - trunc(a / b) * b`, put right where the quotient was rounded up to a whole number."""
-    r = build("SUB", a, build("MUL", build("TRUNC", build("DIV", a, b)), b))
+    """`a - trunc(a / b) * b`, put right where the quotient was rounded up to a whole number.
+
+    Rounded once: of a quotient with no more bits than the type nothing is lost, as would be of the product.
+    """
+    r = build("MULACC", build("TRUNC", build("DIV", a, build("NEG", b))), b, a)
     crossed = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", a, 0.0)))
     step = special.absolute(b)
     r = where(crossed, where(e("CMPLT", a, 0.0), build("SUB", r, step), build("ADD", r, step)), r)

@@ -329,15 +329,15 @@ class FunctionsMixin(TensorBase):
 
     def hardshrink(self, lambd: float = 0.5) -> Tensor:
         """self, but 0 within [-lambd, lambd]."""
-        return (self.abs() > lambd).where(self, 0.0)
+        return (self.abs() <= lambd).where(0.0, self)
 
     def softshrink(self, lambd: float = 0.5) -> Tensor:
         """`self` moved toward 0 by `lambd`, 0 where that crosses it."""
-        return (self > lambd).where(self - lambd, (self < -lambd).where(self + lambd, 0.0))
+        return (self.abs() <= lambd).where(0.0, (self > 0).where(self - lambd, self + lambd))
 
     def threshold(self, threshold: float, value: float) -> Tensor:
         """`self` where above the threshold, else `value`."""
-        return (self > threshold).where(self, value)
+        return (self <= threshold).where(value, self)
 
     def heaviside(self, values: Any) -> Tensor:
         """0 below 0, 1 above, `values` at 0."""

@@ -351,3 +351,20 @@ def test_an_operation_takes_python_numpy_and_symbolic_operands() -> None:
     assert (np.float32(2) * Tensor([1.0])).tolist() == [2.0] if hasattr(Tensor, "__array_priority__") else True
     assert (Tensor([1.0]) * np.float64(2)).dtype is dtypes.float32
     assert (Tensor([1.0, 2.0]) + np.array([1.0, 1.0], np.float32)).tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("name, args", [("hardshrink", ()), ("softshrink", ()), ("threshold", (0.1, 2.0))])
+def test_nan_is_not_shrunk(name: str, args: tuple[float, ...]) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 0.3, -0.7, 0.5, -0.5], np.float32)
+    wanted = getattr(torch.nn.functional, name)(torch.from_numpy(x), *args)
+    np.testing.assert_array_equal(getattr(Tensor(x), name)(*args).numpy(), wanted)
+
+
+@pytest.mark.skipif(os.environ.get("TENSOR_TESTS") == "interp", reason="the interpreter rounds products")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_of_large_quotients_are_exact(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    b = (rng.random(1000) * 10 + 0.01).astype(dtype)
+    a = (b * 10.0 ** rng.uniform(0, 6, 1000)).astype(dtype) * rng.choice([-1, 1], 1000).astype(dtype)
+    np.testing.assert_array_equal(Tensor(a).fmod(Tensor(b)).numpy(), np.fmod(a, b))
+    np.testing.assert_array_equal((Tensor(a) % Tensor(b)).numpy(), np.mod(a, b))
