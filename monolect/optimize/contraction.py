@@ -24,10 +24,18 @@ from monolect.optimize.cost import Access
 from monolect.optimize.pack import Block
 from monolect.optimize.stream import next_rows
 from monolect.optimize.sums import bytes_of_sums, had_better_wait
-from monolect.optimize.tile_cost import ASKING, FROM_MEMORY, LONGEST_UNROLLED, REUSE_TO_PACK, Tile, TileCosts
+from monolect.optimize.tile_cost import (
+    ASKING,
+    FROM_MEMORY,
+    LONGEST_UNROLLED,
+    REUSE_TO_PACK,
+    ROWS_AT_ONCE,
+    Tile,
+    TileCosts,
+    rows_at_once,
+)
 
 SHORTEST_PIECE = 256  # bytes of a row that a thread writes alone: a line of it at either end is another's
-ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory
 ROW_AHEAD_BYTES = 1024  # how far ahead along each of them is asked for
 
 
@@ -75,8 +83,8 @@ class Contraction(TileCosts):
         if packs:
             again = any(self.is_copied_again(a, t.row) for a in scalars)
             self.block_panel(t, panel, again)
-        elif reuse < REUSE_TO_PACK and self.comes_from_memory(t.c, panel):
-            self.stream(t)
+        elif reuse < REUSE_TO_PACK and self.streams(t.c, panel):
+            self.stream(t.c, panel)
         self.block_rows(t, scalars)
         self.unroll(t.row)
         if packs:
@@ -171,13 +179,16 @@ class Contraction(TileCosts):
             if i is not None and (n := bytes_of_sums(self.plan)) > room:
                 self.cut(x, self.plan.axes[i].size * room // n, "their sums stay in local memory")
 
-    def stream(self, t: Tile) -> None:
-        """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side."""
-        j = self.heavy[0]
-        long = self.plan.size(j) >= 8 * ROWS_AT_ONCE and self.plan.size(t.c) >= 8 * t.lanes
-        if len(self.heavy) == 1 and long:
-            k = -(-self.plan.size(j) // ROWS_AT_ONCE)
-            self.chooser.act("SPLIT", self.plan.axis_of(j), (k, "LOOP", True), f"{ROWS_AT_ONCE} rows stream at once")
+    def stream(self, c: UOp, panel: list[Access]) -> None:
+        """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side. Where that is
+        all there is to wait for, no more than the first cache has room for; sums are stored and loaded more often then.
+        """
+        j, most = self.heavy[0], ROWS_AT_ONCE
+        n = self.plan.size(j)
+        if self.waits_for_memory(c, panel):
+            most = rows_at_once(self.target, [(a.step(j) or 0) * a.uop.dtype.itemsize for a in panel])
+        rows = next((k for k in range(most, 2 * most) if n % k == 0), most)
+        self.chooser.act("SPLIT", self.plan.axis_of(j), (-(-n // rows), "LOOP", True), f"{rows} rows stream at once")
 
     def block_rows(self, t: Tile, scalars: list[Access]) -> None:
         """Blocks of rows of which the packed scalars are a quarter of the second cache; half of it where short pieces

@@ -10,21 +10,21 @@ Source: the schedules measured for AVX-512 matrix products, row kernels and conv
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import gcd, prod
+from math import prod
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Plan
-from monolect.optimize.contraction import ROW_AHEAD_BYTES, ROWS_AT_ONCE
+from monolect.optimize.contraction import ROW_AHEAD_BYTES
 from monolect.optimize.cost import WIDEST_STEP, Access, Profile
 from monolect.optimize.dots import Dots
 from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import PAGE_BYTES, buffer_bytes, vector_of
-from monolect.optimize.tile_cost import L1_WAY_BYTES
+from monolect.optimize.tile_cost import ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
@@ -32,7 +32,6 @@ AHEAD_BYTES = 4096  # how far ahead a stream is asked for
 LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
 NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
 MOST_TAPS = 16  # of reductions that are unrolled whole
-STREAMED_VECTORS = 1  # of each row, where rows stream side by side: more of them are under way than of longer pieces
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
 FEW_OPS = 6  # values in a kernel that leave the other half free
 LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
@@ -185,8 +184,7 @@ class Chooser:
         n, item = self.plan.size(j), self.profile.itemsize
         if n < 8 * ROWS_AT_ONCE or not self.far_rows(r, j) or self.profile.work() * item <= target.l2_bytes:
             return 0
-        apart = max(gcd((a.step(j) or 0) * item, L1_WAY_BYTES) for a in self.rows(r, j))
-        most = max(1, min(ROWS_AT_ONCE, target.l1_bytes // apart))
+        most = rows_at_once(target, [(a.step(j) or 0) * item for a in self.rows(r, j)])
         rows = next((k for k in range(most, 4 * most + 1) if n % k == 0), 0)
         return rows if rows < n else 0
 

@@ -10,13 +10,14 @@ the scalars those that do not.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.base.dtype import DType
 from monolect.base.errors import ActionError
-from monolect.base.target import MatrixUnit
+from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp
@@ -24,6 +25,7 @@ from monolect.optimize.cost import Access
 from monolect.optimize.matrix import check, flips
 from monolect.optimize.pack import Block
 from monolect.optimize.stages import memory_of
+from monolect.optimize.stream import buffer_bytes
 
 if TYPE_CHECKING:
     from monolect.optimize.heuristic import Chooser
@@ -47,6 +49,16 @@ SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
 PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two neither was measured
 FROM_MEMORY = 12  # cycles more for a vector that comes from memory while nothing else is done
 ASKING = 0.5  # cycles to ask for a vector ahead of time
+
+
+ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory, at most
+STREAMED_VECTORS = 1  # of each row, where rows stream side by side: more of them are under way than of longer pieces
+
+
+def rows_at_once(target: Target, strides: Iterable[int]) -> int:
+    """How many rows, so many bytes apart, stream side by side: no more than their sets of the first cache hold."""
+    apart = max(gcd(n, L1_WAY_BYTES) for n in strides)
+    return max(1, min(ROWS_AT_ONCE, target.l1_bytes // apart))
 
 
 class Tile(NamedTuple):
@@ -109,11 +121,12 @@ class TileCosts:
             r for r in self.scope if r is not c and all(r not in a.steps for a in panel) and self.plan.extent(r) > 1
         ]
         scalars = [a for a in self.inside if c not in a.steps]
+        most = STREAMED_VECTORS if not turned and self.waits_for_memory(c, panel) else min(8, -(-n // lanes))
         out = []
         for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
             for r in rows or [None]:  # type: ignore[list-item]
                 m = self.plan.extent(r) if r is not None else 1
-                for v in range(1, min(8, -(-n // lanes)) + 1):
+                for v in range(1, most + 1):
                     tall = unit.m if unit is not None else 1
                     for k in range(tall, tall * min(-(-m // tall), MOST_ROWS) + 1, tall):
                         if self.fits(v, k, scalars, r, unit):
@@ -287,6 +300,17 @@ class TileCosts:
         """Whether the second cache does not hold all columns of a panel."""
         n_bytes = prod(self.plan.extent(j) for j in self.heavy) * self.plan.size(c) * self.item
         return n_bytes > self.target.l2_bytes and any(map(self.is_far, panel))
+
+    def streams(self, c: UOp, panel: list[Access]) -> bool:
+        """Whether a panel comes from memory: a few of its rows may then stream side by side."""
+        long = self.plan.size(self.deepest) >= 8 * ROWS_AT_ONCE and self.plan.size(c) >= 8 * self.chooser.lanes
+        return len(self.heavy) == 1 and long and self.comes_from_memory(c, panel)
+
+    def waits_for_memory(self, c: UOp, panel: list[Access]) -> bool:
+        """Whether what no cache holds streams by so few rows that memory takes longer than twice the multiply-adds."""
+        rows = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
+        far = all(buffer_bytes(a.uop) > self.target.l3_bytes for a in panel)
+        return far and 2 * rows <= FROM_MEMORY and self.streams(c, panel)
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
         """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;

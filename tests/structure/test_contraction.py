@@ -310,6 +310,23 @@ def test_what_stays_in_the_second_cache_does_not_stream():
     assert not [a for a in actions if a[0] == "SPLIT" and a[2][1] == "LOOP" and a[2][2]]
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "vectors", "rows"), [(2, 4096, 1, 8), (6, 4096, 1, 8), (8, 4096, 2, 16), (4, 1024, 4, 16)]
+)
+def test_weights_that_only_memory_bounds_stream_a_vector_of_as_many_rows_as_the_sets_hold(m, n, vectors, rows):
+    """Rows 16 KiB apart share sets of 8 lines. More rows of x store and load their sums too often for that, and what
+    the last cache holds comes in time.
+    """
+    chooser = planned(of(m, n) @ of(n, n), TARGET._replace(multiply_adds=1, l1_bytes=32 << 10))
+    chooser.run()
+    plan = chooser.plan
+    (k,) = plan.reduced
+    assert next(p.size for p in plan.axes if p.is_block and p.root is k) == n // rows
+    c = plan.outputs[1]
+    shaped = prod(p.size for p in plan.axes if p.root is c and p.type == "UPCAST")
+    assert (shaped == 16) == (vectors == 1)
+
+
 # ---- what is narrow in memory ----------------------------------------------------------------------------------------
 def of_float16(*shape: int) -> Tensor:
     return Tensor(np.zeros(shape, np.float16), device="null")
