@@ -101,7 +101,7 @@ class _MethodDef(ctypes.Structure):
 
 
 @functools.cache
-def _methods(run_address: int, cached_compile: Callable[[str], bytes]) -> list[_MethodDef]:
+def methods(run_address: int, cached_compile: Callable[[str], bytes]) -> list[_MethodDef]:
     externals = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _SYMBOLS}
     image = load_object(cached_compile(_source()), {**externals, "run_commands": run_address, "none": id(None)})
     doc = b"Bind the first buffers to these addresses, and run."
@@ -132,6 +132,6 @@ def python_functions(
         starts.append(starts[-1] + len(p))
     block = array("q", [pool, table, n_commands, slots, len(places), *starts, *(s for p in places for s in p)])
     run, held = (
-        _new_function(ctypes.addressof(m), block.tobytes(), None) for m in _methods(run_address, cached_compile)
+        _new_function(ctypes.addressof(m), block.tobytes(), None) for m in methods(run_address, cached_compile)
     )
     return run, held

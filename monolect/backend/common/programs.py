@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from monolect.backend.base import Program
@@ -49,6 +50,9 @@ class ProgramDevice:
         """The module of what was kept."""
         raise NotImplementedError
 
+    def beside(self) -> None:
+        """Make ready what else programs need to run: done while the first kernels are lowered."""
+
     def check(self, name: str, linear: UOp) -> None:
         """Raises where the device could not launch it."""
 
@@ -68,12 +72,13 @@ class ProgramDevice:
     def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
         """Programs for (name, key, LINEAR), built together; see `Device`. Raises CompileError or DTypeError."""
         parts = []
-        with Jobs(self.build, self.n_compiling) as jobs:
+        with Jobs(lambda job: job(), self.n_compiling) as jobs:
+            jobs.add(self.beside)
             for part in self._modules_of(kernels):
                 source = self.render([(_symbol(key), lin) for _, key, lin in part])
                 parts.append((part, source))
-                jobs.add(source)
-            built = jobs.results()
+                jobs.add(partial(self.build, source))
+            _, *built = jobs.results()
         return [p for (part, source), found in zip(parts, built, strict=True) for p in self._keep(part, source, *found)]
 
     def _modules_of(self, kernels: Iterable[tuple[str, str, UOp]]) -> Iterator[list[tuple[str, str, UOp]]]:
