@@ -115,12 +115,9 @@ class Chooser:
             if any(a.step(c) != 1 for a in p.stores) or any(c in a.steps for a in p.loads):
                 continue
             for r in plan.outputs:
-                along = all(a.step(r) == plan.size(c) for a in p.stores) and p.unit(r, p.loads)
-                if (
-                    along
-                    and r not in plan.sequential
-                    and self.split_vector(r, "UPCAST", "contiguous in each piece", ())
-                ):
+                along = r not in plan.sequential and all(a.step(r) == plan.size(c) for a in p.stores)
+                along = along and p.unit(r, p.loads)
+                if along and self.split_vector(r, "UPCAST", "contiguous in each piece", ()):
                     return self.act("SPLIT", plan.axis_of(c), (plan.size(c), "UPCAST", False), "pieces side by side")
         return False
 

@@ -89,7 +89,10 @@ def read_at_once(sink: UOp) -> UOp:
 
 
 def _is_choice(u: UOp) -> bool:
-    return u.op == "WHERE" and u.src[0].op == "CMPLT" and all(x.op == "LOAD" and x.arg is None for x in u.src[1:])
+    """Whether the place of an element, not a value, says which of two loads it is."""
+    if u.op != "WHERE" or u.src[0].op != "CMPLT" or u.src[0].src[0].dtype.kind != "x":
+        return False
+    return all(x.op == "LOAD" and x.arg is None for x in u.src[1:])
 
 
 def _read_at_once(u: UOp) -> UOp | None:

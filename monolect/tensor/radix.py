@@ -24,10 +24,7 @@ from monolect.tensor.rows import empty, gather_rows, scatter_rows, stored
 from monolect.tensor.scan import scan
 
 DIGIT_BITS = 8  # what a pass reads and writes per class stays in the first cache
-PASS, PASS_PER_ELEMENT = (
-    7000,
-    58,
-)  # what it costs to move a row by one digit, where a comparison of two narrow keys is 1
+PASS, PASS_PER_ELEMENT = 7000, 58  # of moving a row by one digit; to compare two narrow keys costs 1
 PLACE_BITS = 16  # beside a key of so short a row
 CHUNK, MOST_CHUNKS = 1 << 14, 64  # elements of a chunk, which one thread moves
 ROUNDS = 64  # in which the largest elements are taken one by one, from a row or from its blocks
