@@ -13,12 +13,23 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph as g
+from monolect.autograd.gradient import closed_form
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.uop import UOp, build, const, idx
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.windows import Ints, as_ints, check_windows, first_windows, framed, refuse_symbolic, windows
+from monolect.tensor.windows import (
+    Back,
+    Ints,
+    as_ints,
+    check_windows,
+    first_windows,
+    framed,
+    overlap,
+    refuse_symbolic,
+    windows,
+)
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -69,6 +80,17 @@ def _divisor(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
     return build("RECIP", acc)
 
 
+def _to_tops(share: UOp, y: UOp, x: UOp, back: Back) -> UOp:
+    """To each element of `x` the shares of those windows of which it is the largest, `y`."""
+    x = back.elements(x)
+
+    def term(at: Ints) -> UOp:
+        is_top = build("AND", back.held(at), build("CMPEQ", x, back.placed(y, at)))
+        return g.where(is_top, back.placed(share, at), 0.0)
+
+    return back.total(term)
+
+
 @guard_methods
 class PoolMixin(TensorBase):
     """Pools. Every method returns a lazy tensor; overlapping windows cost no copy."""
@@ -77,8 +99,10 @@ class PoolMixin(TensorBase):
 
     def _pooled(
         self, n: int, name: str, sizes: tuple[Any, Any, Any, Any], ceil_mode: bool, fill: Any
-    ) -> tuple[UOp, tuple[Ints, Ints, Ints]]:
-        """The windows, (..., *outputs, *kernel), and kernel, stride and padding as tuples."""
+    ) -> tuple[UOp, UOp, tuple[Ints, Ints, Ints, Ints]]:
+        """The windows, (..., *outputs, *kernel), what they are taken of, and kernel, stride, padding and dilation as
+        tuples.
+        """
         x = self._uop
         if len(x.shape) < n:
             raise ShapeError(f"{name}: rank of the input", expected=f"at least {n} axes", found=x.shape)
@@ -96,22 +120,38 @@ class PoolMixin(TensorBase):
         axes = range(len(x.shape) - n, len(x.shape))
         sizes = tuple(x.shape[i] + p + e for i, p, e in zip(axes, padding, after, strict=True))
         outs = check_windows(sizes, kernel, stride, dilation, name)
-        view = windows(framed(g.as_long_as_may_be(x, fill, axes), padding, after, fill), kernel, stride, dilation)
-        return first_windows(view, axes, outs), (kernel, stride, padding)
+        padded = framed(g.as_long_as_may_be(x, fill, axes), padding, after, fill)
+        view = first_windows(windows(padded, kernel, stride, dilation), axes, outs)
+        return view, padded, (kernel, stride, padding, dilation)
 
     def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
         low = False if self.dtype is dtypes.bool else self.dtype.min
-        view, _ = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
-        rank = len(view.shape)
-        return self._wrap(g.reduce(view, "MAX", range(rank - n, rank), keep=False))
+        view, x, (k, s, _, r) = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
+        inner = range(len(view.shape) - n, len(view.shape))
+        y = g.reduce(view, "MAX", inner, keep=False)
+
+        def derivative(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+            tops = g.e("CMPEQ", windows(x, k, s, r), g.reshape(y, (*y.shape, *(1,) * n)))
+            share = build("DIV", d, g.reduce(g.cast(tops, d.dtype), "ADD", inner, keep=False))
+            return (_to_tops(build("CONTIGUOUS", share), y, x, Back(x.shape, k, s)),)
+
+        closed = overlap(y.shape[len(y.shape) - n :], k, s, r)
+        return self._wrap(closed_form(y, (x,), derivative) if closed else y)
 
     def _avg_pool(
         self, n: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
     ) -> Tensor:
         self._check_float(f"avg_pool{n}d")
-        view, (k, s, p) = self._pooled(n, f"avg_pool{n}d", (kernel, stride, padding, 1), ceil_mode, 0)
+        view, x, (k, s, p, r) = self._pooled(n, f"avg_pool{n}d", (kernel, stride, padding, 1), ceil_mode, 0)
         rank = len(view.shape)
         total = g.reduce(view, "ADD", range(rank - n, rank), keep=False)
+
+        def derivative(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+            back = Back(x.shape, k, s)
+            return (back.total(lambda at: g.where(back.held(at), back.placed(d, at), 0.0)),)
+
+        if overlap(total.shape[len(total.shape) - n :], k, s, r):
+            total = closed_form(total, (x,), derivative)
         if divisor is not None:
             if not divisor:
                 raise ArgumentError(f"avg_pool{n}d: divisor_override", expected="not 0", found=divisor)

@@ -16,15 +16,21 @@ Invariant: element (..., o, k) of an axis is element o * stride + k * dilation o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 from monolect.autograd import graph as g
+from monolect.base.dtype import accumulator
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.bounds import at_most, bounds_text
-from monolect.ir.uop import UOp
+from monolect.ir.normal import TRUE
+from monolect.ir.uop import UOp, build
 
 Ints = tuple[int, ...]
+MOST_TERMS = 16  # windows that hold an element, up to which a sum over them is one expression
 
 
 def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
@@ -98,6 +104,57 @@ def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[i
     outs = tuple(first + 2 * i + a.swap for i, a in enumerate(axes))
     inner = tuple(first + 2 * i + 1 - a.swap for i, a in enumerate(axes))
     return g.permute(x, (*range(first), *outs, *inner))
+
+
+def overlap(outs: Sequence[Any], kernel: Ints, stride: Ints, dilation: Ints) -> bool:
+    """Whether each element is in several windows, in few, and there is a known number of all."""
+    reach = prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
+    return 1 < reach <= MOST_TERMS and all(r == 1 for r in dilation) and all(o.__class__ is int for o in outs)
+
+
+class Back:
+    """The way back from overlapping windows of the last axes to elements of `shape`, as a sum of terms: on one axis
+    element s * j + r is element s * t + r of window j - t, for each t. A view of all windows would be read element by
+    element, by remainders of places; neighbours in a term are neighbours in memory.
+
+    What belongs to elements has shape (*lead, J, s, ...), a pair for each axis moved over.
+    """
+
+    def __init__(self, shape: tuple[Any, ...], kernel: Ints, stride: Ints):
+        self.kernel, self.stride, self.shape = kernel, stride, shape
+        self.n, self.head = len(kernel), len(shape) - len(kernel)
+        self.reach = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
+        outs = [count_windows(m, k, s, 1) for m, k, s in zip(shape[self.head :], kernel, stride, strict=True)]
+        self.places = [o + t - 1 for o, t in zip(outs, self.reach, strict=True)]
+        self.sizes = [j * s for j, s in zip(self.places, stride, strict=True)]
+        self.pairs = (*shape[: self.head], *(v for js in zip(self.places, stride, strict=True) for v in js))
+
+    def total(self, term: Callable[[Ints], UOp]) -> UOp:
+        """The sum of term((t, ...)) over all t, in `shape`."""
+        terms = [term(at) for at in product(*map(range, self.reach))]
+        wide = accumulator(terms[0].dtype)
+        y = g.cast(reduce(lambda a, b: g.e("ADD", a, b), [g.cast(x, wide) for x in terms]), terms[0].dtype)
+        y = g.reshape(g.broadcast_to(y, self.pairs), (*self.shape[: self.head], *self.sizes))
+        return framed(y, (0,) * self.n, tuple(m - v for m, v in zip(self.shape[self.head :], self.sizes, strict=True)))
+
+    def elements(self, x: UOp) -> UOp:
+        """`x`, of `shape`, in pairs."""
+        ends = tuple(v - m for m, v in zip(self.shape[self.head :], self.sizes, strict=True))
+        return g.reshape(framed(x, (0,) * self.n, ends), self.pairs)
+
+    def placed(self, y: UOp, at: Ints) -> UOp:
+        """What belongs to windows, (*lead, *outs), at j = window + t, zeros around it."""
+        pairs = [v for m in y.shape[self.head :] for v in (m, 1)]
+        first = (*(0,) * self.head, *(v for t in at for v in (t, 0)))
+        y = g.reshape(y, (*y.shape[: self.head], *pairs))
+        return g.pad(y, first, (*y.shape[: self.head], *(v for j in self.places for v in (j, 1))))
+
+    def held(self, at: Ints) -> UOp:
+        """Where s * t + r is inside of a window."""
+        rank, out = self.head + 2 * self.n, TRUE
+        for a, (t, s, k) in enumerate(zip(at, self.stride, self.kernel, strict=True)):
+            out = build("AND", out, g.inside(0, min(s, k - t * s), s, self.head + 2 * a + 1, rank))
+        return out
 
 
 def framed(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:

@@ -311,3 +311,16 @@ def test_transposes_of_sizes_that_are_no_multiple_of_a_vector(data):
         for dtype in (np.float32, np.float64, np.int8, np.int16, np.bool_):
             a = (data(n, m) * 50).astype(dtype)
             assert np.array_equal((Tensor(a).T.contiguous()).numpy(), a.T), (n, m, dtype)
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_overlapping_windows_are_sums_of_few_terms(structure, data, name, stride):
+    """What an element gets is a term for each window it is in; no view of all windows is added up."""
+    x = Tensor(data(2, 4, 12, 12)).realize().requires_grad_()
+    y = getattr(x, name)(3, stride, 1)
+    (y * Tensor(data(*y.shape)).realize()).sum().backward()
+    *_, last = structure(x.grad)
+    assert "REDUCE" not in last.ir
+    windows = 9 if stride == 1 else 4
+    assert last.reads <= (2 * windows + 1 if name == "max_pool2d" else windows)

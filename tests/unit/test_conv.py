@@ -181,6 +181,65 @@ def test_pools_of_other_ranks() -> None:
     check(lambda x: x.avg_pool2d(2, divisor_override=3), lambda x: F.avg_pool2d(x, 2, divisor_override=3), x3[0])
 
 
+OVERLAPPING = [
+    ((9, 10), 3, 2, 1),
+    ((8, 8), 3, 1, 1),
+    ((11, 12), (5, 2), (3, 1), (2, 0)),
+    ((9, 9), (4, 3), (2, 4), 0),
+    ((7, 7), 5, 1, 2),
+]
+
+
+@pytest.mark.parametrize(("size", "kernel", "stride", "padding"), OVERLAPPING)
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_gradients_of_overlapping_pools(size: tuple, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> None:
+    """Of few windows a sum of shifted ones, of many the sum of a view: both, also with what no window covers."""
+    x = array(2, 3, *size)
+    for name in ("max_pool2d", "avg_pool2d"):
+        check(
+            lambda x, name=name: getattr(x * x, name)(kernel, stride, padding, ceil_mode=ceil_mode),
+            lambda x, name=name: getattr(F, name)(x * x, kernel, stride, padding, ceil_mode=ceil_mode),
+            x,
+        )
+
+
+def test_elements_that_tie_share_the_gradient_of_each_window() -> None:
+    a = np.round(array(2, 9, 9))
+    x = Tensor(a, requires_grad=True)
+    d = array(2, 4, 4)
+    (x.max_pool2d(3, 2) * Tensor(d)).sum().backward()
+    wanted = np.zeros_like(a)
+    for i, j in np.ndindex(4, 4):
+        window = a[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3]
+        tops = window == window.max((1, 2), keepdims=True)
+        wanted[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3] += tops * (d[:, i, j] / tops.sum((1, 2)))[:, None, None]
+    np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_second_gradients_of_overlapping_pools() -> None:
+    a = array(1, 2, 7, 7)
+    for name in ("max_pool2d", "avg_pool2d"):
+        x, t = Tensor(a, requires_grad=True), torch.tensor(a, requires_grad=True)
+        (getattr(x**3, name)(3, 2, 1) ** 2).sum().backward(create_graph=True)
+        (wanted,) = torch.autograd.grad((getattr(F, name)(t**3, 3, 2, 1) ** 2).sum(), t, create_graph=True)
+        first = x.grad
+        np.testing.assert_allclose(first.numpy(), wanted.detach().numpy(), rtol=1e-4, atol=1e-4)
+        (theirs,) = torch.autograd.grad((wanted * wanted).sum(), t)
+        x.grad = None
+        (first * first).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), theirs.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_gradients_of_overlapping_pools_of_narrow_floats_add_up_in_float32() -> None:
+    a = array(2, 8, 8)
+    x = Tensor(a, dtype="bfloat16").requires_grad_()
+    x.avg_pool2d(3, 1, 1).sum().backward()
+    t = torch.ones(2, 8, 8, requires_grad=True)
+    F.avg_pool2d(t, 3, 1, 1).sum().backward()
+    assert x.grad.dtype.name == "bfloat16"
+    np.testing.assert_allclose(x.grad.cast("float32").numpy(), t.grad.numpy(), rtol=1e-2)
+
+
 def test_max_pool_of_negatives_and_integers() -> None:
     assert Tensor([[-5, -7], [-6, -8]]).max_pool2d(2, padding=1).tolist() == [[-5, -7], [-6, -8]]
     assert (Tensor(-np.ones((1, 3, 3), np.float32)).max_pool2d(3, 1, 1).numpy() == -1).all()
