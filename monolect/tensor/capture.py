@@ -19,7 +19,6 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from itertools import compress
 from typing import Any, NamedTuple, overload
 
 from monolect.autograd.gradient import NO_GRAPH, reach
@@ -108,13 +107,16 @@ class Captured(NamedTuple):
 
 
 def live_tensors() -> list[Tensor]:
-    """Every Tensor of the process."""
+    """Every Tensor of the process: an object refers to its class.
+
+    Not out of all objects: CPython raises SystemError in a thread that is making a tuple which somebody else holds.
+    """
     kinds: list[type] = [Tensor]
     for k in kinds:
         kinds.extend(k.__subclasses__())
-    wanted = frozenset(k for k in kinds if not hasattr(k, "donated_at"))
-    objects = gc.get_objects()  # a hundred thousand, most of them of other libraries
-    return [*compress(objects, map(wanted.__contains__, map(type, objects)))]
+    kinds = [k for k in kinds if not hasattr(k, "donated_at")]
+    found = [t for t in gc.get_referrers(*kinds) if type(t) in kinds]
+    return [t for t in found if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
 class Jit:
@@ -506,7 +508,7 @@ def _graded(
     out = []
     for t, old in before.values():
         new = t._grad
-        if new is old or new is None:
+        if new is old or new is None or id(t) not in looked:  # set by another thread
             continue
         if old is not None and looked[id(t)][1] is old:
             expected = "zero_grad() first, or the gradients returned"

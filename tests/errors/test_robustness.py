@@ -112,6 +112,42 @@ def test_threads_draw_no_number_twice():
     assert len(np.unique(numbers)) == len(numbers) == 640
 
 
+def test_captures_leave_what_other_threads_are_making_alone():
+    """CPython gives up a tuple that it is making where somebody else holds it by then."""
+    done = threading.Event()
+
+    def work(k):
+        if k:
+            while not done.is_set():
+                assert len(tuple(x for x in range(60))) == 60
+            return
+        try:
+            for i in range(8):
+                assert jit(lambda x, i=i: x + i)(Tensor([1.0])).item() == 1 + i
+        finally:
+            done.set()
+
+    in_threads(work)
+
+
+def test_a_gradient_that_another_thread_leaves_is_none_of_the_step():
+    p = Tensor([1.0], requires_grad=True)
+    (p * 3).sum().backward()
+
+    def train():
+        (p * 4).sum().backward()
+
+    @jit
+    def step(x):
+        other = threading.Thread(target=train)
+        other.start()
+        other.join()
+        return x + 1
+
+    assert [step(Tensor([float(i)])).item() for i in range(3)] == [1.0, 2.0, 3.0]
+    assert p.grad.item() == 7.0
+
+
 def test_a_capture_in_one_thread_does_not_bind_another():
     inside, outside = threading.Event(), threading.Event()
 
