@@ -36,6 +36,7 @@ from monolect.optimize.tile_cost import (
 )
 
 SHORTEST_PIECE = 256  # bytes of a row that a thread writes alone: a line of it at either end is another's
+SHARED_LINES = 0.25  # of the time, at least, that shorter pieces cost
 ROW_AHEAD_BYTES = 1024  # how far ahead along each of them is asked for
 
 
@@ -115,17 +116,18 @@ class Contraction(TileCosts):
         own = not again if packs else self.comes_from_memory(c, panel)  # of a panel each thread reads its own part
         order = [*batches, *((*columns, *rows) if own else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
-        loops.sort(
-            key=lambda ip: (self.shares_lines(ip[1], n), -(-ip[1].size // n) * n / ip[1].size if ip[1].size else 2)
-        )
+        loops.sort(key=lambda ip: self.imbalance(ip[1], n))
         for i, p in loops:
             if p.feeds(n) and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
                 return
 
-    def shares_lines(self, p: Part, n: int) -> bool:
-        """Whether n threads that share out the loop p write short pieces of each row: lines of both go to and fro."""
+    def imbalance(self, p: Part, n: int) -> float:
+        """What the longest of n shares of the loop p takes, by the mean; more where threads write short pieces of each
+        row: lines of both go to and fro.
+        """
         stores = [a for a in self.profile.stores if a.step(p.root) == 1]
-        return any(p.size * p.stride * a.uop.src[1].dtype.itemsize < n * SHORTEST_PIECE for a in stores)
+        short = any(p.size * p.stride * a.uop.src[1].dtype.itemsize < n * SHORTEST_PIECE for a in stores)
+        return (-(-p.size // n) * n / p.size if p.size else 2) + SHARED_LINES * short
 
     def fetch_panel(self, a: Access, passes: int, rows: int) -> None:
         """What was packed once comes from memory again and again: each pass over a panel asks for the next one, where

@@ -296,12 +296,16 @@ def test_lanes_of_several_sums_are_added_together(k, dtype, data):
             np.testing.assert_allclose((x @ y).numpy(), want, rtol=0, atol=1e-5 * abs(want).max())
 
 
-def test_threads_do_not_write_to_the_same_lines():
-    """Aᵀ·B to 14 columns: seven of each row for either thread would send each line of the result to and fro."""
-    chooser = planned(of(26, 1501).T @ of(26, 14))
+@pytest.mark.parametrize(("product", "by_rows"), [((1501, 26, 14), True), ((39, 91, 53), False)])
+def test_threads_do_not_write_to_the_same_lines(product, by_rows):
+    """Half a short row for either thread would send each line of the result to and fro; two of three tiles of rows for
+    one of them would take longer still.
+    """
+    m, k, n = product
+    chooser = planned((of(k, m).T if by_rows else of(m, k)) @ of(k, n))
     chooser.run()
-    rows, _ = chooser.plan.outputs
-    assert [p.root for p in chooser.plan.axes if p.type == "THREAD"] == [rows]
+    rows, columns = chooser.plan.outputs
+    assert [p.root for p in chooser.plan.axes if p.type == "THREAD"] == [rows if by_rows else columns]
 
 
 def test_what_stays_in_the_second_cache_does_not_stream():
