@@ -59,7 +59,10 @@ class ReduceLowering:
         closed = [mapping[r] for r in closed]
         copies: list[tuple[tuple, UOp]] = [(group, body)]
         for r in unrolled:
-            copies = [((key, r, i), self._copy(key, b, r, i)) for i in range(r.src[0].value) for key, b in copies]
+            found = [(key, b, _own(b, r)) for key, b in copies]
+            copies = [
+                ((key, r, i), self._copy(key, b, r, i, own)) for i in range(r.src[0].value) for key, b, own in found
+            ]
         steps = [b for _, b in copies]
         shape = body.shape
         if not closed:
@@ -73,13 +76,13 @@ class ReduceLowering:
         out.origin = u.origin
         return out
 
-    def _copy(self, key: tuple, body: UOp, r: UOp, i: int) -> UOp:
+    def _copy(self, key: tuple, body: UOp, r: UOp, i: int, own: list[UOp]) -> UOp:
         """`body` in iteration i of the unrolled r. Copies share no memory: a loop inside of r has its own in each."""
         mapping = {r: idx(i)}
-        for v in toposort(body) if i else ():
-            if v.op == "END" and r in ranges(v):
+        for v in own if i else ():
+            if v.op == "END":
                 mapping.update({x: self._fresh((key, r, i), x) for x in v.src[1:]})
-            elif v.op == "STORE" and r in ranges(v):
+            else:
                 place = v.src[0]
                 while place.op in ("AFTER", "INDEX"):
                     place = place.src[0]
@@ -113,6 +116,11 @@ class ReduceLowering:
             else:
                 mine[u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
         return mine[u]
+
+
+def _own(body: UOp, r: UOp) -> list[UOp]:
+    """The loops and stores of `body` that are inside of r."""
+    return [v for v in toposort(body) if v.op in ("END", "STORE") and r in ranges(v)]
 
 
 def lower_reduce(sink: UOp) -> UOp:

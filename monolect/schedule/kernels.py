@@ -63,6 +63,8 @@ class KernelBuilder:
 
     def _bind_variables(self, sink: UOp) -> UOp:
         """Symbolic Variables become the last PARAMs of the kernel."""
+        if not self.part.has_variables:
+            return sink
         new = {}
         for u in toposort(sink):
             if u.op == "PARAM" and u.arg.name is not None:

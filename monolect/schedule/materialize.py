@@ -162,15 +162,16 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
     """The Cost of each value, sources first."""
     out: dict[UOp, Cost] = {}
     for u in order:
-        n = size_max(count(u.shape))
-        if u.op in FREE and not value_sources(u):
+        made_of = value_sources(u)
+        if u.op in FREE and not made_of:
             out[u] = Cost(0, 0, False)
             continue
-        heavy = any(s in out and s not in forced and out[s].heavy for s in value_sources(u))
+        n = size_max(count(u.shape))
+        heavy = any(s in out and s not in forced and out[s].heavy for s in made_of)
         if u.op == "PARAM" or u.op == "BUFFER" or u in forced:
             out[u] = Cost(0, n, False, rows=u.op == "CONTIGUOUS" and out[u.src[0]].rows, heavy=heavy)
             continue
-        below_ = [out[s] for s in value_sources(u)]
+        below_ = [out[s] for s in made_of]
         joins = u.op in ELEMENTWISE or u.op == "STACK"
         ops = sum(c.ops for c in below_) if joins else max((c.ops for c in below_), default=0)
         leaf = max((c.leaf for c in below_), default=0)
@@ -179,7 +180,7 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
             product = _is_product(u, out)
             out[u] = Cost(0, n, True, product, not product and below_[0].product, heavy or reuses(u, out))
         elif u.op in ELEMENTWISE:
-            product = any(c.product and s.shape == u.shape for s, c in zip(value_sources(u), below_, strict=True))
+            product = any(c.product and s.shape == u.shape for s, c in zip(made_of, below_, strict=True))
             out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, any(c.reduces for c in below_), product, rows, heavy)
         else:
             out[u] = Cost(ops, leaf, any(c.reduces for c in below_), any(c.product for c in below_), rows, heavy)

@@ -102,6 +102,7 @@ class _MethodDef(ctypes.Structure):
 
 @functools.cache
 def methods(run_address: int, cached_compile: Callable[[str], bytes]) -> list[_MethodDef]:
+    """Both entries, compiled and loaded: once a process."""
     externals = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _SYMBOLS}
     image = load_object(cached_compile(_source()), {**externals, "run_commands": run_address, "none": id(None)})
     doc = b"Bind the first buffers to these addresses, and run."

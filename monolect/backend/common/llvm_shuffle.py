@@ -4,7 +4,8 @@ A block of R registers of L lanes becomes L registers of R lanes. Number an elem
 its lane: a transpose exchanges the two groups of bits. One stage of the network takes one bit of the register number
 into the lanes and puts one lane bit out, with one shuffle a register; log2(min(R, L)) stages exchange them all. First
 come stages that interleave elements inside 128 bits, then stages that exchange blocks of 128 bits: each is a single
-cheap instruction on x86 and on ARM. What is left of a block that is not square is joined or taken apart. Sizes that are
+cheap instruction on x86 and on ARM. Rows of 128 bits that are more than their lanes are joined first: the same stages
+then take a fourth of the shuffles. What is left of a block that is not square is joined or taken apart. Sizes that are
 no powers of two are filled up with poison, which costs nothing.
 
 What it does not do: bools, which have no lanes to shuffle; `llvm_values` widens them first.
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from monolect.backend.common.llvm_types import lane_list
 
 Emit = Callable[[str], str]
+NARROW_BYTES, WIDEST_BYTES = 16, 64  # inside of which elements interleave in one instruction; of a vector register
 Bit = tuple[str, int]  # ("r", k) or ("l", k): bit k of the number of a given register, or of a given lane
 
 
@@ -28,7 +30,9 @@ def transpose(emit: Emit, regs: list[str], t: str, lanes: int, itemsize: int) ->
     if len(regs) == 1:
         return [emit(f"extractelement <{lanes} x {t}> {regs[0]}, i64 {j}") for j in range(lanes)]
     block = _Block(emit, regs, t, lanes)
-    block.exchange(max(1, 16 // itemsize))
+    if block.width * itemsize == NARROW_BYTES and block.width < len(block.regs) <= WIDEST_BYTES // itemsize:
+        block.join()
+    block.exchange(max(1, NARROW_BYTES // itemsize))
     return [block.gathered(j) for j in range(lanes)]
 
 
@@ -61,9 +65,28 @@ class _Block:
         v = f"<{lanes} x {self.t}>"
         return self.emit(f"shufflevector {v} {a}, {v} {b}, {lane_list(pick)}")
 
+    def join(self) -> None:
+        """Several rows of 128 bits in one register: the stages then work on all of them, and leave them in order."""
+        n = self.width
+        for r in range(n):
+            self.regs[r] = self.joined(self.regs[r::n], n)
+        self.width = len(self.regs)
+        self.regs = self.regs[:n]
+        bits = n.bit_length() - 1
+        self.lane_bits, self.row_bits = self.lane_bits + self.row_bits[bits:], self.row_bits[:bits]
+
+    def joined(self, vectors: list[str], width: int) -> str:
+        """The lanes of all `vectors` one after the other."""
+        while len(vectors) > 1:
+            vectors = [*vectors, *["poison"] * (len(vectors) % 2)]
+            both = list(range(2 * width))
+            vectors = [self.shuffled(a, b, width, both) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+            width *= 2
+        return vectors[0]
+
     def exchange(self, narrow: int) -> None:
         """All stages; `narrow` elements are 128 bits."""
-        bits = len(self.lane_bits)
+        bits = sum(kind == "l" for kind, _ in self.lane_bits)
         inside = min(bits, narrow.bit_length() - 1)
         for k in range(min(bits, len(self.row_bits))):
             if k < inside:
@@ -90,13 +113,9 @@ class _Block:
         at = [(_number(self.row_bits, i, j), _number(self.lane_bits, i, j)) for i in range(self.rows)]
         rows = list(dict.fromkeys(r for r, _ in at))
         pick = [rows.index(r) * self.width + k for r, k in at]
-        vectors, width = [self.regs[r] for r in rows], self.width
-        while len(vectors) > 1:
-            vectors += ["poison"] * (len(vectors) % 2)
-            both = list(range(2 * width))
-            vectors = [self.shuffled(a, b, width, both) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
-            width *= 2
-        return vectors[0] if pick == list(range(width)) else self.shuffled(vectors[0], "poison", width, pick)
+        whole = self.joined([self.regs[r] for r in rows], self.width)
+        width = self.width << (len(rows) - 1).bit_length()
+        return whole if pick == list(range(width)) else self.shuffled(whole, "poison", width, pick)
 
 
 def _source(lane: int, into: int, out: int, width: int) -> int:
