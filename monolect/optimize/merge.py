@@ -22,7 +22,8 @@ _DIVISIONS = frozenset(("IDIV", "MOD"))
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:
     """See the module docstring."""
-    sink = _divided(sink)
+    while (divided := _divided(sink)) is not sink:  # one of two may be two again: neighbours of a place on two axes
+        sink = divided
     while True:
         order = toposort(sink)
         for a, b in _neighbours(order):
@@ -37,7 +38,7 @@ def _divided(sink: UOp) -> UOp:
     """Output loops that loops inside read as r // n and r % n are two loops, as grouped heads and channels are."""
     order = toposort(sink)
     inner = order if any(is_stage(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
-    found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
+    found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and _is_loop(u.src[0])}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
     if not whole:
         return sink
@@ -54,6 +55,10 @@ def _divided(sink: UOp) -> UOp:
         else:
             new[u] = rebuild(u, tuple(new[s] for s in u.src))
     return new[sink]
+
+
+def _is_loop(u: UOp) -> bool:
+    return u.op == "RANGE" and bool(u.arg[1] == "LOOP")
 
 
 def _closers(order: list[UOp]) -> list[tuple[UOp, ...]]:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
+from monolect.backend.registry import Device
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, Stage
-from monolect.ir.uop import build, idx, node, shape_source
+from monolect.ir.uop import build, idx, node, shape_source, toposort
 from monolect.ir.verify import verify
 from monolect.lower.linearize import linearize
+from monolect.optimize.merge import merge_ranges
 
 
 def positions(rng_high, *shape, seed=3):
@@ -372,3 +374,13 @@ def test_a_copy_stands_in_the_only_loop_it_knows_of():
     verify(program, Stage.PROGRAM)
     order = [u.arg[0] for u in program.src if u.op == "RANGE"]
     assert order == [0, 1, 2, 17, 3]
+
+
+def test_a_loop_read_by_parts_of_parts_is_loops_of_their_own(structure, data):
+    """Channels of a transposed convolution hold the neighbours along two axes: places without remainders, so that
+    channels may be lanes.
+    """
+    d, w = Tensor(data(2, 16, 5, 5)).realize(), Tensor(data(16, 8, 3, 3)).realize()
+    conv = next(k for k in structure(d.conv_transpose2d(w, stride=2, padding=1, output_padding=1)) if k.ir["REDUCE"])
+    assert conv.ir["IDIV"] + conv.ir["MOD"] > 0
+    assert not {u.op for u in toposort(merge_ranges(conv.sink, Device["null"].target))} & {"IDIV", "MOD"}
