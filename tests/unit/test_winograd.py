@@ -144,11 +144,12 @@ def test_a_captured_step_transforms_its_weight_once() -> None:
         eager = x.conv2d(w, padding=1).numpy()
         for _ in range(3):
             got = f(x).numpy()
-        np.testing.assert_array_equal(got, eager)
+        near = 6e-6 * abs(eager).max()  # sums of products whose weights are packed once may be in another order
+        np.testing.assert_allclose(got, eager, rtol=0, atol=near)
         capture = capture_of(f)
         assert capture.prologue is not None and len(capture.prologue.launches) >= 1
         with profile.Recorder() as kernels:
             f(x).realize()
         assert len(kernels) <= 7  # none for the weight
         w.assign(w * 2)
-        np.testing.assert_allclose(f(x).numpy(), 2 * eager, rtol=1e-6)
+        np.testing.assert_allclose(f(x).numpy(), 2 * eager, rtol=0, atol=2 * near)
