@@ -34,7 +34,8 @@ class Staged:
         nests: dict[frozenset[UOp], list[UOp]] = {}
         for j in self.plan.reduced:
             nests.setdefault(self.profile.scope(j), []).append(j)
-        around = [ranges(e) for e in self.plan.stages.fills.values()]
+        fills = map(ranges, self.plan.stages.fills.values())
+        around = [rs for rs in fills if rs]  # a stage of constants has none, and is filled before all
         self.around = [r for r in self.plan.outputs if all(r in rs for rs in around)]
         self.products: list[Contraction] = []  # those whose tile is chosen
         self.others: list[UOp] = []  # reductions along rows, and products of which every operand is read once

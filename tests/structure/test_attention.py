@@ -308,6 +308,18 @@ def test_sums_over_pieces_share_one_tile_and_cost_what_both_do(data):
     assert 0.9 < costs[0] / costs[1] < 1.3
 
 
+def test_keys_that_a_mask_hides_from_all_rows_leave_heads_and_rows_to_the_others(data):
+    """Their scores are constants, a stage within no loop: it says nothing of the loops around the other stages. Where it
+    did, heads were vectors, and the program had some eighty thousand lines.
+    """
+    q, old, new = operands(data, (10, 4, 8), (10, 15, 8), (10, 12, 8))
+    keys = Tensor.cat(old, new, dim=1)
+    kernel = kernel_of(q.scaled_dot_product_attention(keys, keys, is_causal=True))
+    chooser = Chooser(Plan(kernel, TARGET))
+    assert any(not ranges(e) for e in chooser.plan.stages.fills.values())
+    assert [chooser.plan.extent(r) for r in Staged(chooser).around] == [10, 4]
+
+
 def test_sums_over_joined_rows_stay_in_one_piece(data):
     """Without stages, a product is one sum: its tile is chosen for that."""
     a, b, new = operands(data, (4, 65), (64, 48), (1, 48))
