@@ -309,8 +309,8 @@ def test_sums_over_pieces_share_one_tile_and_cost_what_both_do(data):
 
 
 def test_keys_that_a_mask_hides_from_all_rows_leave_heads_and_rows_to_the_others(data):
-    """Their scores are constants, a stage within no loop: it says nothing of the loops around the other stages. Where it
-    did, heads were vectors, and the program had some eighty thousand lines.
+    """Their scores are constants, a stage within no loop: it says nothing of the loops around the other stages. Where
+    it did, heads were vectors, and the program had some eighty thousand lines.
     """
     q, old, new = operands(data, (10, 4, 8), (10, 15, 8), (10, 12, 8))
     keys = Tensor.cat(old, new, dim=1)
