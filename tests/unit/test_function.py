@@ -294,7 +294,7 @@ def test_precompiled_calls_in_a_captured_step() -> None:
     plain = jit(net)
     for k in range(4):
         x = Tensor(values(2, 8, seed=k))
-        np.testing.assert_allclose(plain(x).numpy(), net(x).numpy(), rtol=1e-6)
+        np.testing.assert_allclose(plain(x).numpy(), net(x).numpy(), rtol=1e-5, atol=1e-6)  # sums in another order
 
 
 def test_a_precompiled_call_of_views_and_of_calls() -> None:
