@@ -19,7 +19,7 @@ from monolect.optimize.contraction import Contraction
 from monolect.optimize.cost import WIDEST_STEP, Access
 from monolect.optimize.pack import LEAST_TO_TURN
 from monolect.optimize.stream import buffer_bytes
-from monolect.optimize.tile_cost import FROM_L2, GATHERED, TURNED, Tile
+from monolect.optimize.tile_cost import FROM_L2, GATHERED, Tile
 
 FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around
 SHORTEST = 3  # elements of a sum, for which a vector pays
@@ -50,7 +50,14 @@ class Dots(Contraction):
         square = self.square()
         if square is None or tile is None:
             return square
-        return square if square.cost < tile.cost or (self.all_lie_along() and self.turns_for_few(tile)) else None
+        cheaper = square.cost < tile.cost and self.any_stays_near()
+        return square if cheaper or (self.all_lie_along() and self.turns_for_few(tile)) else None
+
+    def any_stays_near(self) -> bool:
+        """Whether the first cache holds some operand: else each row of one would come from the second cache for every
+        few of the others.
+        """
+        return any(self.bytes_of(a) <= self.target.l1_bytes for a in self.inside)
 
     def all_lie_along(self) -> bool:
         """Whether every operand is contiguous along one reduction, for a vector and more."""
@@ -107,8 +114,6 @@ class Dots(Contraction):
         far = sum(n for a, n in vectors if a not in turned and self.bytes_of(a) > self.target.l1_bytes)
         step = max(max(n_sums, loads) / self.at_a_time(lanes), FROM_L2 * far, LATENCY) + 0.1 * loads
         step += MASKING * bool(self.plan.extent(j) % lanes)
-        if all(self.bytes_of(a) > self.target.l1_bytes for a in self.inside):
-            return float("inf")  # each row would come from the second cache for every few of the others
         n = prod(self.plan.extent(r) for r in self.scope) / n_sums
         copied = [a for a in turned if not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
         copying = sum(self.turning(a, j) * prod(self.plan.extent(x) for x in a.steps) / lanes for a in copied)
@@ -118,7 +123,7 @@ class Dots(Contraction):
         """Cycles to copy a vector along j: in squares, picked from a few whole vectors, or element by element."""
         along = max((self.plan.size(x) for x in a.steps if a.step(x) == 1), default=0)
         if along >= LEAST_TO_TURN:
-            return TURNED * -(-along // self.chooser.lanes) * self.chooser.lanes / along
+            return self.turned(along)
         return 2 * along if a.step(j) == along <= WIDEST_STEP else GATHERED
 
     def commit_square(self, s: Square) -> None:

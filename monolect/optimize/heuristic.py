@@ -253,7 +253,8 @@ class Chooser:
             if row_bytes >= LONG_ROW_BYTES and all(a.step(r) for a in inside):
                 self.act("SPLIT", plan.axis_of(r), (2, "UPCAST", False), "two streams")
         elif sum(p.root is j and p.type == "GROUP_REDUCE" for p in plan.axes) == 1:
-            k = best_divisor(plan.size(r), tuple(k for k in (4, 3, 2) if k * plan.target.n_threads <= plan.size(r)))
+            n, threads = plan.size(r), plan.target.n_threads
+            k = next((k for k in (4, 3, 2) if k * threads <= n and n % k == 0), 1)
             if k > 1 and self.profile.n_ops <= MANY_OPS and any(a.step(r) for a in inside):
                 self.act("SPLIT", plan.axis_of(r), (k, "UPCAST", False), f"{k} sums in flight")
 
@@ -351,11 +352,6 @@ class Chooser:
             return 0
         row_bytes = plan.size(p.root) * u.dtype.itemsize if plan.reduced else 0
         return max(AHEAD_BYTES, row_bytes if row_bytes <= plan.target.l2_bytes // 4 else 0)
-
-
-def best_divisor(n: int, candidates: tuple[int, ...]) -> int:
-    """The first candidate that divides n, else 1."""
-    return next((k for k in candidates if n % k == 0), 1)
 
 
 def choose(plan: Plan) -> list[str]:

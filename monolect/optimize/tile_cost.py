@@ -203,9 +203,8 @@ class TileCosts:
             missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
             step = max(max(v * k, loads) / at_a_time, vectors * FROM_L2 * streamed, 4)
             step += 0.15 * v + 0.03 * k + 4 * missed + vectors * FROM_L2 * again
-            if self.target.multiply_adds == 1 and (
-                streamed or self.is_outer(c, r)
-            ):  # what the first cache lost meanwhile
+            lost = streamed or self.is_outer(c, r)  # what the first cache holds no longer
+            if self.target.multiply_adds == 1 and lost:
                 anew = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
                 step += SCALAR_LINE * anew * k / lanes + PANEL_VECTOR * vectors * streamed
             if unit is not None and unit.n_tiles:  # a row a cycle
@@ -269,10 +268,14 @@ class TileCosts:
         if a.step(c) == 1:
             return 1
         along = max((self.plan.size(j) for j in self.heavy if a.step(j) == 1), default=0)
-        squares = -(-along // self.chooser.lanes) * self.chooser.lanes
-        turned = min(GATHERED, TURNED * squares / max(along, 1))  # of the last one, some are not there
+        turned = min(GATHERED, self.turned(max(along, 1)))
         each = turned if along >= 3 and a.step(c) not in (2, 3, 4) else GATHERED
         return each + self.is_far(a) * FROM_MEMORY
+
+    def turned(self, along: int) -> float:
+        """Cycles a vector to turn squares of what lies `along` memory; of the last one, some is not there."""
+        lanes = self.chooser.lanes
+        return TURNED * -(-along // lanes) * lanes / along
 
     def is_copied_again(self, a: Access, r: UOp | None) -> bool:
         """Whether the scalars of `a` are packed for each block of columns: rows of a tile that are neighbours in
@@ -349,9 +352,8 @@ class TileCosts:
     def wants_pack(self, a: Access) -> bool:
         """A gated scalar, or one whose neighbours in memory are rows and not steps of the reduction."""
         gated = len(a.uop.src) == 3
-        if (
-            self.plan.unit is not None
-        ):  # a tail would mask loads in the inner loop, and give rows of tiles places of their own
+        if self.plan.unit is not None:
+            # a tail would mask loads in the inner loop, and give rows of tiles places of their own
             padded = [x for x in self.plan.padded if x is self.deepest or self.plan.unit.n_tiles]
             gated |= any(x in a.steps for x in padded)
         along = any(a.step(j) == 1 for j in self.heavy)

@@ -275,6 +275,13 @@ def test_operands_that_no_first_cache_holds_are_no_dot_products(n):
     assert not [a for a in actions_of(of(n, n) @ of(n, n).T, target) if a[0] == "SPLIT" and a[2][1] == "GROUP_REDUCE"]
 
 
+@pytest.mark.parametrize("k", [1024, 4096, 16384])
+def test_few_long_rows_share_what_they_read(k):
+    """Also where the first cache holds neither: four of one by four of the other read half a vector a product."""
+    sides = [a[2][0] for a in actions_of(of(8, k) @ of(4096, k).T) if a[0] == "SPLIT" and a[2][1] == "UPCAST"]
+    assert sides == [4, 4]
+
+
 def test_products_of_what_reads_as_zero_ask_nothing():
     """Beyond the end of a padded sum: a WHERE would keep them from becoming one instruction with the sum."""
     x = of(278, 149)
