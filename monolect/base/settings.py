@@ -25,6 +25,7 @@ DEBUG_PRESETS: tuple[tuple[str, ...], ...] = (
     (), ("totals",), ("cmds",), ("actions",), ("src",), ("passes", "ir"), ("rules",),
 )  # fmt: skip
 TRACE_WORDS: tuple[str, ...] = tuple(word for words in DEBUG_PRESETS for word in words)
+COMPILING_WORDS = frozenset(word for words in DEBUG_PRESETS[3:] for word in words)  # what only who compiles can show
 
 
 class Setting(NamedTuple):

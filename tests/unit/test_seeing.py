@@ -135,6 +135,17 @@ def test_a_kernel_is_compiled_once_a_machine(tmp_path, monkeypatch):
     assert [run.stdout.strip() for run in runs] == ["True", "False"]
 
 
+@pytest.mark.parametrize(("level", "shown"), [("2", False), ("3", True)])
+def test_how_a_kernel_is_compiled_is_shown_also_where_the_disk_has_it(tmp_path, monkeypatch, level, shown):
+    monkeypatch.setenv("MONOLECT_CACHE", str(tmp_path))
+    monkeypatch.setenv("VERIFY", "0")
+    program = "from monolect import Tensor; import numpy as np; Tensor(np.ones((99, 64), np.float32)).exp().realize()"
+    for debug, asked in (("0", False), (level, shown)):
+        monkeypatch.setenv("DEBUG", debug)
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert ("'SPLIT'" in run.stderr) == asked
+
+
 def test_a_kernel_is_compiled_once_a_process():
     a, b, c = (array(9, 21).realize() for _ in range(3))
     with profile.Recorder() as kernels:

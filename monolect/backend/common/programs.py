@@ -18,7 +18,7 @@ from monolect.backend.common.jobs import Jobs
 from monolect.base.cache import DiskCache
 from monolect.base.errors import MonolectError
 from monolect.base.hashing import blake2b
-from monolect.base.settings import settings
+from monolect.base.settings import COMPILING_WORDS, settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
@@ -112,9 +112,11 @@ class ProgramDevice:
         return out
 
     def lookup(self, key: str) -> Program | None:
-        """The program under `key`; a damaged or incomplete entry, or one the driver does not take, is a miss."""
+        """The program under `key`; a damaged or incomplete entry, or one the driver does not take, is a miss, and so is
+        any entry on disk when it is to be seen how kernels are compiled.
+        """
         found = self.programs.get(key)
-        if found is not None or not settings.COMPILE_CACHE:
+        if found is not None or not settings.COMPILE_CACHE or settings.tracing & COMPILING_WORDS:
             return found
         entry = self.cache.get(f"kernel/{self.target.key}/{key}")
         if entry is None:
