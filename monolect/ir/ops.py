@@ -492,6 +492,7 @@ _ROWS = [
     # load and store
     Row("LOAD",     1, 3, "(device, addrspace), bytes, 'ahead' or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?); may change device or address space; subsumes COPY. Asks for what lies so many bytes further on; is made a step of its loop ahead."),
     Row("STORE",    2, 3, "'distinct', 'stream' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true; distinct places may be written in any order, a stream goes past the caches."),
+    Row("FETCH",    1, 1, "-",          _void, _scalar, K | P, _S, None, "Ask for the memory at src[0] (INDEX), that it be in the second cache when it is read; it need not exist."),
     # ordering
     Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P, _N, None, "Iterator from 0 to bound."),
     Row("END",      1, None, "-",       _void, _scalar, K | P, _S, None, "Close the RANGE loops src[1:] around the body src[0]."),

@@ -7,12 +7,15 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between; more
                                      sections than one may follow the first
+  ("PEEL", axis, ("mask", last))     so do the iterations before, at and behind the edge of a mask that moves with the
+                                     loops around, and so many last ones
   ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
   ("PACK", load, 2)                  to two blocks in turns: that of the next step is read while this one is used;
                                      to more of them where boxes of memory are copied by themselves
   ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
   ("STREAM", store, None)            STORE number `store` goes past the caches
   ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on
+  ("FETCH", load, ("rows", n))       for the row that the index in memory names n iterations later
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
   ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name;
   ("TC", axis, (unit, rows, columns))  of one that a warp has in common: with parts of the axes rows and columns
@@ -43,7 +46,7 @@ from monolect.ir.uop import UOp, toposort
 from monolect.optimize.blocks import block_of
 from monolect.optimize.matrix import check
 from monolect.optimize.nest import check_blocked, check_thread, nests, sequence
-from monolect.optimize.peel import check_peel
+from monolect.optimize.peel import Ends, check_peel
 from monolect.optimize.sequence import (
     atomic_ranges,
     carried_ranges,
@@ -120,11 +123,11 @@ class Plan:
         self.actions: list[Action] = []
         self.unit: MatrixUnit | None = None
         self.sides: tuple[UOp, ...] = ()  # with a unit of a warp: its rows and columns
-        self.peeled: dict[Part, tuple[int, ...]] = {}  # loops whose first and last iterations stand apart
+        self.peeled: dict[Part, Ends] = {}  # loops whose first and last iterations stand apart
         self.packs: dict[UOp, int] = {}  # loads whose block is copied first, and to how many blocks in turns
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end
-        self.flags: dict[UOp, str | int] = {}  # the new arg of a LOAD or STORE
+        self.flags: dict[UOp, str | int | tuple[str, int]] = {}  # the new arg of a LOAD or STORE, rows that are fetched
         self.locals = True
         self.workgroup = Workgroup(self) if target.workgroups else None
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
@@ -225,8 +228,8 @@ class Plan:
         elif op == "PACK":
             self._pack(axis, arg or 1)
         elif op in ("STREAM", "FETCH"):
-            u, flag = check_stream(self, axis) if op == "STREAM" else check_fetch(self, axis, arg)
-            self.flags[u] = flag
+            made = check_stream(self, axis) if op == "STREAM" else check_fetch(self, axis, arg)
+            self.flags[made[0]] = made[1]
         elif op not in ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND"):
             expected = "SPLIT, PADTO, SWAP, PEEL, BOUND, PACK, STREAM, FETCH, NOLOCALS or TC"
             raise ActionError("unknown action", expected=expected, found=op)
@@ -236,6 +239,8 @@ class Plan:
             raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
         elif op != "SWAP" and any(p.root is self.axes[axis].root for p in self.peeled):
             raise ActionError(f"{op} of a peeled axis", expected="SWAP, or another axis", found=op)
+        elif op in ("SPLIT", "PADTO", "SWAP") and any("mask" in ends for ends in self.peeled.values()):
+            raise ActionError(f"{op} after PEEL at a mask", expected="loops that stay as they are", found=op)
         elif op == "SPLIT":
             self._split(axis, *arg)
         elif op == "PEEL":

@@ -28,7 +28,7 @@ from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
 from monolect.optimize.peel import Peeler
 from monolect.optimize.stages import Rows, memory_of
-from monolect.optimize.stream import buffer_bytes, next_rows
+from monolect.optimize.stream import buffer_bytes, kept_inside, next_rows, rows_later
 from monolect.optimize.sums import are_local, block_of_sum, finished_later
 from monolect.optimize.visible import Bounds
 
@@ -134,14 +134,9 @@ def apply_plan(plan: Plan) -> UOp:
     new = exprs | packed | _clamped(plan, exprs, packed) | rows.new
     out = _rebuild(plan, parts, new, guards, rows, info)
     if plan.peeled:
-        known = {r: {guards[r]: TRUE, _kept_inside(plan, r, exprs[r]): exprs[r]} for r in guards}
-        out = Peeler(plan, dict(made), known).run(out)
+        known = {r: {guards[r]: TRUE, kept_inside(r, exprs[r]): exprs[r]} for r in guards}
+        out = Peeler(plan, dict(made), exprs, known).run(out)
     return _thread_special(out, plan, parts)
-
-
-def _kept_inside(plan: Plan, r: UOp, e: UOp) -> UOp:
-    """`e`, or the last element of the padded axis r."""
-    return build("MAX", e * -1, r.src[0] * -1 + 1) * -1
 
 
 def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
@@ -152,7 +147,7 @@ def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[
     if not last:
         return {}
     shaped = {p.root for p in plan.axes if p.type == "UPCAST"}
-    clamped = exprs | packed | {r: _kept_inside(plan, r, exprs[r]) for r in last}
+    clamped = exprs | packed | {r: kept_inside(r, exprs[r]) for r in last}
     out: dict[UOp, UOp] = {}
     for u in plan.order:
         if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1 and not plan.stages.reads(u):
@@ -293,11 +288,11 @@ def _rebuild(
         elif u.op == "SINK":
             if block is not None and later is None:  # a total has no END yet
                 src = tuple(s if s.op == "END" else node("END", (s, block)) for s in src)
-            new[u] = node("SINK", src, info)
+            new[u] = node("SINK", (*src, *rows_later(plan, new)), info)
         else:
             new[u] = rebuild(u, src)
-        if u in plan.flags:
-            new[u] = node(u.op, new[u].src, plan.flags[u])
+        if not isinstance(flag := plan.flags.get(u, ()), tuple):
+            new[u] = node(u.op, new[u].src, flag)
     return new[plan.sink]
 
 

@@ -23,7 +23,7 @@ from monolect.optimize.dots import Dots
 from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
-from monolect.optimize.stream import PAGE_BYTES, buffer_bytes, vector_of
+from monolect.optimize.stream import MOST_ROWS, PAGE_BYTES, buffer_bytes, named_by, vector_of
 from monolect.optimize.tile_cost import ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
@@ -318,6 +318,7 @@ class Chooser:
         for i, p in reversed([(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and not p.is_block]):
             if p.size >= LEAST_TO_PEEL and p.root in self.plan.outputs and (ends := border(self.plan, p)):
                 who = "the ends ask where the border is" if len(ends) == 2 else "seams ask on which side they are"
+                who = "the edge of the mask asks on which side it is" if ends[0] == "mask" else who
                 done = self.act("PEEL", i, ends, f"only {who}")
                 if done and self.profile.n_ops > FEW_OPS_TO_PEEL:
                     return
@@ -329,6 +330,7 @@ class Chooser:
         for a in self.side_by_side if target.streams else ():
             if buffer_bytes(a.uop) > target.l3_bytes:
                 self.act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
+        self.rows_ahead()
         memory = {u.src[0].src[0]: self.touched(u) for u in (*plan.loads, *plan.stores)}
         written = {u.src[0].src[0]: self.touched(u) for u in plan.stores}
         if sum(memory.values()) < target.l3_bytes or sum(written.values()) * 3 < target.l3_bytes:
@@ -338,8 +340,20 @@ class Chooser:
             if buffer_bytes(u) > target.l2_bytes and (n := self.distance(u)):
                 self.act("FETCH", i, n, "a stream from far away")
 
+    def rows_ahead(self) -> None:
+        """Rows that an index names come when they are asked for: as far ahead as a stream is."""
+        for i, u in enumerate(self.plan.loads):
+            p = vector_of(self.plan, u)
+            if p is not None and named_by(u) and buffer_bytes(u) > self.plan.target.l2_bytes:
+                n = -(-AHEAD_BYTES // (self.plan.size(p.root) * u.dtype.itemsize or AHEAD_BYTES))
+                self.act("FETCH", i, ("rows", min(n, MOST_ROWS)), "rows that an index names, from far away")
+
     def touched(self, u: UOp) -> int:
-        """Bytes of memory that an access is to, no more than its loops visit."""
+        """Bytes of memory that an access is to, no more than its loops visit; all of it where an index names which: the
+        next call reads others.
+        """
+        if u.op == "LOAD" and named_by(u):
+            return buffer_bytes(u)
         visited = prod(self.plan.size(r) for r in ranges(u.src[0])) * u.src[0].dtype.itemsize
         return min(buffer_bytes(u), visited or buffer_bytes(u))
 

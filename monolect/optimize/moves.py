@@ -15,7 +15,8 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Action, Plan
-from monolect.optimize.stream import buffer_bytes
+from monolect.optimize.peel import edge_of
+from monolect.optimize.stream import buffer_bytes, row_loop
 
 Move = tuple[Action, ...]
 
@@ -23,6 +24,7 @@ ROWS_UPCAST = (2, 3, 4, 5, 6, 7, 8, 12, 14)  # besides vectors of the target
 UNROLLS = (2, 3, 4, 5, 7, 8, 9)
 BLOCKS = (1, 4, 16, 32, 64, 128, 256, 512)  # iterations in one
 AHEAD = (1024, 4096, 16384)  # bytes
+ROWS_AHEAD = (1, 2, 4)
 WORKGROUP = (2, 4, 8, 16, 32, 64, 128, 256)
 STEPS = (4, 8, 16, 32, 64)  # iterations of a reduction copied at once
 MOST_PADDING = 1.125  # what an axis may grow by, as a factor
@@ -104,6 +106,8 @@ def peels(plan: Plan) -> Iterator[Move]:
     for i, _ in _axes(plan, "LOOP"):
         if plan.axes[i].root in asked:
             yield from ((("PEEL", i, ends),) for ends in ((0, 1), (1, 0), (1, 1)))
+        if edge_of(plan, plan.axes[i]) is not None:
+            yield (("PEEL", i, ("mask", int(plan.axes[i].root in plan.padded))),)
 
 
 def packs(plan: Plan) -> Iterator[Move]:
@@ -123,6 +127,8 @@ def fetches(plan: Plan) -> Iterator[Move]:
     for i, u in enumerate(plan.loads):
         if plan.target.streams and buffer_bytes(u) > plan.target.l2_bytes:
             yield from ((("FETCH", i, n),) for n in AHEAD)
+            if row_loop(plan, u) is not None:
+                yield from ((("FETCH", i, ("rows", n)),) for n in ROWS_AHEAD)
 
 
 def matrix_units(plan: Plan) -> Iterator[Move]:

@@ -3,13 +3,17 @@
 What fills more than the last cache is gone from it before anybody reads it: a STREAM store spares reading each line
 before it is overwritten. It writes whole, aligned vectors, so it is refused where that is not proven: behind a gate, at
 an offset that is no multiple of the vector, into memory that the kernel reads. A FETCH of n bytes asks for the line n
-bytes after what it loads: more of a stream, the next rows of tiles, or the next panel of what was packed once. It may
-ask for memory that does not exist.
+bytes after what it loads: more of a stream, the next rows of tiles, or the next panel of what was packed once. Rows
+that an index names lie anywhere: a FETCH of n rows reads the index n iterations ahead, for the last rows that of the
+last, so that what is read is always there. Either may ask for memory that does not exist.
 
 What it does not do: choose. `heuristic` does, by sizes.
 
 Before: STORE(INDEX(PARAM0, r0*16 + u), LOAD(INDEX(PARAM1, r0*16 + u)))              u: UPCAST of 16
 After:  STORE(INDEX(PARAM0, r0*16 + u), LOAD(INDEX(PARAM1, r0*16 + u), arg 4096), arg "stream")
+
+Before: END(STORE(.., LOAD(INDEX(PARAM1, LOAD(INDEX(PARAM2, r0))*16 + u))), r0:64)    FETCH(0, ("rows", 2))
+After:  SINK(END(STORE(..), r0), END(FETCH(INDEX(PARAM1, LOAD(INDEX(PARAM2, min(r0 + 2, 63)))*16 + u)), r0))
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count, linear
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, build, node, substitute, toposort
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 SMALLEST_BYTES = 16  # of a vector that can be stored past the caches
 FARTHEST_BYTES = 1 << 20
 PAGE_BYTES = 4096  # up to which processors follow a stream
+MOST_ROWS = 64  # ahead
 
 
 def buffer_bytes(u: UOp) -> int:
@@ -83,9 +88,12 @@ def check_stream(plan: Plan, number: Any) -> tuple[UOp, str]:
     return u, "stream"
 
 
-def check_fetch(plan: Plan, number: Any, n_bytes: Any) -> tuple[UOp, int]:
-    """(the LOAD, its new arg). Raises ActionError where fetching ahead means nothing."""
+def check_fetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, int | tuple[str, int]]:
+    """(the LOAD, its flag). Raises ActionError where fetching ahead means nothing."""
     u = _numbered(plan, "FETCH", "load", plan.loads, number)
+    if isinstance(ahead, tuple):
+        return u, _check_rows(plan, u, ahead)
+    n_bytes = ahead
     if not isinstance(n_bytes, int) or not 0 < n_bytes <= FARTHEST_BYTES:
         raise ActionError("FETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
     if u.arg is not None or u.src[0].src[0].op != "PARAM" or (u in plan.packs and not plan.is_frozen(u)):
@@ -96,6 +104,59 @@ def check_fetch(plan: Plan, number: Any, n_bytes: Any) -> tuple[UOp, int]:
     if vector_of(plan, u) is None and not rows:
         raise ActionError("FETCH", expected="a load of vectors, or of rows of a tile", found="one element at a time")
     return u, n_bytes
+
+
+# ---- rows that an index names ----------------------------------------------------------------------------------------
+def named_by(u: UOp) -> list[UOp]:
+    """The LOADs whose values say where `u` loads from."""
+    terms = linear(u.src[0].src[1])[1] if len(u.src[0].src) == 2 else ()
+    return [v for v in toposort(*(x for x, _ in terms if x.op != "RANGE")) if v.op == "LOAD"]
+
+
+def row_loop(plan: Plan, u: UOp) -> Part | None:
+    """The loop whose iterations load one row each of those that an index names: the innermost that moves the index."""
+    moved = {r for v in named_by(u) for r in ranges(v)}
+    loops = [p for p in plan.axes if p.root in moved and p.type == "LOOP" and not p.is_block]
+    return max(loops, key=plan.axes.index, default=None)
+
+
+def _check_rows(plan: Plan, u: UOp, ahead: tuple) -> tuple[str, int]:
+    """`ahead`, ("rows", n), where `u` loads vectors of rows whose place it finds n iterations ahead as it finds its
+    own. Raises ActionError.
+    """
+    good = len(ahead) == 2 and ahead[0] == "rows" and isinstance(ahead[1], int) and 0 < ahead[1] <= MOST_ROWS
+    if not good:
+        raise ActionError("FETCH distance", expected=f'bytes, or ("rows", 1..{MOST_ROWS})', found=ahead)
+    names, p, vector = named_by(u), row_loop(plan, u), vector_of(plan, u)
+    moved = {r for v in names for r in ranges(v)}
+    shaped = {q.root for q in plan.axes if q.type in plan.shapes}
+    plain = u.arg is None and u not in plan.packs and all(v.src[0].src[0].op == "PARAM" for v in (u, *names))
+    if not plain or p is None or vector is None or not ranges(u.src[0]) <= {*plan.outputs}:
+        raise ActionError("FETCH of rows", expected="vectors of rows that an index in memory names", found=repr(u))
+    if moved & shaped or (moved & plan.padded.keys()) - {p.root} or not plan.size(p.root) or plan.sequential:
+        raise ActionError("FETCH of rows", expected="an index that one loop moves, step by step", found=repr(p.root))
+    return ahead
+
+
+def rows_later(plan: Plan, new: dict[UOp, UOp]) -> list[UOp]:
+    """The FETCHes of rows, each in the loops of every store that its LOAD is for; `new`: what became of the kernel's
+    ranges and effects.
+    """
+    out = []
+    for u, ahead in plan.flags.items():
+        if isinstance(ahead, tuple):
+            p = row_loop(plan, u)
+            assert p is not None
+            later = kept_inside(p.root, new[p.root] + p.stride * ahead[1])
+            place = substitute(u.src[0], {r: new[r] for r in ranges(u.src[0])} | {p.root: later})
+            ends = [e for e in plan.order if e.op == "END" and u in toposort(e.src[0])]
+            out += [node("END", (node("FETCH", (place,)), *new[e].src[1:])) for e in ends if new[e].op == "END"]
+    return list(dict.fromkeys(out))
+
+
+def kept_inside(r: UOp, e: UOp) -> UOp:
+    """`e`, or the last iteration of the range r."""
+    return build("MAX", e * -1, r.src[0] * -1 + 1) * -1
 
 
 def _numbered(plan: Plan, op: str, what: str, found: list[UOp], number: Any) -> UOp:

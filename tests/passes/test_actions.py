@@ -130,6 +130,10 @@ PROGRAMS = {
     "two scans": lambda: [(x := whole(6, 16)).cumsum(1), x.cummax(1).values],
     "running sums of columns": lambda: whole(20, 12).cumsum(0).cast(dtypes.int32),
     "gather": lambda: whole(9, 8)[Tensor(np.array([3, 1, 8, 0, 0, 5]))] + 1,
+    "gather of a plane": lambda: whole(2, 9, 8)[:, Tensor(np.array([[3, -1, 8], [0, 0, 5]]))] * 2,
+    "lower triangle": lambda: whole(9, 24).tril(2) + 1,
+    "upper triangles": lambda: whole(2, 10, 13).triu(-1),
+    "a rolled row": lambda: whole(40).roll(7, 0),
     "siblings": lambda: [(x := whole(6, 12)) + 1, x * 2],
     "two reductions": lambda: [(x := whole(6, 12)).sum(1), x.amax(1)],
     "normalised, with its sums": lambda: [(x := whole(6, 12)) * x.sum(1, keepdim=True), x.sum(1, keepdim=True)],
@@ -229,7 +233,8 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
         elif op == "TC":
             arg = draw(st.sampled_from(UNITS)).name
         elif op == "PEEL":
-            arg = draw(st.sampled_from([(0, 1), (1, 0), (1, 1), (2, 1), (1, 1, 0), (0, 2, 1), (1, 2, 1, 1)]))
+            at_mask = [("mask", 0), ("mask", 1)]
+            arg = draw(st.sampled_from([(0, 1), (1, 0), (1, 1), (2, 1), (1, 1, 0), (0, 2, 1), (1, 2, 1, 1), *at_mask]))
         else:
             arg = draw(st.sampled_from([2, 3, 4, 8, 16]) if op == "PADTO" else st.integers(0, len(plan.axes) - 1))
         try:
@@ -241,7 +246,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
             plan.act(("PACK", load, None))
     for op, number in draw(st.sets(st.tuples(st.sampled_from(["STREAM", "FETCH"]), st.integers(0, 2)), max_size=4)):
         with contextlib.suppress(ActionError):
-            plan.act((op, number, 64 if op == "FETCH" else None))
+            plan.act((op, number, draw(st.sampled_from([64, ("rows", 1), ("rows", 3)])) if op == "FETCH" else None))
     return name, tuple(plan.actions)
 
 
@@ -441,6 +446,13 @@ REFUSED = {
     "peeling an inner part": ("pad", [("SPLIT", 0, (2, "LOOP", False)), ("PEEL", 1, (1, 0))], "outer part"),
     "peeling a scan": ("scan", [("PEEL", 0, (1, 0))], "memory of its own"),
     "peeling around stages": ("attention", [("PEEL", 0, (1, 0))], "memory of its own"),
+    "peeling at no mask": ("pad", [("PEEL", 1, ("mask", 0))], "at a mask"),
+    "peeling the rows of a mask": ("lower triangle", [("PEEL", 0, ("mask", 0))], "moves with the loops around"),
+    "peeling at a mask of a tile": (
+        "lower triangle", [("SPLIT", 0, (3, "UPCAST", False)), ("PEEL", 2, ("mask", 0))], "loops around"),
+    "a split after peeling at a mask": (
+        "lower triangle", [("PEEL", 1, ("mask", 0)), ("SPLIT", 0, (3, "UPCAST", False))], "at a mask"),
+    "peeling all behind a mask": ("lower triangle", [("PEEL", 1, ("mask", 24))], "some and not all"),
     "peeling three loops": (
         "convolution", [("PEEL", 0, (1, 1)), ("PEEL", 1, (1, 1)), ("PEEL", 2, (1, 1))], "9 copies"),
     "a split of what is peeled": ("pad", [("PEEL", 0, (1, 1)), ("SPLIT", 0, (2, "UPCAST", False))], "peeled axis"),
@@ -464,6 +476,11 @@ REFUSED = {
     "fetching backwards": ("map", [("FETCH", 0, -64)], "FETCH distance"),
     "fetching one element at a time": ("map", [("FETCH", 0, 64)], "a load of vectors"),
     "fetching what is packed": ("matmul", [("PACK", 1, None), ("FETCH", 1, 64)], "a plain LOAD"),
+    "fetching no rows": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 1))], "an index in memory names"),
+    "fetching rows backwards": ("gather", [("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", -1))], "FETCH distance"),
+    "fetching rows one element at a time": ("gather", [("FETCH", 0, ("rows", 1))], "vectors of rows"),
+    "fetching rows of a tile": (
+        "gather", [("SPLIT", 0, (3, "UPCAST", False)), ("SPLIT", 2, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 1))], "one loop"),
     "two blocks": ("total", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "a block of a maximum": ("maximum", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
@@ -569,6 +586,25 @@ def test_the_middle_of_a_peeled_loop_asks_nothing(thread):
         peel = (("PEEL", len(thread), (0, last)),) if last else ()
         out = apply_actions(made("row of 203")[0], (*vectors, *thread, *peel), TARGET)
         assert sorted(len(u.src) == 3 for u in toposort(out) if u.op == "STORE") == masked
+
+
+def test_most_of_a_triangle_asks_nothing():
+    """Rows are copied up to the edge, zeros behind it; what lies on it is masked, and is one vector."""
+    kernel = made("lower triangle")[0]
+    vectors = (("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "THREAD", True)))
+    out = apply_actions(kernel, (*vectors, ("PEEL", 2, ("mask", 0))), TARGET)
+    stores = [u for u in toposort(out) if u.op == "STORE"]
+    found = [[sum(v.op == op for v in toposort(u.src[1])) for op in ("LOAD", "WHERE")] for u in stores]
+    assert sorted(found) == [[0, 0], [1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("thread", [(), (("SPLIT", 0, (2, "THREAD", True)),)], ids=["alone", "in shares"])
+def test_each_piece_of_a_rolled_row_is_one_load(thread):
+    """Whichever thread has the seam: but for the vector in which it is, nothing is masked."""
+    peel = ("PEEL", len(thread), (1, 1, 0))
+    out = apply_actions(made("a rolled row")[0], (("SPLIT", 0, (4, "UPCAST", False)), *thread, peel), TARGET)
+    loads = [[len(v.src) for v in toposort(u.src[1]) if v.op == "LOAD"] for u in toposort(out) if u.op == "STORE"]
+    assert sorted(loads) == [[1], [1], [3, 3]]
 
 
 @pytest.mark.parametrize(

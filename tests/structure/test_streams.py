@@ -11,8 +11,9 @@ from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
 from monolect.backend.python.runtime import PythonDevice
 from monolect.base.target import Target
+from monolect.ir.bounds import min_max
 from monolect.ir.text import show
-from monolect.ir.uop import toposort
+from monolect.ir.uop import idx, substitute, toposort
 from monolect.optimize.apply import apply_actions, optimize
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
@@ -98,9 +99,75 @@ def test_the_other_side_of_a_transpose_is_not_fetched():
     assert flags(data(128, N // 128).T.contiguous()) == (['"stream"'], [])
 
 
-def test_rows_found_in_memory_are_not_fetched():
-    at = Tensor(np.arange(64, dtype=np.int32)[::-1].copy()).realize()
-    assert flags(data(64, N // 64)[at]) == (['"stream"'], [])
+def at(*shape, dtype=np.int64):
+    """Rows of a table, named in memory."""
+    return Tensor(np.arange(np.prod(shape)).reshape(shape).astype(dtype)).realize()
+
+
+def asked(x, target=TARGET):
+    """Which rows ahead the kernel asks for, and how many FETCHes there are in its text."""
+    kernel = optimized(x, target)
+    rows = [arg[1] for op, _, arg in kernel.arg.actions if op == "FETCH" and isinstance(arg, tuple)]
+    return rows, show(kernel).count("FETCH void[]")
+
+
+ROW = N // 64  # elements: 64 rows fill the last cache, a row is 1 KB
+
+
+@pytest.mark.parametrize(
+    ("what", "x"),
+    {
+        "named by one axis": lambda: data(64, ROW)[at(64)],
+        "in a narrow type": lambda: data(64, ROW)[at(64, dtype=np.int32)],
+        "named by two axes": lambda: data(64, ROW)[at(8, 8)],
+        "of each matrix": lambda: data(2, 64, ROW).index_select(1, at(32)),
+        "few, and used": lambda: data(64, ROW)[at(12)] * 2 + data(ROW),
+        "whose vectors have a tail": lambda: data(70, ROW + 3)[at(64)],
+    }.items(),
+)
+def test_rows_that_an_index_names_are_asked_for(what, x):
+    """As many ahead as are a page, whether what is written fits a cache or not."""
+    assert asked(x()) == ([4], 2 if "tail" in what else 1)
+
+
+def test_outputs_of_rows_of_a_large_table_are_streamed():
+    """Rows of a table no cache holds come from memory, however few: the next call reads others."""
+    assert flags(data(64, ROW)[at(24)]) == (['"stream"'], [])
+    assert flags(data(64, ROW)[at(12)]) == ([""], [])
+
+
+@pytest.mark.parametrize(
+    ("what", "x"),
+    {
+        "a table that fits": lambda: data(3, ROW)[at(3)],
+        "elements": lambda: data(64, ROW).gather(1, at(64, ROW) % ROW),
+        "rows that lie in order": lambda: data(64, ROW)[8:40] + 1,
+        "rows that are summed up": lambda: data(64, ROW)[at(64)].sum(0),
+    }.items(),
+)
+def test_other_places_are_not_asked_for_by_rows(what, x):
+    assert asked(x())[1] == 0
+
+
+def test_rows_are_asked_for_once_in_their_loop():
+    """A line of a later row beside each line of this one, and what names that row outside of the columns' loop."""
+    text = assembly(data(64, ROW)[at(64)])
+    assert text.count("prefetcht1") == text.count("vmovntps") == 4
+    linear = lower_kernel(optimized(data(64, ROW)[at(64)]), TARGET, first="device_axes")
+    ops = [u.op for u in linear.src if u.op in ("RANGE", "LOAD", "FETCH", "END")]
+    assert ops == ["RANGE", "LOAD", "LOAD", "RANGE", "LOAD", "FETCH", "END", "END"]
+
+
+def test_rows_ahead_are_those_of_the_loop():
+    """Threads that take every second row ask for what they read next."""
+    x = data(64, ROW)[at(64)]
+    (call,) = schedule(list(callify([x.uop])[0].src), "cpu").linear.src
+    actions = (("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (2, "THREAD", False)), ("FETCH", 1, ("rows", 3)))
+    kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), actions, TARGET)
+    (fetch,) = (u for u in toposort(kernel) if u.op == "FETCH")
+    (loop,) = (r for r in toposort(fetch) if r.op == "RANGE" and r.src[0] is idx(32))
+    (place,) = (u.src[0].src[1] for u in toposort(fetch) if u.op == "LOAD")
+    assert min_max(substitute(place, {loop: idx(0)})) == (6, 7) and min_max(place) == (6, 63)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.float16])

@@ -221,6 +221,11 @@ class MemoryRenderer(ElementwiseRenderer):
                 near = 3 if row_bytes > 8 and PAGE_BYTES <= ahead < FIRST_CACHE_BYTES else 2
                 self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 {near}, i32 1)")
 
+    def fetch(self, index: UOp) -> None:
+        """FETCH: ask for all lines of a place in memory."""
+        if (ptrs := self.pointers(index)) is not None:
+            self._fetch(ptrs, index.dtype.itemsize, 0)
+
     def _load_vector(self, d: DType, p: str, lanes: int, gate: str | None) -> str:
         """`lanes` neighbours as they are in memory, zeros where `gate` is false."""
         t, align, at = memory_type(d, lanes), self.alignment(p, d, lanes), self.pointer(p)

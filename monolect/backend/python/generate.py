@@ -37,7 +37,7 @@ from monolect.ir.arrays import garbage, storage
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp, toposort
 
-_SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK"))
+_SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK", "FETCH"))
 _VARYING = frozenset(("PARAM", "BUFFER", "LOAD", "RANGE", "SPECIAL", "AFTER", "SHUFFLE"))
 _FOREIGN = frozenset(("CUSTOM", "CUSTOMFUNCTION", "INS"))
 _SPECIAL = re.compile(r"thread0|[gl]idx[0-9]")
