@@ -32,7 +32,7 @@ from monolect.tensor.tree import unflatten
 
 MISS = object()
 MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
-KEPT_BYTES = 64 << 10  # of a result whose memory is kept for the next one
+KEPT_BYTES = 256 << 10  # of a result whose memory is kept for the next one: two of them are half of a second cache
 Kinds = tuple[tuple[UOp, Any, Any, bool], ...]  # of each argument: shape, dtype, device; does it require a gradient?
 Line = tuple[str, dict[str, Any]]  # a condition under which the call is an unusual one, and what its names stand for
 
