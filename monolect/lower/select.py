@@ -16,6 +16,7 @@ from monolect.base.target import Target
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, rebuild, toposort
 from monolect.lower.matrix import multiply
+from monolect.lower.seldom import seldom
 from monolect.rules.decompose import decompose
 from monolect.rules.legalize import legalize
 
@@ -28,7 +29,7 @@ def select(sink: UOp, target: Target) -> UOp:
     ):
         return sink
     out = _rewrite(sink, target)
-    return _multiply_add(out) if "MULACC" in target.native else out
+    return seldom(_multiply_add(out) if "MULACC" in target.native else out, target)
 
 
 def _is_native(u: UOp, target: Target) -> bool:

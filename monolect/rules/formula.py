@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.ops import INVALID
-from monolect.ir.uop import UOp, build, const, lift
+from monolect.ir.uop import UOp, build, const, lift, node
+
+SELDOM = "seldom"  # the tag of a WHERE whose condition holds for few elements
 
 
 class Format(NamedTuple):
@@ -90,6 +92,11 @@ def where(p: UOp, a: Any, b: Any, like: UOp | None = None) -> UOp:
     """A where p, else b; numbers take the dtype of the other branch, or of `like`."""
     like = like if like is not None else a if a.__class__ is UOp else b
     return build("WHERE", p, lift(a, like), lift(b, like))
+
+
+def seldom(p: UOp, a: UOp, b: UOp) -> UOp:
+    """A where p, which holds for few elements, else b: where that can be, a is computed only if p holds for any."""
+    return node("WHERE", (p, a, b), None, SELDOM)
 
 
 def shift_left(x: UOp, n: Any) -> UOp:

@@ -3,7 +3,7 @@
 What it is for: targets without the function. An argument is reduced to a multiple k of pi/2 and a rest r in
 [-pi/4, pi/4], which is kept in two parts; k chooses between the two polynomials and the sign. When the graph proves that
 the argument is small (converted bounded integers, constants, sums and products of them) the reduction is Cody and Waite's,
-else it is Payne and Hanek's in 64-bit integers. There are no branches, so only one of them is ever computed.
+else where it is; for what is larger, which is seldom, it is Payne and Hanek's in 64-bit integers.
 What it is not: sinpi, tan, or a fast version that gives up large arguments.
 
 Invariant: no branches, no loads, no calls; sin(-0.0) is -0.0, infinities and nan give nan, no result is
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from monolect.base.dtype import DType, dtypes
@@ -32,7 +33,9 @@ from monolect.rules.formula import (
     less,
     magnitude,
     mulacc,
+    negate,
     polynomial,
+    seldom,
     shift_left,
     shift_right,
     sub,
@@ -170,8 +173,10 @@ HALF_TURNS = {
 def _turn(x: UOp, quarter: bool) -> UOp:
     f = FORMATS[x.dtype]
     a = magnitude(x)
-    reduce = _short_reduction if largest(x) <= SMALL_ARGUMENT else _long_reduction
-    r, rest, k = reduce(a, f)
+    r, rest, k = _short_reduction(a, f)
+    if largest(x) > SMALL_ARGUMENT:
+        far = negate(less(a, SMALL_ARGUMENT))
+        r, rest, k = map(partial(seldom, far), _long_reduction(a, f), (r, rest, k))
     k = k + 1 if quarter else k
     y = where(differ(k & 1, 0), _cosine_near(r, rest, f), _sine_near(r, rest, f))
     sign = shift_left(k & 2, f.real.bits - 2)
@@ -208,25 +213,23 @@ def _short_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
     first, second, third, fourth = TABLES[f.real].half_pi
     r, rest = _two_sum(mulacc(k, -first, a), k * -second)
     r, rest = _two_sum(r, mulacc(k, -third, rest))
-    r, rest = _two_sum(r, mulacc(k, -fourth, rest))
-    return r, rest, bits(t, f.uint)
+    return r, mulacc(k, -fourth, rest), bits(t, f.uint)
 
 
 def _long_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
-    """The same for any a >= 0; nan for inf and nan.
+    """The same for any a >= 1; nan for inf and nan.
 
     With a = m * 2**s, a * 2/pi modulo 4 is m times the bits of 2/pi that start at weight 2**(1-s): a fixed-point
-    number with two integer bits, k once it is rounded. Below 1 the rest is a itself.
+    number with two integer bits, k once it is rounded.
     """
     e = shift_right(bits(a, f.uint), f.mantissa)
-    tiny = less(a, 1.0)
     m = union(bits(a, f.uint) & ((1 << f.mantissa) - 1), 1 << f.mantissa)
-    m = cast(where(tiny, 0, m), dtypes.uint64)  # a zero product below 1, where the window would start too early
+    m = cast(m, dtypes.uint64)
     p = cast(e + -f.bias, dtypes.uint64)
     high, low = _fraction_single(m, p) if f.mantissa == 23 else _fraction_double(m, p)
     k = cast(shift_right(high + (1 << 61), 62), f.uint)
     r, rest = _radians(high, low, f)
-    return where(tiny, a, where(less(a, INF), r, NAN)), where(tiny, 0.0, rest), k
+    return where(less(a, INF), r, NAN), rest, k
 
 
 def _radians(high: UOp, low: UOp | None, f: Format) -> tuple[UOp, UOp]:

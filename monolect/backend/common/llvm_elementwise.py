@@ -417,7 +417,13 @@ class ElementwiseRenderer(ValueRenderer):
         return [self.emit(f"extractelement {type_name(d, lanes)} {r}, i64 {owners.index(k)}") for k in range(len(regs))]
 
     def _reduce_lanes(self, op: str, d: DType, lanes: int, r: str) -> str:
-        """Halves are combined while there are two; an odd number of lanes is combined one after the other."""
+        """Halves are combined while there are two; an odd number of lanes is combined one after the other; bools are
+        looked at all together.
+        """
+        if d is dtypes.bool and lanes > 1:
+            name = f"@llvm.vector.reduce.{'and' if op == 'MUL' else 'or'}.v{lanes}i1"
+            self.declares.add(f"declare i1 {name}(<{lanes} x i1>)")
+            return self.emit(f"call i1 {name}(<{lanes} x i1> {r})")
         while lanes > 1:
             if lanes % 2:
                 xs = [self.emit(f"extractelement {type_name(d, lanes)} {r}, i64 {i}") for i in range(lanes)]

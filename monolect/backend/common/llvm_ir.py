@@ -21,6 +21,7 @@ from monolect.backend.common.shaped import local_places, register_of
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
 from monolect.ir.uop import UOp
+from monolect.rules.formula import SELDOM
 
 _AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "BUFFER", "GROUP", "EXPAND"))  # rendered where they are read
 
@@ -142,9 +143,13 @@ class Renderer(MemoryRenderer):
                 carried.append((b, now, phis))
                 self.accumulators[b.arg.slot] = phis
         if not is_entered:
+            often = ""
+            if u.tag == SELDOM:
+                self.declares.add('!0 = !{!"branch_weights", i32 1, i32 1000}')
+                often = ", !prof !0"
             self.lines += [
                 f"  %c{k} = icmp slt i64 %i{k}, {bound}",
-                f"  br i1 %c{k}, label %body{k}, label %done{k}",
+                f"  br i1 %c{k}, label %body{k}, label %done{k}{often}",
                 f"body{k}:",
             ]
         self.block = head if is_entered else f"body{k}"
