@@ -50,8 +50,9 @@ def check_peel(plan: Plan, p: Part, ends: Any) -> Ends:
     at_mask = isinstance(ends, tuple) and len(ends) == 2 and ends[0] == "mask"
     lengths = ends[1:] if at_mask else ends
     good = isinstance(ends, tuple) and len(ends) >= 2 and all(isinstance(n, int) and n >= 0 for n in lengths)
-    if not good or not 0 < sum(lengths) + at_mask <= p.size - 1:
-        raise ActionError("PEEL", expected=f"(first, last), of {p.size} iterations some and not all", found=ends)
+    total = iterations(plan, p)
+    if not good or not 0 < sum(lengths) + at_mask < total:
+        raise ActionError("PEEL", expected=f"(first, last), of {total} iterations some and not all", found=ends)
     if at_mask and edge_of(plan, p) is None:
         raise ActionError("PEEL at a mask", expected="one edge, that moves with the loops around", found=repr(p.root))
     if copies(plan) * _sections_of(ends) > MOST_COPIES:

@@ -133,7 +133,7 @@ PROGRAMS = {
     "gather of a plane": lambda: whole(2, 9, 8)[:, Tensor(np.array([[3, -1, 8], [0, 0, 5]]))] * 2,
     "lower triangle": lambda: whole(9, 24).tril(2) + 1,
     "upper triangles": lambda: whole(2, 10, 13).triu(-1),
-    "a rolled row": lambda: whole(40).roll(7, 0),
+    "a rolled row": lambda: whole(40).roll(30, 0),
     "siblings": lambda: [(x := whole(6, 12)) + 1, x * 2],
     "two reductions": lambda: [(x := whole(6, 12)).sum(1), x.amax(1)],
     "normalised, with its sums": lambda: [(x := whole(6, 12)) * x.sum(1, keepdim=True), x.sum(1, keepdim=True)],
@@ -601,7 +601,7 @@ def test_most_of_a_triangle_asks_nothing():
 @pytest.mark.parametrize("thread", [(), (("SPLIT", 0, (2, "THREAD", True)),)], ids=["alone", "in shares"])
 def test_each_piece_of_a_rolled_row_is_one_load(thread):
     """Whichever thread has the seam: but for the vector in which it is, nothing is masked."""
-    peel = ("PEEL", len(thread), (1, 1, 0))
+    peel = ("PEEL", len(thread), (7, 1, 0))  # more than a share has
     out = apply_actions(made("a rolled row")[0], (("SPLIT", 0, (4, "UPCAST", False)), *thread, peel), TARGET)
     loads = [[len(v.src) for v in toposort(u.src[1]) if v.op == "LOAD"] for u in toposort(out) if u.op == "STORE"]
     assert sorted(loads) == [[1], [1], [3, 3]]
