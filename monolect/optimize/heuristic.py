@@ -349,11 +349,7 @@ class Chooser:
                 self.act("FETCH", i, ("rows", min(n, MOST_ROWS)), "rows that an index names, from far away")
 
     def touched(self, u: UOp) -> int:
-        """Bytes of memory that an access is to, no more than its loops visit; all of it where an index names which: the
-        next call reads others.
-        """
-        if u.op == "LOAD" and named_by(u):
-            return buffer_bytes(u)
+        """Bytes of memory that an access is to, no more than its loops visit."""
         visited = prod(self.plan.size(r) for r in ranges(u.src[0])) * u.src[0].dtype.itemsize
         return min(buffer_bytes(u), visited or buffer_bytes(u))
 

@@ -130,12 +130,6 @@ def test_rows_that_an_index_names_are_asked_for(what, x):
     assert asked(x()) == ([4], 2 if "tail" in what else 1)
 
 
-def test_outputs_of_rows_of_a_large_table_are_streamed():
-    """Rows of a table no cache holds come from memory, however few: the next call reads others."""
-    assert flags(data(64, ROW)[at(24)]) == (['"stream"'], [])
-    assert flags(data(64, ROW)[at(12)]) == ([""], [])
-
-
 @pytest.mark.parametrize(
     ("what", "x"),
     {
