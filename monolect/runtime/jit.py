@@ -58,7 +58,7 @@ class Assigned(dict[int, tuple[Any, UOp]]):
         self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
 
 
-SHORT_WORK = 1 << 15  # operations and bytes of a step that is over before another thread could be let in
+SHORT_WORK = 1 << 17  # operations and bytes of a step that is over in a few times what letting in another thread takes
 under_way: list[Any] = []  # captures, traces and derivatives of all threads
 OWN: Any = object()  # in place of a gradient that was set before it was read
 # held by who captures, and by calls that are not usual: a capture sees no state of another thread's step

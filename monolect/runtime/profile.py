@@ -1,7 +1,7 @@
 """What ran, how long it took, what it came from: the lines of DEBUG=2, the kernel table, and `explain_kernel`.
 
 Estimates are counted on the kernel's IR: arithmetic operations per loop iteration times iterations, and the bytes of
-every buffer it touches, each once.
+every buffer it touches, each once, and no more of it than its loops visit.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import sys
 import weakref
+from collections import Counter
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch, Program
@@ -36,21 +37,35 @@ recording = False
 runs: list[KernelRun] = []
 totals = {"kernels": 0, "time_ns": 0, "n_ops": 0, "n_bytes": 0}
 counts = {"kernels": 0, "schedules": 0, "schedule_ns": 0, "compile_ns": 0}
-_estimates: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+# of a kernel: operations; bytes that its loops visit, by the number of the buffer
+_estimates: weakref.WeakKeyDictionary[UOp, tuple[int, dict[int, int]]] = weakref.WeakKeyDictionary()
 
 
 def estimate(call: UOp) -> tuple[int, int]:
     """(operations, bytes) of one CALL(kernel, buffers...)."""
     sink = call.src[0]
     if sink not in _estimates:
-        n_ops = 0
+        n_ops, visited = 0, Counter[int]()
         for u in toposort(sink):
             if u.op in ELEMENTWISE and u.dtype.kind != "x" and u.op not in ("WHERE", "CAST"):
                 n_ops += _iterations(ranges(u))
             elif u.op == "REDUCE":
                 n_ops += _iterations(ranges(u) | frozenset(u.src[1:]))
-        _estimates[sink] = n_ops
-    return _estimates[sink], sum(size_max(count(b.shape)) * b.dtype.itemsize for b in dict.fromkeys(call.src[1:]))
+            elif u.op == "INDEX" and len(u.src) > 1 and (memory := _memory(u)).op == "PARAM":
+                visited[memory.arg.slot] += _iterations(ranges(u)) * memory.dtype.itemsize
+        _estimates[sink] = n_ops, visited
+    n_ops, visited = _estimates[sink]
+    n_bytes: dict[UOp, int] = {}
+    for k, b in enumerate(call.src[1:]):
+        whole = size_max(count(b.shape)) * b.dtype.itemsize
+        n_bytes[b] = min(whole, n_bytes.get(b, 0) + visited.get(k, whole))
+    return n_ops, sum(n_bytes.values())
+
+
+def _memory(u: UOp) -> UOp:
+    while u.op in ("INDEX", "AFTER"):
+        u = u.src[0]
+    return u
 
 
 def _iterations(rs: frozenset[UOp]) -> int:

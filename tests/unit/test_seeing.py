@@ -34,8 +34,10 @@ def calls(*tensors: Tensor) -> tuple:
         (lambda: array(16, 24) @ array(24, 8), 2 * 16 * 24 * 8, 4 * (16 * 24 + 24 * 8 + 16 * 8)),
         (lambda: array(1, 3, 8, 8).conv2d(array(5, 3, 3, 3)), 2 * 5 * 36 * 27, 4 * (3 * 64 + 5 * 27 + 5 * 36)),
         (lambda: array(50).sum(), 50, 4 * 51),
+        (lambda: array(50, 8)[Tensor(np.array([7, 0, 49]))], 3, 8 * 3 + 2 * 4 * 3 * 8),
+        (lambda: array(50, 8)[10:20] * 2, 80, 2 * 4 * 80),
     ],
-    ids=["elementwise", "matmul", "conv", "sum"],
+    ids=["elementwise", "matmul", "conv", "sum", "rows of a table", "a part"],
 )
 def test_estimates(tensor, n_ops, n_bytes):
     (call,) = calls(tensor())
