@@ -449,6 +449,10 @@ def _np_mulacc(d: DType, a: Any, b: Any, c: Any) -> Any:
     return np.add(np.multiply(a, b), c)
 
 
+def _np_ldexp(d: DType, a: Any, b: Any) -> Any:
+    return np.ldexp(a, np.clip(b, -5000, 5000).astype(np.int32)).astype(np.asarray(a).dtype)
+
+
 def _np_recip(d: DType, a: Any) -> Any:
     return np.divide(np.ones((), np.asarray(a).dtype), a)
 
@@ -531,6 +535,7 @@ _ROWS = [
     Row("SIN",      1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sin"), "sin x."),
     Row("SQRT",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sqrt"), "Square root."),
     Row("POW",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np("power"), "a ** b."),
+    Row("LDEXP",    2, 2, "-", _float,   _broadcast, K | P, _D, _np_ldexp, "a * 2 ** b, rounded once, for a finite whole b."),
     Row("MULACC",   3, 3, "-", _number,  _broadcast, T | K | P, _D, _np_mulacc, "a * b + c."),
     Row("THREEFRY", 2, 2, "-", _integer, _broadcast, T | K | P, _D, _np_threefry, "Threefry-2x32 of (counter, key), two lanes in a uint64."),
     # markers

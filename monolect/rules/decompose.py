@@ -24,6 +24,7 @@ from monolect.ir.uop import UOp, build, const
 from monolect.rules import transcendental, trigonometric
 from monolect.rules.formula import (
     FORMATS,
+    Format,
     bits,
     both,
     cast,
@@ -54,6 +55,7 @@ class Decomposition(NamedTuple):
     when: Callable[[UOp], bool]
     rewrite: Callable[[UOp], UOp]
     lacks: str | None = None  # the op the target must lack, if not that of the node
+    needs: str | None = None  # an op the target must have
 
 
 def always(u: UOp) -> bool:
@@ -160,6 +162,24 @@ def truncate(u: UOp) -> UOp:
     t = sub(t, where(less(a, t), 1.0, 0.0, x))
     signed = bits(union(bits(t, f.uint), bits(x, f.uint) & f.sign), x.dtype)
     return where(less(a, whole), signed, x)
+
+
+def scale(u: UOp) -> UOp:
+    """A * 2**b in three products, of which only the last is rounded: a small A is made larger first. Exact."""
+    a, b = u.src
+    f = FORMATS[a.dtype]
+    most, up = 3.0 * (f.bias - 2), float(f.bias - f.mantissa)  # beyond `most` all is 0 or infinite
+    small = less(magnitude(a), 1.0)
+    n = b + where(small, -up, 0.0, a)
+    n = where(less(n, -most), -most, where(less(most, n), most, n))
+    third = build("TRUNC", n * (1 / 3))
+    step = _power(third, f)
+    return where(small, a * 2.0**up, a) * step * step * _power(sub(n, third * 2.0), f)
+
+
+def _power(n: UOp, f: Format) -> UOp:
+    """2**n for a whole n within the exponents of normal floats."""
+    return bits(shift_left(bits(n + (f.magic + f.bias), f.uint), f.mantissa), f.real)
 
 
 # ---- casts -----------------------------------------------------------------------------------------------------------
@@ -368,6 +388,8 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
     ),
     "EXP2": (
         _NARROW,
+        Decomposition("scaled exponential", is_exp, transcendental.exp_by_ldexp, needs="LDEXP"),
+        Decomposition("scaled power of two", is_wide, transcendental.exp2_by_ldexp, needs="LDEXP"),
         Decomposition("exponential", is_exp, transcendental.exp),
         Decomposition("power of two", is_wide, transcendental.exp2),
     ),
@@ -389,6 +411,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
         Decomposition("square root", transcendental.is_root, transcendental.power_by_root),
         Decomposition("logarithm in two parts", is_wide, transcendental.power),
     ),
+    "LDEXP": (_NARROW, Decomposition("products", is_wide, scale)),
     "THREEFRY": (Decomposition("rounds", always, threefry),),
 }
 
@@ -402,6 +425,6 @@ def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
     that leaves out CAST asks for saturating casts.
     """
     for d in DECOMPOSE.get(u.op, ()):
-        if (d.lacks or u.op) not in native and d.when(u):
+        if (d.lacks or u.op) not in native and (d.needs is None or d.needs in native) and d.when(u):
             return d.rewrite(u)
     return None

@@ -147,6 +147,30 @@ def exp(u: UOp) -> UOp:
     return _scale(p, t, dead, less(x, k.low[1]), f)
 
 
+def exp2_by_ldexp(u: UOp) -> UOp:
+    """2**x where the target scales by powers of two: below and above what is 0 or infinite, the limit does."""
+    f, k = FORMATS[u.dtype], TABLES[u.dtype]
+    z = _between(u.src[0], k.dead[0], k.high[0])
+    n = sub(z + f.magic, f.magic)
+    return build("LDEXP", polynomial(sub(z, n), k.exp2), n)
+
+
+def exp_by_ldexp(u: UOp) -> UOp:
+    """e**x in the same way."""
+    x = exp_argument(u)
+    assert x is not None
+    f, k = FORMATS[x.dtype], TABLES[x.dtype]
+    z = _between(x, k.dead[1], k.high[1])
+    n = sub(mulacc(z, LOG2E, f.magic), f.magic)
+    return build("LDEXP", polynomial(mulacc(n, -k.ln2_low, mulacc(n, -k.ln2_high, z)), k.exp), n)
+
+
+def _between(x: UOp, low: float, high: float) -> UOp:
+    """X within the limits; a nan stays."""
+    z = where(less(x, low), low, x)
+    return where(less(high, z), high, z)
+
+
 def _scale(p: UOp, t: UOp, dead: UOp, low: UOp, f: Format) -> UOp:
     """P * 2**(n-1), where the low bits of `t` hold n; 0 where `dead`.
 

@@ -66,6 +66,7 @@ GRAPHS: dict[str, list[UOp]] = {
     "SQRT": [args("SQRT", d) for d in (F16, F32, F64)],
     "POW": [args("POW", d) for d in (F16, F32, F64)]
     + [node("POW", (param(F32), const(k, F32))) for k in (-1, 0, 1, 2, 3, 0.5)],
+    "LDEXP": [node("LDEXP", (param(d), node("CAST", (param(I8, 1),), d))) for d in (F16, BF16, F32, F64)],
     "THREEFRY": [args("THREEFRY", U64)],
 }  # fmt: skip
 ENTRIES = [(op, d.name) for op, ds in DECOMPOSE.items() for d in ds]
@@ -74,7 +75,8 @@ ROUNDED = frozenset(("DIV", "EXP2", "LOG2", "MUL", "SIN", "POW", "SQRT"))
 
 def applies(u: UOp, native: frozenset[str]):
     """The entry that `decompose` takes for `u`."""
-    return next((d for d in DECOMPOSE.get(u.op, ()) if (d.lacks or u.op) not in native and d.when(u)), None)
+    entries = (d for d in DECOMPOSE.get(u.op, ()) if d.needs is None or d.needs in native)
+    return next((d for d in entries if (d.lacks or u.op) not in native and d.when(u)), None)
 
 
 def operand(p: UOp, rng: np.random.Generator, n: int = 60) -> np.ndarray:
@@ -105,7 +107,7 @@ def both_sides(u: UOp, v: UOp, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("op", "name"), ENTRIES, ids=lambda x: x.replace(" ", "-"))
 def test_both_sides_of_every_decomposition(op, name):
     reached = 0
-    for u, native in product(GRAPHS[op], (PRIMITIVES - {op}, PRIMITIVES | {op})):
+    for u, native in product(GRAPHS[op], (PRIMITIVES - {op}, PRIMITIVES | {op}, PRIMITIVES | {"LDEXP"})):
         entry = applies(u, native)
         if entry is None or entry.name != name:
             continue
@@ -121,6 +123,7 @@ def test_both_sides_of_every_decomposition(op, name):
                 tiny = 1e-6 if u.dtype.bits < 64 else 1e-15  # where the reference itself cancels
                 if name in (
                     "exponential",
+                    "scaled exponential",
                     "cosine",
                     "cosine beside a sine",
                 ):  # two nodes at once: the reference rounds between them

@@ -136,6 +136,33 @@ def test_float32_fused(name, fused):
         assert_close(run(graph(param(F)), x, native=PRIMITIVES | {"MULACC"}), exact, MAX_ULP[name].float32, x)
 
 
+@needs_long_double
+@pytest.mark.parametrize("d", (F, D))
+@pytest.mark.parametrize("name", ("exp", "exp2"))
+def test_by_scaling(name, d):
+    """Exponentials on a target that scales by powers of two."""
+    graph, reference, ranges = FUNCTIONS[name]
+    for x in [patterns(d, 50_000)] + [uniform(d, a, b, 50_000) for a, b in ranges]:
+        with np.errstate(all="ignore"):
+            exact = reference(x.astype(wide))
+        bound = MAX_ULP[name].float32 if d is F else MAX_ULP[name].float64
+        assert_close(run(graph(param(d)), x, native=PRIMITIVES | {"LDEXP"}), exact, bound, x)
+    assert size(lower(graph(param(d)), PRIMITIVES | {"LDEXP"})) < size(lower(graph(param(d))))
+
+
+@pytest.mark.parametrize("d", (F, D))
+def test_scaling_is_exact(d):
+    """Also where the result is subnormal, and for a subnormal that is scaled up."""
+    a = patterns(d, 50_000)
+    a = a[np.isfinite(a)]
+    least, most = (-149, 280) if d is F else (-1074, 2150)
+    for b in (RNG.integers(-most, most, a.size), least - np.frexp(a)[1] + RNG.integers(-3, 30, a.size)):
+        got = run(build("LDEXP", param(d), param(d, 1)), a, b.astype(a.dtype))
+        with np.errstate(all="ignore"):
+            want = np.ldexp(a, b.astype(np.int32))
+        assert np.array_equal(got, want) and np.array_equal(np.signbit(got), np.signbit(want))
+
+
 @pytest.mark.parametrize("d", (F, D))
 def test_exact_values(d):
     n = np.arange(-1074 if d is D else -149, 1024 if d is D else 128)

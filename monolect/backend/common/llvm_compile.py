@@ -94,6 +94,7 @@ LLVM_NATIVE: Final = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
      "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
 )  # fmt: skip
+SCALING: Final = frozenset(("avx512f", "avx512vl"))  # with these also LDEXP
 _DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
 
 
