@@ -2,8 +2,9 @@
 
 Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every store and
 reduction that depends on the padded axis; loads are guarded in reductions and where they may become vectors (then
-masked), and otherwise read the last element again, what they read being stored nowhere. Part order becomes the ids of
-the new RANGEs, so it is the loop order.
+masked), and otherwise read the last element again, what they read being stored nowhere. Where rows of a tile are
+padded, the last tile begins earlier instead, if it may. Part order becomes the ids of the new RANGEs, so it is the loop
+order.
 
 Before: END(STORE(..r0..), r0:64)                        plan: SPLIT(0, 16, UPCAST)
 After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
@@ -121,17 +122,20 @@ def apply_plan(plan: Plan) -> UOp:
     guards: dict[UOp, UOp] = {}
     made = _make_ranges(plan)
     packed = shared_loads(plan, dict(made)) if plan.workgroup else _packed(plan, dict(made))
+    overlapping = _overlapping(plan)
     for root in (*plan.outputs, *plan.reduced):
         mine = [(p, r) for p, r in made if p.root is root]
         parts[root] = [r for _, r in mine]
         e: UOp = idx(0)
         for p, r in mine:
+            if root in overlapping and p.stride == 1:
+                e = _at_most(e, plan.size(root) - p.size)
             e = e + r * p.stride
         exprs[root] = e
-        if root in plan.padded:
+        if root in plan.padded and root not in overlapping:
             guards[root] = less(e, root.src[0])
     rows = Rows(plan, dict(made))
-    new = exprs | packed | _clamped(plan, exprs, packed) | rows.new
+    new = exprs | packed | _clamped(plan, {r: exprs[r] for r in guards}, exprs, packed) | rows.new
     out = _rebuild(plan, parts, new, guards, rows, info)
     if plan.peeled:
         known = {r: {guards[r]: TRUE, kept_inside(r, exprs[r]): exprs[r]} for r in guards}
@@ -139,11 +143,36 @@ def apply_plan(plan: Plan) -> UOp:
     return _thread_special(out, plan, parts)
 
 
-def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
+def _overlapping(plan: Plan) -> set[UOp]:
+    """Padded rows of tiles of which the last begins earlier, to end with the axis: what it shares with the one before
+    is computed twice, and stored the same, and nothing asks what is inside. Not where a store adds to what is there,
+    nor where what is computed reads the element that it stores: both may be the same memory.
+    """
+    stored = {u.src[0].src[1] for u in plan.stores}
+    again = any(u.op != "STORE" for u in plan.stores) or any(u.src[0].src[1] in stored for u in plan.loads)
+    if again or plan.workgroup or plan.unit or plan.peeled or plan.stages.fills or block_of_sum(plan) is not None:
+        return set()
+    out = set()
+    for r in plan.padded:
+        tile = [p for p in plan.axes if p.root is r and p.type == "UPCAST" and p.stride == 1]
+        is_row = (
+            r in plan.outputs and r is not plan.lane(plan.stores[0]) and not any(r in ranges(u) for u in plan.packs)
+        )
+        if is_row and len(tile) == 1 and tile[0].size <= plan.size(r):
+            out.add(r)
+    return out
+
+
+def _at_most(e: UOp, n: int) -> UOp:
+    """`e`, or `n` where that is less."""
+    return build("MAX", e * -1, idx(-n)) * -1
+
+
+def _clamped(plan: Plan, guarded: dict[UOp, UOp], exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
     """The loads, inside a padded output axis that is not the vector's, that stay inside by reading the last element.
     A tile of vectors is masked by rows instead: rows whose places are not even in memory would be read one by one.
     """
-    last = {r for r in plan.padded if r in plan.outputs}
+    last = {r for r in guarded if r in plan.outputs}
     if not last:
         return {}
     shaped = {p.root for p in plan.axes if p.type == "UPCAST"}
@@ -151,7 +180,7 @@ def _clamped(plan: Plan, exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[
     out: dict[UOp, UOp] = {}
     for u in plan.order:
         if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1 and not plan.stages.reads(u):
-            mine = ranges(u) & plan.padded.keys()
+            mine = ranges(u) & guarded.keys()
             steps = dict(linear(u.src[0].src[1])[1])
             lane = plan.lane(u)
             if lane is not None and (lane in mine or (steps.get(lane) == 1 and mine & shaped)):

@@ -40,6 +40,7 @@ ZERO = idx(0)
 LEAST_WORDS = 6  # that a matrix unit wants side by side, of a row, from which on a square is turned for them
 LEAST_TO_TURN = 5  # elements of a row, for which a square is turned
 LEAST_TO_PART = 4  # iterations of a loop, of which then all but the last ask nothing
+SPARSE = 2  # times what is read of a row, up to which whole vectors of all of it are copied faster
 PIECES_AHEAD = 8  # short ones that are asked for before they are copied
 
 
@@ -56,12 +57,12 @@ class Dim(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Two loops of which only the sum of `weights` times their iterations counts; `one` has weight 1."""
+    """Two loops of which only the sum of `weights` times their iterations counts. `unit`: iterations whose sum is 1."""
 
     size: int
     step: int
     weights: dict[UOp, int]
-    one: UOp
+    unit: dict[UOp, int]
 
 
 class Block:
@@ -172,7 +173,7 @@ class Block:
 
     def _of_window(self, w: Window) -> Dim:
         parts = tuple((p, w.weights[p.root] * p.stride) for p in self.inner if p.root in w.weights)
-        return Dim(w.size, w.step, 0, {r: int(r is w.one) for r in w.weights}, parts)
+        return Dim(w.size, w.step, 0, w.unit, parts)
 
     def _has_rows(self) -> bool:
         """Whether the rows of a tile are neighbours in memory, each read by all lanes. A tile of a matrix unit that has
@@ -205,16 +206,17 @@ class Block:
         g = gcd(self.steps[a], self.steps[b])
         ka, kb = self.steps[a] // g, self.steps[b] // g
         na, nb = self.extent(a), self.extent(b)
-        if min(ka, kb) < 1 or 1 not in (ka, kb) or (size := ka * (na - 1) + kb * (nb - 1) + 1) >= na * nb:
+        most = na * nb * (SPARSE if g == 1 else 1)
+        if min(ka, kb) < 1 or (size := ka * (na - 1) + kb * (nb - 1) + 1) >= most:
             return None
-        one, other, k = (a, b, kb) if ka == 1 else (b, a, ka)
+        unit = {a: 1, b: 0} if ka == 1 else {a: (n := pow(ka, -1, kb)), b: (1 - ka * n) // kb}
         all_blocks = ka * (self.plan.size(a) - 1) + kb * (self.plan.size(b) - 1) + 1
         v = node("RANGE", (idx(all_blocks),), (-1, "LOOP"))
         for e in conjuncts(self.gate):  # each condition must be one on the sum alone
             if a in ranges(e) or b in ranges(e):
-                if substitute(substitute(e, {one: v, other: idx(0)}), {v: one + other * k}) is not e:
+                if substitute(substitute(e, {r: v * n for r, n in unit.items()}), {v: a * ka + b * kb}) is not e:
                     return None
-        return Window(size, g, {a: ka, b: kb}, one)
+        return Window(size, g, {a: ka, b: kb}, unit)
 
     def _laid_out(self, dims: list[Dim]) -> list[Dim]:
         """The same with their places in the block; what is vectorised while copying may run over its own end."""

@@ -213,6 +213,22 @@ def test_rows_of_an_image_and_their_taps_are_packed_once(blocks):
 
 
 @pytest.mark.parametrize(
+    ("k", "stride", "dilation", "padding", "sizes"),
+    [
+        (3, 3, 2, 2, [3, 4, 19, 59]),  # neither the rows nor the taps move by one
+        (5, 2, 3, 2, [4, 59, 59]),
+        (3, 3, 1, 1, [3, 4, 19, 57]),  # no place is read twice, and yet a line is copied whole
+        (2, 3, 1, 0, [2, 4, 19, 56]),  # every third place of a line is not read, and copied all the same; not so lines
+    ],
+)
+def test_rows_and_taps_of_any_steps_are_packed_once(k, stride, dilation, padding, sizes):
+    """What a row reads at a tap depends on a sum of both alone, whatever their steps are."""
+    image = of(1, 4, 56, 56).conv2d(of(32, 4, k, k), padding=padding, stride=stride, dilation=dilation)
+    plan = planned(image).plan
+    assert sizes in [sorted(d.size for d in Block(plan, u).dims) for u in plan.loads]
+
+
+@pytest.mark.parametrize(
     ("x", "waits"),
     [(lambda: of(1, 256, 28, 28).conv2d(of(256, 256, 3, 3)), True), (lambda: of(512, 2048) @ of(2048, 512), False)],
     ids=["channels as lanes, pixels side by side in the result", "columns as lanes and in the result"],
@@ -401,3 +417,17 @@ def test_rows_that_are_a_window_are_read_again_by_the_next_tap():
     image = of(4, 64, 14, 14).conv2d(of(64, 64, 3, 3), padding=1)
     one, two = (tile(image, TARGET._replace(multiply_adds=k))[0] for k in (1, 2))
     assert (one.vectors, one.rows) == (two.vectors, two.rows)
+
+
+# ---- rows beyond the end ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("added", [False, True])
+def test_the_last_tile_of_rows_begins_earlier_and_asks_nothing(added):
+    """Not where an element that is stored is read: both may be in one place, and some rows are computed twice."""
+    x = of(2, 8, 43).conv1d(of(32, 8, 3))
+    plan = planned(x + of(2, 32, 41) if added else x).plan
+    channels, rows = plan.outputs[1:]
+    plan.act(("PADTO", plan.axis_of(rows), 7))
+    plan.act(("SPLIT", plan.axis_of(channels), (16, "UPCAST", False)))
+    plan.act(("SPLIT", plan.axis_of(rows), (7, "UPCAST", False)))
+    gated = [u for u in toposort(apply_plan(plan)) if u.op in ("LOAD", "STORE") and len(u.src) == 3]
+    assert bool(gated) == added

@@ -32,6 +32,8 @@ CONV2D = [
     ((2, 3, 7, 8), (4, 3, 2, 3), {"stride": (1, 3)}),
     ((2, 3, 8, 9), (4, 3, 3, 3), {"dilation": 2}),
     ((2, 3, 8, 9), (4, 3, 2, 3), {"dilation": (3, 1), "padding": 1, "stride": (2, 1)}),
+    ((1, 3, 20, 23), (17, 3, 3, 5), {"dilation": 2, "padding": 2, "stride": 3}),
+    ((1, 3, 20, 23), (17, 3, 5, 3), {"dilation": (3, 2), "padding": 1, "stride": (2, 5)}),
     ((2, 4, 5, 5), (6, 2, 3, 3), {"groups": 2, "padding": 1}),
     ((2, 4, 5, 5), (4, 1, 3, 3), {"groups": 4}),
     ((1, 3, 8, 8), (5, 3, 2, 2), {"stride": 2}),
@@ -59,6 +61,9 @@ def test_conv2d(x: tuple, w: tuple, options: dict) -> None:
 def test_conv1d_and_conv3d() -> None:
     check(lambda x, w: x.conv1d(w, padding=2), lambda x, w: F.conv1d(x, w, padding=2), array(2, 3, 8), array(4, 3, 3))
     check(lambda x, w: x.conv1d(w, stride=2), lambda x, w: F.conv1d(x, w, stride=2), array(2, 3, 8), array(4, 3, 3))
+    check(
+        lambda x, w: x.conv1d(w), lambda x, w: F.conv1d(x, w), array(2, 9, 97), array(20, 9, 5)
+    )  # rows beyond the end
     x, w = array(1, 2, 4, 5, 4), array(3, 2, 2, 3, 2)
     check(lambda x, w: x.conv3d(w, padding=1), lambda x, w: F.conv3d(x, w, padding=1), x, w)
 
