@@ -341,12 +341,16 @@ class Chooser:
                 self.act("FETCH", i, n, "a stream from far away")
 
     def rows_ahead(self) -> None:
-        """Rows that an index names come when they are asked for: as far ahead as a stream is."""
-        for i, u in enumerate(self.plan.loads):
-            p = vector_of(self.plan, u)
-            if p is not None and named_by(u) and buffer_bytes(u) > self.plan.target.l2_bytes:
-                n = -(-AHEAD_BYTES // (self.plan.size(p.root) * u.dtype.itemsize or AHEAD_BYTES))
-                self.act("FETCH", i, ("rows", min(n, MOST_ROWS)), "rows that an index names, from far away")
+        """Rows that an index names come when they are asked for: as far ahead as a stream is. Of those of one vector
+        many are under way at once anyway.
+        """
+        plan = self.plan
+        for i, u in enumerate(plan.loads):
+            p = vector_of(plan, u)
+            row_bytes = plan.size(p.root) * u.dtype.itemsize if p is not None and named_by(u) else 0
+            if row_bytes > plan.target.vector_bytes and buffer_bytes(u) > plan.target.l2_bytes:
+                rows = min(-(-AHEAD_BYTES // row_bytes), MOST_ROWS)
+                self.act("FETCH", i, ("rows", rows), "rows that an index names, from far away")
 
     def touched(self, u: UOp) -> int:
         """Bytes of memory that an access is to, no more than its loops visit."""

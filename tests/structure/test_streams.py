@@ -137,6 +137,7 @@ def test_rows_that_an_index_names_are_asked_for(what, x):
         "elements": lambda: data(64, ROW).gather(1, at(64, ROW) % ROW),
         "rows that lie in order": lambda: data(64, ROW)[8:40] + 1,
         "rows that are summed up": lambda: data(64, ROW)[at(64)].sum(0),
+        "rows of one vector": lambda: data(N // 16, 16)[at(64)],
     }.items(),
 )
 def test_other_places_are_not_asked_for_by_rows(what, x):
