@@ -4,6 +4,8 @@ A contraction has an axis c for the vector lanes: the loads that move along c ar
 row; the loads that do not are scalars, broadcast to the lanes. A row axis moves only scalars. The tile is vectors x
 rows accumulators in registers; what limits it are multiply-adds, loads and what is computed beyond the edges.
 
+Few rows, for which copying a panel from far away does not pay, let rows of it stream side by side instead.
+
 Around the tile, from the outside: threads; batches; blocks of columns and of the reduction, so that a panel stays in
 the second cache, packed when it is used often enough; blocks of rows whose scalars are packed when they are gated, are
 widened, or lie at strides that share cache sets. Scalars that are not packed are asked for a row of tiles ahead. What
@@ -29,14 +31,13 @@ from monolect.optimize.tile_cost import (
     FROM_MEMORY,
     LONGEST_UNROLLED,
     REUSE_TO_PACK,
-    ROWS_AT_ONCE,
     Tile,
     TileCosts,
-    rows_at_once,
 )
 
 SHORTEST_PIECE = 256  # bytes of a row that a thread writes alone: a line of it at either end is another's
 SHARED_LINES = 0.25  # of the time, at least, that shorter pieces cost
+MOST_UNROLLED = 4  # rows of a tile that streams: scalars of more would not stay in registers for several steps
 ROW_AHEAD_BYTES = 1024  # how far ahead along each of them is asked for
 
 
@@ -63,8 +64,10 @@ class Contraction(TileCosts):
         reuse = self.reuse(t, panel)
         turned = any(a.step(t.c) != 1 for a in panel)
         wide = t.lanes * t.vectors
-        if plan.size(t.c) % wide:
-            act("PADTO", axis(t.c), wide, "a masked vector holds the tail")
+        pieces = self.pieces(t.c, t.row) if t.streams else 1
+        even = wide * self.target.n_threads * pieces if pieces > 1 else wide
+        if plan.size(t.c) % even:
+            act("PADTO", axis(t.c), even, "a masked vector holds the tail")
         if t.row is not None and plan.divisor(t.row) % t.rows:
             act("PADTO", axis(t.row), t.rows, "rows beyond the end repeat the last")
         act("SPLIT", axis(t.c), (t.lanes, "UPCAST", False), f"vector of {t.lanes}, about {t.cost / 1e3:.0f} k cycles")
@@ -79,29 +82,31 @@ class Contraction(TileCosts):
             act("TC", axis(self.deepest), t.unit.name, f"{t.unit.k} steps at once")
         depth = prod(plan.extent(j) for j in self.heavy)
         size = depth * plan.size(t.c) * self.item
-        packs = turned or plan.unit is not None or (reuse >= REUSE_TO_PACK and size > self.target.l1_bytes)
-        self.threads(t.c, panel, scalars, packs)
+        often = not t.streams and reuse >= REUSE_TO_PACK and size > self.target.l1_bytes
+        packs = turned or plan.unit is not None or often
+        self.threads(t, panel, scalars, packs)
         if packs:
             again = any(self.is_copied_again(a, t.row) for a in scalars)
             self.block_panel(t, panel, again)
-        elif reuse < REUSE_TO_PACK and self.streams(t.c, panel):
-            self.stream(t.c, panel)
+        elif t.streams:
+            self.stream(t, panel)
         self.block_rows(t, scalars)
-        self.unroll(t.row)
+        if not t.streams or t.rows <= MOST_UNROLLED:
+            self.unroll(t.row)
         if packs:
             for a in panel:
                 act("PACK", plan.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
                 self.fetch_panel(a, reuse, t.rows)
         for a in scalars:
-            if self.wants_pack(a):
+            if self.wants_pack(a) or t.streams:
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
             elif self.target.streams and self.is_far(a) and (n := next_rows(plan, a.uop)):
                 act("FETCH", plan.loads.index(a.uop), n, "the next rows, from far away")
-        if not packs and reuse < REUSE_TO_PACK and self.target.streams and size > self.target.l3_bytes:
+        if t.streams and self.target.streams and size > self.target.l3_bytes:
             for a in panel:
                 act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
 
-    def threads(self, c: UOp, panel: list[Access], scalars: list[Access], packs: bool) -> None:
+    def threads(self, t: Tile, panel: list[Access], scalars: list[Access], packs: bool) -> None:
         """Share out the batches, the columns (each thread packs its own) or the rows, whichever balances best."""
         n = self.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.chooser.THREAD_WORK:
@@ -113,10 +118,10 @@ class Contraction(TileCosts):
         again = (
             any(self.wants_pack(a) for a in scalars) and wide < tall
         )  # each thread packs what its rows or columns share
-        own = not again if packs else self.comes_from_memory(c, panel)  # of a panel each thread reads its own part
+        own = not again if packs else self.comes_from_memory(t.c, panel)  # of a panel each thread reads its own part
         order = [*batches, *((*columns, *rows) if own else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
-        loops.sort(key=lambda ip: self.imbalance(ip[1], n))
+        loops.sort(key=lambda ip: (t.streams and ip[1].root in rows, self.imbalance(ip[1], n)))
         for i, p in loops:
             if p.feeds(n) and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
                 return
@@ -181,16 +186,20 @@ class Contraction(TileCosts):
             if i is not None and (n := bytes_of_sums(self.plan)) > room:
                 self.cut(x, self.plan.axes[i].size * room // n, "their sums stay in local memory")
 
-    def stream(self, c: UOp, panel: list[Access]) -> None:
-        """Hardly any reuse: the reduction outermost, so that a few rows of the panel stream side by side. Where that is
-        all there is to wait for, no more than the first cache has room for; sums are stored and loaded more often then.
+    def stream(self, t: Tile, panel: list[Access]) -> None:
+        """A few rows of the panel at once, the reduction outermost, no more than their sets of the first cache hold.
+        Sums are loaded and stored for each, so that the second cache has to hold them: in batches and columns for which
+        it does.
         """
-        j, most = self.heavy[0], ROWS_AT_ONCE
-        n = self.plan.size(j)
-        if self.waits_for_memory(c, panel):
-            most = rows_at_once(self.target, [(a.step(j) or 0) * a.uop.dtype.itemsize for a in panel])
-        rows = next((k for k in range(most, 2 * most) if n % k == 0), most)
-        self.chooser.act("SPLIT", self.plan.axis_of(j), (-(-n // rows), "LOOP", True), f"{rows} rows stream at once")
+        for x in self.scope:
+            if x is not t.c and x is not t.row and any(x in a.steps for a in panel):
+                self.cut(x, 1, "one panel at a time")
+        i = self.loop_of(t.c)
+        if i is not None and (n := self.pieces(t.c, t.row)) > 1:
+            self.cut(t.c, self.plan.axes[i].size // n, "sums stay in cache")
+        j, rows = self.heavy[0], self.rows_at_once(panel)
+        blocks = -(-self.plan.size(j) // rows)
+        self.chooser.act("SPLIT", self.plan.axis_of(j), (blocks, "LOOP", True), f"{rows} rows stream at once")
 
     def block_rows(self, t: Tile, scalars: list[Access]) -> None:
         """Blocks of rows of which the packed scalars are a quarter of the second cache; half of it where short pieces

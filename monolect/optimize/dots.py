@@ -117,7 +117,8 @@ class Dots(Contraction):
         n = prod(self.plan.extent(r) for r in self.scope) / n_sums
         copied = [a for a in turned if not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
         copying = sum(self.turning(a, j) * prod(self.plan.extent(x) for x in a.steps) / lanes for a in copied)
-        return n * (steps * step + LANES_ADDED * n_sums + DRAINING) + copying * self.target.n_threads
+        total = n * (steps * step + LANES_ADDED * n_sums + DRAINING) + copying * self.target.n_threads
+        return total + self.coming(self.inside)
 
     def turning(self, a: Access, j: UOp) -> float:
         """Cycles to copy a vector along j: in squares, picked from a few whole vectors, or element by element."""

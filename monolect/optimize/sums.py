@@ -14,6 +14,7 @@ Invariant: loops around b are around both; sums lie in the order in which both v
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitu
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
+
+SHORT_BLOCK = 32  # steps of a sum, of a few rows that stream
 
 
 def block_of_sum(plan: Plan) -> Part | None:
@@ -52,9 +55,9 @@ def are_local(plan: Plan) -> bool:
 
 def had_better_wait(plan: Plan) -> bool:
     """Whether the result is no place for sums: they are to be finished, or each block would turn them around to get
-    them there, and back.
+    them there, and back, or blocks are short.
     """
-    return plan.stores[0].src[1] is not plan.reduces[0] or are_turned(plan)
+    return plan.stores[0].src[1] is not plan.reduces[0] or are_turned(plan) or are_moved_often(plan)
 
 
 def are_turned(plan: Plan) -> bool:
@@ -62,6 +65,15 @@ def are_turned(plan: Plan) -> bool:
     if len(plan.stores) > 1 or len(plan.reduces) > 1 or (lane := plan.lane(plan.stores[0])) is None:
         return False
     return dict(linear(plan.stores[0].src[0].src[1])[1]).get(lane) != 1
+
+
+def are_moved_often(plan: Plan) -> bool:
+    """Whether blocks are so short that the sums of a tile of rows are loaded and stored about as often as what is read
+    for them. In the result such rows may share sets of the first cache with each other, and lines with other threads.
+    """
+    block = block_of_sum(plan)
+    rows = {p.root for p in plan.axes if p.type == "UPCAST" and p.root not in plan.reduced}
+    return block is not None and len(rows) > 1 and plan.extent(block.root) <= SHORT_BLOCK * block.size
 
 
 def are_in_result(plan: Plan) -> bool:
@@ -88,9 +100,24 @@ def finished_later(
         again[r] = node("RANGE", tuple(substitute(s, again) for s in r.src), (next(ids), r.arg[1]))
     memory = node("BUFFER", (shape_source((step,)),), BufferArg(slot, total.dtype, None, "LOCAL"))
     target = node("INDEX", (memory, place))
-    known = node("AFTER", (memory, total))
-    old = node("LOAD", (node("INDEX", (known, place)), const(0, total.dtype), less(idx(0), block)))
+    if are_moved_often(plan):  # what is not gated is not masked
+        around = (r for p, r in made if p.type == "THREAD" or (p.is_block and p not in parts and r is not block))
+        known = node("AFTER", (memory, total, _zeroed(memory, place, [r for _, r in mine], tuple(around), ids)))
+        old = node("LOAD", (node("INDEX", (known, place)),))
+    else:
+        known = node("AFTER", (memory, total))
+        old = node("LOAD", (node("INDEX", (known, place)), const(0, total.dtype), less(idx(0), block)))
     end = node("END", (node("STORE", (target, build("ADD", old, total))), block, *again))
     filled = node("AFTER", (memory, end))
     sums = node("LOAD", (node("INDEX", (filled, substitute(place, again))),))
     return substitute(store, again | {total: sums}), again
+
+
+def _zeroed(memory: UOp, place: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:
+    """The loops that fill `memory` with zeros, all places of `loops`, once in each iteration of those around."""
+    new: dict[UOp, UOp] = {}
+    for r in loops:
+        new[r] = node("RANGE", tuple(substitute(s, new) for s in r.src), (next(ids), r.arg[1]))
+    anew = node("AFTER", (memory, *around)) if around else memory
+    store = node("STORE", (node("INDEX", (anew, substitute(place, new))), const(0, memory.dtype)))
+    return node("END", (store, *new.values()))

@@ -25,7 +25,7 @@ from monolect.optimize.cost import Access
 from monolect.optimize.matrix import check, flips
 from monolect.optimize.pack import Block
 from monolect.optimize.stages import memory_of
-from monolect.optimize.stream import buffer_bytes
+from monolect.optimize.stream import PAGE_BYTES, buffer_bytes
 
 if TYPE_CHECKING:
     from monolect.optimize.heuristic import Chooser
@@ -48,10 +48,13 @@ FROM_L2 = 2  # cycles for a vector that the first cache does not hold
 SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
 PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two neither was measured
 FROM_MEMORY = 12  # cycles more for a vector that comes from memory while nothing else is done
+FARTHER = 24  # and more for one that no cache holds
+MOVED_SUM = 1.5  # cycles to load and to store a sum between two blocks of rows that stream
 ASKING = 0.5  # cycles to ask for a vector ahead of time
 
 
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory, at most
+MOST_STREAMED = 16  # rows of registers beside them: each scalar is part of an instruction
 STREAMED_VECTORS = 1  # of each row, where rows stream side by side: more of them are under way than of longer pieces
 
 
@@ -62,7 +65,9 @@ def rows_at_once(target: Target, strides: Iterable[int]) -> int:
 
 
 class Tile(NamedTuple):
-    """A choice: lanes along `c`, `vectors` of them, `rows` along the axis `row` (None: one row). `cost`: cycles."""
+    """A choice: lanes along `c`, `vectors` of them, `rows` along the axis `row` (None: one row). `cost`: cycles.
+    `streams`: no panel is copied, a few of its rows are read side by side.
+    """
 
     cost: float
     c: UOp
@@ -71,6 +76,7 @@ class Tile(NamedTuple):
     vectors: int
     rows: int
     unit: MatrixUnit | None = None
+    streams: bool = False
 
 
 class TileCosts:
@@ -121,17 +127,23 @@ class TileCosts:
             r for r in self.scope if r is not c and all(r not in a.steps for a in panel) and self.plan.extent(r) > 1
         ]
         scalars = [a for a in self.inside if c not in a.steps]
-        most = STREAMED_VECTORS if not turned and self.waits_for_memory(c, panel) else min(8, -(-n // lanes))
+        far = not turned and self.streams(c, panel)
+        again = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
         out = []
         for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
             for r in rows or [None]:  # type: ignore[list-item]
                 m = self.plan.extent(r) if r is not None else 1
-                for v in range(1, most + 1):
+                for v in range(1, min(8, -(-n // lanes)) + 1):
                     tall = unit.m if unit is not None else 1
                     for k in range(tall, tall * min(-(-m // tall), MOST_ROWS) + 1, tall):
-                        if self.fits(v, k, scalars, r, unit):
+                        often = unit is not None or not far or again // k >= REUSE_TO_PACK
+                        if often and self.fits(v, k, scalars, r, unit):
                             cost = self.cost(c, r, lanes, v, k, panel, scalars, unit)
                             out.append(Tile(cost, c, r, lanes, v, k, unit))
+                if far and unit is None:
+                    for k in range(1, min(m, MOST_STREAMED) + 1):
+                        cost = self.streaming(c, r, lanes, k, panel, scalars)
+                        out.append(Tile(cost, c, r, lanes, STREAMED_VECTORS, k, streams=True))
         return out
 
     def units(self, c: UOp, lanes: int, panel: list[Access]) -> list[MatrixUnit]:
@@ -224,7 +236,30 @@ class TileCosts:
         gated = (GATED_STORE if blocks == 1 else GATED_SUM) if m % k else 0
         storing, waiting = self.storing(c, r), self.waiting(c, r)
         sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
-        return tiles * (steps + start + sums) + copying
+        return tiles * (steps + start + sums) + copying + self.coming(self.inside)
+
+    def streaming(self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[Access], scalars: list[Access]) -> float:
+        """The same where rows of the panel stream: neither rows nor sums share cache sets, and nothing waits for it."""
+        others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
+        m, v = self.plan.extent(r) if r is not None else 1, STREAMED_VECTORS
+        tiles = -(-self.plan.size(c) // (lanes * v)) * -(-m // k) * others
+        step = max(v * k, v * len(panel) + k * len(scalars)) / self.at_a_time(lanes) + 0.15 * v + 0.03 * k
+        step += MOVED_SUM * v * k / self.rows_at_once(panel)
+        total = tiles * (self.depth(self.heavy) * step + 8 * k + v * k * self.storing(c, r))
+        long = self.plan.size(c) * self.item // self.target.n_threads // self.pieces(c, r) >= PAGE_BYTES
+        return total + self.coming(scalars if long else self.inside)
+
+    def pieces(self, c: UOp, r: UOp | None) -> int:
+        """Of a thread's columns, of which the sums fit half of the second cache."""
+        rows = self.plan.extent(r) if r is not None else 1
+        n_bytes = rows * self.plan.size(c) * self.plan.reduces[0].dtype.itemsize // self.target.n_threads
+        return -(-n_bytes // (self.target.l2_bytes // 2))
+
+    def rows_at_once(self, panel: list[Access]) -> int:
+        """Rows of a panel that stream side by side, if possible as many as divide the sum."""
+        j = self.heavy[0]
+        n, most = self.plan.size(j), rows_at_once(self.target, [(a.step(j) or 0) * a.uop.dtype.itemsize for a in panel])
+        return next((k for k in range(most, 2 * most) if n % k == 0), most)
 
     def at_a_time(self, lanes: int) -> int:
         """Multiply-adds of so many lanes that start in a cycle: of half a vector two in any case."""
@@ -294,6 +329,16 @@ class TileCosts:
         each = ODD_PIECE * n / (k * unit.pair) if unit is not None and odd else 2 * vectors
         return each * times + vectors * (times - 1) * self.is_far(a) * FROM_MEMORY
 
+    def coming(self, accesses: list[Access]) -> float:
+        """Cycles until all that they read has come once from where it lies, while nothing else is done."""
+        cycles = 0.0
+        for a in accesses:
+            n_bytes = buffer_bytes(a.uop)
+            each = FROM_MEMORY * (n_bytes > self.target.n_threads * self.target.l2_bytes)  # each has its own
+            each += FARTHER * (n_bytes > self.target.l3_bytes)
+            cycles += each * prod(self.plan.extent(x) for x in a.steps) / self.target.lanes(a.uop.dtype.itemsize)
+        return cycles
+
     def is_far(self, a: Access) -> bool:
         """Whether the second cache does not hold the memory it reads, of symbolic sizes the largest."""
         elements = size_max(count(memory_of(a.uop.src[0]).shape))
@@ -308,12 +353,6 @@ class TileCosts:
         """Whether a panel comes from memory: a few of its rows may then stream side by side."""
         long = self.plan.size(self.deepest) >= 8 * ROWS_AT_ONCE and self.plan.size(c) >= 8 * self.chooser.lanes
         return len(self.heavy) == 1 and long and self.comes_from_memory(c, panel)
-
-    def waits_for_memory(self, c: UOp, panel: list[Access]) -> bool:
-        """Whether what no cache holds streams by so few rows that memory takes longer than twice the multiply-adds."""
-        rows = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
-        far = all(buffer_bytes(a.uop) > self.target.l3_bytes for a in panel)
-        return far and 2 * rows <= FROM_MEMORY and self.streams(c, panel)
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
         """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;

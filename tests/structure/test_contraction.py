@@ -337,21 +337,54 @@ def test_what_stays_in_the_second_cache_does_not_stream():
     assert not [a for a in actions if a[0] == "SPLIT" and a[2][1] == "LOOP" and a[2][2]]
 
 
+ONE_A_CYCLE = TARGET._replace(multiply_adds=1, l1_bytes=32 << 10, l3_bytes=32 << 20)
+
+
 @pytest.mark.parametrize(
-    ("m", "n", "vectors", "rows"), [(2, 4096, 1, 8), (6, 4096, 1, 8), (8, 4096, 2, 16), (4, 1024, 4, 16)]
+    ("m", "k", "n", "rows"), [(2, 4096, 4096, 8), (8, 4096, 4096, 8), (16, 768, 3072, 8), (8, 1000, 1000, 20)]
 )
-def test_weights_that_only_memory_bounds_stream_a_vector_of_as_many_rows_as_the_sets_hold(m, n, vectors, rows):
-    """Rows 16 KiB apart share sets of 8 lines. More rows of x store and load their sums too often for that, and what
-    the last cache holds comes in time.
-    """
-    chooser = planned(of(m, n) @ of(n, n), TARGET._replace(multiply_adds=1, l1_bytes=32 << 10))
+def test_few_rows_let_weights_stream(m, k, n, rows):
+    """A vector of as many rows as the sets of the first cache hold; x is copied, sums wait in local memory."""
+    chooser = planned(of(m, k) @ of(k, n), ONE_A_CYCLE)
     chooser.run()
     plan = chooser.plan
-    (k,) = plan.reduced
-    assert next(p.size for p in plan.axes if p.is_block and p.root is k) == n // rows
-    c = plan.outputs[1]
-    shaped = prod(p.size for p in plan.axes if p.root is c and p.type == "UPCAST")
-    assert (shaped == 16) == (vectors == 1)
+    (j,), (x, c) = plan.reduced, plan.outputs
+    assert next(p.size for p in plan.axes if p.is_block and p.root is j) == k // rows
+    assert prod(p.size for p in plan.axes if p.root is c and p.type == "UPCAST") == 16
+    assert prod(p.size for p in plan.axes if p.root is x and p.type == "UPCAST") == m
+    assert [c in ranges(u) for u in plan.packs] == [False] and are_local(plan)
+
+
+def test_sums_of_short_blocks_begin_at_zero_and_are_not_masked():
+    chooser = planned(of(8, 4096) @ of(4096, 4096), ONE_A_CYCLE)
+    chooser.run()
+    assert all(len(u.src) == 1 for u in toposort(apply_plan(chooser.plan)) if u.op == "LOAD")
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "streams"), [(64, 4096, 4096, True), (512, 4096, 4096, False), (512, 768, 3072, False)]
+)
+def test_many_rows_pay_for_a_copy_of_the_weights(m, k, n, streams):
+    assert tile(of(m, k) @ of(k, n), ONE_A_CYCLE)[0].streams == streams
+
+
+def test_columns_whose_sums_the_second_cache_does_not_hold_are_cut_in_even_pieces():
+    chooser = planned(of(8, 768) @ of(768, 50257), ONE_A_CYCLE)
+    chooser.run()
+    columns = chooser.plan.outputs[1]
+    assert [p.size for p in chooser.plan.axes if p.is_block and p.root is columns] == [2]
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(3, 300, 1003), (8, 512, 1024), (19, 257, 1100), (64, 130, 9001)])
+@pytest.mark.parametrize("finish", [False, True])
+def test_products_of_few_rows_are_right(m, k, n, finish):
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-3, 4, s).astype(np.float32) for s in ((m, k), (k, n)))
+    got = Tensor(a) @ Tensor(b)
+    want = a @ b
+    np.testing.assert_array_equal(
+        (got + 1).relu().numpy() if finish else got.numpy(), np.maximum(want + 1, 0) if finish else want
+    )
 
 
 # ---- what is narrow in memory ----------------------------------------------------------------------------------------
