@@ -45,4 +45,11 @@ def stored_slots(body: UOp) -> frozenset[int]:
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
     places = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
-    return frozenset(p.arg.slot for place in places for p in toposort(place.src[0]) if p.op == "PARAM")
+    return frozenset(p.arg.slot for p in map(_memory, places) if p.op == "PARAM")
+
+
+def _memory(place: UOp) -> UOp:
+    """What a place is in; what ran before is of no concern."""
+    while place.src and place.op not in ("PARAM", "BUFFER"):
+        place = place.src[0]
+    return place

@@ -12,6 +12,15 @@ from monolect.base.errors import DeviceError
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp
 
+VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
+
+
+def is_memory(u: UOp) -> bool:
+    """Whether `u` stands for a place in memory rather than a value."""
+    while u.op in VIEWS:
+        u = u.src[0]
+    return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
+
 
 def device(u: UOp) -> Any:
     """The device name of `u`, a tuple of names when it is sharded, None for constants and ranges."""

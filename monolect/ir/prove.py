@@ -85,14 +85,32 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
     lo, hi = min_max(index)
     if lo >= 0 and hi < min_max(size)[0]:
         return True
-    if index.dtype.kind != "x" or index.shape != () or (gate is not None and gate.shape != ()):
-        return False  # arithmetic that wraps, or a block of values, which was proven before it became one
+    if index.shape != () or (gate is not None and gate.shape != ()):
+        return _all_inside(index, size, gate, solver)
+    if index.dtype.kind != "x":
+        return False  # arithmetic that wraps
     conditions = [] if gate is None else conjuncts(gate)
     if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
         return True
     if _by_enumeration(index, size, conditions):
         return True
     return solver and _SOLVER and _solved(index, size, conditions)
+
+
+def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
+    """Whether all places of a shaped index are inside. Elements that are counted, 0, 1, 2 and so on, count as a loop of
+    their own; any other block of values was proven before it became one.
+    """
+    roots = (index,) if gate is None else (index, gate)
+    counted: dict[UOp, UOp] = {}
+    for u in toposort(*roots):
+        flat = u.src[0] if u.op == "RESHAPE" else u
+        if flat.op == "STACK" and flat.src and all(s is idx(k) for k, s in enumerate(flat.src)):
+            counted[u] = node("RANGE", (idx(len(flat.src)),), (-1 - len(counted), "LOOP"))
+    at, *gates = substitute_all(roots, counted)
+    if at.shape != () or any(g.shape != () for g in gates):
+        return False
+    return is_inside(at, size, *gates, solver=solver)
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------------

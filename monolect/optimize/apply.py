@@ -21,6 +21,7 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges, unused_slots
 from monolect.ir.normal import TRUE, is_zero, less, linear
 from monolect.ir.ops import KernelInfo
+from monolect.ir.place import is_memory
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.blocks import shared_loads
@@ -303,7 +304,7 @@ def _rebuild(
                 closed = [block, *closed]
             closed = [r for r in closed if r.arg[1] != "THREAD"] if u.op == "END" else closed
             new[u] = node(u.op, (body, *closed), u.arg) if closed else body
-        elif u.op == "INDEX" and (b := memory_of(u)) in rows.new:
+        elif u.op == "INDEX" and is_memory(u) and (b := memory_of(u)) in rows.new:
             new[u] = node("INDEX", (new[u.src[0]], new[u.src[1]] + rows.offset(b)))
         elif u.op == "AFTER":
             deps = [p for s in u.src[1:] for p in (parts[s] if s in parts else [new[s]])]

@@ -65,7 +65,7 @@ class Profile:
         best = 1
         for u in self.plan.order:
             if u.op in ("END", "REDUCE"):
-                n = 1
+                n = prod(u.src[0].src[0].shape) if u.src[0].op == "STORE" else 1
                 for r in (*ranges(u), *u.src[1:]):
                     n *= self.plan.extent(r)
                 best = max(best, n)

@@ -69,8 +69,10 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp]]:
 
 
 def _is_whole(u: UOp) -> bool:
-    """Whether a structure holds the node as it is: a buffer, by what it is; numbers in a row, such as a shape."""
-    return u.op == "BUFFER" or (u.op == "STACK" and all([s.op == "CONST" for s in u.src]))
+    """Whether a structure holds the node as it is: a buffer, by what it is; numbers in a row, such as a shape. What is
+    called is not looked into.
+    """
+    return u.op == "BUFFER" or u.op == "SINK" or (u.op == "STACK" and all([s.op == "CONST" for s in u.src]))
 
 
 def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:

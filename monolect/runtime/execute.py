@@ -181,7 +181,13 @@ def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
     n = len(stored_slots(body))
     results, inputs = args[:n], realize([_whole(a, place(call)) for a in args[n:]])
     dev = one_device(args)
-    return run_plan(_planned((body, dev, settings.choices), "make_kernel_plan", body, results, inputs, dev), inputs)
+    key = (
+        body,
+        tuple([b.src for b in results]),
+        dev,
+        settings.choices,
+    )  # a kernel knows no shapes, its results have some
+    return run_plan(_planned(key, "make_kernel_plan", body, results, inputs, dev), inputs)
 
 
 def _whole(u: UOp, dev: Any) -> UOp:

@@ -34,7 +34,7 @@ def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
     `out` is (shape, dtype) of the result, or a list of those for several; their values are undefined before the kernel
     stores them. `kernel` takes a flat PARAM for each result, then one for each input, and returns a SINK of stage
     KERNEL: loops (RANGE, END), INDEX, LOAD, STORE, REDUCE and arithmetic. The optimizer chooses its schedule, unless
-    its KernelInfo names actions.
+    its KernelInfo names actions; of one that stores vectors only how threads share it.
 
     Raises ArgumentError for anything but a SINK, VerifyError for a kernel that breaks a rule, stores to an input or has
     an index that cannot be proven to stay inside.

@@ -8,8 +8,8 @@ import pytest
 from monolect import Tensor, custom_kernel, dtypes, function, grad, jit, native_function
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, CompileError, DeviceError, GradientError, VerifyError
-from monolect.ir.ops import KernelInfo
-from monolect.ir.uop import build, idx, node
+from monolect.ir.ops import BufferArg, KernelInfo
+from monolect.ir.uop import build, idx, node, shape_source
 from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
 from monolect.runtime.execute import plans
@@ -60,6 +60,35 @@ def doubled(n):
         return sink(build("END", build("STORE", build("INDEX", out, i), value), i))
 
     return kernel
+
+
+def with_vectors(out, x):
+    """Three times the eight elements of x, which wait in local memory, backwards; the first 21."""
+    flat = build("RESHAPE", shape_source(range(8)), shape_source((2, 4)))
+    memory = node("BUFFER", (shape_source((8,)),), BufferArg(0, x.dtype, None, "LOCAL"))
+    i = loop(0, 3)
+    filled = node(
+        "AFTER", (memory, node("STORE", (node("INDEX", (memory, flat)), node("LOAD", (node("INDEX", (x, flat)),)))))
+    )
+    value = node("LOAD", (node("INDEX", (filled, flat)),))
+    turned = node("INDEX", (value, shape_source((1, 0)), shape_source((3, 2, 1, 0))))
+    low, high = (node("INDEX", (turned, shape_source((k,)))) for k in (0, 1))
+    again = build("RESHAPE", node("STACK", (low, high)), shape_source((2, 4)))
+    store = node("STORE", (node("INDEX", (out, i * 8 + flat)), again, build("CMPLT", i * 8 + flat, idx(21))))
+    return sink(build("END", store, i))
+
+
+@pytest.mark.parametrize("device", ["cpu", "python", "c"])
+def test_a_kernel_written_with_vectors(device: str) -> None:
+    """Elements of values are picked by constants, places are proven block by block; equal kernels have results of any
+    shape.
+    """
+    if why := Device.present()[device]:
+        pytest.skip(f"{device}: {why}")
+    x = np.arange(8, dtype=np.float32)
+    for shape in ((21,), (3, 7), (21, 1)):
+        got = custom_kernel(with_vectors, Tensor(x, device=device), out=(shape, "float32"))
+        np.testing.assert_array_equal(got.numpy(), np.tile(x[::-1], 3)[:21].reshape(shape))
 
 
 def test_a_kernel_between_methods_alone_and_captured() -> None:

@@ -315,3 +315,20 @@ def test_reads_out_of_range_are_clamped_and_writes_dropped() -> None:
     np.testing.assert_array_equal(read.numpy(), [0, 0, 4, 4])
     np.testing.assert_array_equal(written.numpy(), [7, 1, 2, 3, 7])
     np.testing.assert_array_equal(added.numpy(), [7, 1, 2, 3, 11])
+
+
+def counted(*shape: int) -> UOp:
+    """0, 1, 2 and so on, as a block."""
+    flat = shape_source(range(np.prod(shape)))
+    return build("RESHAPE", flat, shape_source(shape))
+
+
+def test_blocks_of_counted_places() -> None:
+    """What somebody wrote with vectors: elements are loops, those of other axes others."""
+    i, block, rows, lanes = loop(3), counted(2, 4), counted(4, 1), counted(1, 4)
+    assert is_inside(i * 8 + block, idx(24)) and not is_inside(i * 8 + block, idx(23))
+    gate = build("CMPLT", i * 8 + block, idx(20))
+    assert is_inside(i * 8 + block, idx(20), gate) and not is_inside(i * 8 + block + 1, idx(20), gate)
+    assert is_inside(rows * 4 + lanes, idx(16)) and not is_inside(rows * 4 + lanes, idx(15))
+    assert not is_inside(rows + lanes * -1, idx(4)), "a row is not its lane"
+    assert is_inside(shape_source((3, 9)) + i, idx(12)) and not is_inside(shape_source((3, 9)) + i, idx(11))

@@ -92,6 +92,10 @@ class Values:
             return self.join(flat, u.shape, u.dtype)
         if u.op in MOVES:
             return self.move(u)
+        if u.op == "INDEX":
+            return self.pick(u)
+        if u.op == "STACK" and u.shape[1:]:  # of whole variables
+            return Value([r for s in u.src for r in self.value(s).regs], self.width(u.shape))
         if u.op == "STACK":
             lanes = [x for s in u.src for x in self.elements(s)]
             return self.join(lanes, u.shape, u.dtype)
@@ -128,6 +132,14 @@ class Values:
         elif u.op == "SHRINK":
             at = at[tuple(slice(o, o + n) for o, n in zip(u.src[1].sizes, u.shape, strict=True))]
         return self.take(self.value(x), u.dtype, at.reshape(u.shape))
+
+    def pick(self, u: UOp) -> Value:
+        """INDEX of a value by constants."""
+        x = u.src[0]
+        at = [const_value(i, self.consts) for i in u.src[1:]]
+        at += [np.arange(n) for n in x.shape[len(at) :]]
+        table = np.arange(prod(x.shape)).reshape(x.shape)[np.ix_(*map(np.ravel, at))]
+        return self.take(self.value(x), u.dtype, table.reshape(u.shape))
 
     def broadcast(self, u: UOp, shape: tuple) -> list[str]:
         """The variables of `u`, repeated to `shape`."""

@@ -20,6 +20,7 @@ from monolect.backend.common.llvm_values import VALUES, is_interleaving
 from monolect.backend.common.shaped import local_places, register_of
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
+from monolect.ir.place import is_memory
 from monolect.ir.uop import UOp
 from monolect.rules.formula import SELDOM
 
@@ -107,6 +108,8 @@ class Renderer(MemoryRenderer):
                     self.vals[u] = self.permute(u)
             case "SHRINK":
                 self.vals[u] = self.shrink(u)
+            case "INDEX" if not is_memory(u):
+                self.vals[u] = self.pick(u)
             case "WMMA":
                 self.vals[u] = self.multiply(u)
             case "RESHAPE":

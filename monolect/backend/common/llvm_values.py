@@ -81,6 +81,8 @@ class ValueRenderer:
             return self.reshape(u)
         if u.op == "STACK":
             return self._stack(u)
+        if u.op == "INDEX":
+            return self.pick(u)
         if u.op in VALUES:
             return self.elementwise(u)
         raise InternalError(f"the LLVM renderer cannot read the value of {u.op}")
@@ -108,7 +110,7 @@ class ValueRenderer:
         v = self.value(x)
         if u.op == "EXPAND":
             return Value(u.shape, self.broadcast(x, u.shape))
-        if prod(x.shape) == 1 or _squeeze(x.shape[:-1]) == _squeeze(u.shape[:-1]) and x.shape[-1:] == u.shape[-1:]:
+        if prod(x.shape) == 1 or x.shape[-1:] == u.shape[-1:]:
             return Value(u.shape, v.regs)
         return self.join([self.lane(x.dtype, v, i) for i in range(prod(x.shape))], u.shape, u.dtype)
 
@@ -147,7 +149,25 @@ class ValueRenderer:
             regs = [self.shuffle(r, x.dtype, v.lanes, range(first, first + lanes)) for r in regs]
         return Value(u.shape, regs)
 
+    def pick(self, u: UOp) -> Value:
+        """INDEX of a value by constants: some of its registers, and of their lanes."""
+        x, v = u.src[0], self.value(u.src[0])
+        at = [const_value(i, self.consts) for i in u.src[1:]]
+        at += [np.arange(n) for n in x.shape[len(at) :]]
+        table = np.arange(prod(x.shape)).reshape(x.shape)[np.ix_(*map(np.ravel, at))]
+        rows = table.reshape(-1, u.shape[-1]).tolist()
+        return Value(u.shape, [self._picked(x.dtype, v, row) for row in rows])
+
+    def _picked(self, d: DType, v: Value, row: list[int]) -> str:
+        """The register of the elements of `v` with these numbers."""
+        if v.lanes == 1 or len({i // v.lanes for i in row}) > 1:
+            return self.join([self.lane(d, v, i) for i in row], (len(row),), d).regs[0]
+        r, lanes = v.regs[row[0] // v.lanes], [i % v.lanes for i in row]
+        return r if lanes == list(range(v.lanes)) else self.shuffle(r, d, v.lanes, lanes)
+
     def _stack(self, u: UOp) -> Value:
+        if u.shape[1:]:  # of whole registers
+            return Value(u.shape, [r for s in u.src for r in self.value(s).regs])
         lanes = [self.lane(s.dtype, self.value(s), i) for s in u.src for i in range(prod(s.shape))]
         return self.join(lanes, u.shape, u.dtype)
 
@@ -241,7 +261,3 @@ def is_interleaving(u: UOp) -> bool:
 
 def _vector(t: str, lanes: int) -> str:
     return t if lanes == 1 else f"<{lanes} x {t}>"
-
-
-def _squeeze(shape: tuple) -> tuple:
-    return tuple(n for n in shape if n != 1)

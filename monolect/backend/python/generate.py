@@ -19,22 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from monolect.backend.python.place import (
-    VIEWS,
-    Place,
-    extent,
-    is_memory,
-    is_run,
-    plus,
-    root_of,
-    total,
-    validity,
-)
+from monolect.backend.python.place import Place, extent, is_run, plus, root_of, total, validity
 from monolect.backend.python.values import Access, Box, Exchange, MemoryExchange, Shuffle, function, operands, positions
 from monolect.base.errors import CompileError, InternalError
 from monolect.base.units import BY_NAME
 from monolect.ir.arrays import garbage, storage
 from monolect.ir.ops import INVALID
+from monolect.ir.place import VIEWS, is_memory
 from monolect.ir.uop import UOp, toposort
 
 _SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK", "FETCH"))

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monolect.ir.ops import INVALID
+from monolect.ir.place import VIEWS
 from monolect.ir.uop import UOp
-
-VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
 
 
 class Place(NamedTuple):
@@ -30,13 +29,6 @@ def root_of(u: UOp) -> UOp:
     while u.op in VIEWS and u.op != "BITCAST":
         u = u.src[0]
     return u
-
-
-def is_memory(u: UOp) -> bool:
-    """Whether `u` stands for a place in memory rather than a value."""
-    while u.op in VIEWS:
-        u = u.src[0]
-    return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
 
 
 def validity(u: UOp) -> tuple[UOp | None, bool] | None:
