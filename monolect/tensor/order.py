@@ -15,13 +15,13 @@ from monolect.ir.bounds import size_max
 from monolect.ir.normal import negate
 from monolect.ir.uop import UOp, build, const
 
-_SIGNED: dict[int, DType] = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+SIGNED: dict[int, DType] = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
 _UNSIGNED: dict[int, DType] = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
 def bits(u: UOp) -> UOp:
     """The bits of a number as a signed integer."""
-    return build("BITCAST", u, arg=_SIGNED[u.dtype.bits])
+    return build("BITCAST", u, arg=SIGNED[u.dtype.bits])
 
 
 def key(u: UOp) -> UOp:
@@ -55,7 +55,7 @@ def _turned(raw: UOp) -> UOp:
 def unsigned(k: UOp, descending: bool = False) -> UOp:
     """A key as an unsigned integer of the same order, or of the opposite; its own inverse on unsigned ones."""
     d = k.dtype
-    other = (_SIGNED if d.is_unsigned else _UNSIGNED)[d.bits]
+    other = (SIGNED if d.is_unsigned else _UNSIGNED)[d.bits]
     return build("BITCAST", e("XOR", k, ~(1 << d.bits - 1) if descending else 1 << d.bits - 1), arg=other)
 
 

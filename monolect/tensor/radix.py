@@ -1,10 +1,11 @@
 """Rows sorted, on nodes: a stable sort in linear time, and the first few of its result without sorting all.
 
-How: long rows are sorted by the digits of their keys, the least significant first, each key packed with its place into
-one unsigned word. A histogram of each chunk of a row and its running sum say where each class begins; the rank within a
-class is a sum over earlier elements, which `rules.tables` makes a count in local memory; one store moves the word. In
-short rows the elements before each element are counted. The largest few are taken one by one, in a long row from the
-blocks whose own largest elements come first; more of them are sorted, from such blocks.
+How: rows of up to some thousand elements are sorted by a network of comparisons, where a target has vectors
+(`network`). Longer ones are sorted by the digits of their keys, the least significant first, each key packed with its
+place into one unsigned word. A histogram of each chunk of a row and its running sum say where each class begins; the
+rank within a class is a sum over earlier elements, which `rules.tables` makes a count in local memory; one store moves
+the word. In short rows, without vectors, the elements before each element are counted. The largest few are taken one by
+one, in a long row from the blocks whose own largest elements come first; more of them are sorted, from such blocks.
 
 What it is not: it knows no Tensor. Invariants: the order is that of `order.key`; equal elements keep theirs.
 Source: Knuth, "Sorting and Searching", 5.2.5; Zagha and Blelloch, "Radix sort for vector multiprocessors", 1991.
@@ -20,6 +21,7 @@ from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor import order
+from monolect.tensor.network import is_in_network, n_steps, sort_in_network
 from monolect.tensor.rows import empty, gather_rows, scatter_rows, stored
 from monolect.tensor.scan import scan
 
@@ -29,12 +31,13 @@ PLACE_BITS = 16  # beside a key of so short a row
 CHUNK, MOST_CHUNKS = 1 << 14, 64  # elements of a chunk, which one thread moves
 ROUNDS = 64  # in which the largest elements are taken one by one, from a row or from its blocks
 PACKED = 3  # rounds that cost as much as to pack keys with places, or to find the maxima of blocks
+STEPS = 3  # of a network that cost as much as to take one of the largest elements
 FEW_WORDS = 1 << 14  # of all rows, too few for the kernels that blocks need
 FEW = 4  # of more elements only those of blocks are sorted where they are less than 1/FEW of the row
 
 
 class Sorted(NamedTuple):
-    """Rows in order, shape (r, n): the values, and as int32 where each was."""
+    """Rows in order, shape (r, n): the values, and as integers where each was."""
 
     values: UOp
     places: UOp
@@ -42,6 +45,16 @@ class Sorted(NamedTuple):
 
 def sort_rows(x: UOp, descending: bool = False) -> Sorted:
     """The rows of `x`, shape (r, n), sorted; equal elements as they came, nan as the largest."""
+    n = x.shape[1]
+    if not is_in_network(x, False):
+        return _sort_by_keys(x, descending)
+    values = sort_in_network(x, descending, False, n)
+    if is_in_network(x, True):
+        return Sorted(values, sort_in_network(x, descending, True, n))
+    return Sorted(values, _sort_by_keys(x, descending).places)  # of more words, and longer code
+
+
+def _sort_by_keys(x: UOp, descending: bool) -> Sorted:
     k = order.unsigned(order.key(x), descending)
     if is_counted(x.shape[1], k.dtype.bits):
         return _count(x, k)
@@ -161,6 +174,9 @@ def _rank_in_class(digit: UOp) -> UOp:
 # ---- the first few ---------------------------------------------------------------------------------------------------
 def top_rows(x: UOp, k: int, largest: bool = True) -> Sorted:
     """The first k of each row of `x`, shape (r, n), in descending order if `largest`, else in ascending order."""
+    if is_in_network(x, True) and n_steps(x.shape[1]) <= STEPS * k:
+        first = sort_in_network(x, largest, True, k)
+        return Sorted(gather_rows(x, first), first)
     key = order.key(x) if largest else build("NOT", order.key(x))
     places = _top_places(key, k)
     if places is None:
@@ -184,7 +200,7 @@ def _top_places(key: UOp, k: int) -> UOp | None:
     best = build("CONTIGUOUS", graph.reduce(cut, "MAX", (2,), keep=False))
     chosen = _top_places(best, k)
     if chosen is None:
-        chosen = graph.shrink(sort_rows(best, True).places, (0, 0), (r, k))
+        chosen = cast(graph.shrink(sort_rows(best, True).places, (0, 0), (r, k)), dtypes.int32)
     chosen = build("CONTIGUOUS", chosen)
     if not rounds:
         chosen = sort_rows(chosen).values  # candidates in the order of the row

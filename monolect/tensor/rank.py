@@ -15,16 +15,20 @@ from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor import order
+from monolect.tensor.network import is_in_network, n_steps
 
 DIGIT_BITS = 2  # a round reads a row once and counts at three thresholds
 VECTORS = 64  # elements that rows are filled up to, so that no vector of a round has a mask
 LEAST_ROW = 32  # elements: in shorter rows what rounds have to wait for each other costs more than to compare all pairs
+MOST_STEPS = 48  # of a network that sorts the rows: more cost what the rounds do
 MOST_RANKS = 1  # of several each would read the row once a round: two and more cost what a sort does
 
 
 def is_cheaper_than_sorting(x: UOp, m: int) -> bool:
     """Whether m elements of each row of `x` are found faster without sorting it."""
-    return x.shape[1] >= LEAST_ROW and m <= MOST_RANKS
+    n = x.shape[1]
+    is_long = n_steps(n) > MOST_STEPS if is_in_network(x, True) else n >= LEAST_ROW
+    return is_long and m <= MOST_RANKS
 
 
 def place_of_rank(x: UOp, at: UOp) -> UOp:

@@ -193,7 +193,12 @@ def _taken(rows: UOp, found: Sorted) -> UOp:
     some = found.places.shape != rows.shape
     base = full(rows.shape, 0, rows.dtype) if some else None
     # The places are an input, without a gradient, for the sake of bodies of functions: there other nodes replace both.
-    return closed_form(found.values, (rows, found.places), lambda g, y, x, at: (scatter_rows(g, at, base), None))
+    y = found.values.src[0] if found.values.op == "RESHAPE" else found.values  # a view of it may be merged with another
+
+    def to_places(g: UOp, y: UOp, x: UOp, at: UOp) -> tuple[UOp, None]:
+        return scatter_rows(graph.reshape(g, at.shape), at, base), None
+
+    return graph.reshape(closed_form(y, (rows, found.places), to_places), found.values.shape)
 
 
 def _places_in_order(rows: UOp, at: UOp) -> UOp:
