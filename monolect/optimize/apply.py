@@ -149,17 +149,19 @@ def _overlapping(plan: Plan) -> set[UOp]:
     is computed twice, and stored the same, and nothing asks what is inside. Not where a store adds to what is there,
     nor where what is computed reads the element that it stores: both may be the same memory.
     """
-    stored = {u.src[0].src[1] for u in plan.stores}
-    again = any(u.op != "STORE" for u in plan.stores) or any(u.src[0].src[1] in stored for u in plan.loads)
-    if again or plan.workgroup or plan.unit or plan.peeled or plan.stages.fills or block_of_sum(plan) is not None:
+    stored = {x for u in plan.stores for x in (u.src[0].src[1], memory_of(u.src[0]))}
+    again = any(u.src[0].src[1] in stored or memory_of(u.src[0]) in stored for u in plan.loads)
+    if again or any(u.op != "STORE" for u in plan.stores) or block_of_sum(plan) is not None:
+        return set()
+    if plan.workgroup or plan.unit or plan.peeled or plan.stages.fills:
         return set()
     out = set()
     for r in plan.padded:
-        tile = [p for p in plan.axes if p.root is r and p.type == "UPCAST" and p.stride == 1]
+        tile = [p for p in plan.axes if p.root is r and p.type == "UPCAST"]
         is_row = (
             r in plan.outputs and r is not plan.lane(plan.stores[0]) and not any(r in ranges(u) for u in plan.packs)
         )
-        if is_row and len(tile) == 1 and tile[0].size <= plan.size(r):
+        if is_row and len(tile) == 1 and tile[0].stride == 1 and tile[0].size <= plan.size(r):
             out.add(r)
     return out
 

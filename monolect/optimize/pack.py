@@ -40,7 +40,8 @@ ZERO = idx(0)
 LEAST_WORDS = 6  # that a matrix unit wants side by side, of a row, from which on a square is turned for them
 LEAST_TO_TURN = 5  # elements of a row, for which a square is turned
 LEAST_TO_PART = 4  # iterations of a loop, of which then all but the last ask nothing
-SPARSE = 2  # times what is read of a row, up to which whole vectors of all of it are copied faster
+SPARSE = 2  # times what is read of a line in pieces, up to which all of it is copied faster,
+SHORT_PIECE = 8  # where those have less elements
 PIECES_AHEAD = 8  # short ones that are asked for before they are copied
 
 
@@ -206,7 +207,8 @@ class Block:
         g = gcd(self.steps[a], self.steps[b])
         ka, kb = self.steps[a] // g, self.steps[b] // g
         na, nb = self.extent(a), self.extent(b)
-        most = na * nb * (SPARSE if g == 1 else 1)
+        piece = na if ka == 1 else nb if kb == 1 else 1  # side by side in memory
+        most = na * nb * (SPARSE if g == 1 and piece < SHORT_PIECE else 1)
         if min(ka, kb) < 1 or (size := ka * (na - 1) + kb * (nb - 1) + 1) >= most:
             return None
         unit = {a: 1, b: 0} if ka == 1 else {a: (n := pow(ka, -1, kb)), b: (1 - ka * n) // kb}
