@@ -192,12 +192,15 @@ class Block:
         )
 
     def _windows(self) -> list[Window]:
-        """Pairs of an output loop and a reduction that only their weighted sum matters of."""
+        """Pairs of an output loop and a reduction that only their weighted sum matters of. Not of one that runs over its
+        end: what is there reads as zero, not as the next row.
+        """
         out: list[Window] = []
         free = list(self.steps)
-        contracted = [p.root for p in self.inner if p.type == "CONTRACT"]
+        whole = {r for r in self.plan.reduced if r not in self.plan.padded}
+        whole -= {p.root for p in self.inner if p.type == "CONTRACT"}
         for a in [r for r in free if r in self.plan.outputs and r is not self.lane]:
-            for b in [r for r in free if r in self.plan.reduced and r not in contracted]:
+            for b in [r for r in free if r in whole]:
                 if a in free and b in free and (w := self._window(a, b)) is not None:
                     out.append(w)
                     free = [r for r in free if r not in w.weights]

@@ -323,6 +323,16 @@ def test_unrolled_steps_of_a_unit_add_to_what_earlier_blocks_left():
         np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
 
 
+def test_what_is_packed_of_a_padded_sum_is_zero_beyond_its_end():
+    """The rows of a matrix lie on one line: what is beyond the end of one is the beginning of the next."""
+    kernel, arrays, wanted = made("two reductions")
+    actions = (("PADTO", 1, 16), ("SPLIT", 1, (16, "GROUP_REDUCE", False)), ("PACK", 0, None))
+    got = [a.copy() for a in arrays]
+    run(apply_actions(kernel, actions, TARGET), got, "test/packed rows")
+    for p in written(kernel):
+        np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
+
+
 @st.composite
 def walks(draw, names=tuple(PROGRAMS)):
     """(program, actions) as a search makes them: extensions and edits, one after the other."""
