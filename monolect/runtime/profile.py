@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import sys
 import weakref
-from collections import Counter
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch, Program
@@ -45,21 +44,23 @@ def estimate(call: UOp) -> tuple[int, int]:
     """(operations, bytes) of one CALL(kernel, buffers...)."""
     sink = call.src[0]
     if sink not in _estimates:
-        n_ops, visited = 0, Counter[int]()
+        n_ops = 0
+        visited: dict[int, int] = {}
         for u in toposort(sink):
             if u.op in ELEMENTWISE and u.dtype.kind != "x" and u.op not in ("WHERE", "CAST"):
                 n_ops += _iterations(ranges(u))
             elif u.op == "REDUCE":
                 n_ops += _iterations(ranges(u) | frozenset(u.src[1:]))
             elif u.op == "INDEX" and len(u.src) > 1 and (memory := _memory(u)).op == "PARAM":
-                visited[memory.arg.slot] += _iterations(ranges(u)) * memory.dtype.itemsize
+                n_bytes = _iterations(ranges(u)) * memory.dtype.itemsize
+                visited[memory.arg.slot] = visited.get(memory.arg.slot, 0) + n_bytes
         _estimates[sink] = n_ops, visited
     n_ops, visited = _estimates[sink]
-    n_bytes: dict[UOp, int] = {}
+    touched: dict[UOp, int] = {}
     for k, b in enumerate(call.src[1:]):
         whole = size_max(count(b.shape)) * b.dtype.itemsize
-        n_bytes[b] = min(whole, n_bytes.get(b, 0) + visited.get(k, whole))
-    return n_ops, sum(n_bytes.values())
+        touched[b] = min(whole, touched.get(b, 0) + visited.get(k, whole))
+    return n_ops, sum(touched.values())
 
 
 def _memory(u: UOp) -> UOp:
