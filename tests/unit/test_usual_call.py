@@ -276,7 +276,6 @@ def test_a_deep_model_has_a_usual_call_that_sees_any_change(n) -> None:
         lambda: setattr(model.layers[1], "extra", 1),
     ):
         change()
-        np.testing.assert_array_equal(step(x).numpy(), model(x).numpy())
-        for _ in range(3):
-            np.testing.assert_array_equal(step(x).numpy(), model(x).numpy())
+        for _ in range(4):  # near: a captured step holds packed weights, and may add in another order
+            np.testing.assert_allclose(step(x).numpy(), model(x).numpy(), rtol=1e-5, atol=1e-7)
         assert step.usual[1] is not None
