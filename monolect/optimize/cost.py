@@ -6,16 +6,22 @@ linear in it), and how the reductions reuse what they read.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
-from monolect.ir.uop import UOp
+from monolect.ir.ops import DECOMPOSED, ParamArg
+from monolect.ir.uop import UOp, node, shape_source
 from monolect.optimize.action import Plan
 from monolect.optimize.stages import memory_of
+from monolect.rules.decompose import decompose
+from monolect.rules.formula import SELDOM
 
 WIDEST_STEP = 4  # between elements that a target reads as whole vectors and picks from
+# cycles that a vector takes beside other work; memory is the second cache
+SLOW = {"LOAD": 2, "STORE": 2, "DIV": 5, "RECIP": 5, "SQRT": 6}
 
 
 class Access(NamedTuple):
@@ -50,7 +56,7 @@ class Profile:
         depth = max([len(ranges(u)) for u in values], default=0)
         vectors = [u for u in values if len(ranges(u)) == depth]  # not what is computed around the innermost loop
         self.itemsize = max([u.dtype.itemsize for u in vectors], default=4)
-        self.n_ops = sum(u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x" for u in plan.order)
+        self.n_ops = sum(map(counts, plan.order))
 
     def _in_rows(self, a: Access) -> Access:
         """A stage's buffer has a row for each iteration of the loops around, as far as they become shape."""
@@ -70,6 +76,17 @@ class Profile:
                     n *= self.plan.extent(r)
                 best = max(best, n)
         return best
+
+    def operations(self) -> int:
+        """Operations on elements, of all loops: a vector takes about a cycle for each of its own."""
+        native, total = self.plan.target.native, 0
+        times: dict[frozenset[UOp], int] = {}
+        for u in filter(counts, self.plan.order):
+            rs = ranges(u) | frozenset(u.src[1:]) if u.op == "REDUCE" else ranges(u)
+            if rs not in times:
+                times[rs] = prod(map(self.plan.extent, rs))
+            total += operations(u, native) * times[rs]
+        return total
 
     def scope(self, j: UOp) -> frozenset[UOp]:
         """The output ranges around the reductions over j."""
@@ -92,6 +109,36 @@ class Profile:
         """True when each access moves by 0 or 1 element along r, and at least one by 1."""
         steps = [a.step(r) for a in accesses]
         return all(s in (0, 1) for s in steps) and 1 in steps
+
+
+def counts(u: UOp) -> bool:
+    """Whether `u` is an operation of a kernel, not part of an address."""
+    return u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x"
+
+
+def operations(u: UOp, native: frozenset[str]) -> int:
+    """How many operations of a cycle each `u` becomes on a target, about, without those that are seldom needed."""
+    if u.op in SLOW:
+        return SLOW[u.op]
+    if u.op not in DECOMPOSED or u.op in native:
+        return 1
+    scalar = shape_source(())
+    like = [node("PARAM", (scalar,), ParamArg(k, s.dtype)) if s.op != "CONST" else s for k, s in enumerate(u.src)]
+    return _decomposed(u.op, tuple(like), native)
+
+
+@lru_cache(maxsize=256)
+def _decomposed(op: str, src: tuple[UOp, ...], native: frozenset[str]) -> int:
+    if (out := decompose(node(op, src), native)) is None:
+        return 1
+    n, seen, stack = 0, set(src), [out]
+    while stack:
+        u = stack.pop()
+        if u not in seen and u.op != "CONST":
+            seen.add(u)
+            n += operations(u, native)
+            stack += u.src if u.tag != SELDOM else (u.src[0], u.src[2])
+    return n
 
 
 def _access(u: UOp) -> Access:

@@ -43,7 +43,8 @@ MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 class Chooser:
     """The decisions for one kernel; `reasons` runs beside `plan.actions`."""
 
-    THREAD_WORK = 1 << 16  # elements below which waking threads costs more than it saves
+    THREAD_WORK = 1 << 16  # multiply-adds below which waking threads costs more than it saves
+    THREAD_CYCLES = 1 << 13  # the same of other kernels, about 2 us: handing over half of one takes 0.4 to 0.8
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -301,7 +302,7 @@ class Chooser:
         `uneven`, of which later iterations have more to do, in turns.
         """
         n = self.plan.target.n_threads
-        if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.THREAD_WORK:
+        if n < 2 or self.profile.operations() < self.THREAD_CYCLES * self.lanes:
             return
         loops = [(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.feeds(n) and p.root in outs]
         loops.sort(key=lambda ip: (ip[1].size < 2 * n and bool(ip[1].size % n or not ip[1].size), ip[0]))

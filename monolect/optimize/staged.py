@@ -141,7 +141,7 @@ class Staged:
         inside = self.profile.inside(j)
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
         if self.profile.unit(j, inside) and self.plan.extent(j) >= 4 and not self.chooser.nested(j):
-            self.chooser.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ())
+            self.chooser.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", () if self.products else (4, 2))
             shaped.update(own)
             for x in own[-1:]:
                 if self.plan.divisor(x) % 4 == 0:

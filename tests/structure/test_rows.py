@@ -84,3 +84,17 @@ def test_pairs_of_keys_are_compared_with_a_row_of_lanes(structure, data, shape):
     kinds = [arg[1] for op, _, arg in ranks.linear.arg.actions if op == "SPLIT"]
     assert "GROUP_REDUCE" not in kinds and kinds[0] == "UPCAST"
     assert ranks.ir["CMPLT"] == 1 and ranks.ir["CMPEQ"] == ranks.ir["CMPNE"] == 0
+
+
+def is_shared_out(tensor) -> bool:
+    """Whether two threads run its kernel."""
+    (k,) = kernels(tensor)
+    return any(op == "SPLIT" and arg[1] == "THREAD" for op, _, arg in optimize(k, TARGET).arg.actions)
+
+
+def test_threads_share_a_kernel_by_what_its_functions_cost():
+    """A sine is as much as fifty additions; what is never needed of it, or seldom, does not count."""
+    x = Tensor.empty(4000)
+    assert [is_shared_out(t) for t in (x + 1, x.sqrt(), x.sin(), x.atan2(x))] == [False, False, True, True]
+    assert not is_shared_out(Tensor.empty(20_000) + 1) and is_shared_out(Tensor.empty(60_000) + 1)
+    assert [is_shared_out(Tensor.empty(n, 100).softmax(1)) for n in (10, 100)] == [False, True]
