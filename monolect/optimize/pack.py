@@ -192,7 +192,7 @@ class Block:
         )
 
     def _windows(self) -> list[Window]:
-        """Pairs of an output loop and a reduction that only their weighted sum matters of. Not of one that runs over
+        """Pairs of an output loop and a reduction that only their weighted sum matters of; none of one that runs over
         its end: what is there reads as zero, not as the next row.
         """
         out: list[Window] = []

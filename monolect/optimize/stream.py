@@ -18,6 +18,7 @@ After:  SINK(END(STORE(..), r0), END(FETCH(INDEX(PARAM1, LOAD(INDEX(PARAM2, min(
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from monolect.base.errors import ActionError
@@ -32,6 +33,7 @@ SMALLEST_BYTES = 16  # of a vector that can be stored past the caches
 FARTHEST_BYTES = 1 << 20
 PAGE_BYTES = 4096  # up to which processors follow a stream
 MOST_ROWS = 64  # ahead
+LINE_BYTES = 64  # that come together
 
 
 def buffer_bytes(u: UOp) -> int:
@@ -51,13 +53,22 @@ def vector_of(plan: Plan, u: UOp) -> Part | None:
 
 def next_rows(plan: Plan, u: UOp) -> int:
     """Bytes from where an access is to, to where it is in the next iteration of the outermost loop that moves it inside
-    of the blocks: the next rows of tiles. 0 where there is none, where that is so near that the processor asks for it
-    by itself, or farther than what can be asked for.
+    of the blocks, and in which it reads no more than half of the second cache: the next rows of tiles. 0 where there is
+    none, where that is so near that the processor asks for it by itself, or farther than what can be asked for.
     """
-    steps = dict(linear(u.src[0].src[1])[1])
-    loops = (p for p in plan.axes if p.type == "LOOP" and p.size > 1 and not p.is_block)
-    n_bytes = next((abs(steps[p.root]) * p.stride for p in loops if steps.get(p.root)), 0) * u.src[0].dtype.itemsize
-    return n_bytes if PAGE_BYTES <= n_bytes <= FARTHEST_BYTES else 0
+    steps, itemsize = dict(linear(u.src[0].src[1])[1]), u.src[0].dtype.itemsize
+    inner = [p for p in plan.axes if steps.get(p.root) and not p.is_block and p.type != "THREAD"]
+    for p in [p for p in inner if p.type == "LOOP" and p.size > 1]:
+        inside = inner[inner.index(p) + 1 :]
+        n_elements, reach = (
+            prod(q.size for q in inside),
+            sum(abs(steps[q.root]) * q.stride * (q.size - 1) for q in inside),
+        )
+        if min(n_elements, reach + 1) * itemsize <= plan.target.l2_bytes // 2:
+            n = abs(steps[p.root]) * p.stride
+            near = PAGE_BYTES if n > reach else LINE_BYTES  # a stream; or it comes there from elsewhere
+            return n * itemsize if near <= n * itemsize <= FARTHEST_BYTES else 0
+    return 0
 
 
 def check_stream(plan: Plan, number: Any) -> tuple[UOp, str]:

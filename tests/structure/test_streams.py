@@ -23,6 +23,7 @@ TARGET = Target(
     name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, l2_bytes=1 << 12, l3_bytes=1 << 16,
     streams=True,
 )  # fmt: skip
+TWICE_ROWS = TARGET._replace(l2_bytes=1 << 17)  # whose second cache holds rows of tiles of 32 KB, and the next
 AVX512 = Compiler("x86_64", ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 N = 1 << 14  # float32 elements that fill the last cache
 
@@ -237,16 +238,25 @@ def test_weights_that_stream_are_read_once(rows, multiply_adds):
 @pytest.mark.parametrize(("k", "n", "strides"), [(2048, 64, [2048]), (64, 64, []), (2048, 2048, [2048] * 2)])
 def test_the_next_rows_of_tiles_are_asked_for(k, n, strides):
     """Those of A, and what earlier blocks of the sum left: a page away or more, and not in the second cache."""
-    kernel = optimized(data(64, k) @ data(k, n))
+    kernel = optimized(data(64, k) @ data(k, n), TWICE_ROWS)
     rows = next(n for op, axis, (n, kind, _) in kernel.arg.actions if op == "SPLIT" and kind == "UPCAST" and axis == 0)
     assert flags_of(kernel)[1] == [str(rows * stride * 4) for stride in strides]
+
+
+@pytest.mark.parametrize(("size", "ahead"), [(34, 96 * 34 * 34), (70, 2 * 70)])
+def test_the_next_rows_of_an_image_are_asked_for_where_the_next_image_had_to_leave_again(size, ahead):
+    """Of what is asked for, half of the second cache stays until it is used. Rows that near are no stream: between two
+    of them all channels are read.
+    """
+    kernel = optimized(data(4, 96, size, size).conv2d(data(128, 96, 3, 3), stride=2), TARGET._replace(l2_bytes=1 << 20))
+    assert flags_of(kernel)[1] == [str(ahead * 4)]
 
 
 def test_a_line_is_asked_for_once():
     """Four steps of the sum read one line of each row of a tile, two vectors of what they add to are two."""
     a, b = data(64, 2048), data(2048, 64)
-    rows = next(n for op, axis, (n, kind, _) in optimized(a @ b).arg.actions if op == "SPLIT" and axis == 0)
-    assert assembly(a @ b).count("prefetcht1") == rows > 1
+    rows = next(n for op, axis, (n, kind, _) in optimized(a @ b, TWICE_ROWS).arg.actions if op == "SPLIT" and axis == 0)
+    assert assembly(a @ b, TWICE_ROWS).count("prefetcht1") == rows > 1
 
 
 def test_what_earlier_blocks_left_is_read_when_the_sum_is_known():
