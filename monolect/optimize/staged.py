@@ -36,7 +36,7 @@ class Staged:
             nests.setdefault(self.profile.scope(j), []).append(j)
         fills = map(ranges, self.plan.stages.fills.values())
         around = [rs for rs in fills if rs]  # a stage of constants has none, and is filled before all
-        self.around = [r for r in self.plan.outputs if all(r in rs for rs in around)]
+        self.around = [r for r in self.plan.outputs if around and all(r in rs for rs in around)]
         self.products: list[Contraction] = []  # those whose tile is chosen
         self.others: list[UOp] = []  # reductions along rows, and products of which every operand is read once
         for js in nests.values():

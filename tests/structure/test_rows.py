@@ -98,3 +98,11 @@ def test_threads_share_a_kernel_by_what_its_functions_cost():
     assert [is_shared_out(t) for t in (x + 1, x.sqrt(), x.sin(), x.atan2(x))] == [False, False, True, True]
     assert not is_shared_out(Tensor.empty(20_000) + 1) and is_shared_out(Tensor.empty(60_000) + 1)
     assert [is_shared_out(Tensor.empty(n, 100).softmax(1)) for n in (10, 100)] == [False, True]
+
+
+@pytest.mark.parametrize("n", [1000, 5015])
+def test_a_single_row_is_vectors_in_every_loop(n):
+    """Its stage stands in no loop: its maximum, its exponentials, their sum and their quotient are loops of their own."""
+    (k,) = kernels(Tensor.empty(n).softmax(0))
+    shaped = [axis for op, axis, arg in optimize(k, TARGET).arg.actions if op == "SPLIT" and arg[1] != "THREAD"]
+    assert set(shaped) >= {0, 1, 2}
