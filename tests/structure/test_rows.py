@@ -102,7 +102,7 @@ def test_threads_share_a_kernel_by_what_its_functions_cost():
 
 @pytest.mark.parametrize("n", [1000, 5015])
 def test_a_single_row_is_vectors_in_every_loop(n):
-    """Its stage stands in no loop: its maximum, its exponentials, their sum and their quotient are loops of their own."""
+    """Its stage stands in no loop; its maximum, its exponentials, their sum and their quotient have one each."""
     (k,) = kernels(Tensor.empty(n).softmax(0))
     shaped = [axis for op, axis, arg in optimize(k, TARGET).arg.actions if op == "SPLIT" and arg[1] != "THREAD"]
     assert set(shaped) >= {0, 1, 2}
