@@ -32,10 +32,13 @@ _BLOCK_BYTES = 4096  # what a file occupies at least, and in steps of
 def cache_dir() -> str | None:
     """Folder of all disk caches, not created: MONOLECT_CACHE, XDG_CACHE_HOME/monolect, or the platform's place.
 
-    None when the user has no home folder: the caches are then off.
+    None when the user has no home folder, or a relative place is in a folder that is gone: the caches are then off.
     """
     if settings.MONOLECT_CACHE:
-        return os.path.abspath(os.path.expanduser(settings.MONOLECT_CACHE))
+        try:
+            return os.path.abspath(os.path.expanduser(settings.MONOLECT_CACHE))
+        except FileNotFoundError:
+            return None
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # the XDG specification says that relative paths are to be ignored
         if sys.platform == "win32":

@@ -91,7 +91,7 @@ class Dots(Contraction):
         shared = [r for r in self.scope if self.plan.size(r) > 1 and any(r not in a.steps for a in self.inside)]
         outs = sorted(shared, key=lambda r: -self.plan.size(r))[:2]
         sides = [[k for k in range(1, MOST_SIDE + 1) if self.plan.size(r) % k == 0] for r in outs]
-        fitting = [ks for ks in product(*sides) if prod(ks) + min(ks) + 1 < self.target.n_registers]
+        fitting = [ks for ks in product(*sides) if prod(ks) + min(ks, default=1) + 1 < self.target.n_registers]
         pairs = [tuple(zip(outs, ks, strict=True)) for ks in fitting]
         return [Square(self.price(j, p, turned), j, p, tuple(turned)) for p in pairs]
 

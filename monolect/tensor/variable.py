@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
@@ -83,7 +84,7 @@ class Variable:
     def __reduce__(self) -> tuple:
         return (Variable, (self.name, self.min, self.max, self.multiple_of))
 
-    def bind(self, value: int) -> AbstractContextManager[Variable]:
+    def bind(self, value: SupportsIndex) -> AbstractContextManager[Variable]:
         """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. Nothing is compiled
         again for another value; other threads and tasks have values of their own. Raises ArgumentError for a value
         outside the bounds.
@@ -98,10 +99,14 @@ class Variable:
         finally:
             values.reset(token)
 
-    def check(self, value: int) -> int:
+    def check(self, value: SupportsIndex) -> int:
         """`value` if it is an integer within the bounds, and a multiple. Raises ArgumentError otherwise."""
-        if not isinstance(value, int) or not self.min <= value <= self.max:
+        try:
+            number = index(value)
+        except TypeError:
+            number = self.min - 1
+        if not self.min <= number <= self.max:
             raise ArgumentError(f"value of {self.name}", expected=f"an int in {self.min}..{self.max}", found=value)
-        if value % self.multiple_of:
+        if number % self.multiple_of:
             raise ArgumentError(f"value of {self.name}", expected=f"a multiple of {self.multiple_of}", found=value)
-        return value
+        return number

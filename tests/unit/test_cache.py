@@ -333,6 +333,18 @@ def test_threads_share_one_cache(folder):
     assert all(seen) and len(seen) == 200
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps the folder that a process works in")
+def test_a_relative_place_in_a_folder_that_is_gone_is_silent(monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with Context(MONOLECT_CACHE="here"):
+        cache = DiskCache("unit")
+        cache.put("k", b"x")
+        assert cache_dir() is None and cache.get("k") is None
+
+
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the XDG places are those of Linux and its kin")
 def test_places(monkeypatch, tmp_path):
     with Context(MONOLECT_CACHE=str(tmp_path)):

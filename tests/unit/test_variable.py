@@ -72,6 +72,12 @@ def test_a_value_is_checked_when_it_is_bound() -> None:
             pass
 
 
+def test_integers_of_numpy_are_bound() -> None:
+    for value in (np.int64(3), np.uint8(3), np.arange(4)[3]):
+        with N.bind(value):
+            assert Tensor(X)[:N].sum(0).tolist() == X[:3].sum(0).tolist()
+
+
 def test_an_unbound_variable_is_named() -> None:
     with pytest.raises(ArgumentError, match="Variable rows is not bound"):
         Tensor(X)[:N].numpy()
@@ -303,6 +309,16 @@ def test_products_along_an_axis_of_symbolic_size(dtype: str) -> None:
     for n in (4, 32, 12):
         with WIDTH.bind(n):
             np.testing.assert_array_equal((x[:, :WIDTH] @ x[:, :WIDTH].T).numpy(), a[:, :n] @ a[:, :n].T)
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 64])
+def test_products_of_rows_of_symbolic_number_with_each_other(width: int) -> None:
+    a = np.random.default_rng(0).integers(-9, 9, (8, width)).astype(np.float32)
+    x = Tensor(a).realize()
+    product = jit(lambda x: x[:N] @ x[:N].T)
+    for n in (1, 8, 3):
+        with N.bind(n):
+            np.testing.assert_array_equal(product(x).numpy(), a[:n] @ a[:n].T)
 
 
 def test_heads_of_symbolic_width() -> None:
