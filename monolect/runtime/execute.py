@@ -181,12 +181,7 @@ def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
     n = len(stored_slots(body))
     results, inputs = args[:n], realize([_whole(a, place(call)) for a in args[n:]])
     dev = one_device(args)
-    key = (
-        body,
-        tuple([b.src for b in results]),
-        dev,
-        settings.choices,
-    )  # a kernel knows no shapes, its results have some
+    key = (body, tuple([b.src for b in results]), dev, settings.choices)  # the body does not tell their shapes
     return run_plan(_planned(key, "make_kernel_plan", body, results, inputs, dev), inputs)
 
 

@@ -232,7 +232,7 @@ def _result_of(s: Sorting, words: Words) -> UOp:
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # a kernel is some thousand nodes
 def kernel(s: Sorting, block: Block, device: str) -> UOp:
     """The SINK that stores the sorted rows of PARAM 1 to PARAM 0."""
     return _Builder(s, block, device).sink()
