@@ -136,7 +136,7 @@ def test_blocks_larger_than_local_memory_are_kept() -> None:
         ("few rows", (1, 512, 7, 7), (512, 512, 3, 3), True),
         ("rows of a product", (96, 768), (768, 3072), True),
         ("weights that the second cache holds", (1, 64, 7, 7), (64, 64, 3, 3), False),
-        ("rows that memory is too slow for", (16, 2048), (2048, 2048), False),
+        ("rows that memory is too slow for", (16, 100), (100, 20000), False),
         ("many passes over each panel", (16, 512, 7, 7), (512, 512, 3, 3), False),
     ],
 )
@@ -152,6 +152,14 @@ def test_few_passes_over_what_is_far_away_ask_for_the_next_panel(what, x, w, ask
     assert 0 < block.panel_bytes < w.nbytes
     loads = [u for u in toposort(lower_kernel(kernel, target)) if u.op == "LOAD" and isinstance(u.arg, int)]
     assert {u.arg for u in loads if u.arg == block.panel_bytes} == ({block.panel_bytes} if asked else set())
+
+
+def test_weights_that_stream_beside_few_rows_are_not_packed_once() -> None:
+    from monolect.optimize.apply import kept_blocks, planned
+
+    target = Device["cpu"].target._replace(streams=True, l2_bytes=1 << 20, n_threads=2)
+    x, w = own(array(16, 2048)), own(array(2048, 2048))
+    assert not kept_blocks(planned(lower_kernel(frozen(x @ w, w), target, last="merge_ranges"), target))
 
 
 @pytest.mark.parametrize("write", WRITES)
