@@ -76,7 +76,7 @@ class KernelBuilder:
         """Output ranges renamed by their place in the chain of blocks."""
         out: dict[UOp, UOp] = {}
         for block in self.kernel.blocks:
-            for r in sorted(block, key=lambda r: (r.arg[0], r.serial)):
+            for r in sorted(block, key=lambda r: r.arg[0]):
                 new = node("RANGE", r.src, (len(out), r.arg[1]))
                 out[r] = new
         if self.fills:
@@ -93,7 +93,7 @@ class KernelBuilder:
             gate = _root_gate(s.node, s.index)
             target = self.element(s.node, s.index)
             effect = build("STORE", target, self.inside(s.node, s.index), *(() if gate is TRUE else (gate,)))
-        rs = [r for block in self.kernel.blocks for r in sorted(block, key=lambda r: (r.arg[0], r.serial))]
+        rs = [r for block in self.kernel.blocks for r in sorted(block, key=lambda r: r.arg[0])]
         mine = frozenset().union(*(ranges(i) for i in s.index)) if s.index else frozenset()
         rs = [r for r in rs if r in mine]
         return node("END", (effect, *rs)) if rs else effect

@@ -11,6 +11,7 @@ Source: none; the cost weights are measured ratios of vectorised op times on an 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from monolect.base.dtype import dtypes
@@ -43,8 +44,11 @@ class Cost(NamedTuple):
     heavy: bool = False
 
 
-def values(roots: list[UOp]) -> list[UOp]:
-    """The tensor values below `roots`, sources first, with effects' targets and values (no shapes)."""
+def values(roots: list[UOp], made_of: Callable[[UOp], tuple[UOp, ...]] | None = None) -> list[UOp]:
+    """The tensor values below `roots`, sources first, with effects' targets and values (no shapes). `made_of` says in
+    which order those of a value come.
+    """
+    made_of = made_of or below
     out: list[UOp] = []
     seen: set[UOp] = set()
     stack: list = [*reversed(roots)]
@@ -55,7 +59,7 @@ def values(roots: list[UOp]) -> list[UOp]:
         elif u not in seen:
             seen.add(u)
             stack.append((u,))
-            stack.extend(s for s in reversed(below(u)) if s not in seen)
+            stack.extend(s for s in reversed(made_of(u)) if s not in seen)
     return out
 
 

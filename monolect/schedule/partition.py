@@ -22,9 +22,10 @@ from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, toposort
 from monolect.schedule.frames import Frame, frame
-from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis, values
+from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources, value_sources
 from monolect.schedule.stages import SMALL_WORK, Stage, is_wanted, main_source, ranges_of, size, stage
+from monolect.schedule.walk import walk
 
 RangeSet = frozenset[UOp]
 
@@ -111,7 +112,7 @@ class Partition:
 
     def __init__(self, roots: list[UOp], default_device: str, local_bytes: int = 0):
         self.roots = roots
-        self.order = values(roots)
+        self.order = walk(roots)
         self.has_variables = any(u.op == "PARAM" and u.arg.name is not None for u in toposort(*roots))
         self.forced = {u for u in self.order if is_forced(u)} | set(roots)
         self.cost: dict[UOp, Cost] = costs(self.order, self.forced)
@@ -217,7 +218,7 @@ class Partition:
                 self.store(u, demands)
             return
         if u.op in ("PARAM", "BUFFER"):
-            self._join_siblings(u, demands)
+            demands = self._join_siblings(u, demands)
             if u in self.roots:
                 self.store(u, demands)
             return
@@ -451,7 +452,7 @@ class Partition:
         k = self.kernel(d.kernel)
         levels = [b & d.out for b in k.blocks]
         if not any(self.cost[s.node].heavy for s in k.stores):
-            levels = [frozenset((r,)) for b in levels for r in sorted(b, key=lambda r: (r.arg[0], r.serial))]
+            levels = [frozenset((r,)) for b in levels for r in sorted(b, key=lambda r: r.arg[0])]
         again, pending = 1, 1
         for level in (*levels, *(frozenset((r,)) for r in sorted(d.red, key=lambda r: r.arg[0]))):
             if level & mine:
@@ -509,7 +510,7 @@ class Partition:
 
 def _turns(rs: RangeSet, blocks: list[RangeSet]) -> bool:
     """Whether the innermost loop of a chain, along which memory lies, would stand outside of others if `rs` did."""
-    order = [r for b in blocks for r in sorted(b, key=lambda r: (r.arg[0], r.serial))]
+    order = [r for b in blocks for r in sorted(b, key=lambda r: r.arg[0])]
     return bool(order) and order[-1] in rs and not rs.issuperset(order)
 
 
