@@ -135,10 +135,9 @@ def _state(make: Any, device: Any) -> _State:
 def _bits(cls: Any, count: int, device: Any) -> UOp:
     """`count` uint64 numbers of 64 random bits, 1-d."""
     device = as_device(device)
-    state = _state(cls, device)
     running.wait()
-    with running.lock:  # not while a batch takes the pending draws along
-        base, offset = state.draw(count)
+    with running.lock:  # not while a batch takes the pending draws along, nor while another thread makes the state
+        base, offset = _state(cls, device).draw(count)
     counter = g.e("ADD", g.shrink(base._uop, (0,), (1,)), offset) if offset else g.shrink(base._uop, (0,), (1,))
     key = g.shrink(base._uop, (1,), (1,))
     return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)

@@ -25,6 +25,7 @@ from tests.passes import (
     cases_of_merging,
     cases_of_products,
     cases_of_sections,
+    cases_of_selection,
     cases_of_stages,
     cases_of_steps,
     cases_of_tables,
@@ -33,7 +34,7 @@ from tests.passes import (
 from tests.passes.conftest import assert_same_graph, assert_same_meaning
 
 CASES = cases_of_loops.CASES | cases_of_products.CASES | cases_of_tables.CASES | cases_of_devices.CASES
-CASES |= cases_of_values.CASES | cases_of_merging.CASES | cases_of_sections.CASES
+CASES |= cases_of_values.CASES | cases_of_merging.CASES | cases_of_sections.CASES | cases_of_selection.CASES
 CASES |= cases_of_stages.CASES | cases_of_steps.CASES | cases_of_boxes.CASES
 
 
