@@ -70,7 +70,8 @@ def native_function(code: Any, *inputs: Tensor, out: Any, name: str = "native") 
 
     `code` is the address of a function `void f(void **buffers, int64_t thread)`, or a ctypes function pointer of that
     kind: it finds the results, then the inputs, contiguous, in `buffers`. It is called once, with thread 0. `out` is as
-    for `custom_kernel`. Raises ArgumentError for anything else, DeviceError on other devices.
+    for `custom_kernel`. What a Python callback raises is printed by ctypes and goes no further: the results are then
+    whatever it had stored. Raises ArgumentError for anything else, DeviceError on other devices.
 
     >>> signature = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.POINTER(ctypes.c_float)), ctypes.c_int64)
     >>> def plus_one(buffers, thread):
