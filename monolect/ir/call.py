@@ -13,6 +13,11 @@ from monolect.ir.uop import UOp, rebuild, toposort
 BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
 
 
+def is_body(u: UOp) -> bool:
+    """Whether `u` is what a call runs: what is below it belongs to no tensor, even if it is the same node."""
+    return u.op in BODIES
+
+
 def is_opaque(u: UOp) -> bool:
     """Whether `u` is a result of a CALL: a value that something else computes, and that is not looked into."""
     if u.op == "GETTUPLE":
@@ -22,15 +27,15 @@ def is_opaque(u: UOp) -> bool:
 
 def parameters(body: UOp) -> dict[int, UOp]:
     """The PARAMs of a TUPLE by slot, without symbolic sizes."""
-    below = toposort(*body.src, stop=lambda u: u.op in BODIES)
+    below = toposort(*body.src, stop=is_body)
     return {u.arg.slot: u for u in below if u.op == "PARAM" and u.arg.name is None}
 
 
 def applied(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
     """The values of a TUPLE, with the arguments in place of its PARAMs."""
     new: dict[UOp, UOp] = {}
-    for u in toposort(*body.src, stop=lambda u: u.op in BODIES):
-        if u.op in BODIES:
+    for u in toposort(*body.src, stop=is_body):
+        if is_body(u):
             new[u] = u
         elif u.op == "PARAM" and u.arg.name is None:
             new[u] = args[u.arg.slot]

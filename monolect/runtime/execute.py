@@ -22,7 +22,7 @@ from monolect.backend.base import Launch, Peered, Preparing
 from monolect.backend.registry import Device
 from monolect.base.errors import DeviceError, JitError
 from monolect.base.settings import settings
-from monolect.ir.call import BODIES, applied, is_opaque, stored_slots
+from monolect.ir.call import applied, is_body, is_opaque, stored_slots
 from monolect.ir.place import device as place
 from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, rebuild, toposort
 from monolect.runtime import profile
@@ -155,8 +155,8 @@ def with_calls_run(batch: list[UOp]) -> list[UOp]:
     batch = resolve_functions(batch)
     new: dict[UOp, UOp] = {}
     results: dict[UOp, list[UOp]] = {}
-    for u in toposort(*batch, stop=lambda u: u.op in BODIES):
-        if u.op in BODIES:
+    for u in toposort(*batch, stop=is_body):
+        if is_body(u):
             new[u] = u
         elif u.op == "CALL":
             results[u] = run_call(u, [new[a] for a in u.src[1:]])

@@ -25,6 +25,7 @@ from monolect.autograd.gradient import NO_GRAPH, reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import CaptureWarning, JitError, MonolectError, user_line
 from monolect.base.settings import settings
+from monolect.ir.call import is_body
 from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized, to_numpy
@@ -313,9 +314,10 @@ class Jit:
         new = dict(zip((t._uop for t in outside), values, strict=True))
         for t in outside:
             t.uop = new[t._uop]
+        new |= {u: u for u in toposort(*(t._uop for t in batch), stop=is_body) if is_body(u)}
         for t, u in zip(batch, substitute_all(tuple(t._uop for t in batch), new), strict=True):
             t._uop = u
-        return graph - {u for u in toposort(*(t._uop for t in batch)) if not is_realized(u)}
+        return graph - {u for u in toposort(*(t._uop for t in batch), stop=is_body) if not is_realized(u)}
 
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         runs: list[execute.Run] = []
@@ -348,7 +350,8 @@ class Jit:
             looks = [t for _, *both in checks for t in both]
             batch = [*outputs, *looks, *(t._grad for t in graded), *assigned, *random_state.pending()]
             lost = _lost(outputs)
-            graph = {u for u in toposort(*(t._uop for t in batch)) if u.serial < start and not is_realized(u)}
+            order = toposort(*(t._uop for t in batch), stop=is_body)  # a constant in a kernel is nobody's tensor
+            graph = {u for u in order if u.serial < start and not is_realized(u)}
             live = functools.cache(live_tensors)
             graph -= self._computed_outside(live, batch, graph)
             if batch:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monolect import Tensor
+from monolect import Tensor, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.ir.ops import Stage
@@ -117,3 +117,12 @@ def test_other_devices(device: str) -> None:
     for block in (Block(4, 4), Block(2, 4)):
         np.testing.assert_array_equal(run(x, block, device=device), np.sort(x, 1))
         np.testing.assert_array_equal(run(x, block, True, True, 3, device), np.argsort(-x, 1)[:, :3])
+
+
+def test_a_constant_of_a_kernel_is_no_tensor_of_the_users():
+    """The same node may be both: a captured step computes what it reads of tensors, and leaves its kernels alone."""
+    held = [Tensor(True), Tensor(False), Tensor(0), Tensor(1.0)]
+    step = jit(lambda x: x.sort().values * held[3])
+    x = np.array([3, -1, 2, 0, 5, 4, 9, 7, 1], np.float32)
+    for _ in range(3):
+        np.testing.assert_array_equal(step(Tensor(x)).numpy(), np.sort(x))
