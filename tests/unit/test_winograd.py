@@ -136,6 +136,17 @@ def test_each_tile_is_stored_once_a_step(m: int, most: int) -> None:
     assert len(found) <= most
 
 
+def test_a_captured_step_that_keeps_nothing_is_the_eager_one() -> None:
+    w, x = (own(array(*shape).astype(np.float32)) for shape in ((128, 128, 3, 3), (1, 128, 28, 28)))
+    f = jit(lambda x: x.conv2d(w, padding=1))
+    with Context(WINOGRAD=1, HOIST=0):
+        eager = x.conv2d(w, padding=1).numpy()
+        for _ in range(3):
+            np.testing.assert_array_equal(f(x).numpy(), eager)
+        w.assign(w * 2)
+        np.testing.assert_allclose(f(x).numpy(), 2 * eager, rtol=1e-6)
+
+
 def test_a_captured_step_transforms_its_weight_once() -> None:
     w = own(array(128, 128, 3, 3).astype(np.float32))
     f = jit(lambda x: x.conv2d(w, padding=1))
