@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, rebuild, toposort
 
 BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
@@ -50,11 +51,4 @@ def stored_slots(body: UOp) -> frozenset[int]:
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
     places = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
-    return frozenset(p.arg.slot for p in map(_memory, places) if p.op == "PARAM")
-
-
-def _memory(place: UOp) -> UOp:
-    """What a place is in; what ran before is of no concern."""
-    while place.src and place.op not in ("PARAM", "BUFFER"):
-        place = place.src[0]
-    return place
+    return frozenset(p.arg.slot for p in map(memory_of, places) if p.op == "PARAM")

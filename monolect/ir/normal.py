@@ -673,6 +673,11 @@ def less(a: Any, b: Any) -> UOp:
     return build("CMPLT", idx(a), idx(b))
 
 
+def smaller(a: Any, b: Any) -> UOp:
+    """The smaller of two index values, of which there is no op."""
+    return build("MAX", idx(a) * -1, idx(b) * -1) * -1
+
+
 def within(x: UOp, lo: Any, hi: Any) -> UOp:
     """lo <= x < hi on index values."""
     return build("AND", negate(less(x, lo)), less(x, hi))

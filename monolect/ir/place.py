@@ -15,6 +15,13 @@ from monolect.ir.uop import UOp
 VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
 
 
+def memory_of(view: UOp) -> UOp:
+    """The PARAM or BUFFER below a view."""
+    while view.src and view.op not in ("PARAM", "BUFFER"):
+        view = view.src[0]
+    return view
+
+
 def is_memory(u: UOp) -> bool:
     """Whether `u` stands for a place in memory rather than a value."""
     while u.op in VIEWS:

@@ -23,9 +23,9 @@ from __future__ import annotations
 from itertools import count
 
 from monolect.ir.bounds import ranges, unused_slots
-from monolect.ir.normal import less
+from monolect.ir.normal import less, smaller
 from monolect.ir.ops import BufferArg
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, idx, node, rebuild, shape_source, substitute, toposort
 
 AHEAD = ("ahead", "async")
 
@@ -69,7 +69,7 @@ class Step:
     def _next(self, value: UOp) -> UOp:
         """The same in the next step, or in the last."""
         last = self.loop.src[0].value - 1
-        return substitute(value, {self.loop: build("MAX", self.loop * -1 + -1, idx(-last)) * -1})
+        return substitute(value, {self.loop: smaller(self.loop + 1, last)})
 
     def issue(self, barrier: UOp) -> UOp:
         """The load for the next step, once all lanes have met."""

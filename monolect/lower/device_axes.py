@@ -26,7 +26,7 @@ from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges, unused_ranges, unused_slots
 from monolect.ir.lanes import MOST_SLOTS, in_warp, shared_lanes
-from monolect.ir.normal import TRUE, less
+from monolect.ir.normal import TRUE, less, smaller
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 from monolect.lower.ahead import AHEAD
@@ -148,7 +148,7 @@ class _Workgroups:
             kind = "UPCAST" if r in ahead else "LOOP"
             at = node("RANGE", (idx(steps),), (next(self.ids), kind)) * self.n_lanes if steps > 1 else idx(0)
             at = at + lane
-            out[r] = at if steps * self.n_lanes == n else build("MAX", at * -1, idx(1 - n)) * -1
+            out[r] = at if steps * self.n_lanes == n else smaller(at, n - 1)
         return out
 
     def _copied(self, u: UOp, src: tuple[UOp, ...]) -> UOp:

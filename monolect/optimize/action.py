@@ -42,6 +42,7 @@ from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.blocks import block_of
 from monolect.optimize.matrix import check
@@ -55,7 +56,7 @@ from monolect.optimize.sequence import (
     scan_depths,
     sequential_ranges,
 )
-from monolect.optimize.stages import Stages, memory_of
+from monolect.optimize.stages import Stages
 from monolect.optimize.stream import check_fetch, check_stream
 from monolect.optimize.sums import are_in_result, are_local, block_of_sum, bytes_of_sums
 from monolect.optimize.visible import Limit, visible

@@ -19,9 +19,9 @@ from itertools import count
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges, unused_slots
-from monolect.ir.normal import TRUE, is_zero, less, linear
+from monolect.ir.normal import TRUE, is_zero, less, linear, smaller
 from monolect.ir.ops import KernelInfo
-from monolect.ir.place import is_memory
+from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.blocks import shared_loads
@@ -29,7 +29,7 @@ from monolect.optimize.heuristic import choose
 from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
 from monolect.optimize.peel import Peeler
-from monolect.optimize.stages import Rows, memory_of
+from monolect.optimize.stages import Rows
 from monolect.optimize.stream import buffer_bytes, kept_inside, next_rows, rows_later
 from monolect.optimize.sums import are_local, block_of_sum, finished_later
 from monolect.optimize.visible import Bounds
@@ -130,13 +130,13 @@ def apply_plan(plan: Plan) -> UOp:
         e: UOp = idx(0)
         for p, r in mine:
             if root in overlapping and p.stride == 1:
-                e = _at_most(e, plan.size(root) - p.size)
+                e = smaller(e, plan.size(root) - p.size)
             e = e + r * p.stride
         exprs[root] = e
         if root in plan.padded and root not in overlapping:
             guards[root] = less(e, root.src[0])
     rows = Rows(plan, dict(made))
-    new = exprs | packed | _clamped(plan, {r: exprs[r] for r in guards}, exprs, packed) | rows.new
+    new = exprs | packed | _clamped(plan, guards, exprs, packed) | rows.new
     out = _rebuild(plan, parts, new, guards, rows, info)
     if plan.peeled:
         known = {r: {guards[r]: TRUE, kept_inside(r, exprs[r]): exprs[r]} for r in guards}
@@ -158,24 +158,18 @@ def _overlapping(plan: Plan) -> set[UOp]:
     out = set()
     for r in plan.padded:
         tile = [p for p in plan.axes if p.root is r and p.type == "UPCAST"]
-        is_row = (
-            r in plan.outputs and r is not plan.lane(plan.stores[0]) and not any(r in ranges(u) for u in plan.packs)
-        )
+        is_row = r in plan.outputs and r is not plan.lane(plan.stores[0])
+        is_row = is_row and not any(r in ranges(u) for u in plan.packs)
         if is_row and len(tile) == 1 and tile[0].stride == 1 and tile[0].size <= plan.size(r):
             out.add(r)
     return out
 
 
-def _at_most(e: UOp, n: int) -> UOp:
-    """`e`, or `n` where that is less."""
-    return build("MAX", e * -1, idx(-n)) * -1
-
-
-def _clamped(plan: Plan, guarded: dict[UOp, UOp], exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
+def _clamped(plan: Plan, guards: dict[UOp, UOp], exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
     """The loads, inside a padded output axis that is not the vector's, that stay inside by reading the last element.
     A tile of vectors is masked by rows instead: rows whose places are not even in memory would be read one by one.
     """
-    last = {r for r in guarded if r in plan.outputs}
+    last = {r for r in guards if r in plan.outputs}
     if not last:
         return {}
     shaped = {p.root for p in plan.axes if p.type == "UPCAST"}
@@ -183,7 +177,7 @@ def _clamped(plan: Plan, guarded: dict[UOp, UOp], exprs: dict[UOp, UOp], packed:
     out: dict[UOp, UOp] = {}
     for u in plan.order:
         if u.op == "LOAD" and u not in packed and len(u.src[0].src) > 1 and not plan.stages.reads(u):
-            mine = ranges(u) & guarded.keys()
+            mine = ranges(u) & guards.keys()
             steps = dict(linear(u.src[0].src[1])[1])
             lane = plan.lane(u)
             if lane is not None and (lane in mine or (steps.get(lane) == 1 and mine & shaped)):
@@ -221,7 +215,7 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
             outer = next(q for q in order if q.root is p.root and q.stride > p.stride and q.stride == p.size * p.stride)
             total = max(q.stride * q.size for q in order if q.root is p.root)
             whole = _clipped_total(plan, p)
-            bound = build("MAX", idx(-p.size), made[id(outer)] * p.size + -whole) * -1
+            bound = smaller(p.size, made[id(outer)] * -p.size + whole)
             assert total >= whole
         r = node("RANGE", (bound,), (n, p.type))
         made[id(p)] = r

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.ops import DECOMPOSED, ParamArg
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.optimize.action import Plan
-from monolect.optimize.stages import memory_of
 from monolect.rules.decompose import decompose
 from monolect.rules.formula import SELDOM
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
-from monolect.optimize.stages import memory_of
+from monolect.ir.place import memory_of
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan

@@ -30,8 +30,8 @@ from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges, replace_ranges
 from monolect.ir.normal import TRUE, conjuncts, less, linear
 from monolect.ir.ops import BufferArg
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
-from monolect.optimize.stages import memory_of
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan

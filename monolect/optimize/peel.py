@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_ranges
-from monolect.ir.normal import FALSE, TRUE, conjuncts, from_linear, limits, linear
+from monolect.ir.normal import FALSE, TRUE, conjuncts, from_linear, limits, linear, smaller
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _place(r: UOp) -> int:
 
 def _within(x: UOp, low: UOp, high: UOp) -> UOp:
     """`x`, or the nearer of `low` and `high`."""
-    return build("MAX", build("MAX", x, low) * -1, high * -1) * -1
+    return smaller(build("MAX", x, low), high)
 
 
 def _closed(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | None]) -> UOp:

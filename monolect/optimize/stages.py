@@ -15,6 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from monolect.ir.bounds import ranges
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, idx, node, shape_source, toposort
 
 if TYPE_CHECKING:
@@ -32,13 +33,6 @@ def is_stage(u: UOp) -> bool:
         return False
     store = u.src[1].src[0]
     return store.op == "STORE" and store.src[0].op == "INDEX" and store.src[0].src[0] is u.src[0]
-
-
-def memory_of(view: UOp) -> UOp:
-    """The PARAM or BUFFER below a view."""
-    while view.src and view.op not in ("PARAM", "BUFFER"):
-        view = view.src[0]
-    return view
 
 
 class Stages:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import count, linear
-from monolect.ir.uop import UOp, build, node, substitute, toposort
+from monolect.ir.normal import count, linear, smaller
+from monolect.ir.uop import UOp, node, substitute, toposort
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
@@ -60,10 +60,8 @@ def next_rows(plan: Plan, u: UOp) -> int:
     inner = [p for p in plan.axes if steps.get(p.root) and not p.is_block and p.type != "THREAD"]
     for p in [p for p in inner if p.type == "LOOP" and p.size > 1]:
         inside = inner[inner.index(p) + 1 :]
-        n_elements, reach = (
-            prod(q.size for q in inside),
-            sum(abs(steps[q.root]) * q.stride * (q.size - 1) for q in inside),
-        )
+        n_elements = prod(q.size for q in inside)
+        reach = sum(abs(steps[q.root]) * q.stride * (q.size - 1) for q in inside)
         if min(n_elements, reach + 1) * itemsize <= plan.target.l2_bytes // 2:
             n = abs(steps[p.root]) * p.stride
             near = PAGE_BYTES if n > reach else LINE_BYTES  # a stream; or it comes there from elsewhere
@@ -167,7 +165,7 @@ def rows_later(plan: Plan, new: dict[UOp, UOp]) -> list[UOp]:
 
 def kept_inside(r: UOp, e: UOp) -> UOp:
     """`e`, or the last iteration of the range r."""
-    return build("MAX", e * -1, r.src[0] * -1 + 1) * -1
+    return smaller(e, r.src[0] + -1)
 
 
 def _numbered(plan: Plan, op: str, what: str, found: list[UOp], number: Any) -> UOp:

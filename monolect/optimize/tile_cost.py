@@ -20,11 +20,11 @@ from monolect.base.errors import ActionError
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp
 from monolect.optimize.cost import Access
 from monolect.optimize.matrix import check, flips
 from monolect.optimize.pack import Block
-from monolect.optimize.stages import memory_of
 from monolect.optimize.stream import PAGE_BYTES, buffer_bytes
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from math import inf, lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.bounds import min_max
-from monolect.ir.normal import conjuncts, linear, negate
+from monolect.ir.normal import conjuncts, linear, negate, smaller
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, idx
-from monolect.optimize.stages import memory_of
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
@@ -200,7 +200,7 @@ class Bounds:
             last = build("MAX", last, idx(1))
         whole = self.steps[p.root]
         n = (last + (whole - 1)) // whole * (whole // p.stride)
-        return build("MAX", idx(-p.size), n * -1) * -1
+        return smaller(p.size, n)
 
 
 __all__ = ["Bounds", "Limit", "visible"]

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
 from monolect.ir.lanes import MOST_SLOTS, fitted, in_warp, shared_lanes
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp
-from monolect.optimize.stages import is_local, memory_of
+from monolect.optimize.stages import is_local
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan

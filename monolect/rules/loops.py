@@ -21,7 +21,7 @@ from itertools import count
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_slots
-from monolect.ir.normal import conjuncts, linear, negate, within
+from monolect.ir.normal import conjuncts, linear, negate, smaller, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.rules.joined import read_at_once, stored_apart
@@ -142,7 +142,7 @@ def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp 
     if lo < 0:
         safe = build("MAX", safe, idx(0))
     if hi >= n:
-        safe = build("MAX", safe * -1, idx(1) + j.src[0] * -1) * -1
+        safe = smaller(safe, j.src[0] + -1)
     value = replace_ranges(_when(rest, body, alt), {j: safe})
     return _rest_of(u, j, build("WHERE", inside, value, alt))
 
@@ -186,8 +186,7 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
         return None
     a, under = found
     n = j.src[0]
-    a = build("MAX", a, idx(0))
-    a = build("MAX", a * -1, n * -1) * -1
+    a = smaller(build("MAX", a, idx(0)), n)
     many = build("CAST", a if under else n + a * -1, arg=body.dtype)
     return _rest_of(u, j, _when(rest, build("MUL", body, many), const(0, body.dtype)))
 

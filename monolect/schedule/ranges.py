@@ -16,7 +16,7 @@ from typing import Any
 
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.normal import TRUE, count, within
+from monolect.ir.normal import TRUE, count, smaller, within
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, idx, node
 
@@ -220,7 +220,7 @@ def clamp(i: UOp, n: Any) -> UOp:
     if lo < 0:
         i = build("MAX", i, ZERO)
     if hi >= (n if n.__class__ is int else min_max(n)[0]):
-        i = build("MAX", i * -1, idx(1) + idx(n) * -1) * -1
+        i = smaller(i, idx(n) + -1)
     return i
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from monolect import Tensor
 from monolect.backend.python.runtime import GPU
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, idx, substitute, toposort
 from monolect.optimize.action import Plan
 from monolect.optimize.heuristic import Chooser
 from monolect.optimize.shared import bank_cycles
-from monolect.optimize.stages import memory_of
 from monolect.optimize.tiles import Tiles
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.common.c_language import Language
-from monolect.backend.common.shaped import address_parts, const_value
+from monolect.backend.common.shaped import address_parts, const_value, picked
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
@@ -135,11 +135,7 @@ class Values:
 
     def pick(self, u: UOp) -> Value:
         """INDEX of a value by constants."""
-        x = u.src[0]
-        at = [const_value(i, self.consts) for i in u.src[1:]]
-        at += [np.arange(n) for n in x.shape[len(at) :]]
-        table = np.arange(prod(x.shape)).reshape(x.shape)[np.ix_(*map(np.ravel, at))]
-        return self.take(self.value(x), u.dtype, table.reshape(u.shape))
+        return self.take(self.value(u.src[0]), u.dtype, picked(u, self.consts))
 
     def broadcast(self, u: UOp, shape: tuple) -> list[str]:
         """The variables of `u`, repeated to `shape`."""

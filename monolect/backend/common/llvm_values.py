@@ -23,7 +23,7 @@ from monolect.backend.common.llvm_types import (
     type_name,
     vector_literal,
 )
-from monolect.backend.common.shaped import address_parts, const_value
+from monolect.backend.common.shaped import address_parts, const_value, picked
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
@@ -152,10 +152,7 @@ class ValueRenderer:
     def pick(self, u: UOp) -> Value:
         """INDEX of a value by constants: some of its registers, and of their lanes."""
         x, v = u.src[0], self.value(u.src[0])
-        at = [const_value(i, self.consts) for i in u.src[1:]]
-        at += [np.arange(n) for n in x.shape[len(at) :]]
-        table = np.arange(prod(x.shape)).reshape(x.shape)[np.ix_(*map(np.ravel, at))]
-        rows = table.reshape(-1, u.shape[-1]).tolist()
+        rows = picked(u, self.consts).reshape(-1, u.shape[-1]).tolist()
         return Value(u.shape, [self._picked(x.dtype, v, row) for row in rows])
 
     def _picked(self, d: DType, v: Value, row: list[int]) -> str:

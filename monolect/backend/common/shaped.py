@@ -46,6 +46,14 @@ def address_parts(u: UOp, consts: dict[UOp, Any]) -> tuple[UOp | None, Any, list
     return u, offs, dynamic
 
 
+def picked(u: UOp, consts: dict[UOp, Any]) -> np.ndarray:
+    """The elements that an INDEX of a value by constants picks, by their numbers in memory order, in its shape."""
+    shape = u.src[0].shape
+    at = [const_value(i, consts) for i in u.src[1:]]
+    at += [np.arange(n) for n in shape[len(at) :]]
+    return np.arange(prod(shape)).reshape(shape)[np.ix_(*map(np.ravel, at))].reshape(u.shape)
+
+
 def const_value(u: UOp, memo: dict[UOp, Any]) -> Any:
     """The NumPy value of a subgraph of integer constants, or None."""
     if u in memo:
