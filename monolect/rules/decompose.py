@@ -328,6 +328,11 @@ def is_wide(u: UOp) -> bool:
     return u.dtype in FORMATS
 
 
+def is_single(u: UOp) -> bool:
+    """Whether the node computes in float32."""
+    return u.dtype is dtypes.float32
+
+
 def is_exp(u: UOp) -> bool:
     """Whether `u` is EXP2(x * log2(e))."""
     return u.dtype in FORMATS and transcendental.exp_argument(u) is not None
@@ -409,6 +414,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
         _NARROW,
         Decomposition("products", is_small_power, transcendental.power_by_products),
         Decomposition("square root", transcendental.is_root, transcendental.power_by_root),
+        Decomposition("logarithm in double precision", is_single, transcendental.power_by_scaling, needs="LDEXP"),
         Decomposition("logarithm in two parts", is_wide, transcendental.power),
     ),
     "LDEXP": (_NARROW, Decomposition("products", is_wide, scale)),

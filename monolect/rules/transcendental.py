@@ -34,6 +34,7 @@ from monolect.rules.formula import (
     mulacc,
     negate,
     polynomial,
+    seldom,
     shift_left,
     shift_right,
     sub,
@@ -93,6 +94,12 @@ LOG2_TAIL = (
 LN_TAIL = (
     -0.5, 0.3333333134651184, -0.2500081956386566, 0.2000124156475067, -0.1662340760231018, 0.14201582968235016,
     -0.1315964162349701, 0.12762188911437988, -0.07636276632547379,
+)  # fmt: skip
+# log2(1+f) / f on the same interval, in float64 for float32: below 2**-33
+LOG2_WIDE = (
+    1.4426950409393422, -0.7213475252130654, 0.4808983207305888, -0.36067280055686096, 0.28854064345854635,
+    -0.24050417391095438, 0.20609625919730065, -0.1790469550594418, 0.15900146049991665, -0.15698222412339424,
+    0.1548576999415856, -0.08634624094534506,
 )  # fmt: skip
 # ((ln((1+s)/(1-s)) - 2s) / s) / s**2 as a polynomial in s**2, float64
 ATANH_TAIL = (
@@ -328,6 +335,23 @@ def power(u: UOp) -> UOp:
     r = where(either(dead, over), 0.0, sub(p_high, sub(t, f.magic)) + p_low)
     finite = _scale(polynomial(r, [2.0 * c for c in k.exp2]), t, dead, less(z, k.low[0]), f)
     return _power_limits(x, y, a, finite, f)
+
+
+def power_by_scaling(u: UOp) -> UOp:
+    """x**y of float32 as 2**(y * log2|x|), logarithm and product in float64, where the target scales by powers of two.
+
+    IEEE's special cases are seldom: a base that is not positive, an infinite or nan operand.
+    """
+    x, y = u.src
+    f, k, d = FORMATS[x.dtype], TABLES[x.dtype], dtypes.float64
+    a = magnitude(x)
+    n, r = (cast(part, d) for part in _split(a, f, k))
+    z = _between(mulacc(r, polynomial(r, LOG2_WIDE), n) * cast(y, d), k.dead[0], k.high[0])
+    whole = sub(z + FORMATS[d].magic, FORMATS[d].magic)
+    finite = build("LDEXP", polynomial(cast(sub(z, whole), x.dtype), k.exp2), cast(whole, x.dtype))
+    usual = both(both(less(0.0, x), less(x, INF)), less(magnitude(y), INF))
+    of_one = where(differ(a, 1.0), finite, 1.0)  # to an infinite power
+    return seldom(negate(usual), _power_limits(x, y, a, of_one, f), finite)
 
 
 def _leading(x: UOp, f: Format, e: Extended) -> UOp:

@@ -15,6 +15,7 @@ from monolect.ir.bounds import min_max
 from monolect.ir.interp import evaluate
 from monolect.ir.ops import DECOMPOSED, ROWS, ParamArg
 from monolect.ir.uop import build, const, node, rebuild, shape_source, toposort
+from monolect.optimize.cost import operations
 from monolect.rules import trigonometric
 from monolect.rules.accuracy import MAX_ULP
 from monolect.rules.decompose import DECOMPOSE, PRIMITIVES, decompose, fitting
@@ -227,9 +228,13 @@ def test_inverse_of_pi_against_the_worst_case():
 
 
 # ---- power -----------------------------------------------------------------------------------------------------------
+SCALES = PRIMITIVES | {"LDEXP"}
+POWERS = pytest.mark.parametrize(("d", "native"), ((F, PRIMITIVES), (F, SCALES), (D, PRIMITIVES)))
+
+
 @needs_long_double
-@pytest.mark.parametrize("d", (F, D))
-def test_power(d):
+@POWERS
+def test_power(d, native):
     p = build("POW", param(d), param(d, 1))
     x = np.abs(patterns(d, 60_000))
     x = x[np.isfinite(x) & (x > 0) & (x != 1)]
@@ -239,21 +244,26 @@ def test_power(d):
     for a, b in ((x, y), near, (patterns(d, 60_000), patterns(d, 60_000))):
         with np.errstate(all="ignore"):
             exact = np.power(a.astype(wide), b.astype(wide))
-        assert_close(run(p, a, b), exact, getattr(MAX_ULP["pow"], d.name), a, b)
+        assert_close(run(p, a, b, native=native), exact, getattr(MAX_ULP["pow"], d.name), a, b)
 
 
-@pytest.mark.parametrize("d", (F, D))
-def test_power_of_special_values(d):
+@POWERS
+def test_power_of_special_values(d, native):
     v = [0, 1, 2, 3, 0.5, 2.5, math.inf, math.nan, 1e-40, 1e30, 16777217, 8388607, 33554432, 1 - 2**-24, 3e38, 1e300]
     with np.errstate(over="ignore"):
         v = np.array(v + [-x for x in v]).astype(to_numpy(d))
     a, b = (m.ravel() for m in np.meshgrid(v, v))
-    got = run(build("POW", param(d), param(d, 1)), a, b)
+    got = run(build("POW", param(d), param(d, 1)), a, b, native=native)
     with np.errstate(all="ignore"):
         want = np.power(a, b)
     special = ~np.isfinite(want) | (want == 0)
     assert np.array_equal(got[special], want[special], equal_nan=True)
     assert np.array_equal(np.signbit(got[~np.isnan(want)]), np.signbit(want[~np.isnan(want)]))
+
+
+def test_power_by_scaling_takes_fewer_operations():
+    p = build("POW", param(F), param(F, 1))
+    assert operations(p, SCALES) < operations(p, PRIMITIVES) * 0.75  # without the special cases, which are seldom
 
 
 @pytest.mark.parametrize("exponent", (-1, 0, 1, 2, 3, 4, 0.5))
