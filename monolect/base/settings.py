@@ -92,7 +92,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
     Setting("BEAM",           "int",   0,      (),          0,    64,   "optimize", "plans kept in each round of a search for actions by timing; 0: the heuristic chooses"),
     Setting("TF32",           "int",   0,      (),          0,    1,    "optimize", "1: products of float32 may round their operands to 10 bits behind the point, on matrix units of a GPU that do"),
-    Setting("WINOGRAD",       "int",   0,      (),          0,    1,    "tensor",   "1: convolutions by 3x3 of stride 1 go through Winograd where its cost is less; errors in float32 up to 3e-6 of the largest value instead of 1e-6"),
+    Setting("WINOGRAD",       "int",   2,      (),          0,    4,    "tensor",   "the largest tiles of Winograd by which convolutions by 3x3 of stride 1 are computed where they cost less: 0: none; 2: 2x2, errors as of the sum of products; 4: also 4x4, errors in float32 up to 3e-6 of the largest value instead of 1e-6. A value that is not finite spreads over its tile"),
     Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes what depends on its constants alone once, packed weights too, and keeps it (up to twice the memory of weights); 0: at every replay"),
     Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: progress bars of long work, on a terminal"),
     Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),

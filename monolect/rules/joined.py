@@ -1,7 +1,8 @@
 """What is joined is stored piece by piece along a short axis, and read at once where whole rows of one tensor are joined.
 
 `stack` of n values is one store in a loop of n that picks among them: every iteration would compute all. Where each
-iteration of a loop has a value of its own, it gets a store of its own instead, in the loops that remain.
+iteration of a loop has a value of its own, it gets a store of its own instead, in the loops that remain; also where the
+values are made of what was picked, as sums of joined sums are.
 
 Where every element of a row comes from one of two places in the same memory (`roll` of rows), the place is picked once
 a row, and no element is read by a mask.
@@ -58,7 +59,7 @@ def _apart(end: UOp) -> Iterator[list[UOp]]:
     if end.op != "END" or end.src[0].op != "STORE" or len(end.src) < 3:
         return
     store, loops = end.src[0], end.src[1:]
-    if store.src[1].op != "WHERE" or store.src[0].op != "INDEX":
+    if store.src[0].op != "INDEX":
         return
     body = toposort(store)
     if any(u.op in ("REDUCE", "AFTER") for u in body):

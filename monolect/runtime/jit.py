@@ -50,12 +50,13 @@ class Check(NamedTuple):
 
 class Assigned(dict[int, tuple[Any, UOp]]):
     """Tensors with their nodes before, by identity; `looked`: those whose gradient was read before it was set;
-    `checks`: None where nobody would look.
+    `checks`: None where nobody would look; `start`: what was made before is no part of the step.
     """
 
     def __init__(self) -> None:
         self.looked: dict[int, tuple[Any, Any]] = {}
         self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
+        self.start = 0
 
 
 SHORT_WORK = 1 << 17  # operations and bytes of a step that is over in a few times what letting in another thread takes
@@ -109,6 +110,13 @@ def note_assign(tensor: Any, before: UOp) -> None:
 def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
     """Where a capture notes what is to be looked at after each call; None where none is under way."""
     return changes.captures[-1].checks if changes.captures else None
+
+
+def is_held(u: UOp) -> bool:
+    """Whether `u` is memory that the step under capture finds and that no call brings: what is made of it is kept from
+    one call to the next, if nobody assigns to it.
+    """
+    return u.op == "BUFFER" and bool(changes.captures and settings.HOIST) and u.serial < changes.captures[-1].start
 
 
 def note_gradient(tensor: Any, gradient: Any) -> None:
@@ -354,6 +362,7 @@ __all__ = [
     "Check",
     "changes",
     "checks_under_way",
+    "is_held",
     "note_assign",
     "note_gradient",
     "refuse_while_capturing",

@@ -390,7 +390,7 @@ class Partition:
     # ---- decisions ---------------------------------------------------------------------------------------------------
     def _join_siblings(self, u: UOp, demands: list[Demand]) -> list[Demand]:
         """Merge kernels that want `u` at the same indices."""
-        if len(demands) < 2:
+        if len(demands) < 2 or self._is_mask(u):
             return demands
         groups: dict[tuple, int] = {}
         changed = False
@@ -405,6 +405,10 @@ class Partition:
             return demands
         self.demands[u] = demands
         return self._current(u)
+
+    def _is_mask(self, u: UOp) -> bool:
+        """Whether `u` is made of places and constants, at no cost: kernels that want it share nothing."""
+        return self.cost[u].leaf == self.cost[u].ops == 0
 
     def _must_store(self, u: UOp, demands: list[Demand]) -> bool:
         if not demands:

@@ -337,7 +337,7 @@ class Jit:
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
             checks: list[tuple[Check, Tensor, Tensor]] = []
-            befores.checks = checks
+            befores.checks, befores.start = checks, start
             result = steps.call(function, args, kwargs)
             outputs: list[Tensor] = []
             _refuse_draws(generators)

@@ -2,7 +2,7 @@
 
 What it is for: the windows of the input are a view (`windows`), which is multiplied by the weight and summed. Nothing
 is copied, so padding, stride, dilation and groups become index arithmetic of one kernel.
-What it is not: no FFT forms. Those of Winograd (`winograd`) are taken where WINOGRAD=1 asks for what costs less.
+What it is not: no FFT forms. Those of Winograd (`winograd`) are taken where they cost less.
 
 Invariant: outputs have PyTorch's shapes; an input without the batch axis gives an output without it.
 Source: names, defaults and shapes of torch.nn.functional.
@@ -20,6 +20,7 @@ from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.settings import settings
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build
+from monolect.runtime.jit import is_held
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
 from monolect.tensor.product import contract, node_of
@@ -70,11 +71,11 @@ class _Shape(NamedTuple):
     groups: int
 
 
-def convolve(x: UOp, w: UOp, c: _Shape) -> UOp:
-    """(N, Cin, *spatial) with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs)."""
+def convolve(x: UOp, w: UOp, c: _Shape, *, kept: bool = False) -> UOp:
+    """(N, Cin, *spatial) with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs). `kept`: as `best_tile` says."""
     strided = any(s != 1 for s in c.stride)
     overlapping = any(k > s for k, s in zip(w.shape[2:], c.stride, strict=True))
-    y = _in_tiles(x, w, c) if settings.WINOGRAD else None
+    y = _in_tiles(x, w, c, kept) if settings.WINOGRAD else None
     y = _direct(x, w, c) if y is None else y
     if not overlapping or (strided and any(r != 1 for r in c.dilation)):
         return y
@@ -86,12 +87,12 @@ def convolve(x: UOp, w: UOp, c: _Shape) -> UOp:
     return closed_form(y, (x, w), derivative)
 
 
-def _in_tiles(x: UOp, w: UOp, c: _Shape) -> UOp | None:
+def _in_tiles(x: UOp, w: UOp, c: _Shape, kept: bool) -> UOp | None:
     """The convolution through Winograd, None where that is not possible or takes longer."""
     if w.shape[2:] != (TAPS, TAPS) or c.stride != (1, 1) or c.dilation != (1, 1):
         return None
     outs = tuple(n - TAPS + 1 for n in _padded(x, c))
-    m = best_tile(x, w, outs, Device[device(x) or Device.default].target.multiply_adds)
+    m = best_tile(x, w, outs, Device[device(x) or Device.default].target, kept=kept)
     return None if m is None else convolve_tiles(x, w, c.before, c.after, c.groups, m)
 
 
@@ -236,7 +237,8 @@ class ConvMixin(PoolMixin):
         c = _Shape(before, after, strides, dilations, groups)
         outs = check_windows(_padded(x, c), w.shape[2:], strides, dilations, name)
         axes = range(2, 2 + n)
-        y = first_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c), axes, outs)
+        kept = not weight.requires_grad and is_held(w)
+        y = first_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c, kept=kept), axes, outs)
         return self._finished(y, batched, bias, name)
 
     def conv1d(

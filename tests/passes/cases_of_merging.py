@@ -223,6 +223,69 @@ CASES["simplify_loops", "stacked values"] = (
 """,
 )
 
+CASES["simplify_loops", "squares of stacked values"] = (
+    lambda s: simplify_loops(s, TARGET),
+    """
+%0 = CONST idx[] (12, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (3, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX f32[] %2 %8
+%10 = CONST idx[] (1, idx)
+%11 = CMPLT b1[] %4 %10
+%12 = STACK idx[1] %5
+%13 = PARAM f32[4] %12 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%14 = INDEX f32[] %13 %7
+%15 = LOAD f32[] %14
+%16 = CONST idx[] (2, idx)
+%17 = CMPLT b1[] %4 %16
+%18 = CONST f32[] (2.0, f32)
+%19 = MUL f32[] %15 %18
+%20 = ADD f32[] %15 %18
+%21 = WHERE f32[] %17 %19 %20
+%22 = WHERE f32[] %11 %15 %21
+%23 = MUL f32[] %22 %22
+%24 = STORE void[] %9 %23
+%25 = END void[] %24 %4 %7
+%26 = SINK void[] %25 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (12, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[12] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (4, idx)
+%4 = RANGE idx[] %3 (1, "LOOP")
+%5 = INDEX f32[] %2 %4
+%6 = STACK idx[1] %3
+%7 = PARAM f32[4] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = INDEX f32[] %7 %4
+%9 = LOAD f32[] %8
+%10 = MUL f32[] %9 %9
+%11 = STORE void[] %5 %10
+%12 = END void[] %11 %4
+%13 = ADD idx[] %4 %3
+%14 = INDEX f32[] %2 %13
+%15 = CONST f32[] (2.0, f32)
+%16 = MUL f32[] %9 %15
+%17 = MUL f32[] %16 %16
+%18 = STORE void[] %14 %17
+%19 = END void[] %18 %4
+%20 = CONST idx[] (8, idx)
+%21 = ADD idx[] %4 %20
+%22 = INDEX f32[] %2 %21
+%23 = ADD f32[] %9 %15
+%24 = MUL f32[] %23 %23
+%25 = STORE void[] %22 %24
+%26 = END void[] %25 %4
+%27 = SINK void[] %12 %19 %26 KernelInfo()
+""",
+)
+
 CASES["simplify_loops", "a few values side by side"] = (
     lambda s: simplify_loops(s, TARGET),
     """

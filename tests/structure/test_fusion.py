@@ -292,3 +292,12 @@ def test_several_results_of_a_long_product_are_computed_from_its_buffer(check, d
         assert [k.ir["STORE"] for k in ks] == stores
     g, want = Tensor(a).T @ Tensor(b), a.T @ b
     assert len(check(g * 0.1 + Tensor(m), want * 0.1 + m, atol=1e-3)) == 1
+
+
+def test_equal_masks_join_no_kernels(check, data):
+    """What stacks two values and what stacks two others have a mask alone in common, and loops of their own."""
+    a, b, c, d = data(100), data(100), data(77), data(77)
+    ks = check(
+        (Tensor.stack(Tensor(a), Tensor(b)), Tensor.stack(Tensor(c), Tensor(d))), (np.stack((a, b)), np.stack((c, d)))
+    )
+    assert len(ks) == 2

@@ -209,14 +209,14 @@ def resnet(batch: int, *, size: int = 224, widths: tuple[int, ...] = (64, 128, 2
 
 
 def by_winograd(case: Case) -> Case:
-    """The same where monolect is asked for fewer products that round otherwise (WINOGRAD=1); the peers as they come."""
+    """The same where monolect is asked for fewer products that round otherwise (WINOGRAD=4); the peers as they come."""
     program = case.programs["monolect"]
 
     def asked(library: Any, *tensors: Any) -> Any:
-        with library.Context(WINOGRAD=1):
+        with library.Context(WINOGRAD=4):
             return program(library, *tensors)
 
-    return replace(case, name=f"{case.name}, WINOGRAD=1", programs=case.programs | {"monolect": asked})
+    return replace(case, name=f"{case.name}, WINOGRAD=4", programs=case.programs | {"monolect": asked})
 
 
 CASES = [prefill(256), decode(256, quick=True), vit(), resnet(1, quick=True), resnet(16), by_winograd(resnet(16))]
