@@ -24,7 +24,7 @@ from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import MOST_ROWS, PAGE_BYTES, buffer_bytes, named_by, vector_of
-from monolect.optimize.tile_cost import ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
+from monolect.optimize.tile_cost import L1_WAY_BYTES, ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
@@ -52,7 +52,9 @@ class Chooser:
         self.reasons: list[str] = []
         self.lanes = plan.target.lanes(max(2, min(8, self.profile.itemsize)))
         self.vector: set[UOp] = set()
-        self.side_by_side: list[Access] = []  # loads of rows that stream so
+        self.side_by_side: list[
+            tuple[Access, int]
+        ] = []  # loads of rows that stream so, how far ahead they are asked for
 
     def act(self, op: str, axis: int, arg: object, why: str) -> bool:
         try:
@@ -192,7 +194,8 @@ class Chooser:
     def stream_rows(self, r: UOp) -> None:
         """Rows of a matrix summed into one: the sum outermost in blocks, so that a few rows stream side by side."""
         if rows := self.rows_at_once(r):
-            self.side_by_side = self.rows(r, j := self.plan.reduced[0])
+            j = self.plan.reduced[0]
+            self.side_by_side = [(a, ROW_AHEAD_BYTES) for a in self.rows(r, j)]
             self.act("SPLIT", self.plan.axis_of(j), (self.plan.size(j) // rows, "LOOP", True), f"{rows} rows at once")
             if rows % 4 == 0:
                 self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
@@ -238,8 +241,38 @@ class Chooser:
                 continue
             inside = self.profile.inside(j)
             if self.profile.unit(j, inside) and self.plan.extent(j) >= 4 and not self.nested(j):
-                if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
+                if rows := self.rows_of_dots(j):
+                    self.stream_dots(j, *rows)
+                elif self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
                     self.streams(j)
+
+    def rows_of_dots(self, j: UOp) -> tuple[Access, UOp, int] | None:
+        """Long rows of a matrix that one vector is multiplied by, the loop over them, how many stream side by side.
+
+        From memory, in whole vectors. Shorter ones, one after the other, are one stream; beside two multiply-adds a
+        cycle long ones were, too.
+        """
+        plan, target = self.plan, self.plan.target
+        inside, outs = self.profile.inside(j), [r for r in plan.outputs if plan.size(r) > 1]
+        if target.multiply_adds > 1 or not target.streams or len(plan.reduced) > 1 or len(inside) != 2 or not outs:
+            return None
+        r = outs[-1]
+        n, moving = plan.size(r), [a for a in inside if a.step(r)]
+        if len(moving) != 1 or buffer_bytes(moving[0].uop) <= target.l3_bytes:
+            return None
+        row_bytes = moving[0].uop.dtype.itemsize * (moving[0].step(r) or 0)
+        most = rows_at_once(target, [L1_WAY_BYTES])
+        k = next((k for k in range(min(most, n // target.n_threads), 3, -1) if n % k == 0), 0)
+        whole = plan.divisor(j) % self.lanes == 0
+        return (moving[0], r, k) if k and whole and row_bytes > PAGE_BYTES else None
+
+    def stream_dots(self, j: UOp, a: Access, r: UOp, rows: int) -> None:
+        """One vector of each of `rows` rows at a time, asked for where the next rows have it, if those are near."""
+        if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
+            self.act("SPLIT", self.plan.axis_of(r), (rows, "UPCAST", False), f"{rows} rows at once")
+            n_bytes = rows * (a.step(r) or 0) * a.uop.dtype.itemsize
+            near = n_bytes <= self.plan.target.l2_bytes // 4
+            self.side_by_side.append((a, n_bytes if near else ROW_AHEAD_BYTES))
 
     def streams(self, j: UOp) -> None:
         """Two rows at once where long ones come from memory: more of it is under way. Others are one stream together,
@@ -331,9 +364,9 @@ class Chooser:
     def far_memory(self) -> None:
         """What no cache holds until it is read is stored past them; what streams in meanwhile is asked for early."""
         plan, target = self.plan, self.plan.target
-        for a in self.side_by_side if target.streams else ():
+        for a, ahead in self.side_by_side if target.streams else ():
             if buffer_bytes(a.uop) > target.l3_bytes:
-                self.act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
+                self.act("FETCH", plan.loads.index(a.uop), ahead, "rows that stream from far away")
         self.rows_ahead()
         memory = {u.src[0].src[0]: self.touched(u) for u in (*plan.loads, *plan.stores)}
         written = {u.src[0].src[0]: self.touched(u) for u in plan.stores}

@@ -234,6 +234,27 @@ def test_weights_that_stream_are_read_once(rows, multiply_adds):
     assert (256 * 512,) in shared and (rows * 256,) not in shared
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "changes", "side_by_side"),
+    [
+        (64, 2048, {}, [8]),
+        (60, 2048, {}, [6]),  # what divides the rows
+        (64, 2048, {"multiply_adds": 2}, []),
+        (64, 512, {}, []),  # short ones, one after the other, are one stream
+        (64, 2056, {}, []),  # each step would ask which lanes are inside
+        (64, 2048, {"l3_bytes": 1 << 20}, []),
+    ],
+)
+def test_long_rows_that_are_multiplied_by_one_vector_stream_side_by_side(n, k, changes, side_by_side):
+    target = TARGET._replace(**({"multiply_adds": 1, "l1_bytes": 32 << 10, "l2_bytes": 1 << 20} | changes))
+    kernel = optimized(data(1, k) @ data(n, k).T, target)
+    splits = [arg for op, _, arg in kernel.arg.actions if op == "SPLIT"]
+    assert [rows for rows, kind, _ in splits if kind == "UPCAST"] == side_by_side
+    assert flags_of(kernel)[1] == [str(rows * k * 4) for rows in side_by_side]  # where the next rows have it
+    if side_by_side:
+        assert flags(data(1, k) @ data(n, k).T, target._replace(l2_bytes=1 << 12))[1] == ["1024"]
+
+
 # ---- products of many rows -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("k", "n", "strides"), [(2048, 64, [2048]), (64, 64, []), (2048, 2048, [2048] * 2)])
 def test_the_next_rows_of_tiles_are_asked_for(k, n, strides):
