@@ -42,10 +42,10 @@ Matrix = tuple[tuple[float, ...], ...]
 # in multiply-adds of a direct convolution, measured on AVX-512; of memory, where one of a vector starts in a cycle
 PRODUCT = 1.15  # a multiply-add of the matrix products, whose operands come from further away
 TRANSFORM = {2: 20.0, 4: 40.0}  # an element of a tile, in or out: evaluated or interpolated, stored and loaded
-FAR = 1.7  # times as much where the last cache does not hold all of them
+FAR = 1.7  # times as much where the last cache does not hold all of them, and what they are made of
 WEIGHT = 8.0  # an element of the weight's values, read once a call
 CHANGED = 85.0  # and where the weight may be another one at each call, evaluated and packed
-BUILT = 1e8  # and where nothing is captured, a graph four times as large, built in a millisecond
+BUILT = 1.5e8  # and where nothing is captured, a graph four times as large, built in more than a millisecond
 WORTH = 0.9  # of the direct convolution, at most: less than a tenth is not gained for certain
 
 
@@ -78,7 +78,8 @@ def best_tile(x: UOp, w: UOp, outs: Ints, target: Target, *, kept: bool) -> int 
     for m in (m for m in POINTS if m <= settings.WINOGRAD):
         values, tiles = (m + 2) ** 2, n * prod(-(-o // m) for o in outs)
         elements = values * tiles * (channels + out)
-        moved = elements * TRANSFORM[m] * (FAR if elements * x.dtype.itemsize > target.l3_bytes else 1)
+        is_far = elements * (values + m * m) // values * x.dtype.itemsize > target.l3_bytes
+        moved = elements * TRANSFORM[m] * (FAR if is_far else 1)
         memory = moved + values * weight * out * inner + built
         costs[m] = values * PRODUCT * tiles * out * inner + target.multiply_adds * memory
     return min(costs, key=lambda m: costs[m])
