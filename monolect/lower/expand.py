@@ -25,6 +25,7 @@ from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
 from monolect.lower.scan import Scans, widen
 
+NEAR = 4  # elements between lanes that are picked from whole vectors
 SHAPED = ("UPCAST", "GROUP_REDUCE", "CONTRACT")
 
 
@@ -145,6 +146,8 @@ def _turned(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp] | None:
     side = next((r for r, c in steps.items() if c == 1), None)
     if lane is None or side is None or steps[lane] in (1, -1):
         return None
+    if u.op == "LOAD" and steps[lane] == side.src[0].value <= NEAR:
+        return None  # lanes are picked from whole vectors
     conditions = toposort(*(u.src[1:] if u.op == "LOAD" else u.src[2:]))
     return None if any(x.op == "LOAD" for x in conditions) else (lane, side)
 

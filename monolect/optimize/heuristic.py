@@ -101,7 +101,7 @@ class Chooser:
             rough = [a for a in (*loads, *mine) if a.step(r) not in (0, 1, -1)]
             if rough and self.transpose(r, rough):
                 return
-            if any(a.step(r) != 1 for a in mine):
+            if any(a.step(r) != 1 for a in mine) or self.is_lonely(r):
                 continue
             often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
             if sum(not a.is_near(r) for a in often) * 2 > len(often):
@@ -109,6 +109,7 @@ class Chooser:
             if self.split_vector(r, "UPCAST", "contiguous in the output", self.in_flight(r)):
                 self.stream_rows(r)
                 self.unroll_windows()
+                self.in_turns(r)
                 return
 
     def interleave(self) -> bool:
@@ -240,11 +241,27 @@ class Chooser:
             if self.vector & self.profile.scope(j):
                 continue
             inside = self.profile.inside(j)
-            if self.profile.unit(j, inside) and self.plan.extent(j) >= 4 and not self.nested(j):
+            if self.plan.extent(j) < 4 or self.nested(j):
+                continue
+            if self.profile.unit(j, inside):
                 if rows := self.rows_of_dots(j):
                     self.stream_dots(j, *rows)
                 elif self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
                     self.streams(j)
+            elif (c := self.columns(j, inside)) is not None:
+                if self.split_vector(j, "GROUP_REDUCE", "few columns, each picked from whole vectors"):
+                    self.act(
+                        "SPLIT", self.plan.axis_of(c), (self.plan.size(c), "UPCAST", False), "columns side by side"
+                    )
+
+    def columns(self, j: UOp, inside: list[Access]) -> UOp | None:
+        """The output axis of few columns that lie side by side in each row that the reduction over j reads."""
+        for c in self.plan.outputs:
+            n = self.plan.size(c)
+            rows = [a for a in inside if a.step(j) == n and a.step(c) == 1]
+            if 1 < n <= WIDEST_STEP and rows and c not in self.plan.sequential:
+                return c if all(a in rows or a.step(j) in (0, 1) for a in inside) else None
+        return None
 
     def rows_of_dots(self, j: UOp) -> tuple[Access, UOp, int] | None:
         """Long rows of a matrix that one vector is multiplied by, the loop over them, how many stream side by side.
@@ -290,10 +307,34 @@ class Chooser:
             if row_bytes >= LONG_ROW_BYTES and all(a.step(r) for a in inside):
                 self.act("SPLIT", plan.axis_of(r), (2, "UPCAST", False), "two streams")
         elif sum(p.root is j and p.type == "GROUP_REDUCE" for p in plan.axes) == 1:
-            n, threads = plan.size(r), plan.target.n_threads
-            k = next((k for k in (4, 3, 2) if k * threads <= n and n % k == 0), 1)
-            if k > 1 and self.profile.n_ops <= MANY_OPS and any(a.step(r) for a in inside):
-                self.act("SPLIT", plan.axis_of(r), (k, "UPCAST", False), f"{k} sums in flight")
+            self.sums_in_flight(r, inside)
+
+    def rows_beside(self, r: UOp) -> UOp | None:
+        """The loop over rows of results of which some may be summed at once, where each is a vector along r."""
+        plan = self.plan
+        if len(plan.reduced) != 1 or not self.rows(r, plan.reduced[0]):
+            return None
+        scope = self.profile.scope(plan.reduced[0])
+        rows = [q for q in plan.outputs if q is not r and q in scope]
+        return rows[-1] if rows and plan.size(rows[-1]) >= 2 * plan.target.n_threads else None
+
+    def in_turns(self, r: UOp) -> None:
+        """Several rows of results at once, where one vector along r is all of a row."""
+        q = self.rows_beside(r)
+        if q is not None and [p.size for p in self.plan.axes if p.root is r][:-1] == [1]:
+            self.sums_in_flight(q, self.profile.inside(self.plan.reduced[0]))
+
+    def is_lonely(self, r: UOp) -> bool:
+        """Whether r is the few columns of a sum without rows of results beside: its own rows are better vectors."""
+        few = any(self.columns(j, self.profile.inside(j)) is r for j in self.plan.reduced)
+        return few and self.rows_beside(r) is None
+
+    def sums_in_flight(self, r: UOp, inside: list[Access]) -> None:
+        """Up to four results along r at once: every step of a sum waits for the one before it."""
+        n, threads = self.plan.size(r), self.plan.target.n_threads
+        k = next((k for k in (4, 3, 2) if k * threads <= n and n % k == 0), 1)
+        if k > 1 and self.profile.n_ops <= MANY_OPS and any(a.step(r) for a in inside):
+            self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} sums in flight")
 
     def nested(self, j: UOp) -> bool:
         """True when another reduction runs inside the loop j."""

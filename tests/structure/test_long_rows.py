@@ -151,6 +151,7 @@ def test_scores_far_apart_and_far_from_zero(data):
     kind=st.sampled_from(["plain", "causal", "masked", "dropped", "scaled"]),
 )
 @example(sizes=(1, 4, 5, 2), most=4, kind="causal")
+@example(sizes=(1, 4, 5, 3), most=1, kind="plain")  # exponentials of five lanes
 def test_any_size_in_any_blocks(sizes, most, kind):
     heads, rows, keys, width = sizes
     rng = np.random.default_rng(keys)

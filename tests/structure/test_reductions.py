@@ -133,3 +133,29 @@ def test_sums_over_near_rows_read_long_pieces_of_them(check, data, shape, vector
     a = data(*shape)
     (k,) = check(Tensor(a).sum(-2), a.sum(-2))
     assert [arg[0] for op, _, arg in k.linear.arg.actions if op == "SPLIT" and arg[1] == "UPCAST"] == [16, vectors]
+
+
+def splits(kernel, kind):
+    """The sizes that loops of the kernel were split to, of one kind, in order."""
+    return [arg[0] for op, _, arg in kernel.linear.arg.actions if op == "SPLIT" and arg[1] == kind]
+
+
+@pytest.mark.parametrize("shape, columns", [((7, 275, 2), [2]), ((300, 2), [2]), ((2003, 3), [3]), ((2003, 4), [4])])
+def test_few_columns_are_picked_from_whole_vectors(check, data, shape, columns):
+    """Rows of the sum are the lanes: each column of as many rows as a vector has lanes is picked from what lies side by
+    side.
+    """
+    a = data(*shape)
+    for got, wanted in ((Tensor(a).sum(-2), a.sum(-2)), (Tensor(a).amax(-2), a.max(-2))):
+        (k,) = check(got, wanted, atol=1e-4)
+        assert splits(k, "GROUP_REDUCE")[0] == 16 and splits(k, "UPCAST") == columns
+    assert (Tensor(a).argmax(-2).numpy() == a.argmax(-2)).all()
+    np.testing.assert_allclose(Tensor(a).var(-2).numpy(), a.var(-2, ddof=1), rtol=2e-5)
+
+
+@pytest.mark.parametrize("shape, rows", [((12, 275, 5), [8, 4]), ((15, 275, 12), [16, 3]), ((13, 275, 5), [8])])
+def test_short_rows_of_sums_are_added_up_several_at_once(check, data, shape, rows):
+    """Each step of a sum waits for the one before it: where one vector is all of a row, up to four rows take turns."""
+    a = data(*shape)
+    (k,) = check(Tensor(a).sum(1), a.sum(1), atol=1e-4)
+    assert splits(k, "UPCAST") == rows

@@ -196,7 +196,7 @@ class ElementwiseRenderer(ValueRenderer):
             halves = [range(k, k + lanes // 2) for k in (0, lanes // 2)]
             parts = [self.op_ldexp(u, lanes // 2, *(self.shuffle(r, d, lanes, h) for r in (x, n))) for h in halves]
             return self.concatenate(parts, d, lanes // 2)
-        wide = max(128, bits) // d.bits
+        wide = max(128, 1 << (bits - 1).bit_length()) // d.bits
         if lanes == 1:
             x, n = (self.splat(r, d, wide) for r in (x, n))
         elif lanes < wide:
