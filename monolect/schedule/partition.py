@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from monolect.base.dtype import dtypes
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import TRUE, count, linear
 from monolect.ir.ops import ELEMENTWISE
@@ -407,8 +408,8 @@ class Partition:
         return self._current(u)
 
     def _is_mask(self, u: UOp) -> bool:
-        """Whether `u` is made of places and constants, at no cost: kernels that want it share nothing."""
-        return self.cost[u].leaf == self.cost[u].ops == 0
+        """Whether `u` is made of places alone, at no cost: kernels that want it share nothing."""
+        return self.cost[u].leaf == self.cost[u].ops == 0 and (u.dtype is dtypes.bool or u.dtype.kind == "x")
 
     def _must_store(self, u: UOp, demands: list[Demand]) -> bool:
         if not demands:
