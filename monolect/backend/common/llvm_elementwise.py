@@ -190,24 +190,25 @@ class ElementwiseRenderer(ValueRenderer):
         return self.emit(f"select {type_name(dtypes.bool, lanes)} {c}, {t} {a}, {t} {b}")
 
     def op_ldexp(self, u: UOp, lanes: int, x: str, n: str) -> str:
-        """One instruction of x86 for 128 to 512 bits; fewer lanes are the first of such a register, more several."""
+        """One instruction of x86 for 128, 256 or 512 bits; other lanes are the first of such a register, or several."""
         d, bits = u.dtype, lanes * u.dtype.bits
-        if bits > 512:
-            halves = [range(k, k + lanes // 2) for k in (0, lanes // 2)]
-            parts = [self.op_ldexp(u, lanes // 2, *(self.shuffle(r, d, lanes, h) for r in (x, n))) for h in halves]
-            return self.concatenate(parts, d, lanes // 2)
         wide = max(128, 1 << (bits - 1).bit_length()) // d.bits
         if lanes == 1:
             x, n = (self.splat(r, d, wide) for r in (x, n))
         elif lanes < wide:
             x, n = (self.shuffle(r, d, lanes, [*range(lanes), *[-1] * (wide - lanes)]) for r in (x, n))
-        t, mask = type_name(d, wide), f"i{max(8, wide)}"
-        name = f"@llvm.x86.avx512.mask.scalef.{'ps' if d.bits == 32 else 'pd'}.{wide * d.bits}"
-        given, rounding = (", i32", ", i32 4") if wide * d.bits == 512 else ("", "")
-        self.declares.add(f"declare {t} {name}({t}, {t}, {t}, {mask}{given})")
-        r = self.emit(f"call {t} {name}({t} {x}, {t} {n}, {t} zeroinitializer, {mask} -1{rounding})")
+        if wide * d.bits > 512:
+            halves = [range(k, k + wide // 2) for k in (0, wide // 2)]
+            parts = [self.op_ldexp(u, wide // 2, *(self.shuffle(r, d, wide, h) for r in (x, n))) for h in halves]
+            r = self.concatenate(parts, d, wide // 2)
+        else:
+            t, mask = type_name(d, wide), f"i{max(8, wide)}"
+            name = f"@llvm.x86.avx512.mask.scalef.{'ps' if d.bits == 32 else 'pd'}.{wide * d.bits}"
+            given, rounding = (", i32", ", i32 4") if wide * d.bits == 512 else ("", "")
+            self.declares.add(f"declare {t} {name}({t}, {t}, {t}, {mask}{given})")
+            r = self.emit(f"call {t} {name}({t} {x}, {t} {n}, {t} zeroinitializer, {mask} -1{rounding})")
         if lanes == 1:
-            return self.emit(f"extractelement {t} {r}, i64 0")
+            return self.emit(f"extractelement {type_name(d, wide)} {r}, i64 0")
         return r if lanes == wide else self.shuffle(r, d, wide, range(lanes))
 
     # ---- integers ----------------------------------------------------------------------------------------------------
