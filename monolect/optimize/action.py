@@ -15,6 +15,7 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
   ("STREAM", store, None)            STORE number `store` goes past the caches
   ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on
+  ("FETCH", load, "next")            for the next block of what is packed once, each pass over one for its share
   ("FETCH", load, ("rows", n))       for the row that the index in memory names n iterations later
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
   ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name;

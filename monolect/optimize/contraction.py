@@ -27,7 +27,6 @@ from monolect.optimize.pack import Block
 from monolect.optimize.stream import next_rows
 from monolect.optimize.sums import bytes_of_sums, had_better_wait
 from monolect.optimize.tile_cost import (
-    ASKING,
     FROM_MEMORY,
     LONGEST_UNROLLED,
     REUSE_TO_PACK,
@@ -87,7 +86,8 @@ class Contraction(TileCosts):
         self.threads(t, panel, scalars, packs)
         if packs:
             again = any(self.is_copied_again(a, t.row) for a in scalars)
-            self.block_panel(t, panel, again)
+            ahead = self.asks_for_next(t, panel, scalars)
+            self.block_panel(t, panel, again, ahead)
         elif t.streams:
             self.stream(t, panel)
         self.block_rows(t, scalars)
@@ -96,7 +96,8 @@ class Contraction(TileCosts):
         if packs:
             for a in panel:
                 act("PACK", plan.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
-                self.fetch_panel(a, reuse, t.rows)
+                if ahead and Block(plan, a.uop).has_next:
+                    act("FETCH", plan.loads.index(a.uop), "next", f"its share of the next, in {reuse} passes over each")
         for a in scalars:
             if self.wants_pack(a) or t.streams:
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
@@ -134,14 +135,14 @@ class Contraction(TileCosts):
         short = any(p.size * p.stride * a.uop.src[1].dtype.itemsize < n * SHORTEST_PIECE for a in stores)
         return (-(-p.size // n) * n / p.size if p.size else 2) + SHARED_LINES * short
 
-    def fetch_panel(self, a: Access, passes: int, rows: int) -> None:
-        """What was packed once comes from memory again and again: each pass over a panel asks for the next one, where
-        that takes less time than the first pass would wait, and all passes more than memory needs.
+    def asks_for_next(self, t: Tile, panel: list[Access], scalars: list[Access]) -> bool:
+        """Whether each pass over a block of a panel that was packed once asks for its share of the next one: a model
+        reads its weights once a call, so they come from far away. Not where memory is busy all the time, nor beside
+        rows that come from there, too, of which each block of columns reads all again.
         """
-        pays = passes * ASKING < FROM_MEMORY < passes * rows / 2
-        if self.plan.is_frozen(a.uop) and self.is_far(a) and self.target.streams and pays:
-            n = Block(self.plan, a.uop).panel_bytes
-            self.chooser.act("FETCH", self.plan.loads.index(a.uop), n, f"the next panel, in {passes} passes over this")
+        busy = FROM_MEMORY > self.reuse(t, panel) * t.rows / 2
+        once = all(self.plan.is_frozen(a.uop) for a in panel) and not any(map(self.is_far, scalars))
+        return once and self.target.streams and not busy
 
     def loop_of(self, x: UOp) -> int | None:
         """The axis that is left of x to loop over."""
@@ -158,9 +159,9 @@ class Contraction(TileCosts):
         if not self.chooser.act("SPLIT", i, (even or least, "LOOP", True), why):
             self.chooser.act("SPLIT", i, (n, "LOOP", True), why)
 
-    def block_panel(self, t: Tile, panel: list[Access], again: bool) -> None:
+    def block_panel(self, t: Tile, panel: list[Access], again: bool, ahead: bool) -> None:
         """Batches one by one; then columns and reduction so that a block of the panel is half the second cache.
-        `again`: scalars are packed for each block of columns.
+        `again`: scalars are packed for each block of columns. `ahead`: the next block comes meanwhile, to that half.
         """
         for x in self.scope:
             if x is not t.c and x is not t.row and any(x in a.steps for a in panel):
@@ -170,7 +171,8 @@ class Contraction(TileCosts):
         n_blocks = self.n_blocks(wide, self.plan.axes[i].size * wide if i is not None else wide, again)
         deepest = self.deepest
         depth = -(-self.plan.size(deepest) // n_blocks)
-        self.cut(t.c, self.columns(wide, depth, again) // wide, "a panel of columns stays in cache")
+        most = self.columns(wide, depth, again) // wide
+        self.cut(t.c, most // 2 if ahead else most, "a panel of columns stays in cache")
         if n_blocks > 1:
             self.rows_of_sums(panel, t)
             why = f"blocks of {depth}: the panel stays in cache"

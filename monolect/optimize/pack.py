@@ -13,7 +13,8 @@ What the kernel widens is widened while it is copied, and lies there wide: a flo
 A matrix unit reads what is narrow.
 
 What is packed of memory that holds the same at every run is kept: all blocks lie in the order of the loops around them
-in one more PARAM, and the copying, with those loops around it, is a kernel of its own that runs once.
+in one more PARAM, and the copying, with those loops around it, is a kernel of its own that runs once. With FETCH of the
+next, each pass over a block asks for its share of the block that is read after it.
 
 Before: REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(B, r2*512 + r0*64 + u1*16 + lane))), r2:64)
 After:  REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(AFTER(LOCAL[32768], END(STORE(INDEX(LOCAL, r3*64 + r4*4096 + ..),
@@ -32,6 +33,7 @@ from monolect.ir.normal import TRUE, conjuncts, less, linear
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+from monolect.optimize.stream import LINE_BYTES
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
@@ -279,8 +281,27 @@ class Block:
 
     def kept(self, made: dict[Part, UOp], slot: int) -> UOp:
         """The load from the block that was filled once, PARAM `slot`."""
-        place = node("INDEX", (self._blocks(slot), self._start(made) + self._reading(made)))
-        return node("LOAD", (place,), self.plan.flags.get(self.load, self.load.arg))
+        memory = self._blocks(slot)
+        if self.plan.flags.get(self.load) == "next":
+            asked = [node("FETCH", (node("INDEX", (memory, at)),)) for at in self._next(made)]
+            memory = node("AFTER", (memory, *asked))
+        place = node("INDEX", (memory, self._start(made) + self._reading(made)))
+        return node("LOAD", (place,), self.load.arg)
+
+    def _next(self, made: dict[Part, UOp]) -> list[UOp]:
+        """Lines of the next kept block that are asked for in this step of this pass over the block: in each pass its
+        share, so that they come as evenly as memory gives them.
+        """
+        apart = [p for p in self.plan.axes if p in made and p.type == "LOOP" and p.root not in self.steps]
+        passes = sorted((p for p in apart if not p.is_block or p.made > self.level), key=lambda p: made[p].arg[0])
+        n, number = prod(p.size for p in passes), idx(0)
+        for p in passes:
+            number = number * p.size + made[p]
+        loops = [(p, w * d.dst) for d in self.dims for p, w in d.parts if p in made and p.type in ("LOOP", "REDUCE")]
+        step = min((k for _, k in loops), default=self.elements)  # elements that are read in one
+        share, line = -(-step // n), LINE_BYTES // self.dtype.itemsize
+        at = number * -(-self.elements // n) + _sum((made[p], k // step * share) for p, k in loops)
+        return [self._start(made) + (self._stride() + i) + at for i in range(0, share, line)]
 
     def fill(self, slot: int) -> list[UOp]:
         """The loops that fill PARAM `slot`, all blocks of it, from PARAM `slot + 1`."""
@@ -317,10 +338,9 @@ class Block:
         return self._stride() * prod(p.size for p in self._nest()) * self.dtype.itemsize
 
     @property
-    def panel_bytes(self) -> int:
-        """Bytes from one panel of a kept block to the next, in the order in which the loops read them."""
-        loops = [d.dst for d in self.dims if any(p.type == "LOOP" for p, _ in d.parts)]
-        return min(loops, default=self._stride()) * self.dtype.itemsize
+    def has_next(self) -> bool:
+        """Whether a thread reads more than one kept block."""
+        return self.is_kept and any(p.type != "THREAD" for p in self._nest())
 
     def _start(self, made: dict[Part, UOp]) -> UOp:
         """Where the block of an iteration of the loops around begins, among all in the order of the nest."""

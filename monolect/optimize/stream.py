@@ -3,9 +3,10 @@
 What fills more than the last cache is gone from it before anybody reads it: a STREAM store spares reading each line
 before it is overwritten. It writes whole, aligned vectors, so it is refused where that is not proven: behind a gate, at
 an offset that is no multiple of the vector, into memory that the kernel reads. A FETCH of n bytes asks for the line n
-bytes after what it loads: more of a stream, the next rows of tiles, or the next panel of what was packed once. Rows
-that an index names lie anywhere: a FETCH of n rows reads the index n iterations ahead, for the last rows that of the
-last, so that what is read is always there. Either may ask for memory that does not exist.
+bytes after what it loads: more of a stream, or the next rows of tiles. Of what was packed once it asks for the next
+block, each pass over this one for its share (`pack`). Rows that an index names lie anywhere: a FETCH of n rows reads
+the index n iterations ahead, for the last rows that of the last, so that what is read is always there. Any may ask for
+memory that does not exist.
 
 What it does not do: choose. `heuristic` does, by sizes.
 
@@ -97,18 +98,20 @@ def check_stream(plan: Plan, number: Any) -> tuple[UOp, str]:
     return u, "stream"
 
 
-def check_fetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, int | tuple[str, int]]:
+def check_fetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, int | str | tuple[str, int]]:
     """(the LOAD, its flag). Raises ActionError where fetching ahead means nothing."""
     u = _numbered(plan, "FETCH", "load", plan.loads, number)
     if isinstance(ahead, tuple):
         return u, _check_rows(plan, u, ahead)
+    if ahead == "next":
+        if u not in plan.packs or not plan.is_frozen(u):
+            raise ActionError("FETCH of the next block", expected="a load that is packed once", found=repr(u))
+        return u, ahead
     n_bytes = ahead
     if not isinstance(n_bytes, int) or not 0 < n_bytes <= FARTHEST_BYTES:
         raise ActionError("FETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
-    if u.arg is not None or u.src[0].src[0].op != "PARAM" or (u in plan.packs and not plan.is_frozen(u)):
-        raise ActionError("FETCH", expected="a plain LOAD from memory, or one packed once", found=repr(u))
-    if u in plan.packs:
-        return u, n_bytes
+    if u.arg is not None or u.src[0].src[0].op != "PARAM" or u in plan.packs:
+        raise ActionError("FETCH", expected="a plain LOAD from memory", found=repr(u))
     rows = any(p.type == "UPCAST" and p.root in ranges(u.src[0]) for p in plan.axes)
     if vector_of(plan, u) is None and not rows:
         raise ActionError("FETCH", expected="a load of vectors, or of rows of a tile", found="one element at a time")

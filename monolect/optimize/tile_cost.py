@@ -50,7 +50,6 @@ PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycl
 FROM_MEMORY = 12  # cycles more for a vector that comes from memory while nothing else is done
 FARTHER = 24  # and more for one that no cache holds
 MOVED_SUM = 1.5  # cycles to load and to store a sum between two blocks of rows that stream
-ASKING = 0.5  # cycles to ask for a vector ahead of time
 
 
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory, at most
@@ -305,7 +304,7 @@ class TileCosts:
         along = max((self.plan.size(j) for j in self.heavy if a.step(j) == 1), default=0)
         turned = min(GATHERED, self.turned(max(along, 1)))
         each = turned if along >= 3 and a.step(c) not in (2, 3, 4) else GATHERED
-        return each + self.is_far(a) * FROM_MEMORY
+        return each + self.is_gone() * FROM_MEMORY
 
     def turned(self, along: int) -> float:
         """Cycles a vector to turn squares of what lies `along` memory; of the last one, some is not there."""
@@ -343,6 +342,11 @@ class TileCosts:
         """Whether the second cache does not hold the memory it reads, of symbolic sizes the largest."""
         elements = size_max(count(memory_of(a.uop.src[0]).shape))
         return elements * a.uop.dtype.itemsize > self.target.l2_bytes
+
+    def is_gone(self) -> bool:
+        """Whether what is read once a call has left the second cache since: that does not hold all that sums read."""
+        memory = {a.uop.src[0].src[0]: buffer_bytes(a.uop) for a in self.inside}
+        return sum(memory.values()) > self.target.l2_bytes
 
     def comes_from_memory(self, c: UOp, panel: list[Access]) -> bool:
         """Whether the second cache does not hold all columns of a panel."""

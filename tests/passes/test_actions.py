@@ -259,7 +259,7 @@ def test_blocks_filled_once_keep_results(case):
     kernel, arrays, wanted = made(name)
     outs = {p.arg.slot for p in written(kernel)}
     slots = tuple(k for k in range(len(arrays)) if k not in outs)
-    actions += tuple(("FETCH", n, 64) for op, n, _ in actions if op == "PACK" and TARGET.streams)
+    actions += tuple(("FETCH", n, "next") for op, n, _ in actions if op == "PACK" and TARGET.streams)
     plan = planned(node("SINK", kernel.src, KernelInfo(actions=actions, frozen=slots)), TARGET)
     kept = list(kept_blocks(plan).values())
     assert len(kept) == sum(a[0] == "PACK" for a in actions)
@@ -486,6 +486,7 @@ REFUSED = {
     "fetching backwards": ("map", [("FETCH", 0, -64)], "FETCH distance"),
     "fetching one element at a time": ("map", [("FETCH", 0, 64)], "a load of vectors"),
     "fetching what is packed": ("matmul", [("PACK", 1, None), ("FETCH", 1, 64)], "a plain LOAD"),
+    "fetching the next of what is packed each time": ("matmul", [("PACK", 1, None), ("FETCH", 1, "next")], "packed once"),
     "fetching no rows": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 1))], "an index in memory names"),
     "fetching rows backwards": ("gather", [("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", -1))], "FETCH distance"),
     "fetching rows one element at a time": ("gather", [("FETCH", 0, ("rows", 1))], "vectors of rows"),

@@ -8,6 +8,7 @@ import pytest
 from monolect import Context, Tensor, jit, nn
 from monolect.backend.common import memory
 from monolect.backend.registry import Device
+from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
 from monolect.pipeline import lower_kernel
@@ -137,10 +138,11 @@ def test_blocks_larger_than_local_memory_are_kept() -> None:
         ("rows of a product", (96, 768), (768, 3072), True),
         ("weights that the second cache holds", (1, 64, 7, 7), (64, 64, 3, 3), False),
         ("rows that memory is too slow for", (16, 100), (100, 20000), False),
-        ("many passes over each panel", (16, 512, 7, 7), (512, 512, 3, 3), False),
+        ("many passes over each panel", (256, 768), (768, 2304), True),
+        ("rows that come from far away, too", (16, 512, 7, 7), (512, 512, 3, 3), False),
     ],
 )
-def test_few_passes_over_what_is_far_away_ask_for_the_next_panel(what, x, w, asked) -> None:
+def test_passes_over_a_block_ask_for_their_share_of_the_next(what, x, w, asked) -> None:
     from monolect.optimize.apply import kept_blocks, planned
 
     target = Device["cpu"].target._replace(streams=True, l2_bytes=1 << 20, n_threads=2)
@@ -148,10 +150,24 @@ def test_few_passes_over_what_is_far_away_ask_for_the_next_panel(what, x, w, ask
     kernel = frozen(x.conv2d(w, padding=1) if len(w.shape) == 4 else x @ w, w)
     plan = planned(lower_kernel(kernel, target, last="merge_ranges"), target)
     (block,) = kept_blocks(plan).values()
-    assert plan.flags.get(block.load) == (block.panel_bytes if asked else None)
-    assert 0 < block.panel_bytes < w.nbytes
-    loads = [u for u in toposort(lower_kernel(kernel, target)) if u.op == "LOAD" and isinstance(u.arg, int)]
-    assert {u.arg for u in loads if u.arg == block.panel_bytes} == ({block.panel_bytes} if asked else set())
+    assert plan.flags.get(block.load) == ("next" if asked else None)
+    assert block.has_next or not asked
+    fetches = [u.src[0] for u in toposort(lower_kernel(kernel, target)) if u.op == "FETCH"]
+    assert bool(fetches) == asked
+    for place in fetches:  # each step of each pass another line, up to the end of the block after the last
+        low, high = min_max(place.src[1])
+        assert 0 < low <= high < 2 * block.kept_bytes // 4
+
+
+def test_weights_are_packed_once_where_rows_would_be_at_each_call() -> None:
+    from monolect.optimize.apply import kept_blocks, planned
+
+    target = Device["cpu"].target._replace(streams=True, l2_bytes=1 << 20, n_threads=2)
+    x, w = own(array(256, 768)), own(array(2304, 768))
+    plan = planned(lower_kernel(frozen(x @ w.T, w), target, last="merge_ranges"), target)
+    (block,) = kept_blocks(plan).values()
+    assert block.kept_bytes >= w.nbytes
+    assert list(plan.packs) == [block.load]
 
 
 def test_weights_that_stream_beside_few_rows_are_not_packed_once() -> None:
