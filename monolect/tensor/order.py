@@ -12,8 +12,11 @@ from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import size_max
-from monolect.ir.normal import negate
-from monolect.ir.uop import UOp, build, const
+from monolect.ir.normal import count, negate, smaller
+from monolect.ir.uop import UOp, build, const, idx
+from monolect.tensor.rows import gather_rows
+
+LONG = 1 << 11  # elements of a row that pay for a second look at one block of it
 
 SIGNED: dict[int, DType] = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
 _UNSIGNED: dict[int, DType] = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
@@ -63,8 +66,11 @@ def arg_extreme(u: UOp, axis: int) -> UOp:
     """The first position of the maximum along `axis`, which stays with size 1; int64. nan is the largest.
 
     One reduction, over (key, position from the end) in one integer; two for keys that leave no room for the position.
+    A long row is searched block by block first.
     """
     n = u.shape[axis]
+    if n.__class__ is int and n >= LONG and axis == len(u.shape) - 1 and count(u.shape).__class__ is int:
+        return _arg_of_blocks(u)
     last = n + -1 if n.__class__ is UOp else const(n - 1, dtypes.index)
     k, many = key(u), max(1, (size_max(n) - 1).bit_length())
     wide = next((d for d in (dtypes.int32, dtypes.int64) if k.dtype.bits + many <= d.bits), None)
@@ -76,3 +82,22 @@ def arg_extreme(u: UOp, axis: int) -> UOp:
         is_top = negate(build("CMPNE", k, graph.reduce(k, "MAX", (axis,))))
         found = graph.reduce(where(is_top, cast(back, dtypes.int64), -1), "MAX", (axis,))
     return build("SUB", cast(last, dtypes.int64), cast(found, dtypes.int64))
+
+
+def _arg_of_blocks(u: UOp) -> UOp:
+    """The same along the last axis: the first block that has the maximum, then the place in that block.
+
+    Maxima cost a quarter of keys with positions. The last block begins where it ends with the row: what it shares with
+    the one before is smaller than its maximum, or that one would have been the first.
+    """
+    n, rows = u.shape[-1], count(u.shape[:-1])
+    block = 1 << ((64 * n).bit_length() - 1) // 2
+    blocks = -(-n // block)
+    flat = graph.reshape(u, (rows, n))
+    whole = flat if blocks * block == n else graph.pad(flat, (0, 0), (rows, blocks * block), u.dtype.min)
+    tops = graph.reduce(graph.reshape(whole, (rows, blocks, block)), "MAX", (2,), keep=False)
+    start = smaller(cast(arg_extreme(tops, 1), dtypes.index) * block, idx(n - block))
+    start = build("MAX", start, idx(0))  # known to be inside: the block is read in vectors
+    places = e("ADD", start, iota(block, dtypes.index, 1, 2))
+    inside = arg_extreme(gather_rows(flat, places), 1)
+    return graph.reshape(e("ADD", cast(start, dtypes.int64), inside), (*u.shape[:-1], 1))

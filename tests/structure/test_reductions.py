@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 
 from monolect import Tensor
 from monolect.ir.text import parse
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, toposort
 from monolect.schedule import split_reductions as pass_
 from monolect.schedule.split_reductions import split_reductions
+from monolect.tensor.order import LONG as LONG_ROW
 from tests.structure.conftest import kernels_of
 
 LONG = 1 << 18
 
 
-@pytest.mark.parametrize("method", ["sum", "max", "mean", "norm", "argmax", "logsumexp"])
+@pytest.mark.parametrize("method", ["sum", "max", "mean", "norm", "logsumexp"])
 def test_a_long_reduction_is_shared_out_and_joined(method, structure, data):
     x = Tensor(data(LONG))
     ks = structure(getattr(x, method)(0) if method == "logsumexp" else getattr(x, method)())
@@ -159,3 +160,17 @@ def test_short_rows_of_sums_are_added_up_several_at_once(check, data, shape, row
     a = data(*shape)
     (k,) = check(Tensor(a).sum(1), a.sum(1), atol=1e-4)
     assert splits(k, "UPCAST") == rows
+
+
+@pytest.mark.parametrize("n", [2047, 2048, 2049, 9001, 20000])
+def test_a_long_row_is_searched_block_by_block_for_its_extreme(data, n):
+    """In one kernel: maxima of blocks, then keys and positions in the first block that has the row's."""
+    a = np.stack([data(n), np.full(n, -np.inf, np.float32), np.zeros(n, np.float32), data(n)])
+    a[1, n - 1] = a[2, 5] = -0.0
+    a[3, [3, n - 7, n - 5]] = [9, np.nan, np.nan]
+    (k,) = kernels_of(Tensor(a[0]).argmax(0))
+    assert sum(u.op == "REDUCE" for u in toposort(k.sink)) == (1 if n < LONG_ROW else 3)
+    for x in (a, (a > 1).astype(np.int8), (np.nan_to_num(a).clip(-9, 9) * 100).astype(np.int64)):
+        assert (Tensor(x).argmax(1).numpy() == x.argmax(1)).all()
+        assert (Tensor(x).argmin(1).numpy() == x.argmin(1)).all()
+    assert Tensor(a).reshape(2, 2, n).argmax(-1, keepdim=True).shape == (2, 2, 1)
