@@ -10,7 +10,8 @@ Source: names, defaults and shapes of torch.nn.functional.
 
 from __future__ import annotations
 
-from math import prod
+from itertools import product
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph as g
@@ -24,11 +25,14 @@ from monolect.runtime.jit import is_held
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
 from monolect.tensor.product import contract, node_of
+from monolect.tensor.rows import empty
 from monolect.tensor.windows import Ints, as_ints, check_windows, first_windows, framed, refuse_symbolic, windows
 from monolect.tensor.winograd import TAPS, best_tile, convolve_tiles
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
+
+FEWER_PRODUCTS = 0.8  # of a transpose, from which on its phases are computed one by one
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -73,16 +77,13 @@ class _Shape(NamedTuple):
 
 def convolve(x: UOp, w: UOp, c: _Shape, *, kept: bool = False) -> UOp:
     """(N, Cin, *spatial) with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs). `kept`: as `best_tile` says."""
-    strided = any(s != 1 for s in c.stride)
-    overlapping = any(k > s for k, s in zip(w.shape[2:], c.stride, strict=True))
     y = _in_tiles(x, w, c, kept) if settings.WINOGRAD else None
     y = _direct(x, w, c) if y is None else y
-    if not overlapping or (strided and any(r != 1 for r in c.dilation)):
-        return y
+    if w.shape[2:] == (1,) * len(c.stride) == c.stride:
+        return y  # as a product of matrices its gradients are those of one
 
     def derivative(d: UOp, y: UOp, x: UOp, w: UOp) -> tuple[UOp, UOp]:
-        into_x = _transposed(d, w, c, x.shape[2:]) if strided else _input_gradient(d, w, c)
-        return into_x, _weight_gradient(d, x, w, c)
+        return convolve_back(d, w, c, x.shape[2:]), _weight_gradient(d, x, w, c)
 
     return closed_form(y, (x, w), derivative)
 
@@ -118,25 +119,114 @@ def _by_group(x: UOp, c: _Shape) -> UOp:
     return g.reshape(x, (x.shape[0], c.groups, 1, x.shape[1] // c.groups, *x.shape[2:]))
 
 
-def _input_gradient(d: UOp, w: UOp, c: _Shape) -> UOp:
-    """For stride 1: a convolution again, of the padded gradient. Its indices hold no division, unlike the view's."""
-    reach = [a * (k - 1) for a, k in zip(c.dilation, w.shape[2:], strict=True)]
-    before, after = (tuple(r - p for r, p in zip(reach, pads, strict=True)) for pads in (c.before, c.after))
-    return convolve(d, _turned(w, c.groups), c._replace(before=before, after=after))
-
-
 def _transposed(d: UOp, w: UOp, c: _Shape, sizes: Ints) -> UOp:
-    """The transpose of the convolution `c` without dilation, (N, Cout, *outputs) -> (N, Cin, *sizes): one of stride 1
-    that computes the `stride` neighbours of a place as channels, which then move into it.
+    """The transpose of the convolution `c`, (N, Cout, *outputs) -> (N, Cin, *sizes).
+
+    Elements that are `stride` apart are a convolution of stride 1, of the taps that reach them. Each of those is
+    computed alone, or all of them together, whichever `_saves_by_phases` tells to be fewer products in whole vectors.
+    """
+    if any(s > 1 for s in c.stride) and all(r == 1 for r in c.dilation) and not _saves_by_phases(d, w, c, sizes):
+        return _together(d, w, c, sizes)
+    n, shape = len(sizes), (d.shape[0], w.shape[1] * c.groups)
+    places = tuple(-(-m // s) for m, s in zip(sizes, c.stride, strict=True))
+    every = zip(w.shape[2:], c.before, c.stride, c.dilation, strict=True)
+    phases = product(*([_phase(r, *axis) for r in range(axis[2])] for axis in every))
+    parts = [_of_phase(d, w, c, phase, places) for phase in phases]
+    if len(parts) == 1:
+        return parts[0]
+    memory = empty((*shape, len(parts), *places), d.dtype)
+    views = [g.reshape(g.shrink_axis(memory, 2, i, 1), (*shape, *places)) for i in range(len(parts))]
+    y = build("AFTER", memory, *(build("STORE", *vu) for vu in zip(views, parts, strict=True)))
+    return _moved_in(y, c.stride, places, (0,) * n, sizes)
+
+
+def _saves_by_phases(d: UOp, w: UOp, c: _Shape, sizes: Ints) -> bool:
+    """Whether there are channels enough to fill vectors without those of the neighbours, and so many products of taps
+    that are not there that it pays to read `d` anew for each phase.
+    """
+    if w.shape[1] < Device[device(d) or Device.default].target.lanes(d.dtype.itemsize):
+        return False
+    together = 1
+    for k, p, s, m in zip(w.shape[2:], c.before, c.stride, sizes, strict=True):
+        first, last = _taps(k, p - _begins(k, p, s, m), s)
+        together *= s * (last - first + 1)
+    return prod(w.shape[2:]) <= FEWER_PRODUCTS * together
+
+
+def _of_phase(d: UOp, w: UOp, c: _Shape, phase: tuple[_Phase, ...], places: Ints) -> UOp:
+    """The elements of one phase, (N, Cin, *places)."""
+    if not all(t.taps for t in phase):
+        return g.full((d.shape[0], w.shape[1] * c.groups, *places), 0, d.dtype)
+    for a, t in enumerate(phase, 2):
+        w = _every(w, a, t.first, t.step, t.taps)
+    reach = [t.apart * (t.taps - 1) for t in phase]
+    before = tuple(r - t.at for r, t in zip(reach, phase, strict=True))
+    after = tuple(j + r - b - m for j, r, b, m in zip(places, reach, before, d.shape[2:], strict=True))
+    moved = _Shape(before, after, (1,) * len(places), tuple(t.apart for t in phase), c.groups)
+    return convolve(d, _turned(w, c.groups), moved)
+
+
+def _moved_in(y: UOp, stride: Ints, places: Ints, first: Ints, sizes: Ints) -> UOp:
+    """(N, C, strides, *places) in memory -> (N, C, *sizes): the neighbours of each place moved into it."""
+    n = len(stride)
+    y = g.reshape(y, (*y.shape[:2], *stride, *places))
+    y = g.permute(y, (0, 1, *(v for a in range(n) for v in (2 + n + a, 2 + a))))
+    y = g.reshape(y, (*y.shape[:2], *(j * s for j, s in zip(places, stride, strict=True))))
+    return g.shrink(y, (0, 0, *first), (*y.shape[:2], *sizes))
+
+
+def convolve_back(x: UOp, w: UOp, c: _Shape, sizes: Ints) -> UOp:
+    """The transpose of the convolution `c`, with a derivative: the convolution."""
+
+    def derivative(d: UOp, y: UOp, x: UOp, w: UOp) -> tuple[UOp, UOp]:
+        return convolve(d, w, c), _weight_gradient(x, d, w, c)
+
+    return closed_form(_transposed(x, w, c, sizes), (x, w), derivative)
+
+
+class _Phase(NamedTuple):
+    """Of one axis the taps first, first + step, ... that reach every stride-th element of a result: they read outputs
+    that are `apart`, the first `at` outputs behind the element's place.
+    """
+
+    first: int
+    step: int
+    taps: int
+    at: int
+    apart: int
+
+
+def _phase(r: int, k: int, p: int, s: int, d: int) -> _Phase:
+    """The taps of a kernel of k that reach the elements s * j + r."""
+    step, apart = s // gcd(s, d), d // gcd(s, d)
+    first = next((t for t in range(min(step, k)) if (r + p - d * t) % s == 0), k)
+    return _Phase(first, step, len(range(first, k, step)), (r + p - d * first) // s, apart)
+
+
+def _every(u: UOp, axis: int, first: int, step: int, count: int) -> UOp:
+    """Of an axis the elements first, first + step, ..."""
+    if step == 1:
+        return g.shrink_axis(u, axis, first, count)
+    lead, n, rest = u.shape[:axis], u.shape[axis], u.shape[axis + 1 :]
+    end = first + count * step
+    if end > n:
+        u = g.pad(u, (0,) * len(u.shape), (*lead, end, *rest))
+    u = g.reshape(g.shrink_axis(u, axis, first, count * step), (*lead, count, step, *rest))
+    return g.reshape(g.shrink_axis(u, axis + 1, 0, 1), (*lead, count, *rest))
+
+
+def _together(d: UOp, w: UOp, c: _Shape, sizes: Ints) -> UOp:
+    """The transpose of the convolution `c` without dilation: one of stride 1 that computes the `stride` neighbours of a
+    place as channels, which then move into it.
 
     On one axis element s * j + r of the result meets d[j + t] with the tap r + p - s * t of the kernel: for each r a
     kernel of the same few t, the taps beyond the kernel being zeros. They are fewest where the result begins with some
     elements more, which change p.
     """
     n, kernel, outs = len(c.stride), w.shape[2:], d.shape[2:]
-    more = [_begins(*axis) for axis in zip(kernel, c.before, c.stride, sizes, strict=True)]
+    more = tuple(_begins(*axis) for axis in zip(kernel, c.before, c.stride, sizes, strict=True))
     padding = [p - o for p, o in zip(c.before, more, strict=True)]
-    places = [-(-(m + o) // s) for m, o, s in zip(sizes, more, c.stride, strict=True)]
+    places = tuple(-(-(m + o) // s) for m, o, s in zip(sizes, more, c.stride, strict=True))
     first, last = zip(*(_taps(*axis) for axis in zip(kernel, padding, c.stride, strict=True)), strict=True)
     taps = [b - a + 1 for a, b in zip(first, last, strict=True)]
     before = tuple(s * b - p for s, b, p in zip(c.stride, last, padding, strict=True))
@@ -149,11 +239,7 @@ def _transposed(d: UOp, w: UOp, c: _Shape, sizes: Ints) -> UOp:
     ends = tuple(m + b - o for m, b, o in zip(places, last, outs, strict=True))
     moved = c._replace(before=tuple(-a for a in first), after=ends, stride=(1,) * n)
     y = build("CONTIGUOUS", convolve(d, g.flip(w, range(2, 2 + n)), moved))
-    batch, channels = d.shape[0], c.groups * inner
-    y = g.reshape(y, (batch, channels, *c.stride, *places))
-    y = g.permute(y, (0, 1, *(v for a in range(n) for v in (2 + n + a, 2 + a))))
-    y = g.reshape(y, (batch, channels, *(j * s for j, s in zip(places, c.stride, strict=True))))
-    return g.shrink(y, (0, 0, *more), (batch, channels, *sizes))
+    return _moved_in(g.reshape(y, (d.shape[0], c.groups * inner, *c.stride, *places)), c.stride, places, more, sizes)
 
 
 def _taps(k: int, p: int, s: int) -> tuple[int, int]:
@@ -177,18 +263,6 @@ def _weight_gradient(d: UOp, x: UOp, w: UOp, c: _Shape) -> UOp:
     view = windows(_by_group(x, c), w.shape[2:], c.stride, c.dilation)  # (N, groups, 1, inner, *outputs, *kernel)
     d = g.reshape(d, (x.shape[0], c.groups, w.shape[0] // c.groups, 1, *d.shape[2:], *(1,) * n))
     return g.reshape(contract(view, d, (0, *range(4, 4 + n))), w.shape)
-
-
-def _spread(x: UOp, stride: Ints) -> UOp:
-    """The last axes of `x` with stride - 1 zeros between neighbours."""
-    if all(s == 1 for s in stride):
-        return x
-    head = len(x.shape) - len(stride)
-    lead, sizes = x.shape[:head], x.shape[head:]
-    x = g.reshape(x, (*lead, *(v for n in sizes for v in (n, 1))))
-    x = g.pad(x, (0,) * len(x.shape), (*lead, *(v for n, s in zip(sizes, stride, strict=True) for v in (n, s))))
-    x = g.reshape(x, (*lead, *(n * s for n, s in zip(sizes, stride, strict=True))))
-    return g.shrink(x, (0,) * len(x.shape), (*lead, *((n - 1) * s + 1 for n, s in zip(sizes, stride, strict=True))))
 
 
 def _turned(w: UOp, groups: int) -> UOp:
@@ -311,16 +385,15 @@ class ConvMixin(PoolMixin):
         p, e = as_ints(padding, n, f"{name}: padding", 0), as_ints(extra, n, f"{name}: output_padding", 0)
         if any(a >= max(b, c) for a, b, c in zip(e, s, d, strict=True)):
             raise ArgumentError(f"{name}: output_padding", expected="less than stride or dilation", found=e)
-        before = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
-        after = tuple(b + a for b, a in zip(before, e, strict=True))
-        c = _Shape(before, after, (1,) * n, d, groups)
         refuse_symbolic(x.shape[2:], name, "sizes that are known")
-        wide = _spread(x, s)
-        sizes = check_windows(_padded(wide, c), w.shape[2:], c.stride, d, name)
-        if any(v != 1 for v in s) and all(v == 1 for v in d):
-            y = _transposed(x, w, _Shape(p, p, s, d, groups), sizes)
-        else:
-            y = convolve(wide, _turned(w, groups), c)
+        spread = tuple(
+            (m - 1) * a + 1 + b for m, a, b in zip(x.shape[2:], s, e, strict=True)
+        )  # zeros between neighbours
+        around = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
+        wide = tuple(m + 2 * a for m, a in zip(spread, around, strict=True))
+        sizes = check_windows(wide, w.shape[2:], (1,) * n, d, name)
+        c = _Shape(p, tuple(a - b for a, b in zip(p, e, strict=True)), s, d, groups)  # from the result to the input
+        y = convolve_back(x, w, c, sizes)
         return self._finished(y, batched, bias, name)
 
     def conv_transpose1d(

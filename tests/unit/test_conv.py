@@ -1,6 +1,7 @@
 """Convolution and pooling against PyTorch: values, gradients, shapes and the messages of what does not fit."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,9 @@ TRANSPOSED = [
     ((1, 2, 4, 4), (2, 3, 2, 2), {"padding": 1}),
     ((1, 2, 3, 4), (2, 3, 4, 4), {"stride": 2, "padding": 1}),
     ((1, 2, 3, 4), (2, 3, 7, 8), {"stride": (3, 4), "padding": (2, 2), "output_padding": (1, 0)}),
+    ((2, 3, 4, 3), (3, 16, 3, 2), {"stride": 2, "padding": 1, "output_padding": 1}),  # a convolution a phase
+    ((1, 2, 3, 4), (2, 16, 1, 1), {"stride": (2, 3)}),  # phases without taps
+    ((1, 4, 3, 4), (4, 2, 3, 2), {"stride": 2, "padding": 1, "output_padding": 2, "dilation": 3, "groups": 2}),
 ]
 
 
@@ -118,6 +122,52 @@ def test_a_transpose_meets_no_more_taps_than_each_element_has(k: int, stride: in
     out = Tensor.ones(1, 2, 20).conv_transpose1d(Tensor.ones(2, 3, k), stride=stride, padding=padding)
     summed = [u.src[0].shape for u in toposort(out._uop) if u.op == "REDUCE"]
     assert [shape[-1] for shape in summed] == [taps]
+
+
+def products_of(y: Tensor) -> int:
+    """Products in the sums that y is made of."""
+    return sum(prod(u.src[0].shape) for u in toposort(y._uop) if u.op == "REDUCE")
+
+
+@pytest.mark.parametrize(("channels", "products"), [(16, 3), (3, 4)])
+def test_places_between_outputs_are_convolutions_of_their_own_where_channels_fill_vectors(channels, products) -> None:
+    """Of three taps in steps of two one reaches every other element, two the others."""
+    y = Tensor.ones(1, 2, 8).conv_transpose1d(Tensor.ones(2, channels, 3), stride=2, padding=1, output_padding=1)
+    assert products_of(y) == products * 2 * channels * 8
+
+
+def test_the_gradient_of_a_transpose_is_the_convolution() -> None:
+    x, w = Tensor.ones(1, 2, 8, requires_grad=True), Tensor.ones(2, 16, 4, requires_grad=True)
+    x.conv_transpose1d(w, stride=2, padding=1).sum().backward()
+    assert x.grad is not None and w.grad is not None
+    ones = Tensor.ones(1, 16, 16)
+    assert products_of(x.grad) == products_of(ones.conv1d(w.detach(), stride=2, padding=1)) == 2 * 16 * 4 * 8
+    assert products_of(w.grad) == 2 * 16 * 4 * 8
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "options"),
+    [
+        ((2, 16, 5, 7), (3, 16, 3, 3), {"stride": 2, "padding": 1}),
+        ((1, 6, 9, 9), (4, 3, 3, 2), {"stride": (2, 3), "padding": 2, "dilation": 2, "groups": 2}),
+        ((1, 16, 6, 6), (3, 16, 1, 1), {"stride": 2}),
+        ((1, 2, 8, 8), (3, 2, 4, 4), {"stride": 4}),
+    ],
+)
+def test_second_gradients_of_strided_convolutions(x: tuple, w: tuple, options: dict) -> None:
+    values = array(*x), array(*w)
+    theirs = [torch.tensor(v, requires_grad=True) for v in values]
+    first = torch.autograd.grad(F.conv2d(*theirs, **options).square().sum(), theirs, create_graph=True)
+    wanted = torch.autograd.grad(sum(d.square().sum() for d in first), theirs)
+    a, b = ours = [Tensor(v, requires_grad=True) for v in values]
+    y = a.conv2d(b, **options)
+    (y * y).sum().backward(create_graph=True)
+    grads = [t.grad for t in ours]
+    for t in ours:
+        t.grad = None
+    sum(((d * d).sum() for d in grads), Tensor(0.0)).backward()
+    for t, d in zip(ours, wanted, strict=True):
+        np.testing.assert_allclose(t.grad.numpy(), d.numpy(), rtol=1e-3, atol=1e-4 * float(d.abs().max()))
 
 
 def test_half_precision_adds_up_in_float32() -> None:
