@@ -114,6 +114,13 @@ def test_it_is_chosen_where_it_costs_less() -> None:
     assert chosen((16, 256, 14, 14), (256, 8, 3, 3)) is None  # groups: few products for each value
 
 
+def test_it_is_not_chosen_where_its_cost_is_not_known() -> None:
+    x, w = Tensor.empty(16, 256, 14, 14).uop, Tensor.empty(256, 256, 3, 3).uop
+    cpu = Device["cpu"].target
+    assert winograd.best_tile(x, w, (14, 14), cpu, kept=True) == 2
+    assert winograd.best_tile(x, w, (14, 14), cpu._replace(workgroups=True), kept=True) is None
+
+
 def test_a_weight_that_may_change_costs_more() -> None:
     assert chosen((1, 256, 14, 14), (256, 256, 3, 3), largest=2, kept=True) == 2
     assert chosen((1, 256, 14, 14), (256, 256, 3, 3), kept=False) is None
