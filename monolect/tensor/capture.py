@@ -19,6 +19,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
 
 from monolect.autograd.gradient import NO_GRAPH, reach
@@ -35,14 +36,15 @@ from monolect.tensor import drawn
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.donated import Donation, give_up
-from monolect.tensor.reach import Reach
+from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
 from monolect.tensor.tensor import Tensor, leaf_nodes, leaves
-from monolect.tensor.tree import check_results, flatten, kind, signature, unflatten
+from monolect.tensor.tree import check_results, fields, flatten, kind, signature, unflatten
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
 ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is around it: it will not end
+_CONTAINERS = frozenset((list, tuple, dict))
 _new = object.__new__
 Live = Callable[[], list[Tensor]]
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
@@ -88,7 +90,17 @@ def call_key(
 ) -> Any:
     """The key of a `Spec`. An object counts by the attributes that the function reads."""
     part = lambda x: Reach((x,), named).key  # noqa: E731
-    return (signature(args, part), signature(kwargs, part), around, places, steering)
+    own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _own(x, named)  # noqa: E731
+    return (signature(args, part, own), signature(kwargs, part, own), around, places, steering)
+
+
+def _own(x: Any, named: frozenset[str]) -> Any:
+    """What a container of another class has beside its items: attributes, and code that reads what is around it."""
+    kind, found = x.__class__, own_of(x)
+    key = (kind, Reach((kind,), named).key) if has_code(kind, named) else kind
+    if not found or fields(x) is not None:
+        return key
+    return key, Reach((SimpleNamespace(**{str(k): v for k, v in found.items()}),), named).key
 
 
 class Captured(NamedTuple):
@@ -130,7 +142,7 @@ class Jit:
         self.n_changing = 0  # captures in a row that changed what is around them
         # For a call like the last, when that was of Tensors alone: how many. One value: threads replace both at once.
         self.usual: tuple[int, Callable[..., Any] | None] = (-1, None)
-        self.around = Reach((function, None if owner is None else owner()))
+        self.around = Reach(())  # looked for at the first call: much may come to stand around it until then
         self._methods: dict[int, Jit] = {}
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
@@ -198,17 +210,17 @@ class Jit:
         tensors = list({id(t): t for t in found}.values())
         if any(t._uop.op != "BUFFER" or t._uop.storage is None for t in tensors):
             self._own_buffers(tensors)
-        if not self.around.holds():
-            self.around = Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
+        if is_new := not self.around.holds():
+            self.around = self._reached()
         places: tuple[int, ...] = ()
         if len(tensors) != len(found):  # one tensor in several places
             places = tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
         key = call_key(args, kwargs, self.around.key, places, self.around.named, settings.steering)
-        try:
-            captured = self.captures.get(key)
-        except TypeError:
-            expected = "Tensors and hashable values"
-            raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
+        captured = self._known(key)
+        if captured is None and not is_new:  # some of what it names may not have been there when it looked
+            self.around = self._reached()
+            key = call_key(args, kwargs, self.around.key, places, self.around.named, settings.steering)
+            captured = self._known(key)
         inputs = [t._uop for t in tensors]
         if captured is None or not self._fits(captured, tensors):
             self.captures.pop(key, None)
@@ -230,6 +242,16 @@ class Jit:
         if captured.checks:
             _look(captured.checks, results[captured.n_results :])
         return unflatten(captured.template, iter(results))
+
+    def _reached(self) -> Reach:
+        return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
+
+    def _known(self, key: Any) -> Captured | None:
+        try:
+            return self.captures.get(key)
+        except TypeError:
+            expected = "Tensors and hashable values"
+            raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
 
     def _fits(self, captured: Captured, tensors: list[Tensor]) -> bool:
         """Whether what the capture saw around it, beside its key, is still so."""
@@ -332,13 +354,15 @@ class Jit:
         as_given = unflatten((args, kwargs), iter(map(_mark, found)))
         spec = Spec(as_given[0], as_given[1], key[2], key[3], self.around.named, key[4])
         given = (args, kwargs)
-        generators = _passing(self.around, Reach(given, self.around.named))
+        reached = self.around, Reach(given, self.around.named)
+        generators = _passing(*reached)
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
             checks: list[tuple[Check, Tensor, Tensor]] = []
             befores.checks, befores.start = checks, start
-            result = steps.call(function, args, kwargs)
+            with drawn.heard(any(r.asks for r in reached), _refuse_asking):
+                result = steps.call(function, args, kwargs)
             outputs: list[Tensor] = []
             _refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
@@ -479,6 +503,12 @@ def _passing(*reached: Reach) -> dict[str, tuple[Any, Any]]:
             "a jitted function reaches an iterator, as its next call would not", expected=expected, found=names[0]
         )
     return {name: (g, drawn.state_of(g)) for r in reached for name, g in r.generators.items()}
+
+
+def _refuse_asking(name: str) -> None:
+    """Raise JitError, at the line that asks, for what each replay would take for what it was at the capture."""
+    expected = "the number as an argument, or Tensor.rand and its like"
+    raise JitError("a jitted function asks for what differs at each call", expected=expected, found=name)
 
 
 def _refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:

@@ -1,18 +1,35 @@
-"""Numbers that generators of Python or NumPy drew: a replay of a captured step would use them again.
+"""What differs at each call though nothing that a function reaches does: numbers drawn by Python or NumPy, and clocks.
 
-What it is for: `tensor/reach.py` finds generators that a function names; a capture compares them before and after.
+What it is for: a replay of a captured step would use them again. `tensor/reach.py` finds generators that a function
+names, and a capture compares them before and after; where code names what asks the system, a capture listens whether it
+does.
 What it is not: it follows no code of other libraries. Random numbers of Tensors are state, and need none of this.
 """
 
 from __future__ import annotations
 
+import datetime
+import os
 import pickle
 import sys
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
 from typing import Any
 
 MODULES = frozenset(("random", "numpy", "numpy.random"))
 _HOMES = ("random", "numpy.random.mtrand", "numpy.random._generator")
+
+_CLOCKS = "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns thread_time"
+_TOLD = frozenset(f for name in _CLOCKS.split() if (f := getattr(time, name, None)) is not None)
+_OF_DATES = frozenset(("now", "utcnow", "today"))
+_ENTROPY = frozenset(f for name in ("urandom", "getrandom") if (f := getattr(os, name, None)) is not None)
+_OF_ENTROPY = (
+    "urandom default_rng SystemRandom choice randbelow randbits token_bytes token_hex token_urlsafe uuid1 uuid4"
+)
+ASKED = frozenset((*_CLOCKS.split(), *_OF_DATES, *_OF_ENTROPY.split()))  # names under which code asks the system
 
 
 def is_generator(x: Any) -> bool:
@@ -24,10 +41,9 @@ def generator_of(module: str, named: Collection[str]) -> Any:
     """The generator behind the functions of one of MODULES, of which code names the attributes `named`."""
     if module == "random":
         return sys.modules["random"]._inst
-    numpy_random = sys.modules.get("numpy.random")  # whose import takes long
-    if numpy_random is None or not (module == "numpy.random" or "random" in named):
+    if not (module == "numpy.random" or "random" in named):  # whose import takes long
         return None
-    return numpy_random.mtrand._rand
+    return import_module("numpy.random").mtrand._rand
 
 
 def state_of(generator: Any) -> Any:
@@ -38,4 +54,46 @@ def state_of(generator: Any) -> Any:
     return pickle.dumps(generator.get_state() if bits is None else bits.state)
 
 
-__all__ = ["MODULES", "generator_of", "is_generator", "state_of"]
+def differs_each_time(f: Any) -> bool:
+    """Whether a function in C asks a clock, or for random bits of the system's."""
+    of_dates = f.__name__ in _OF_DATES and isinstance(f.__self__, type) and issubclass(f.__self__, datetime.date)
+    return of_dates or f in _TOLD or f in _ENTROPY
+
+
+@contextmanager
+def heard(does: bool, found: Callable[[str], None]) -> Iterator[None]:
+    """Call `found` with the name of each function that asks a clock for code of the user's, or for random bits.
+
+    Not for that of libraries: a line in a log has its time. `does`: whether there is anything to listen to.
+    """
+    before: Any = sys.getprofile()
+
+    def listen(frame: FrameType, event: str, f: Any) -> None:
+        if before is not None:
+            before(frame, event, f)
+        if event == "c_call" and differs_each_time(f) and _is_of_user(frame, f in _ENTROPY):
+            found(f.__name__)
+
+    if not does:
+        yield
+        return
+    sys.setprofile(listen)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _is_of_user(frame: FrameType | None, through_python: bool) -> bool:
+    """Whether the code of a frame is the user's; or, `through_python`, that which called modules of Python's own."""
+    while frame is not None:
+        top = frame.f_globals.get("__name__", "").partition(".")[0]
+        if top not in sys.stdlib_module_names or top == "__main__":
+            return top != __name__.partition(".")[0] and "-packages" not in frame.f_code.co_filename
+        if not through_python:
+            return False
+        frame = frame.f_back
+    return False
+
+
+__all__ = ["ASKED", "MODULES", "differs_each_time", "generator_of", "heard", "is_generator", "state_of"]

@@ -29,6 +29,7 @@ from monolect.ir.place import device
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
 from monolect.runtime.execute import running, stand_ins
 from monolect.runtime.jit import changes
+from monolect.tensor import drawn
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
@@ -148,13 +149,15 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
     stands = [new_buffer(u.shape, u.dtype, device(u)) for u in found.nodes]
     stand_ins.update(stands)
     real = [(t, t._uop, t._grad) for t in found.tensors]
-    drawn, early = random_state.drawn(), {id(t) for t in deferred()}
+    before, early = random_state.drawn(), {id(t) for t in deferred()}
     outputs: list[Tensor] = []
     with changes.seen(alone=True) as seen:
         for t in found.tensors:
             t._uop = stands[found.nodes[t._uop]]
+        asked: list[str] = []
         try:
-            result = running.call(f, args, kwargs)
+            with drawn.heard(found.asks, asked.append):
+                result = running.call(f, args, kwargs)
             flatten(result, outputs)
             check_results(result, (), "@function")
             assigned = [t for t, _ in seen.values()]
@@ -177,7 +180,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
     for t in unknown:
         places[id(t)] = len(found.tensors)
         found.tensors.append(t)
-    found.is_complete &= not extra and not unknown and random_state.drawn() == drawn
+    found.is_complete &= not extra and not unknown and not asked and random_state.drawn() == before
     marks = tuple((places[id(t)], id(t) in late) for t in assigned)
     hole = Tensor._wrap(const(0, dtypes.bool))
     return Trace(body, extra, unflatten(result, iter([hole] * len(outputs))), len(outputs), marks)

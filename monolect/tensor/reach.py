@@ -3,40 +3,58 @@
 What it is for: `@function` traces once, and `@jit` captures once, for each `key`; so the key must hold whatever may
 steer the function: numbers and texts, what lists and dicts hold, which Tensors stand where. One walk goes through
 arguments, closures, defaults and globals, and through objects, classes and modules by the attributes that the code
-names (by all of them where the code is ours). It notes the places it looked at; `holds` looks again, by identity.
-What it is not: a proof. Code of other libraries is not read, nor is what an array or an object in C holds.
+names (by all of them where the code is ours). It notes the places it looked at; `holds` looks again, by identity, and
+at arrays by their bytes.
+What it is not: a proof. Code of other libraries is not read, but for that of the package of the function itself; nor is
+what an object in C holds that has no bytes to show, such as a file.
 Invariant: equal keys mean equal values at the same places; `is_complete` is False when something was met that can
 change without the key changing.
 """
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
 import io
+import os
 import sys
 import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from operator import is_
+from contextvars import ContextVar
+from itertools import chain
+from operator import attrgetter, is_, methodcaller
 from typing import Any
 
 from monolect.base.dtype import DType
+from monolect.base.hashing import blake2b
 from monolect.base.numpy import is_scalar
 from monolect.ir.uop import UOp
 from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
-from monolect.tensor.tree import PLAIN, Same, fields, plain
+from monolect.tensor.names import names_in
+from monolect.tensor.tree import PLAIN, Same, bytes_of, fields, plain
 
 _OURS = __name__.partition(".")[0]
 _CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
+_OF_LIBRARIES = (types.FunctionType, types.BuiltinMethodType, type(os.environ))  # and values: of their modules
 Parts = Iterator[tuple[Any, str]]  # values, each with a name for it
 
 
 class EMPTY:
     """What stands where nothing does."""
+
+
+class Current:
+    """A context variable as a mapping of one name."""
+
+    def __init__(self, variable: ContextVar) -> None:
+        self.variable = variable
+
+    def get(self, key: str, default: Any) -> Any:
+        """What it is in the context of now."""
+        return self.variable.get(default)
 
 
 class Reach:
@@ -47,7 +65,8 @@ class Reach:
     """
 
     def __init__(self, roots: Iterable[Any], named: frozenset[str] = frozenset(), by_kind: bool = False) -> None:
-        self.roots, self.named, self.by_kind = roots, named, by_kind
+        self.roots, self.named, self.by_kind = list(roots), named, by_kind
+        self._homes = {_package(r) for r in self.roots}  # their code is read, wherever it is installed
         while not self._walked():
             pass
         del self._seen, self._alive, self.roots
@@ -61,22 +80,28 @@ class Reach:
         self.entries: list[tuple[Any, str, Any]] = []  # a mapping, a key, what was there
         self.cells: list[tuple[types.CellType, Any, str]] = []
         self.slots: list[tuple[Callable[[], Any], str, Any]] = []
+        self.codes: list[tuple[types.FunctionType, types.CodeType]] = []
+        self.arrays: list[tuple[Any, bytes, str]] = []  # what holds bytes, and those
         self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
         self.contents: list[tuple[Any, tuple[Any, ...], str]] = []  # of what has a length and an order
         self.sizes: list[tuple[Any, int, str]] = []
         self.passing: list[str] = []  # names of iterators: to look at one changes it
         self.generators: dict[str, Any] = {}  # of random numbers, by name
+        self.asks = False  # may what another call would be told otherwise be asked for?
         self._met: set[str] = set()
         self._key: list[Any] = []
         self._seen: dict[int, int] = {}  # by identity: where in the walk an object was met first
         self._alive: list[Any] = []  # no identity is used twice during the walk
-        stack = [(x, "a variable") for x in reversed(list(self.roots))]
+        stack = [(x, "a variable") for x in reversed(self.roots)]
         while stack:
             x, name = stack.pop()
             if x.__class__ in PLAIN:
                 self._key.append(plain(x))
             elif isinstance(x, TensorBase):
                 self._tensor(x)
+                if type(x).__dictoffset__:  # of a class of its own
+                    own = own_of(x) or {}
+                    stack.extend(part for k in sorted(self.named.intersection(own)) for part in self._entry(own, k))
             elif (number := self._seen.get(id(x))) is not None:
                 self._key.append(("again", number))
             else:
@@ -112,6 +137,12 @@ class Reach:
         for ref, name, old in self.slots:
             if differs(getattr(ref(), name, EMPTY), old):
                 yield name
+        for f, old in self.codes:
+            if f.__code__ is not old:
+                yield f.__name__
+        for held, old, name in self.arrays:
+            if bytes_of(held) != old:
+                yield name
         for t, old in self.flags:
             if t._requires_grad is not old:
                 yield "requires_grad"
@@ -138,21 +169,36 @@ class Reach:
         if isinstance(x, functools.partial):
             return _parts(name, x.func, x.args, x.keywords)
         if isinstance(x, types.BuiltinMethodType):
+            self.asks |= drawn.differs_each_time(x)
             self._key.append((type(x), x.__name__))
             return _parts(name, x.__self__)
+        if isinstance(x, attrgetter | methodcaller):
+            parts = x.__reduce__()[1]
+            self._met.update(k for part in parts if isinstance(part, str) for k in part.split("."))
+            return _parts(name, *parts)
+        if isinstance(x, ContextVar):
+            self._key.append(x)
+            value = x.get(EMPTY)
+            self.entries.append((Current(x), x.name, value))
+            return _parts(name, value)
         if isinstance(x, weakref.ref):
             return _parts(name, x())
         if isinstance(x, slice):
             self._key.append(slice)
             return _parts(name, x.start, x.stop, x.step)
+        if isinstance(x, dict | list | tuple | str) and own_of(x):  # of a class of its own, with attributes
+            content = self._dict(x, name) if isinstance(x, dict) else self._container(x, name)
+            return chain(content, self._object(x, name))
         if isinstance(x, dict):
             return self._dict(x, name)
+        if x is os.environ:
+            return self._dict(vars(x)["_data"], name)
         if isinstance(x, types.ModuleType | type):
             return self._namespace(x)
         if isinstance(x, enum.Enum | bytes | range | DType | UOp) or is_scalar(x):
             self._key.append(plain(x))
             return iter(())
-        if hasattr(x, "__wrapped__"):  # such as a jitted function, which becomes a part of this one
+        if _is_wrapper(x):  # such as a jitted function, which becomes a part of this one
             return _parts(name, x.__wrapped__, getattr(x, "__self__", None), getattr(x, "gradient", None))
         if isinstance(x, Mapping | Sequence | Set | deque):
             return self._container(x, name)
@@ -179,11 +225,17 @@ class Reach:
     def _function(self, f: types.FunctionType) -> Parts:
         """Its code, and all that it reads from where it was made."""
         self._key.append(f.__code__)
-        if not _is_users(f.__globals__.get("__name__")):
+        if not self._is_users(f.__globals__.get("__name__")):
             yield getattr(f, "__wrapped__", None), f.__name__  # decorators of libraries
+            if f is os.getenv:
+                yield os.environ, f.__name__
             return
         attributes, variables, modules = names_in(f.__code__)
         self._met.update(attributes)
+        self.asks |= not drawn.ASKED.isdisjoint(attributes) or not drawn.ASKED.isdisjoint(variables)
+        self.codes.append((f, f.__code__))
+        for name in sorted(self.named.intersection(f.__dict__)):
+            yield from self._entry(f.__dict__, name)
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=False):
             self.cells.append((cell, content(cell), name))
             yield content(cell), name
@@ -193,11 +245,11 @@ class Reach:
                 yield value, name
         for name in variables:
             value = f.__globals__.get(name, EMPTY)
-            if value is EMPTY or not isinstance(value, type | types.ModuleType) or _is_users(_module_of(value)):
+            if value is EMPTY or not isinstance(value, type | types.ModuleType) or self._is_users(_module_of(value)):
                 yield from self._entry(f.__globals__, name)
-            elif value.__name__ in drawn.MODULES:
+            elif isinstance(value, types.ModuleType) and not _is_ours(value.__name__):
                 yield value, name
-        yield from ((sys.modules.get(m), m) for m in modules if _is_users(m) or m in drawn.MODULES)
+        yield from ((sys.modules.get(m), m) for m in modules if not _is_ours(m))
 
     def _entry(self, mapping: Any, name: str) -> Parts:
         value = mapping.get(name, EMPTY)
@@ -206,14 +258,18 @@ class Reach:
             yield from ((part, name) for part in _functions(value))
 
     def _namespace(self, x: Any) -> Parts:
-        """A class or a module: what the code names of it."""
+        """A class or a module: what the code names of it; of a library's, no more than values and functions."""
         self._key.append(x)
         if x.__name__ in drawn.MODULES:
             yield drawn.generator_of(x.__name__, self.named), x.__name__
         for c in x.__mro__ if isinstance(x, type) else (x,):
-            if _is_users(_module_of(c)):
-                for name in sorted(k for k, v in vars(c).items() if k in self.named or _is_called(k, v)):
+            if self._is_users(_module_of(c)):
+                for name in sorted(k for k, v in vars(c).items() if self._counts(k, v)):
                     yield from self._entry(vars(c), name)
+            elif isinstance(c, types.ModuleType):
+                for name in sorted(self.named.intersection(vars(c))):
+                    if vars(c)[name].__class__ in PLAIN or isinstance(vars(c)[name], _OF_LIBRARIES):
+                        yield from self._entry(vars(c), name)
 
     def _object(self, x: Any, name: str) -> Parts:
         kinds = type(x).__mro__
@@ -222,18 +278,18 @@ class Reach:
             self.is_complete = False
             self._key.append(Same(x))
             return
-        own: Any = getattr(x, "__dict__", None)
-        users = [c for c in kinds if c is not object and _is_users(c.__module__)]
+        own = own_of(x)
+        users = [c for c in kinds if c is not object and self._is_users(c.__module__)]
         of_ours = [c for c in kinds if _is_ours(c.__module__)]
-        if own is None and not users:
+        if not users and (own is None or bytes_of(x) is not None):
             self._unknown(x, name)
             return
-        self._key.append(type(x))
+        self._key.append((type(x), _number(x)))
         inherited = {
             name: c
             for c in reversed(users)
             for name, v in vars(c).items()
-            if name in self.named or _is_called(name, v) or any(name in vars(o) for o in of_ours)
+            if self._counts(name, v) or any(name in vars(o) for o in of_ours)
         }
         if own is not None:
             if of_ours:  # whose code is not read: every attribute counts
@@ -267,6 +323,11 @@ class Reach:
         if isinstance(x, Iterator) and not isinstance(x, io.IOBase):
             self.passing.append(name)
             self.is_complete = False
+        if (data := bytes_of(x)) is not None:
+            self.arrays.append((x, data, name))
+            shape = getattr(x, "dtype", None), getattr(x, "shape", None)
+            self._key.append((type(x), *map(str, shape), blake2b(data, digest_size=20).digest()))
+            return
         try:
             hash(x)
         except TypeError:
@@ -276,6 +337,14 @@ class Reach:
         if type(x).__eq__ is object.__eq__ and not callable(x):  # nothing says that it stays what it is
             self.is_complete = False
         self._key.append((type(x), x))
+
+    def _counts(self, name: str, value: Any) -> bool:
+        """Whether an attribute of a class or a module of the user's is looked at."""
+        any_value = "__dict__" in self.named and value.__class__ in PLAIN and name[:2] != "__"
+        return name in self.named or _is_called(name, value) or any_value
+
+    def _is_users(self, module: str | None) -> bool:
+        return _is_users(module) or _top(module) in self._homes
 
 
 def _parts(name: str, *parts: Any) -> Parts:
@@ -294,6 +363,53 @@ def _functions(value: Any) -> tuple[Any, ...]:
 def _is_called(name: str, value: Any) -> bool:
     """Whether Python itself may call this function of a class."""
     return name[:2] == name[-2:] == "__" and isinstance(value, _CODE)
+
+
+def own_of(x: Any) -> dict[str, Any] | None:
+    """The attributes that stand in `x` itself; no code of the user's is run for it, such as `__getattr__`."""
+    get: Any = type(x).__getattribute__
+    try:
+        found: Any = (object.__getattribute__ if isinstance(get, types.FunctionType) else get)(x, "__dict__")
+    except AttributeError:
+        return None
+    return found
+
+
+def _is_wrapper(x: Any) -> bool:
+    """Whether `x` says what it was made of, as decorators leave it."""
+    if "__wrapped__" in (own_of(x) or ()) or isinstance(x, staticmethod | classmethod):
+        return True
+    return _is_ours(type(x).__module__) and hasattr(x, "__wrapped__")
+
+
+def _number(x: Any) -> Any:
+    """The value of what is a number, of a class of its own."""
+    return repr(float(x)) if isinstance(x, float) else int(x) if isinstance(x, int) else None
+
+
+@functools.lru_cache(256)
+def has_code(kind: type, named: frozenset[str]) -> bool:
+    """Whether a class of the user's has attributes of these names, or functions that Python calls by itself; but for
+    what dataclasses and named tuples make, from texts.
+    """
+    users = [c for c in kind.__mro__ if _is_users(c.__module__)]
+    found = [(k, v) for c in users for k, v in vars(c).items() if k in named or _is_called(k, v)]
+    return any(not isinstance(v, types.FunctionType) or v.__code__.co_filename[0] != "<" for _, v in found)
+
+
+def _package(root: Any) -> str:
+    """The package that a function, or an object's class, is from; none for those of Python and ours."""
+    f = getattr(root, "__func__", root)
+    if isinstance(f, types.FunctionType):
+        module = f.__globals__.get("__name__")
+    else:
+        module = (f if isinstance(f, type) else type(f)).__module__
+    top = _top(module)
+    return "" if top in sys.stdlib_module_names or top == _OURS else top
+
+
+def _top(module: str | None) -> str:
+    return (module or "").partition(".")[0]
 
 
 def _reference(x: Any) -> Callable[[], Any]:
@@ -325,47 +441,17 @@ def _module_of(x: Any) -> str | None:
 
 
 def _is_ours(module: str | None) -> bool:
-    return (module or "").partition(".")[0] == _OURS
+    return _top(module) == _OURS
 
 
 @functools.cache
 def _is_users(module: str | None) -> bool:
     """Whether code of a module is read: that of Python, of this package and of installed libraries is not."""
-    top = (module or "").partition(".")[0]
+    top = _top(module)
     if top in sys.stdlib_module_names or top == _OURS:
         return False
     file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
     return "site-packages" not in file and "dist-packages" not in file
 
 
-@functools.lru_cache(4096)
-def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
-    """What a function names, and all that is defined inside it: attributes, global variables, modules it imports.
-
-    Attributes that need not be there, what is stored and texts beside `getattr`, stand there with a question mark, too.
-    """
-    attributes: set[str] = set()
-    texts: set[str] = set()
-    absent: set[str] = set()
-    variables: dict[str, None] = {}
-    modules: dict[str, None] = {}
-    codes: list[Any] = [code]
-    for c in codes:
-        codes.extend(k for k in c.co_consts if isinstance(k, types.CodeType))
-        texts.update(k for k in c.co_consts if isinstance(k, str) and k.isidentifier())
-        for step in dis.get_instructions(c):
-            if step.opname.endswith(("_ATTR", "_METHOD")):
-                (absent if step.opname == "STORE_ATTR" else attributes).add(step.argval)
-            elif step.opname.endswith(("_GLOBAL", "_NAME")) and not step.opname.startswith("IMPORT"):
-                variables[step.argval] = None
-            elif step.opname == "IMPORT_NAME":
-                modules[step.argval] = None
-    if "vars" in variables:
-        attributes.add("__dict__")
-    if not variables.keys().isdisjoint(("getattr", "hasattr", "setattr")):
-        absent |= texts
-    attributes |= absent.union(f"?{name}" for name in absent)
-    return frozenset(attributes), tuple(variables), tuple(modules)
-
-
-__all__ = ["EMPTY", "Reach", "content", "names_in"]
+__all__ = ["EMPTY", "Reach", "content", "has_code", "own_of"]

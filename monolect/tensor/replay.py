@@ -28,7 +28,7 @@ from monolect.runtime.jit import Capture, under_way
 from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
 from monolect.tensor.reach import EMPTY, Reach
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.tree import unflatten
+from monolect.tensor.tree import bytes_of, unflatten
 
 MISS = object()
 MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
@@ -62,7 +62,8 @@ def usual_call(
         return None
     names: dict[str, Any] = {
         "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
-        "requires_grad": attrgetter("_requires_grad"), "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
+        "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "bytes_of": bytes_of,
+        "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
         "running": running, "prologue": capture.prologue,
@@ -119,10 +120,11 @@ def _around(around: Reach) -> Iterator[Line]:
     """What is looked at, a line each; where a model has hundreds of them, a line for each kind of those."""
     entries = [(mapping.get, name, value) for mapping, name, value in around.entries]
     sizes = [(sized, n) for sized, n, _ in around.sizes]
-    if len(entries) + len(sizes) + len(around.flags) > MOST_PLACES:
+    if len(entries) + len(sizes) + len(around.flags) + len(around.codes) > MOST_PLACES:
         yield from _same("entry", "is_", "map(apply, {0}, {1}, repeat(EMPTY)), {2}", entries)
         yield from _same("size", "eq", "map(len, {0}), {1}", sizes)
         yield from _same("flag", "is_", "map(requires_grad, {0}), {1}", around.flags)
+        yield from _same("code", "is_", "map(code_of, {0}), {1}", around.codes)
     else:
         for i, row in enumerate(entries):
             names = f"get{i}", f"key{i}", f"value{i}"
@@ -131,6 +133,10 @@ def _around(around: Reach) -> Iterator[Line]:
             yield f"len(sized{i}) != {n}", {f"sized{i}": sized}
         for i, (t, flag) in enumerate(around.flags):
             yield f"leaf_t{i}._requires_grad is not {flag}", {f"leaf_t{i}": t}
+        for i, (f, code) in enumerate(around.codes):
+            yield f"f{i}.__code__ is not code{i}", {f"f{i}": f, f"code{i}": code}
+    for i, (held, data, _) in enumerate(around.arrays):
+        yield f"bytes_of(array{i}) != data{i}", {f"array{i}": held, f"data{i}": data}
     for i, (cell, value, _) in enumerate(around.cells):
         yield f"cell{i}.cell_contents is not held{i}", {f"cell{i}": cell, f"held{i}": value}
     for i, (held, values, _) in enumerate(around.contents):

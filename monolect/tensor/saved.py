@@ -71,6 +71,7 @@ class Head(NamedTuple):
 # ---- saving ----------------------------------------------------------------------------------------------------------
 def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
     """See `Jit.save`."""
+    tensors = {**getattr(jit, "tensors", {}), **tensors}  # a step from a file keeps its names
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
             raise DTypeError(f"save: {name!r}", expected="a Tensor", found=type(t).__name__)
@@ -186,6 +187,7 @@ class Loaded(Jit):
 
     def __init__(self, path: str, head: Head, arrays: list[UOp], given: Mapping[str, Tensor]) -> None:
         super().__init__(_nothing)
+        self.around = self._reached()
         self.__name__, self.donation = path, head.donation
         self.tensors: dict[str, Tensor] = {}
         for name, wants_gradient, number in head.tensors:

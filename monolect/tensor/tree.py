@@ -15,7 +15,7 @@ from typing import Any
 
 from monolect.base.dtype import DType
 from monolect.base.errors import JitError
-from monolect.base.numpy import is_array, is_scalar
+from monolect.base.numpy import is_array, is_scalar, np
 from monolect.ir.uop import UOp
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.variable import Variable
@@ -27,6 +27,20 @@ _CONSTANT = (enum.Enum, type, range, DType, UOp, Variable)
 def plain(value: Any) -> tuple[type, Any]:
     """A number or a text as part of a key: 0.0 is not -0.0, nor True 1, and nan is nan."""
     return value.__class__, repr(value) if isinstance(value, float | complex) or is_scalar(value) else value
+
+
+def bytes_of(x: Any) -> bytes | None:
+    """The bytes of an array, of what shows its memory as one does, or can be read as one; None for anything else."""
+    if is_array(x):
+        return None if x.dtype.hasobject else bytes(x.tobytes())
+    try:
+        return memoryview(x).tobytes()
+    except (TypeError, ValueError, BufferError):
+        pass
+    try:
+        return bytes_of(np.asarray(x)) if hasattr(type(x), "__array__") else None
+    except Exception:  # whatever another library raises: such as PyTorch, for what has a gradient
+        return None
 
 
 def fields(tree: Any) -> tuple[str, ...] | None:
@@ -81,18 +95,20 @@ def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
     return u.src[0], u.dtype, u.arg.device, t._requires_grad
 
 
-def signature(tree: Any, other: Callable[[Any], Any]) -> Any:
-    """What a capture depends on: structure, kinds of Tensors, numbers and texts by value; of the rest `other`."""
+def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any]) -> Any:
+    """What a capture depends on: structure, kinds of Tensors, numbers and texts by value; of the rest `other`, and
+    `own` of what a class of the user's adds to a container.
+    """
     if isinstance(tree, Tensor):
         return kind(tree)
     if tree.__class__ in PLAIN:
         return plain(tree)
     if isinstance(tree, list | tuple):
-        return (type(tree), *[signature(x, other) for x in tree])
+        return (own(tree), *[signature(x, other, own) for x in tree])
     if isinstance(tree, dict):
-        return (type(tree), *[(k, signature(x, other)) for k, x in tree.items()])
+        return (own(tree), *[(k, signature(x, other, own)) for k, x in tree.items()])
     if (names := fields(tree)) is not None:
-        return (type(tree), *[signature(getattr(tree, name), other) for name in names])
+        return (own(tree), *[signature(getattr(tree, name), other, own) for name in names])
     if is_array(tree) and tree.dtype != object:
         return (type(tree), tree.dtype, tree.shape, tree.tobytes())
     return other(tree)

@@ -344,3 +344,19 @@ def test_what_is_stored_is_what_the_number_of_the_format_says(tmp_path: Path) ->
     stored["file"] = (saved._MAGIC, saved._HEADER.format, saved._ALIGN)
     digest = hashlib.blake2b(repr(sorted(stored.items())).encode(), digest_size=8).hexdigest()
     assert (saved.FORMAT, digest) == (4, "66f415c4d13b34d8"), "stored otherwise: count FORMAT on, note the digest"
+
+
+def test_a_step_that_is_saved_again_keeps_its_names(tmp_path: Path) -> None:
+    total = Tensor([0.0])
+
+    @jit
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return total * 1
+
+    for _ in range(2):
+        add(Tensor([1.0]))
+    add.save(tmp_path / "first", {"total": total})
+    jit.load(tmp_path / "first").save(tmp_path / "again")
+    loaded = jit.load(tmp_path / "again", {"total": Tensor([5.0])})
+    assert loaded(Tensor([2.0])).item() == 7.0
