@@ -24,7 +24,7 @@ from monolect.ir.uop import UOp
 from monolect.optimize.action import Part, Plan
 from monolect.optimize.cost import Access
 from monolect.optimize.pack import Block
-from monolect.optimize.stream import next_rows
+from monolect.optimize.stream import LINE_BYTES, next_rows
 from monolect.optimize.sums import bytes_of_sums, had_better_wait
 from monolect.optimize.tile_cost import (
     FROM_MEMORY,
@@ -35,7 +35,8 @@ from monolect.optimize.tile_cost import (
 )
 
 SHORTEST_PIECE = 256  # bytes of a row that a thread writes alone: a line of it at either end is another's
-SHARED_LINES = 0.25  # of the time, at least, that shorter pieces cost
+SHARED_LINE = 70  # cycles, at least, that a line costs to which two threads write; up to 1500 by where these run
+PANEL_AGAIN = 6  # cycles more for a vector of a panel that each thread copies: nothing hides where it comes from
 MOST_UNROLLED = 4  # rows of a tile that streams: scalars of more would not stay in registers for several steps
 ROW_AHEAD_BYTES = 1024  # how far ahead along each of them is asked for
 
@@ -58,7 +59,7 @@ class Contraction(TileCosts):
     def commit(self, t: Tile) -> None:
         """Shape, threads, blocks and packs, in the order that keeps every later action legal."""
         act, axis, plan = self.chooser.act, self.plan.axis_of, self.plan
-        panel = [a for a in self.inside if t.c in a.steps]
+        panel = self.panel_of(t)
         scalars = [a for a in self.inside if t.c not in a.steps]
         reuse = self.reuse(t, panel)
         turned = any(a.step(t.c) != 1 for a in panel)
@@ -107,6 +108,10 @@ class Contraction(TileCosts):
             for a in panel:
                 act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
 
+    def panel_of(self, t: Tile) -> list[Access]:
+        """The loads that move along the lanes."""
+        return [a for a in self.inside if t.c in a.steps]
+
     def threads(self, t: Tile, panel: list[Access], scalars: list[Access], packs: bool) -> None:
         """Share out the batches, the columns (each thread packs its own) or the rows, whichever balances best."""
         n = self.target.n_threads
@@ -122,18 +127,41 @@ class Contraction(TileCosts):
         own = not again if packs else self.comes_from_memory(t.c, panel)  # of a panel each thread reads its own part
         order = [*batches, *((*columns, *rows) if own else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
-        loops.sort(key=lambda ip: (t.streams and ip[1].root in rows, self.imbalance(ip[1], n)))
+        loops.sort(key=lambda ip: (t.streams and ip[1].root in rows, self.imbalance(ip[1], n, t, packs)))
         for i, p in loops:
             if p.feeds(n) and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
                 return
 
-    def imbalance(self, p: Part, n: int) -> float:
-        """What the longest of n shares of the loop p takes, by the mean; more where threads write short pieces of each
-        row: lines of both go to and fro.
+    def imbalance(self, p: Part, n: int, t: Tile, packs: bool) -> float:
+        """What the longest of n shares of the loop p takes, by the mean: with what all of them copy, and lines that go
+        to and fro between them.
         """
-        stores = [a for a in self.profile.stores if a.step(p.root) == 1]
-        short = any(p.size * p.stride * a.uop.src[1].dtype.itemsize < n * SHORTEST_PIECE for a in stores)
-        return (-(-p.size // n) * n / p.size if p.size else 2) + SHARED_LINES * short
+        more = (n - 1) * self.copied_by_all(p, t, packs) + n * SHARED_LINE * self.shared_lines(p, n)
+        return (-(-p.size // n) * n / p.size if p.size else 2) + more / t.cost
+
+    def copied_by_all(self, p: Part, t: Tile, packs: bool) -> float:
+        """Cycles to pack, once, what each thread that has a part of the loop p needs whole."""
+        cycles, steps = 0.0, t.unit.k if t.unit is not None else 1
+        for a in [a for a in self.inside if not a.step(p.root) and not self.plan.is_frozen(a.uop)]:
+            if t.c in a.steps and packs:
+                vectors = prod(self.plan.extent(x) for x in a.steps) / (t.lanes * steps)
+                cycles += vectors * (self.copying(a, t.c) + PANEL_AGAIN)
+            elif t.c not in a.steps and self.wants_pack(a):
+                cycles += self.copying_rows(a, 1, t.rows, t.unit)
+        return cycles
+
+    def shared_lines(self, p: Part, n: int) -> int:
+        """Lines of the result to which two threads write if n of them share out the loop p: where their pieces of a row
+        meet, and between rows, also where nothing of a vector that reaches beyond the end is stored.
+        """
+        lines = 0
+        for a in [a for a in self.profile.stores if a.step(p.root) == 1]:
+            item, others = a.uop.src[1].dtype.itemsize, [x for x in a.steps if x is not p.root]
+            piece = -(-p.size // n) * p.stride * item
+            ends = p.root in self.plan.padded or any((a.step(x) or 0) * item % LINE_BYTES for x in others)
+            meets = piece % LINE_BYTES or p.size * p.stride * item < n * SHORTEST_PIECE
+            lines += prod(self.plan.extent(x) for x in others) * ((n - 1) * bool(meets) + ends)
+        return lines
 
     def asks_for_next(self, t: Tile, panel: list[Access], scalars: list[Access]) -> bool:
         """Whether each pass over a block of a panel that was packed once asks for its share of the next one: a model

@@ -245,7 +245,7 @@ def test_sums_in_blocks_wait_as_tiles_lie(x, waits):
 @pytest.mark.parametrize("k", [9, 35, 69, 223, 224])
 def test_a_panel_is_turned_in_whole_squares(k, data):
     """Also where its rows do not end with one: what goes beyond is room of the block, and only the last square asks."""
-    chooser = planned(of(150, k) @ of(300, k).T)
+    chooser = planned(of(150, k) @ of(320, k).T)
     chooser.run()
     panels = (b for u in chooser.plan.packs if (b := Block(chooser.plan, u)).is_panel)
     (panel,) = (b for b in panels if b.dims[0].step != 1)
@@ -255,7 +255,7 @@ def test_a_panel_is_turned_in_whole_squares(k, data):
         u.src[1] for u in toposort(apply_plan(chooser.plan)) if u.op == "STORE" and u.src[0].src[0].op == "BUFFER"
     ]
     assert any(u.op == "LOAD" and len(u.src) == 1 for u in copies) == (k >= 64), "most squares ask for nothing"
-    a, b = data(150, k), data(300, k)
+    a, b = data(150, k), data(320, k)
     np.testing.assert_allclose((Tensor(a) @ Tensor(b).T).numpy(), a @ b.T, rtol=1e-4, atol=1e-4)
 
 
@@ -319,13 +319,20 @@ def test_lanes_of_several_sums_are_added_together(k, dtype, data):
             np.testing.assert_allclose((x @ y).numpy(), want, rtol=0, atol=1e-5 * abs(want).max())
 
 
-@pytest.mark.parametrize(("product", "by_rows"), [((1501, 26, 14), True), ((39, 91, 53), False)])
-def test_threads_do_not_write_to_the_same_lines(product, by_rows):
-    """Half a short row for either thread would send each line of the result to and fro; two of three tiles of rows for
-    one of them would take longer still.
-    """
+@pytest.mark.parametrize(
+    ("turned", "product", "by_rows"),
+    [
+        (True, (1501, 26, 14), True),  # half a short row each
+        (False, (250, 58, 669), True),  # rows that end in the middle of a line
+        (False, (252, 208, 560), True),  # vectors that reach into the next row, of which nothing is stored
+        (False, (251, 208, 640), False),  # whole lines: no share is longer than the other
+        (False, (12, 600, 669), False),  # too few rows for it to matter beside a panel that each would copy
+    ],
+)
+def test_threads_do_not_write_to_the_same_lines(turned, product, by_rows):
+    """Lines to which both write go to and fro between them, row by row."""
     m, k, n = product
-    chooser = planned((of(k, m).T if by_rows else of(m, k)) @ of(k, n))
+    chooser = planned((of(k, m).T if turned else of(m, k)) @ of(k, n), TARGET._replace(multiply_adds=1))
     chooser.run()
     rows, columns = chooser.plan.outputs
     assert [p.root for p in chooser.plan.axes if p.type == "THREAD"] == [rows if by_rows else columns]
