@@ -103,9 +103,9 @@ class KernelBuilder:
         for t, sub, g in wanted:
             self.holes[placeholder(t, sub, g)] = _bounded(self.value(t, sub, g), t)
         own = self.value(e.src[2], index, TRUE) if len(e.src) > 2 else TRUE
+        place, n = flatten(at, after.shape), idx(count(after.shape))  # whole while places are names: rows own theirs
         if self.holes:
-            at, gate, own = tuple(self.fill(i) for i in at), self.fill(gate), self.fill(own)
-        place, n = flatten(at, after.shape), idx(count(after.shape))
+            place, gate, own = self.fill(place), self.fill(gate), self.fill(own)
         buf = self.buffers[after]
         target = node("INDEX", (self.param(buf), place))
         if is_inside(place, n, own, solver=False):  # its own gate says all that is needed

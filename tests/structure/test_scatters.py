@@ -48,15 +48,16 @@ def test_parts_are_shared_out(structure, data):
     assert ks[1].ir["ATOMICADD"] == 1 and ks[1].ir["MAX"] == 0, "a place outside is not moved: its gate is closed"
 
 
-def test_rows_share_out_what_is_written_and_added(structure, data):
-    """A gate keeps each place in its row, so rows are independent."""
-    i = Tensor(np.random.default_rng(1).integers(0, 300, (300, 300)))
+@pytest.mark.parametrize("shape", [(300, 300), (15, 20, 300), (3, 5, 4, 5, 300)])
+def test_rows_share_out_what_is_written_and_added(structure, data, shape):
+    """A gate keeps each place in its row, so rows are independent, and nothing is divided, whatever the axes are."""
+    i = Tensor(np.random.default_rng(1).integers(0, 300, shape))
     for t in (
-        Tensor(data(300, 300)).scatter(1, i, Tensor(data(300, 300))),
-        Tensor(data(300, 300)).scatter_add(1, i, i.float()),
+        Tensor(data(*shape)).scatter(-1, i, Tensor(data(*shape))),
+        Tensor(data(*shape)).scatter_add(-1, i, i.float()),
     ):
         last = structure(t)[-1]
-        assert last.linear.arg.threads == 2 and last.ir["MAX"] == 0
+        assert last.linear.arg.threads == 2 and last.ir["MAX"] == last.ir["IDIV"] == last.ir["MOD"] == 0
 
 
 def added(t: np.ndarray, i: np.ndarray, x: np.ndarray) -> np.ndarray:
