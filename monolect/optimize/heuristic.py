@@ -16,7 +16,7 @@ from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
-from monolect.optimize.action import Plan
+from monolect.optimize.action import Part, Plan
 from monolect.optimize.contraction import ROW_AHEAD_BYTES
 from monolect.optimize.cost import WIDEST_STEP, Access, Profile
 from monolect.optimize.dots import Dots
@@ -379,11 +379,17 @@ class Chooser:
         if n < 2 or self.profile.operations() < self.THREAD_CYCLES * self.lanes:
             return
         loops = [(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.feeds(n) and p.root in outs]
-        loops.sort(key=lambda ip: (ip[1].size < 2 * n and bool(ip[1].size % n or not ip[1].size), ip[0]))
+        loops.sort(key=lambda ip: (self.is_uneven(ip[1], n), ip[0]))
         for i, p in loops:
             top = p.root not in uneven
             if self.act("SPLIT", i, (n, "THREAD", top), f"{self.profile.work()} elements for {n} threads"):
                 return
+
+    def is_uneven(self, p: Part, n: int) -> bool:
+        """Whether `n` shares of few iterations differ: some have one more, or the last is blocks that begin earlier to end
+        with the axis, and writes again what another thread does.
+        """
+        return p.size < 2 * n and bool(p.size % n or not p.size or p.size * p.stride > self.plan.size(p.root))
 
     # ---- borders -----------------------------------------------------------------------------------------------------
     def peel(self) -> None:

@@ -9,6 +9,8 @@ from monolect import Tensor
 from monolect.backend.registry import Device
 from monolect.ir.normal import linear
 from monolect.ir.uop import toposort
+from monolect.optimize.apply import optimize
+from monolect.pipeline import lower_kernel
 from tests.structure.conftest import kernels_of
 
 
@@ -324,3 +326,11 @@ def test_gradients_of_overlapping_windows_are_sums_of_few_terms(structure, data,
     assert "REDUCE" not in last.ir
     windows = 9 if stride == 1 else 4
     assert last.reads <= (2 * windows + 1 if name == "max_pool2d" else windows)
+
+
+def test_threads_share_no_blocks_that_overlap(structure, data):
+    """Nineteen rows in blocks of sixteen are two shares that both write thirteen of them: another loop is shared out."""
+    k = structure(Tensor(data(7, 13, 11, 17, 19)).permute(4, 2, 0, 1, 3).contiguous())[0]
+    merged = lower_kernel(k.sink, Device["null"].target, last="merge_ranges")
+    actions = optimize(merged, Device["null"].target).arg.actions
+    assert [axis for op, axis, arg in actions if op == "SPLIT" and arg[1] == "THREAD"] == [2]
