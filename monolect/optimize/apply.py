@@ -18,7 +18,7 @@ from itertools import count
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.ir.bounds import ranges, unused_slots
+from monolect.ir.bounds import min_max, ranges, unused_slots
 from monolect.ir.normal import TRUE, is_zero, less, linear, smaller
 from monolect.ir.ops import KernelInfo
 from monolect.ir.place import is_memory, memory_of
@@ -358,9 +358,22 @@ def _gate_for(plan: Plan, u: UOp, guards: dict[UOp, UOp]) -> UOp:
     gate = TRUE
     mine = ranges(u.src[0].src[1]) if plan.stages.reads(u) else ranges(u)
     for root, g in guards.items():
-        if root in mine:
+        if root in mine and not (u.op == "LOAD" and root in plan.outputs and _stays_inside(u.src[0], root)):
             gate = build("AND", gate, g)
     return gate
+
+
+def _stays_inside(place: UOp, root: UOp) -> bool:
+    """Whether a load has a place to read beyond the end of the padded axis `root`, too: only what it loads as its index
+    goes along that, and whatever that is, what it names is in memory. Nobody sees what it reads there.
+    """
+    lo, hi = min_max(place.src[1])
+    return lo >= 0 and hi < min_max(idx(place.src[0].shape[0]))[0] and not _goes_along(place.src[1], root)
+
+
+def _goes_along(x: UOp, root: UOp) -> bool:
+    """Whether `x` has `root` outside of what it loads."""
+    return x is root or (x.op != "LOAD" and root in ranges(x) and any(_goes_along(s, root) for s in x.src))
 
 
 def _gated(plan: Plan, u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp]) -> UOp:

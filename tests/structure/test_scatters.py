@@ -102,3 +102,10 @@ def test_a_place_is_compared_once_and_picked_once(structure, data):
     k = structure(Tensor(data(30)).scatter_add(0, i, Tensor(data(50))))[-1]
     code = render_module([("k", k.linear)])
     assert code.count("icmp ult i64") == 1 and code.count("ptr %dummy") == 1 and "select i1" in code
+
+
+def test_beyond_the_end_of_a_row_a_place_is_read_without_asking(structure, data):
+    """Its index is zero there, which is in the row: the tail masks what it loads as index, and what it stores."""
+    i = Tensor(np.arange(30 * 19).reshape(30, 19) % 19)
+    code = render_module([("k", structure(Tensor(data(30, 19)).gather(1, i))[-1].linear)])
+    assert "masked.load" in code and "masked.store" in code and "ptr %dummy" not in code
