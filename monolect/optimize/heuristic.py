@@ -386,8 +386,8 @@ class Chooser:
                 return
 
     def is_uneven(self, p: Part, n: int) -> bool:
-        """Whether `n` shares of few iterations differ: some have one more, or the last is blocks that begin earlier to end
-        with the axis, and writes again what another thread does.
+        """Whether `n` shares of few iterations differ: some have one more, or the last has blocks that begin earlier to
+        end with the axis, and writes again what another thread does.
         """
         return p.size < 2 * n and bool(p.size % n or not p.size or p.size * p.stride > self.plan.size(p.root))
 

@@ -329,7 +329,7 @@ def test_gradients_of_overlapping_windows_are_sums_of_few_terms(structure, data,
 
 
 def test_threads_share_no_blocks_that_overlap(structure, data):
-    """Nineteen rows in blocks of sixteen are two shares that both write thirteen of them: another loop is shared out."""
+    """Nineteen rows in blocks of sixteen are two shares that both write thirteen of them: others are shared out."""
     k = structure(Tensor(data(7, 13, 11, 17, 19)).permute(4, 2, 0, 1, 3).contiguous())[0]
     merged = lower_kernel(k.sink, Device["null"].target, last="merge_ranges")
     actions = optimize(merged, Device["null"].target).arg.actions
