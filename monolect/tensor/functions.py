@@ -355,11 +355,13 @@ def _ceil(x: UOp) -> UOp:
 
 
 def _round(x: UOp) -> UOp:
-    t = build("TRUNC", x)
-    left = special.absolute(build("SUB", x, t))
-    odd = e("CMPNE", build("TRUNC", e("MUL", t, 0.5)), e("MUL", t, 0.5))
-    up = build("OR", e("CMPGT", left, 0.5), build("AND", e("CMPEQ", left, 0.5), odd))
-    return where(up, where(e("CMPLT", x, 0.0), e("SUB", t, 1.0), e("ADD", t, 1.0)), t)
+    """The adder rounds to units, halves to even, beside a number so large that it has no smaller digits."""
+    if x.dtype.bits < 32:
+        return cast(_round(cast(x, dtypes.float32)), x.dtype)
+    x, large = build("DETACH", x), 2.0 ** (52 if x.dtype is dtypes.float64 else 23)
+    a = special.absolute(x)
+    whole = e("SUB", e("ADD", a, large), large)
+    return where(e("CMPLT", a, large), where(special.negative(x), build("NEG", whole), whole), x)
 
 
 _LARGEST = {

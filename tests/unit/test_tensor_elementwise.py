@@ -368,3 +368,25 @@ def test_remainders_of_large_quotients_are_exact(dtype: Any) -> None:
     a = (b * 10.0 ** rng.uniform(0, 6, 1000)).astype(dtype) * rng.choice([-1, 1], 1000).astype(dtype)
     np.testing.assert_array_equal(Tensor(a).fmod(Tensor(b)).numpy(), np.fmod(a, b))
     np.testing.assert_array_equal((Tensor(a) % Tensor(b)).numpy(), np.mod(a, b))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_rounding_keeps_halves_even_signs_and_what_is_whole(dtype):
+    last = 2.0 ** (np.finfo(dtype).nmant - 1)  # from there on halves are the last digit
+    ends = [
+        0.0,
+        0.2,
+        0.5,
+        np.nextafter(dtype(0.5), dtype(0)),
+        1.5,
+        2.5,
+        last - 0.5,
+        last + 0.5,
+        4 * last - 3,
+        np.inf,
+        np.nan,
+    ]
+    x = np.array([*ends, *(-np.array(ends))], dtype)
+    got = Tensor(x).round().numpy()
+    np.testing.assert_array_equal(got, np.round(x))
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(x))
