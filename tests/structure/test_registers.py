@@ -1,4 +1,5 @@
-"""Inner loops keep their tile in registers: no stack traffic, counted in the machine code that LLVM makes of them.
+"""Inner loops keep their tile in registers and call nothing: no stack traffic, counted in the machine code that LLVM
+makes of them, and no symbol of a library, read in the object files.
 
 The code is made for fixed processors, so the counts do not depend on the machine the tests run on.
 """
@@ -9,11 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from monolect import Tensor
+from monolect import Tensor, dtypes
+from monolect.backend.common.elf import parse_object
 from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
 from monolect.base.target import Target
 from monolect.pipeline import lower_kernel
+from monolect.rules.accuracy import MAX_ULP
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 
@@ -60,15 +63,23 @@ def loops_of(assembly: str) -> list[Loop]:
     return [Loop(code[a : b + 1]) for a, b in inner]
 
 
-def inner_loops(tensor: Tensor, processor: str) -> list[Loop]:
-    """The innermost loops of the only kernel of a tensor."""
-    compiler, vector_bytes, n_registers = PROCESSORS[processor]
+def module_of(tensors: dict[str, Tensor], processor: str) -> str:
+    """LLVM text with the only kernel of each tensor, by name."""
+    _, vector_bytes, n_registers = PROCESSORS[processor]
     target = Target("cpu", LLVM_NATIVE, vector_bytes=vector_bytes, n_registers=n_registers, n_threads=2)
     target = target._replace(l2_bytes=1 << 20, local_bytes=4 << 20, l1_bytes=48 << 10, loads_first=processor == "neon")
-    sink, _, _ = callify([tensor.uop])
-    (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
-    assembly = compiler.assembly(render_module([("kernel", lower_kernel(call.src[0], target))]))
-    return loops_of(assembly)
+    target = target._replace(cast_dtypes=frozenset((dtypes.float16,)))
+    kernels = []
+    for name, tensor in tensors.items():
+        sink, _, _ = callify([tensor.uop])
+        (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
+        kernels.append((name, lower_kernel(call.src[0], target)))
+    return render_module(kernels)
+
+
+def inner_loops(tensor: Tensor, processor: str) -> list[Loop]:
+    """The innermost loops of the only kernel of a tensor."""
+    return loops_of(PROCESSORS[processor][0].assembly(module_of({"kernel": tensor}, processor)))
 
 
 def of(*shape: int) -> Tensor:
@@ -134,3 +145,40 @@ end:
 """
     (loop,) = loops_of(PROCESSORS["avx512"][0].assembly(text))
     assert loop.multiply_adds == n and loop.on_the_stack
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+FUNCTIONS = (*(name for name in MAX_ULP if name != "pow"), "softplus", "gelu", "silu", "mish", "elu")
+FORMULAS = {name: lambda x, name=name: getattr(x, name)() for name in FUNCTIONS} | {
+    "pow": lambda x: x**x,
+    "power 2.5": lambda x: x**2.5,
+    "modulo": lambda x: x % (x + 1),
+    "maximum": lambda x: x.maximum(x + 1),
+    "rounded": lambda x: x.floor() + x.ceil() + x.round() + x.trunc(),
+    "logaddexp": lambda x: x.logaddexp(x + 1),
+}
+
+
+def called(obj: bytes) -> set[str]:
+    """What an object asks of others: a call of the mathematical library is an undefined symbol."""
+    return {s.name for s in parse_object(obj).symbols if s.section == 0 and s.name}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16], ids=str)
+def test_no_function_of_a_library_is_called(dtype, processor):
+    x = Tensor(np.ones(1003, np.float32), dtype=dtype, device="null")
+    module = module_of({f"k{n}": f(x) for n, f in enumerate(FORMULAS.values())}, processor)
+    assert module.count("define ") == len(FORMULAS)
+    assert called(PROCESSORS[processor][0].compile(module)) == set()
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_call_of_a_library_is_seen(processor):
+    text = """declare float @llvm.exp2.f32(float)
+define float @kernel(float %x) {
+  %y = call float @llvm.exp2.f32(float %x)
+  ret float %y
+}
+"""
+    assert called(PROCESSORS[processor][0].compile(text)) == {"exp2f"}
