@@ -62,6 +62,75 @@ def test_a_cache_that_cannot_be_written(tmp_path):
     assert file.read_text() == "not a folder"
 
 
+# ---- the same bits ---------------------------------------------------------------------------------------------------
+MANY = """
+import hashlib
+import numpy as np
+from monolect import Tensor, jit, nn
+rng = np.random.default_rng(0)
+def data(*shape):
+    return Tensor(rng.standard_normal(shape).astype(np.float32)).realize()
+a, b, long = data(261, 515), data(515, 390), data(1 << 19)
+q, k, v = (data(2, 4, 130, 32) for _ in range(3))
+x, y = data(192, 70), Tensor(rng.integers(0, 10, 192).astype(np.int64)).realize()
+places = Tensor(rng.integers(0, 50, 20000).astype(np.int64)).realize()
+def forward():
+    return [a @ b, (a @ b).sum(0), long.sum(), long.exp().cumsum(0)[::997], (a @ b).softmax(1), a.var(0),
+            q.scaled_dot_product_attention(k, v), q.scaled_dot_product_attention(k, v, is_causal=True),
+            Tensor.zeros(50).scatter_add(0, places, long[:20000]), long.sort()[0][::997]]
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(70, 256), nn.ReLU(), nn.Linear(256, 10))
+    def forward(self, x):
+        return self.layers(x)
+def train(wrap, n=3):
+    Tensor.manual_seed(7)
+    model = MLP()
+    optimizer = nn.optim.AdamW(model.parameters(), lr=1e-3)
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = model(x).cross_entropy(y)
+        loss.backward()
+        optimizer.step()
+        return loss
+    step = wrap(step)
+    losses = [step(x, y).numpy() for _ in range(n)]
+    return [*losses, *(p.numpy() for p in model.parameters())]
+def once():
+    found = [t.numpy() for t in forward()] + train(jit) + train(lambda f: f)
+    return [hashlib.blake2b(f.tobytes(), digest_size=8).hexdigest() for f in found]
+"""
+TWO_PROCESSES = f"{MANY}print(*once())"
+REPEATED = f"""{MANY}
+first, threaded = once(), forward()
+want = [t.numpy().tobytes() for t in threaded]
+for _ in range(10):
+    assert [t.numpy().tobytes() for t in forward()] == want
+for _ in range(3):
+    assert once() == first
+"""
+
+
+def said(code, **env):
+    env = {**os.environ, "VERIFY": "0", "CHECK_BOUNDS": "0", "THREADS": "2", **env}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_processes_that_compile_for_themselves_give_the_same_bits(tmp_path):
+    """Nothing hangs on the order of sets, on addresses, or on which thread is first."""
+    first, second = (
+        said(TWO_PROCESSES, PYTHONHASHSEED=seed, MONOLECT_CACHE=str(tmp_path / seed)) for seed in ("1", "2")
+    )
+    assert len(first.split()) > 20 and first == second
+
+
+def test_repetitions_in_one_process_give_the_same_bits(tmp_path):
+    said(REPEATED, MONOLECT_CACHE=str(tmp_path))
+
+
 # ---- threads, forks, interrupts --------------------------------------------------------------------------------------
 def in_threads(work, n=4):
     failures = []
