@@ -103,11 +103,8 @@ def once():
 """
 TWO_PROCESSES = f"{MANY}print(*once())"
 REPEATED = f"""{MANY}
-first, threaded = once(), forward()
-want = [t.numpy().tobytes() for t in threaded]
+first = once()
 for _ in range(10):
-    assert [t.numpy().tobytes() for t in forward()] == want
-for _ in range(3):
     assert once() == first
 """
 
