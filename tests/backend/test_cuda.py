@@ -4,6 +4,7 @@ What this does not show: that the vendor's driver does what ours does. `make tes
 """
 
 import ctypes
+import re
 import subprocess
 import sys
 
@@ -128,6 +129,19 @@ def test_a_jitted_step_is_one_graph_that_is_told_only_what_changed(driver):
     launched = driver.calls["cuLaunchKernel"]
     step(Tensor(data(6, 8), device="cuda")).numpy()
     assert driver.calls["cuLaunchKernel"] == launched
+
+
+@needs_compiler
+def test_a_captured_step_tells_the_peaks_of_host_and_device(driver, capsys):
+    n = 1 << 18
+    x = Tensor(data(n), device="cuda").realize()
+    step = jit(lambda x: (x * 2).contiguous() + 1)
+    with Context(DEBUG=2):
+        step(x)
+    found = re.search(r"captured: .*; host peak ([0-9.]+) MB, cuda peak ([0-9.]+) MB", capsys.readouterr().err)
+    host, device = map(float, found.groups())
+    assert host > 0 and abs(device - registry.Device["cuda"].memory.peak_bytes / 1e6) < 0.1
+    assert 2 * 4 * n / 1e6 <= device < 5 * 4 * n / 1e6, "the argument and the result, and what is in between"
 
 
 @needs_compiler

@@ -107,6 +107,27 @@ def test_large_independent_products_share_a_barrier() -> None:
         np.testing.assert_allclose(got.numpy(), x.numpy() @ m.numpy(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_copy_waits_for_a_kernel_only_where_it_needs_it(needs: bool) -> None:
+    """On this device a copy is a launch like others: both are shared out, and the threads meet once, or in between."""
+    w = Tensor(np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)).realize()
+
+    def product_and_copy(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        product = (x @ w).contiguous().realize()
+        return product, (product if needs else y).T.contiguous()
+
+    f, x, y = jit(product_and_copy), Tensor.ones(512, 512).realize(), Tensor.rand(512, 512).realize()
+    f(x, y)
+    (captured,) = f.captures.values()
+    recipe = captured.capture.recipe
+    *_, before, copy = range(len(recipe.late))
+    together = [phase for phase in recipe.phases if {before, copy} <= set(phase.launches)]
+    assert len(together) == (0 if needs else 1)
+    assert barriers(f) == (2 if needs else 1)
+    product, copied = f(x, y)
+    np.testing.assert_array_equal(copied.numpy(), (product if needs else y).numpy().T)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_any_graph_of_small_kernels_is_what_it_is_without_threads(data) -> None:
