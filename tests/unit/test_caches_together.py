@@ -4,9 +4,18 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
+import numpy as np
 import pytest
+
+import monolect
+from monolect import Context, Tensor, jit
+from monolect.backend.registry import Device
+from monolect.base import cache, version
+from monolect.runtime import execute, hoist, kept, plan
 
 PROGRAM = """
 import numpy as np
@@ -73,3 +82,65 @@ def test_processes_killed_at_work_leave_caches_that_work(tmp_path: Path, filled:
             process.kill()
             process.communicate()
     assert printed(start(tmp_path)) == filled[1]
+
+
+# ---- versions --------------------------------------------------------------------------------------------------------
+def found_on_disk(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each entry that a step asks the disk for, as a new process would, whether it was there."""
+    device, found = Device["cpu"], []
+    with monkeypatch.context() as m:
+        for place, name in ((execute, "plans"), (hoist, "known"), (device, "programs"), (device, "_modules")):
+            m.setattr(place, name, type(getattr(place, name))())
+        get = cache.DiskCache.get
+        m.setattr(cache.DiskCache, "get", lambda *a: (value := get(*a), found.append(value is not None))[0])
+        w = Tensor(np.ones((96, 96), np.float32)).realize()
+        step, x = jit(lambda x: (x @ w).softmax(1)), Tensor(np.ones((48, 96), np.float32)).realize()
+        for _ in range(2):
+            step(x)
+    return found
+
+
+def of_another_compiler(m: pytest.MonkeyPatch) -> None:
+    for module in (kept, plan, hoist):
+        m.setattr(module, "compiler_version", lambda: "x")
+
+
+def of_another_llvm(m: pytest.MonkeyPatch) -> None:
+    target = Device["cpu"].target
+    m.setattr(Device["cpu"], "target", target._replace(key=f"another {target.key}"))
+
+
+@pytest.mark.parametrize("changed", [of_another_compiler, of_another_llvm])
+def test_an_entry_of_another_version_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    with Context(MONOLECT_CACHE=str(tmp_path), COMPILE_CACHE=1, VERIFY=0):
+        Device["cpu"].pool  # noqa: B018 its code is known by its text
+        assert not any(found_on_disk(monkeypatch))
+        assert all(found_on_disk(monkeypatch))
+        changed(monkeypatch)
+        again = found_on_disk(monkeypatch)
+        assert again and (not any(again) if changed is of_another_compiler else not all(again))
+        assert all(found_on_disk(monkeypatch))
+
+
+def test_every_file_that_an_entry_hangs_on_is_part_of_the_version(tmp_path: Path, monkeypatch) -> None:
+    root = tmp_path / "monolect"
+    copytree(Path(monolect.__file__).parent, root, ignore=lambda _, names: [n for n in names if n.endswith(".so")])
+    monkeypatch.setattr(version, "__file__", str(root / "base" / "version.py"))
+    named = version.compiler_version.__wrapped__
+    files = ("__init__.py", "pipeline.py", "rules/algebra.py", "lower/select.py", "backend/cpu/render.py")
+    for name in (
+        *files,
+        "backend/metal/render.py",
+        "runtime/kept.py",
+        "runtime/hoist.py",
+        "runtime/lowering.py",
+        "backend/common/elf.py",
+    ):
+        before = named()
+        (root / name).write_text((root / name).read_text() + "\n")
+        assert named() != before, name
+    before = named()
+    (root / "tensor" / "loss.py").write_text("")
+    assert named() == before, "a graph is named by what it is, whoever builds it"
