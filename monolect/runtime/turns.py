@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from monolect.base.errors import JitError
@@ -50,10 +50,20 @@ class Turns:
         self.lock.release()
 
     def call(self, f: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
-        """`f(*args, **kwargs)`, a function of the user's, by a thread that holds the lock."""
+        """`f(*args, **kwargs)`, a function of the user's, by a thread that holds the lock.
+
+        Raises JitError where it recurses beyond Python's limit: at its line that does, once nothing else is under way.
+        """
         outer, self.user = self.user, (threading.get_ident(), sys._getframe())
         try:
             return f(*args, **kwargs)
+        except RecursionError as e:
+            if outer is not None:
+                raise
+            expected = f"a recursion that ends within {sys.getrecursionlimit()} calls of Python's"
+            name, line = getattr(f, "__name__", repr(f)[:80]), _line_in(f, e.__traceback__)
+            message = "a jitted function, or a @function, recurses without an end"
+            raise JitError(message, expected=expected, found=name, line=line) from None
         finally:
             self.user = outer
 
@@ -77,6 +87,13 @@ def _stack(ident: int) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _line_in(f: Callable[..., Any], trace: TracebackType | None) -> tuple[str, int] | None:
+    """The first line of `f` in a traceback."""
+    while trace is not None and trace.tb_frame.f_code is not getattr(f, "__code__", None):
+        trace = trace.tb_next
+    return None if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
 
 
 def _waits_for_a_thread(frames: list[FrameType]) -> bool:

@@ -16,6 +16,7 @@ from monolect import Context, Tensor, function, grad, jit, nn
 from monolect.base.errors import ArgumentError, GradientError, JitError
 from monolect.ir.uop import live_nodes, toposort
 from monolect.runtime import execute
+from monolect.runtime.jit import changes, steps, under_way
 from monolect.tensor.function import MOST_TRACES, Function
 
 
@@ -361,6 +362,30 @@ def test_traces_are_bounded_and_leave_nothing_behind() -> None:
     for k in range(MOST_TRACES + 20):
         f(x, k % 7).item()
     assert live_nodes() <= at + 50
+
+
+def deeper(n: int, f: Callable[[], object]) -> object:
+    return f() if n == 0 else deeper(n - 1, f)
+
+
+@pytest.mark.parametrize("wrap", [function, jit])
+def test_a_recursion_without_an_end_is_an_error_at_its_line(wrap) -> None:
+    def down(x: Tensor) -> Tensor:
+        return endless(x + 1) * 2
+
+    @wrap
+    def halved(x: Tensor, n: int) -> Tensor:
+        return x if n == 0 else halved(x * 0.5, n - 1)
+
+    endless, x = wrap(down), Tensor([1.0]).realize()
+    for n in range(25):  # Python's limit is reached at any place
+        with pytest.raises(JitError, match="recurses without an end") as caught:
+            deeper(n, lambda: endless(x))
+        assert caught.value.found == "down"
+        assert caught.value.line == (__file__, down.__code__.co_firstlineno + 1)
+        assert not under_way and not changes.captures and not changes.is_inside
+        assert execute.running.user is None and steps.user is None
+    assert halved(x, 5).item() == 2.0**-5
 
 
 def test_threads_trace_and_call_at_once() -> None:
