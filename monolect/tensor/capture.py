@@ -17,7 +17,7 @@ import os
 import warnings
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
@@ -39,7 +39,7 @@ from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
 from monolect.tensor.tensor import Tensor, leaf_nodes, leaves
-from monolect.tensor.tree import check_results, fields, flatten, kind, signature, unflatten
+from monolect.tensor.tree import check_results, fields, flatten, kind, same_tensors, signature, unflatten
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
@@ -117,6 +117,7 @@ class Captured(NamedTuple):
     origin: Any = None  # of results that would have a graph, if they were not replayed
     checks: tuple[Check, ...] = ()  # what is looked at after each call: results behind those of the function
     n_results: int = 0  # of the function
+    same: tuple[int, ...] = ()  # of results, if the function returned a Tensor twice: its first place
 
 
 def live_tensors() -> list[Tensor]:
@@ -241,7 +242,7 @@ class Jit:
         self._give_up(args, kwargs, tensors, inputs)
         if captured.checks:
             _look(captured.checks, results[captured.n_results :])
-        return unflatten(captured.template, iter(results))
+        return unflatten(captured.template, _as_returned(results, captured.same))
 
     def _reached(self) -> Reach:
         return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
@@ -271,7 +272,9 @@ class Jit:
             call = calls.get(around, MISS)
             if call is MISS:
                 origin = captured.origin or self.origin
-                call = usual_call(captured.capture, captured.kinds, captured.template, around, origin, captured.blank)
+                call = usual_call(
+                    captured.capture, captured.kinds, captured.template, around, origin, captured.blank, captured.same
+                )
                 calls.clear()
                 calls[around] = call
         self.usual = (-1, None) if captured is None or call is None else (len(captured.kinds), call)
@@ -388,7 +391,8 @@ class Jit:
         origin = (*self.origin[:2], NO_GRAPH) if lost else None
         for t in lost:
             t._uop.origin = origin
-        back = unflatten(result, map(Tensor._wrap, outs))
+        same = same_tensors(outputs)
+        back = unflatten(result, _as_returned([Tensor._wrap(u) for u in outs], same))
         reads, woven = self._readers(live, {*external(runs, inputs)} - {before for _, before, _ in states}, graph)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
@@ -417,6 +421,7 @@ class Jit:
             origin,
             tuple([check for check, *_ in checks]),
             len(outputs),
+            same,
         )
         return back
 
@@ -453,6 +458,11 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jit, name)
+
+
+def _as_returned(results: list[Tensor], same: tuple[int, ...]) -> Iterator[Tensor]:
+    """The results, the very same Tensor where the function returned one twice."""
+    return iter([results[k] for k in same] if same else results)
 
 
 def _look(checks: Sequence[Check], results: list[Tensor]) -> None:

@@ -45,12 +45,19 @@ def _held_here() -> int:
 
 
 def usual_call(
-    capture: Capture, kinds: Kinds, template: Any, around: Reach, origin: Any, blank: Sequence[Any] = ()
+    capture: Capture,
+    kinds: Kinds,
+    template: Any,
+    around: Reach,
+    origin: Any,
+    blank: Sequence[Any] = (),
+    same: tuple[int, ...] = (),
 ) -> Callable[..., Any] | None:
     """A function of as many Tensors as `kinds`; None for a step whose calls need the general way.
 
     `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origin`: the line that
     results are said to come from. `blank`: places of arguments, and Tensors, that must have no gradient.
+    `same`: the first place of each result, where one Tensor is several of them.
     """
     outputs = capture.outputs
     brought = all(v.source in (MADE, KEPT) or (v.source == BROUGHT and v.at < len(kinds)) for v in outputs)
@@ -89,7 +96,8 @@ def usual_call(
         lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
     lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(len(kinds)), 2)])
     results = [f" t{i} = new(Tensor); t{i}._uop = {_node(i, v, names, origin)}; t{i}._grad = None; "
-               f"t{i}._requires_grad = False" for i, v in enumerate(outputs)]  # fmt: skip
+               f"t{i}._requires_grad = False" if not same or same[i] == i else f" t{i} = t{same[i]}"
+               for i, v in enumerate(outputs)]  # fmt: skip
     run = _refuse([condition for condition, _ in states])
     for k, made in enumerate(capture.made):
         run += _fresh(k, made, names, origin, capture.device)

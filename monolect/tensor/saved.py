@@ -37,7 +37,7 @@ from monolect.tensor.donated import Donation
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten, kind
 
-FORMAT = 4  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
+FORMAT = 5  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQ32s")  # magic, FORMAT, bytes of the head, of the arrays; checksum of both
 _ALIGN = 64  # where an array starts
@@ -54,6 +54,7 @@ class Part(NamedTuple):
     graded: list[Any]
     checks: tuple[Check, ...]
     n_results: int
+    same: tuple[int, ...]
 
 
 class Head(NamedTuple):
@@ -129,7 +130,7 @@ class _Writer:
         if _Unpickler(io.BytesIO(self.dumps(spec)), {}).load().key != spec.key:
             expected = "arguments that are equal when their values are"
             raise JitError("an argument that another process could not give", expected=expected, found=spec.describe())
-        return Part(recipe, outside, spec, c.template, c.flat, c.graded, c.checks, c.n_results)
+        return Part(recipe, outside, spec, c.template, c.flat, c.graded, c.checks, c.n_results, c.same)
 
     def _step(self, s: Step) -> Step:
         """A step without its kernel: the name and the buffers are left, for whoever looks at what runs."""
@@ -223,6 +224,7 @@ class Loaded(Jit):
                 {},
                 checks=part.checks,
                 n_results=part.n_results,
+                same=part.same,
             )
 
     def __reduce__(self) -> Any:

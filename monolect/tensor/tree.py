@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import enum
 import types
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from monolect.base.dtype import DType
@@ -72,6 +72,13 @@ def _flatten(tree: Any, tensors: list[Tensor]) -> None:
     elif (names := fields(tree)) is not None:
         for name in names:
             _flatten(getattr(tree, name), tensors)
+
+
+def same_tensors(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """For each, the first place where the very same Tensor stands; () where none is there twice."""
+    first: dict[int, int] = {}
+    places = tuple([first.setdefault(id(t), k) for k, t in enumerate(tensors)])
+    return places if len(first) < len(places) else ()
 
 
 class Same:

@@ -8,7 +8,7 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -390,6 +390,22 @@ def test_a_model_that_was_set_to_evaluate_evaluates() -> None:
     assert [dropped(), dropped()] == [False, False]
     model.train()
     assert [dropped(), dropped()] == [True, True] and len(step.captures) == 2
+
+
+def test_a_tensor_that_is_returned_twice_is_one_tensor_at_every_call(tmp_path) -> None:
+    def step(x: Tensor) -> dict[str, Any]:
+        y, z = x * 2, x * 2  # equal, and yet two
+        return {"first": y, "again": [y, z]}
+
+    fast, x = jit(step), vector(1.0, 2.0)
+    calls = [fast(x) for _ in range(4)]  # recorded, replayed, the usual call
+    fast.save(tmp_path / "step")
+    loaded = jit.load(tmp_path / "step")
+    for found in (step(x), *calls, *(loaded(x) for _ in range(3))):
+        y, z = found["again"]
+        assert found["first"] is y and z is not y
+        y.assign(y + 1)
+        assert values(found["first"], z) == [[3.0, 5.0], [2.0, 4.0]]
 
 
 def test_ten_thousand_steps_leave_nothing_behind() -> None:
