@@ -94,8 +94,16 @@ LLVM_NATIVE: Final = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
      "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
 )  # fmt: skip
+# of those, what an x86-64 processor has with a feature: without it LLVM would call a library
+NEEDING: Final = {"fma": "MULACC", "sse4.1": "TRUNC"}
 SCALING: Final = frozenset(("avx512f", "avx512vl"))  # with these also LDEXP
 _DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
+
+
+def native_ops(machine: str, features: tuple[str, ...]) -> frozenset[str]:
+    """The ops that LLVM has instructions for on such a processor."""
+    native = LLVM_NATIVE | {"LDEXP"} if SCALING <= set(features) else LLVM_NATIVE
+    return native - {op for feature, op in NEEDING.items() if machine == "x86_64" and feature not in features}
 
 
 class HostFeatures(NamedTuple):

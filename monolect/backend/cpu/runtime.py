@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from monolect.backend.common.llvm_compile import LLVM_NATIVE, SCALING, Compiler, host_features, missing
+from monolect.backend.common.llvm_compile import Compiler, host_features, missing, native_ops
 from monolect.backend.common.native import NativeDevice, host_target
 from monolect.backend.cpu.units import usable_units
 from monolect.base.dtype import dtypes
@@ -19,11 +19,12 @@ class CpuDevice(NativeDevice):
     def __init__(self, name: str = "cpu"):
         self.compiler = Compiler()
         host = host_features()
-        native = LLVM_NATIVE | {"LDEXP"} if SCALING <= set(self.compiler.features) else LLVM_NATIVE
-        target = host_target("cpu", native, self.compiler.key)._replace(
-            cast_dtypes=frozenset((dtypes.float16,)),
+        features = self.compiler.features
+        has_half = host.machine != "x86_64" or "f16c" in features
+        target = host_target("cpu", native_ops(host.machine, features), self.compiler.key)._replace(
+            cast_dtypes=frozenset((dtypes.float16,) if has_half else ()),
             streams=host.machine == "x86_64",
-            units=usable_units(self.compiler.features, host.vector_bytes),
+            units=usable_units(features, host.vector_bytes),
         )
         super().__init__(name, target)
 
