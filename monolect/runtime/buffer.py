@@ -7,9 +7,11 @@ Arrays come in without a copy where they are contiguous and aligned, and go out 
 from __future__ import annotations
 
 import ctypes
+from math import prod
 from typing import Any
 
 from monolect.backend.common.memory import Memory
+from monolect.backend.common.memory import part as part_of_memory
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
@@ -71,6 +73,47 @@ def is_realized(u: UOp) -> bool:
     """True for a BUFFER with storage and for views of one."""
     b = base_of(u)
     return b.op == "BUFFER" and b.storage is not None
+
+
+def part(view: UOp) -> UOp | None:
+    """A BUFFER that shares the memory of a realised view: one of elements in a row of host memory, aligned as an array
+    that is taken without a copy. None for other views.
+    """
+    at, b = _first_in_row(view), base_of(view)
+    whole = b.storage
+    if at is None or not isinstance(whole, Memory):
+        return None
+    n_elements = prod(view.shape)
+    start = at * view.dtype.itemsize
+    if not n_elements or (whole.address + start) % ALIGN_BYTES:
+        return None
+    alike = n_elements == prod(b.shape)  # then it is a shape of the BUFFER, whose memory may be nobody else's one day
+    memory = whole if alike else part_of_memory(whole, start, n_elements * view.dtype.itemsize)
+    return with_storage(view.shape, view.dtype, b.arg.device, memory)
+
+
+def _first_in_row(u: UOp) -> int | None:
+    """The place in its BUFFER of the first element of a view that is a row of elements, in their order, of known sizes;
+    None for others.
+    """
+    first = 0
+    while True:
+        if any(n.__class__ is not int for n in u.shape):
+            return None
+        if u.op == "BUFFER":
+            return first
+        whole = u.src[0].shape
+        if u.op == "SHRINK":
+            stride, is_cut = 1, False
+            for at, n, size in zip(reversed(u.src[1].sizes), reversed(u.shape), reversed(whole), strict=True):
+                if at.__class__ is not int or size.__class__ is not int or (is_cut and n != 1):
+                    return None
+                first += at * stride
+                stride *= size
+                is_cut = is_cut or n != size
+        elif u.op not in ("RESHAPE", "DETACH", "CONTIGUOUS_BACKWARD"):
+            return None
+        u = u.src[0]
 
 
 def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:

@@ -27,9 +27,9 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import CaptureWarning, JitError, MonolectError, user_line
 from monolect.base.settings import settings
 from monolect.ir.call import is_body
-from monolect.ir.uop import UOp, new_buffer, substitute_all, toposort
+from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
-from monolect.runtime.buffer import base_of, is_realized, to_numpy
+from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
 from monolect.runtime.jit import OWN, Assigned, Capture, Check, changes, steps
 from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import drawn
@@ -211,6 +211,9 @@ class Jit:
         tensors = list({id(t): t for t in found}.values())
         if any(t._uop.op != "BUFFER" or t._uop.storage is None for t in tensors):
             self._own_buffers(tensors)
+            n, usual = self.usual
+            if len(args) == n and not kwargs and (result := usual(*args)) is not MISS:  # type: ignore[misc]
+                return result
         if is_new := not self.around.holds():
             self.around = self._reached()
         places: tuple[int, ...] = ()
@@ -302,9 +305,15 @@ class Jit:
                     give_up(t)
 
     def _own_buffers(self, tensors: list[Tensor]) -> None:
-        """Every argument as a BUFFER with storage; views are copied."""
+        """Every argument as a BUFFER with storage: a view as a part of memory, where it is one, else copied.
+
+        A part shares memory with its base, and with views that overlap it. None of them is ever written to while
+        another one lives: state in place, donated memory and results that are kept ask who else holds it.
+        """
         for t, u in zip(tensors, execute.realize([t._uop for t in tensors]), strict=True):
-            t._uop = u if u.op == "BUFFER" else execute.realize([t.contiguous()._uop])[0]
+            if u.op != "BUFFER":
+                u = part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
+            t._uop = u
 
     def _readers(self, live: Live, found: set[UOp], graph: set[UOp]) -> Readers:
         """The tensors that the step reads from outside, buffers `found`, so that a later assign to one is seen.

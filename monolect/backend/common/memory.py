@@ -9,9 +9,9 @@ results are to come has them prepared: their pages come while it is still compil
 What it does not do: it clears nothing, knows no dtypes, and does not synchronise: whoever frees a block must know that
 no thread still writes to it.
 
-Invariant: an address is in at most one live `Memory`, and stays mapped while that `Memory`, or an array viewing it,
-lives. Small blocks (up to 256 KiB) are carved from arenas that are never returned: their free lists are bounded by the
-most that was in use at once. Large blocks are mapped singly; what is kept of them is bounded by `max_cached_bytes`.
+Invariant: an address is in at most one live block, and stays mapped while that block, a part of it, or an array viewing
+it, lives. Small blocks (up to 256 KiB) are carved from arenas that are never returned: their free lists are bounded by
+the most that was in use at once. Large blocks are mapped singly; what is kept of them is bounded by `max_cached_bytes`.
 """
 
 from __future__ import annotations
@@ -141,6 +141,24 @@ class BorrowedMemory(Memory):
             if array.base is None:
                 return not array.flags.owndata
             array = array.base
+        return True
+
+
+class PartOfMemory(Memory):
+    """Bytes of another memory, kept alive by this object. They are never this one's alone: others hold the whole."""
+
+    __slots__ = ("_whole",)
+
+    _whole: Memory
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        self.n_views += 1
+        whole = self._whole.__array_interface__  # which counts there, too: who writes to a part writes to the whole
+        return {**whole, "shape": (self.n_bytes,), "data": (self.address, whole["data"][1])}
+
+    def is_lent(self) -> bool:
+        """See `Memory`."""
         return True
 
 
@@ -358,6 +376,18 @@ def from_array(array: np.ndarray) -> BorrowedMemory:
     memory._array = array
     memory.address = array.__array_interface__["data"][0]
     memory.n_bytes = array.nbytes
+    memory.n_views = 0
+    return memory
+
+
+def part(whole: Memory, at: int, n_bytes: int) -> Memory:
+    """The bytes from `at` on, without a copy; the whole stays alive with them."""
+    if at < 0 or n_bytes < 0 or at + n_bytes > whole.n_bytes:
+        raise ArgumentError("a part of a memory", expected=f"within {whole.n_bytes} bytes", found=(at, n_bytes))
+    memory = PartOfMemory.__new__(PartOfMemory)
+    memory._whole = whole
+    memory.address = whole.address + at
+    memory.n_bytes = n_bytes
     memory.n_views = 0
     return memory
 
