@@ -292,7 +292,9 @@ class Block:
         """Lines of the next kept block that are asked for in this step of this pass over the block: in each pass its
         share, so that they come as evenly as memory gives them.
         """
+        readers = [ranges(s) for s in self.plan.stores if self.load in toposort(s)]
         apart = [p for p in self.plan.axes if p in made and p.type == "LOOP" and p.root not in self.steps]
+        apart = [p for p in apart if all(p.root in nest for nest in readers)]  # a loop of all that read it
         passes = sorted((p for p in apart if not p.is_block or p.made > self.level), key=lambda p: made[p].arg[0])
         n, number = prod(p.size for p in passes), idx(0)
         for p in passes:
