@@ -7,7 +7,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
@@ -19,13 +18,12 @@ from benchmarks.cpu import arrays
 from benchmarks.cpu.case import Case
 from benchmarks.cpu.machine import Limits
 from benchmarks.cpu.peers import installed, speaks
-from benchmarks.cpu.quiet import Patience
+from benchmarks.cpu.quiet import Patience, settle
 from benchmarks.cpu.worker import THREADS
 
 ROOT = Path(__file__).resolve().parents[2]
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "THREADS", "CPU_COUNT")
 START_LIMIT_S = 60.0
-QUIET_S = 0.003  # threads of the library before go to sleep
 VISIT_S, VISIT_CALLS = 0.1, 30
 PATIENCE_S = 15.0  # a row's
 
@@ -189,7 +187,7 @@ class Bench:
         """(median of some calls, cores that others kept busy meanwhile) of the least disturbed of some tries."""
 
         def visit() -> tuple[list[float], float]:
-            time.sleep(QUIET_S)
+            settle(w.process.pid for w in self.workers.values() if w.process is not None)
             return self.workers[library].ask(self.limit_s, "time", VISIT_S, VISIT_CALLS)
 
         times, cores = patience.least_disturbed(visit)

@@ -146,6 +146,29 @@ def test_a_disturbed_measurement_is_repeated(monkeypatch):
     assert found == "x" and busy > 1
 
 
+def test_a_visit_waits_until_the_threads_of_the_last_one_sleep(monkeypatch):
+    waits = iter([True, False, True, False, False])
+    looks = []
+    monkeypatch.setattr(quiet, "LOOK_S", 0.0)
+    monkeypatch.setattr(quiet, "runs", lambda pid: looks.append(pid) or next(waits))
+    quiet.settle([1, 2])
+    assert looks == [1, 1, 2, 1, 2]
+    monkeypatch.setattr(quiet, "LONGEST_SPIN_S", 0.01)
+    monkeypatch.setattr(quiet, "runs", lambda pid: True)  # for ever
+    quiet.settle([1])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="no such files on this system")
+def test_threads_that_run_and_sleep_are_told_apart():
+    assert quiet.runs(os.getpid()) and not quiet.runs(2**30)
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        quiet.settle([process.pid])
+        assert not quiet.runs(process.pid)
+        process.stdin.close()
+
+
 def test_processes_answer_fail_and_start_again(tmp_path):
     bench = Bench(["monolect", "numpy"], 2, 60, LIMITS, random=1, seed=5)
     try:
