@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from monolect.backend.base import Launch, Program
 from monolect.backend.common import memory
+from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
@@ -77,7 +78,9 @@ def _iterations(rs: frozenset[UOp]) -> int:
 
 
 def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> None:
-    """Note a batch that ran launch by launch; print its lines at DEBUG=2, the totals at exit."""
+    """Note a batch that ran launch by launch; print its lines at DEBUG=2, of a new one also what memory was taken by
+    then at most, and the totals at exit.
+    """
     if not totals["kernels"]:
         atexit.register(show_totals)
     for launch, call, ns in zip(launches, calls, times, strict=True):
@@ -91,6 +94,10 @@ def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int
             runs.append(run)
         if "cmds" in settings.tracing:
             print(line(totals["kernels"], run, replayed), file=sys.stderr)
+    if "cmds" in settings.tracing and calls and not replayed:
+        print(
+            f"      ran {len(calls)} in {sum(times) / 1e3:.1f} us; {peaks(Device[_device(calls[0])])}", file=sys.stderr
+        )
 
 
 def show_totals() -> None:
@@ -105,12 +112,23 @@ def show_totals() -> None:
 def line(number: int, k: KernelRun, replayed: bool = False) -> str:
     """One kernel, one line: number, device, name, buffers, time, GFLOP/s, GB/s; a replayed one is marked and green."""
     ns = max(1, k.time_ns)
-    dev = next((str(b.arg.device) for b in k.call.src[1:]), "")
+    dev = _device(k.call)
     text = (
         f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
     )
     text += f" {k.n_ops / ns:8.2f} GFLOP/s {k.n_bytes / ns:8.2f} GB/s"
     return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[{32 if replayed else 36}m{text}\033[0m"
+
+
+def _device(call: UOp) -> str:
+    return next((str(b.arg.device) for b in call.src[1:]), "cpu")
+
+
+def peaks(device: Any) -> str:
+    """The most memory that was taken at once so far: of the host, and of a device with memory of its own."""
+    told = f"host peak {memory.stats().peak_bytes / 1e6:.1f} MB"
+    own = getattr(getattr(device, "memory", None), "peak_bytes", None)
+    return told if own is None else f"{told}, {device.name} peak {own / 1e6:.1f} MB"
 
 
 def compiled(schedule_ns: int, compile_ns: int, n_kernels: int, n_programs: int) -> None:
@@ -129,12 +147,8 @@ def captured(device: Any, n_kernels: int, n_once: int, bytes_: dict[str, int]) -
     if "cmds" not in settings.tracing:
         return
     parts = ", ".join(f"{name} {n / 1e6:.3f} MB" for name, n in bytes_.items())
-    peaks = f"host peak {memory.stats().peak_bytes / 1e6:.1f} MB"
-    own = getattr(getattr(device, "memory", None), "peak_bytes", None)  # of a device with memory of its own
-    if own is not None:
-        peaks += f", {device.name} peak {own / 1e6:.1f} MB"
     text = f"      captured: {n_kernels} kernels a call, {n_once} once; {parts}: {sum(bytes_.values()) / 1e6:.3f} MB"
-    print(f"{text}; {peaks}", file=sys.stderr)
+    print(f"{text}; {peaks(device)}", file=sys.stderr)
 
 
 def show_source(p: Program) -> None:

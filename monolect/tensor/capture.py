@@ -17,7 +17,7 @@ import os
 import warnings
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
@@ -39,7 +39,7 @@ from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
 from monolect.tensor.tensor import Tensor, leaf_nodes, leaves
-from monolect.tensor.tree import check_results, fields, flatten, kind, same_tensors, signature, unflatten
+from monolect.tensor.tree import as_returned, check_results, fields, flatten, kind, same_tensors, signature, unflatten
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
@@ -245,7 +245,7 @@ class Jit:
         self._give_up(args, kwargs, tensors, inputs)
         if captured.checks:
             _look(captured.checks, results[captured.n_results :])
-        return unflatten(captured.template, _as_returned(results, captured.same))
+        return unflatten(captured.template, as_returned(results, captured.same))
 
     def _reached(self) -> Reach:
         return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
@@ -401,7 +401,7 @@ class Jit:
         for t in lost:
             t._uop.origin = origin
         same = same_tensors(outputs)
-        back = unflatten(result, _as_returned([Tensor._wrap(u) for u in outs], same))
+        back = unflatten(result, as_returned([Tensor._wrap(u) for u in outs], same))
         reads, woven = self._readers(live, {*external(runs, inputs)} - {before for _, before, _ in states}, graph)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
@@ -467,11 +467,6 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jit, name)
-
-
-def _as_returned(results: list[Tensor], same: tuple[int, ...]) -> Iterator[Tensor]:
-    """The results, the very same Tensor where the function returned one twice."""
-    return iter([results[k] for k in same] if same else results)
 
 
 def _look(checks: Sequence[Check], results: list[Tensor]) -> None:

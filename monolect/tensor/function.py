@@ -35,7 +35,7 @@ from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
 from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.tree import check_results, flatten, unflatten
+from monolect.tensor.tree import as_returned, check_results, flatten, same_tensors, unflatten
 
 MOST_TRACES = 64
 _numbers = itertools.count()
@@ -56,6 +56,7 @@ class Trace(NamedTuple):
     result: Any
     n_results: int
     assigned: tuple[tuple[int, bool], ...]  # for each assigned Tensor its place in `Reach.tensors`; deferred?
+    same: tuple[int, ...]  # of results, if the function returned a Tensor twice: its first place
 
 
 class Function:
@@ -108,7 +109,7 @@ class Function:
             found.tensors[place]._become(u)
             if late:
                 defer(found.tensors[place])
-        return unflatten(t.result, iter([Tensor._wrap(u) for u in values[: t.n_results]]))
+        return unflatten(t.result, as_returned([Tensor._wrap(u) for u in values[: t.n_results]], t.same))
 
 
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:
@@ -183,7 +184,8 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
     found.is_complete &= not extra and not unknown and not asked and random_state.drawn() == before
     marks = tuple((places[id(t)], id(t) in late) for t in assigned)
     hole = Tensor._wrap(const(0, dtypes.bool))
-    return Trace(body, extra, unflatten(result, iter([hole] * len(outputs))), len(outputs), marks)
+    results = unflatten(result, iter([hole] * len(outputs)))
+    return Trace(body, extra, results, len(outputs), marks, same_tensors(outputs))
 
 
 def _body(roots: tuple[UOp, ...], stands: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:

@@ -81,6 +81,11 @@ def same_tensors(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return places if len(first) < len(places) else ()
 
 
+def as_returned(results: Sequence[Tensor], same: tuple[int, ...]) -> Iterator[Tensor]:
+    """Results of a call, the very same Tensor where those of the first were, as `same_tensors` told."""
+    return iter([results[k] for k in same] if same else results)
+
+
 class Same:
     """A value without a hash as part of a key: equal to itself alone, and alive as long as the key."""
 

@@ -145,6 +145,17 @@ def test_a_captured_step_tells_the_peaks_of_host_and_device(driver, capsys):
 
 
 @needs_compiler
+def test_what_is_not_captured_tells_the_peaks_too(driver, capsys):
+    x = Tensor(data(1 << 18), device="cuda").realize()
+    with Context(DEBUG=2):
+        large = (x + 1).realize()
+        more = (large + x).realize()
+    found = re.findall(r"ran 1 in .* us; host peak [0-9.]+ MB, cuda peak ([0-9.]+) MB", capsys.readouterr().err)
+    assert [round(float(peak), 1) for peak in found] == [2.1, 3.1], "one buffer more each time"
+    assert more.shape == x.shape
+
+
+@needs_compiler
 def test_programs_come_back_from_the_disk(driver):
     x = data(33)
     with Context(COMPILE_CACHE=1):

@@ -443,3 +443,21 @@ def test_gradients_of_orders_and_scans_go_through_a_function(name: str) -> None:
             f(Tensor(x)).backward()
         grads.append(w.grad.numpy())
     np.testing.assert_allclose(grads[0], grads[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_a_tensor_that_is_returned_twice_is_one_tensor(precompile):
+    @function(precompile=precompile)
+    def twice(x):
+        y, z = x * 2, x * 2  # equal, and yet two
+        return {"first": y, "again": [y, z]}
+
+    for value in (1.0, 3.0):  # traced, found
+        x = Tensor([value], requires_grad=True)
+        found = twice(x)
+        y, z = found["again"]
+        assert found["first"] is y and z is not y
+        (found["first"] * y).sum().backward()
+        assert x.grad.tolist() == [8 * value]
+        y.assign(y + 1)
+        assert (found["first"].tolist(), z.tolist()) == ([2 * value + 1], [2 * value])
