@@ -148,6 +148,14 @@ class Threaded(Protocol):
 
 
 @runtime_checkable
+class Ordered(Protocol):
+    """A Device whose launches run side by side, but for those that wait for others."""
+
+    def ordered(self, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]) -> Commands:
+        """`commands`, where each launch waits for those before it that are named, by number, and for no others."""
+
+
+@runtime_checkable
 class Portable(Protocol):
     """A Device whose programs travel as bytes: one process builds them, another runs them. BEAM asks for it."""
 

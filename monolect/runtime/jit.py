@@ -182,8 +182,12 @@ class Capture:
         self.kernels = tuple(s.call for s in recipe.late)
         self.commands: Any = None
         if self.device is not None:
-            args = (self.launches, recipe.phases) if recipe.phases else (self.launches,)
-            self.commands = (self.device.phased if recipe.phases else self.device.commands)(*args)
+            if recipe.phases:
+                self.commands = self.device.phased(self.launches, recipe.phases)
+            elif recipe.after:
+                self.commands = self.device.ordered(self.launches, recipe.after)
+            else:
+                self.commands = self.device.commands(self.launches)
         self.prologue: Prologue | None = None
         if recipe.early:
             self.prologue = Prologue(self.device, recipe.early, self.constants)

@@ -13,16 +13,18 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Commands, Launch, Ordered, Program
 from monolect.backend.common.native import NativeDevice
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, DeviceError, InternalError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
+from monolect.ir.call import stored_slots
 from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import UOp, node
 from monolect.runtime import kept, profile
+from monolect.runtime.dependencies import Use, dependencies
 from monolect.runtime.execute import native_functions
 from monolect.schedule.memory import buffer_bytes, plan_memory
 from monolect.schedule.result import Schedule
@@ -108,6 +110,7 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
     number: dict[Any, int] = {b: n_inputs + i for i, b in enumerate(fresh)}
     for b in memory.offsets:
         number[b] = len(number) + n_inputs
+    ranges = {number[b]: (at, at + buffer_bytes(b)) for b, at in memory.offsets.items()}
     scheduled = time.perf_counter_ns()
     variables = _variables(calls, number, n_inputs)
     programs = compile_kernels([c.src[0] for c in calls], dev)
@@ -116,7 +119,7 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), len(programs))
     return Plan(
         dev,
-        Device[dev].commands(launches),
+        _commands(Device[dev], calls, launches, ranges),
         calls,
         n_inputs,
         tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in sched.outputs),
@@ -128,6 +131,18 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
         frozenset(n for a in args for n in a if n < n_inputs),
         launches,
     )
+
+
+def _commands(
+    device: Any, calls: tuple[UOp, ...], launches: tuple[Launch, ...], ranges: dict[int, tuple[int, int]]
+) -> Commands:
+    """The command buffer; with what each launch waits for, where others run beside it."""
+    if not isinstance(device, Ordered):
+        return device.commands(launches)
+    uses = [
+        Use(item.args, {item.args[k] for k in stored_slots(c.src[0])}) for item, c in zip(launches, calls, strict=True)
+    ]
+    return device.ordered(launches, dependencies(uses, ranges, {}))
 
 
 def _variables(calls: tuple[UOp, ...], number: dict[Any, int], n_inputs: int) -> tuple[UOp, ...]:

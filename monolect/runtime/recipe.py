@@ -11,10 +11,10 @@ Invariant: its BUFFERs are marks, which have no storage.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from monolect.backend.base import Launch, Phase, Threaded
+from monolect.backend.base import Launch, Ordered, Phase, Threaded
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
@@ -22,12 +22,13 @@ from monolect.ir.call import stored_slots
 from monolect.ir.ops import BufferArg, KernelInfo
 from monolect.ir.uop import UOp, node, substitute
 from monolect.runtime.buffer import base_of
+from monolect.runtime.dependencies import Use, all_before, dependencies
 from monolect.runtime.execute import Run
 from monolect.runtime.hoist import hoist
 from monolect.runtime.in_place import is_copy, may_overwrite, uses_of
 from monolect.runtime.phases import phases, times
 from monolect.runtime.prologue import WRITABLE, Step, results, split, writes_seen
-from monolect.schedule.memory import Life, MemoryPlan, buffer_bytes, place
+from monolect.schedule.memory import Life, MemoryPlan, buffer_bytes, place, place_apart
 
 
 class Value(NamedTuple):
@@ -68,6 +69,7 @@ class Recipe(NamedTuple):
     early: tuple[Step, ...]  # the prologue
     late: tuple[Step, ...]
     phases: tuple[Phase, ...]  # of the late steps, for devices whose threads can share them
+    after: tuple[tuple[int, ...], ...]  # what each of them waits for, for devices that run them side by side
     kept_bytes: dict[int, int]  # of what the prologue makes for the rest, by number
     offsets: dict[int, int]  # of the intermediates in the arena, by number
     arena_bytes: int
@@ -132,16 +134,20 @@ class _Recorder:
         constants = {n: b for n, b in numbered if n >= 0 and n not in self.given}
         early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
         kept_bytes = results(early, late)
-        together = self._phases(late, reuse)
+        same = {self.number[b]: reuse[k] for b, k in self.made.items() if k in reuse}
+        together = self._phases(late, same)
         when = times(together, len(late)) if together else [*range(len(late))]
         when = [*range(len(early)), *(len(early) + t for t in when)]
-        memory = self._arena([*early, *late], when, kept_bytes, framing)
+        is_ordered = self.device is not None and isinstance(Device[self.device], Ordered)
+        needs = dependencies(_uses(late), {}, same) if is_ordered else ()
+        memory = self._arena([*early, *late], when, kept_bytes, framing, needs)
+        after = dependencies(_uses(late), _ranges(late, memory), same) if is_ordered else ()
         in_place = tuple(self.number[before] for _, before, _ in stays)
         made = tuple(Made(mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
         return Recipe(
             self.device, len(args), tuple(self.variables), made, results_, tuple(news), reuse, in_place,
             tuple(self.number[b] for b in self.reads), tuple(constants), (*framing, *early), tuple(late), together,
-            kept_bytes, memory.offsets, memory.arena_bytes,
+            after, kept_bytes, memory.offsets, memory.arena_bytes,
         ), Outside(
             [t for t, _, _ in moves], [t for t, _, _ in stays], [t for t, _ in reads], [*constants.values()], self.kept
         )  # fmt: skip
@@ -243,24 +249,35 @@ class _Recorder:
         """The number of one more buffer, of the capture's own."""
         return self.number.setdefault(("kept", len(self.number)), len(self.number))
 
-    def _phases(self, late: list[Step], reuse: dict[int, int]) -> tuple[Phase, ...]:
+    def _phases(self, late: list[Step], same: Mapping[int, int]) -> tuple[Phase, ...]:
         """What may run at the same time, for devices that ask; () for others and one thread."""
         device = None if self.device is None else Device[self.device]
         if not isinstance(device, Threaded) or device.target.n_threads < 2:
             return ()
-        made = [self.number[b] for b in self.made]
-        return phases(late, device.target.n_threads, {made[k]: n for k, n in reuse.items()})
+        return phases(late, device.target.n_threads, same)
 
-    def _arena(self, steps: list[Step], when: list[int], kept: dict[int, int], framing: list[Step]) -> MemoryPlan:
+    def _arena(
+        self,
+        steps: list[Step],
+        when: list[int],
+        kept: dict[int, int],
+        framing: list[Step],
+        needs: Sequence[tuple[int, ...]],
+    ) -> MemoryPlan:
         """Offsets of what a step writes and nobody else sees, alive from its first use to its last. What is framed
-        shares memory with others that have the same around them, and with nothing else.
+        shares memory with others that have the same around them, and with nothing else. `needs`: what each of the last
+        steps waits for, where they run side by side; those before them run one after the other.
         """
+        n_early = len(steps) - len(needs) if needs else 0
+        behind = [(1 << i) - 1 for i in range(n_early)]
+        behind += [b << n_early | (1 << n_early) - 1 for b in all_before(needs)] if needs else [0] * len(steps)
         private = {n: n_bytes for s in steps for n, n_bytes in s.written.items() if n not in self.given | kept.keys()}
         lives: dict[int, Life] = {}
-        for at, s in zip(when, steps, strict=True):
+        for i, (at, s) in enumerate(zip(when, steps, strict=True)):
             for n in s.launch.args:
                 if n in private:
-                    lives[n] = lives[n]._replace(last=at) if n in lives else Life(private[n], at, at)
+                    life = lives.get(n) or Life(private[n], at, at, 0, behind[i])
+                    lives[n] = life._replace(last=at, users=life.users | 1 << i)
         groups: dict[UOp | None, dict[int, Life]] = {None: lives}
         for s in framing:
             group = groups.setdefault(s.call.src[0], {})
@@ -268,10 +285,21 @@ class _Recorder:
         offsets: dict[int, int] = {}
         n_bytes = 0
         for group in groups.values():
-            plan = place(group, 1 if self.device is None else Device[self.device].target.align_bytes)
+            align = 1 if self.device is None else Device[self.device].target.align_bytes
+            plan = place_apart(group, align) if needs else place(group, align)
             offsets.update((n, n_bytes + offset) for n, offset in plan.offsets.items())
             n_bytes += plan.arena_bytes
         return MemoryPlan(offsets, n_bytes)
+
+
+def _uses(steps: Sequence[Step]) -> list[Use]:
+    return [Use(s.launch.args, s.written.keys()) for s in steps]
+
+
+def _ranges(steps: Sequence[Step], memory: MemoryPlan) -> dict[int, tuple[int, int]]:
+    """The bytes of the arena that intermediates take, from and to."""
+    sizes = {n: n_bytes for s in steps for n, n_bytes in s.written.items() if n in memory.offsets}
+    return {n: (memory.offsets[n], memory.offsets[n] + n_bytes) for n, n_bytes in sizes.items()}
 
 
 def mark(b: UOp) -> UOp:

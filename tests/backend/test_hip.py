@@ -93,7 +93,7 @@ def test_programs_from_tensors_to_results(driver):
 
 
 @needs_compiler
-def test_a_jitted_step_is_launched_kernel_by_kernel(driver):
+def test_a_jitted_step_is_one_graph(driver):
     @jit
     def step(x):
         return (x.softmax(-1) @ x.T).sum(0)
@@ -103,7 +103,9 @@ def test_a_jitted_step_is_launched_kernel_by_kernel(driver):
         e = np.exp(x)
         want = ((e / e.sum(-1, keepdims=True)) @ x.T).sum(0)
         np.testing.assert_allclose(step(Tensor(x, device="hip")).numpy(), want, rtol=1e-4, atol=1e-5)
-    assert driver.calls["cuLaunchKernel"] and not any("Graph" in name for name in driver.calls)
+    launched = driver.calls["cuLaunchKernel"], driver.calls["cuGraphLaunch"]
+    step(Tensor(data(6, 8), device="hip")).numpy()
+    assert (driver.calls["cuLaunchKernel"], driver.calls["cuGraphLaunch"]) == (launched[0], launched[1] + 1)
 
 
 @needs_compiler
@@ -179,6 +181,13 @@ int hipModuleLaunchKernel(void* f, u a, u b, u c, u d, u e, u g, u shared, void*
   *(long long*)params[0] = a + 10 * b + 100 * c + 1000 * d + 10000 * e + 100000 * g;
   return shared || !stream || extra; }
 const char* hipGetErrorString(int code) { return code == 2 ? "out of memory" : "?"; }
+typedef struct { u lanes[3]; void** extra; void* func; u groups[3]; void** params; u shared; } node;
+int hipGraphCreate(void** graph, u flags) { *graph = (void*)11; return flags; }
+int hipGraphAddKernelNode(void** out, void* graph, void** before, size_t n, node* p) {
+  *out = (void*)(n ? (size_t)before[0] + (size_t)before[n - 1] : 1 << 20);
+  *(long long*)p->params[0] = p->lanes[0] + 10 * p->lanes[2] + 100 * p->groups[0] + 1000 * p->groups[2] + p->shared;
+  return graph != (void*)11 || p->func != (void*)0x7F0012345678 || p->extra; }
+int hipGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long flags) { *exec = graph; return flags; }
 int hipGetDevicePropertiesR0600(char* p, int number) {
   strcpy(p, "a card"); strcpy(p + 1160, "gfx90a:sramecc+:xnack-");
   *(size_t*)(p + 288) = 1ull << 36; *(size_t*)(p + 296) = 65536;
@@ -207,5 +216,10 @@ def test_calls_reach_a_library(tmp_path):
     pointers[0] = ctypes.addressof(value)
     assert api.hipModuleLaunchKernel(1, 1, 2, 3, 4, 5, 6, 0, 87, ctypes.addressof(pointers), 0) == (0,)
     assert value.value == 654321
+    params = hip_driver.NodeParams(1, 2, 3, None, 0x7F0012345678, 4, 5, 6, ctypes.addressof(pointers), 70000)
+    (_, graph), (_, first) = api.hipGraphCreate(0), api.hipGraphAddKernelNode(11, [], 0, params)
+    assert value.value == 1 + 30 + 400 + 6000 + 70000 and first == 1 << 20
+    assert api.hipGraphAddKernelNode(graph, [first, 7], 2, params) == (0, first + 7)
+    assert api.hipGraphInstantiateWithFlags(graph, 0) == (0, 11)
     assert api.properties(1) == (0, hip_driver.Gpu("a card", "gfx90a", 1 << 36, 65536, 1024, 64, 104))
     assert api.properties(2)[0] == 1

@@ -1,6 +1,7 @@
-"""A schedule on a GPU: launched kernel by kernel the first time, from then on as one graph, where the driver has them.
+"""A schedule on a GPU: launched kernel by kernel the first time, from then on as one graph.
 
-What it does not do: run kernels side by side. They follow each other, for intermediates share memory over time.
+A node of the graph waits for the launches that it is told to wait for, so the GPU runs the others beside it: copies
+beside kernels, small kernels beside each other. What that is, who makes the schedule knows (`runtime/dependencies.py`).
 Invariant: what was bound last is what a launch sees; only nodes whose arguments changed are told.
 """
 
@@ -62,10 +63,12 @@ class Step:
 
 
 class GpuCommands(Commands):
-    """See the module docstring."""
+    """See the module docstring. `after`: the numbers of the launches that each waits for."""
 
-    def __init__(self, driver: Driver, stream: Any, launches: Sequence[Launch]):
-        self.driver, self.stream = driver, stream
+    def __init__(
+        self, driver: Driver, stream: Any, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]
+    ) -> None:
+        self.driver, self.stream, self.after = driver, stream, after
         self.steps = [Step(driver, launch) for launch in launches]
         self.places: dict[int, list[tuple[Step, int]]] = {}
         for step, launch in zip(self.steps, launches, strict=True):
@@ -83,7 +86,7 @@ class GpuCommands(Commands):
         """Put all launches on the stream; whoever reads a result waits for them."""
         self.n_runs += 1
         empty = any(0 in step.groups() for step in self.steps)  # a graph's node cannot be of no size
-        if self.n_runs == 1 or len(self.steps) < 2 or empty or not self.driver.has_graphs:
+        if self.n_runs == 1 or len(self.steps) < 2 or empty:
             for step in self.steps:
                 self._run(step)
             return
@@ -127,11 +130,10 @@ class GpuCommands(Commands):
 
     def _make_graph(self) -> None:
         graph = self.driver("GraphCreate", 0)
-        before: list[Any] = []
-        for step in self.steps:
+        for step, after in zip(self.steps, self.after, strict=True):
+            before = [self.steps[i].node for i in after]
             step.node = self._call(step, "GraphAddKernelNode", graph, before, len(before), self._params(step))
             step.changed = False
-            before = [step.node]
         self.graph = self.driver("GraphInstantiate", graph, 0, at=self._names())
         self.driver("GraphDestroy", graph)
 

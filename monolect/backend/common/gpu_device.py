@@ -72,5 +72,9 @@ class GpuDevice(GroupDevice):
         return self.driver("ModuleGetFunction", module, symbol.encode(), at=f"kernel {name}")
 
     def commands(self, launches: Sequence[Launch]) -> GpuCommands:
-        """The launches, in order, on the device's stream."""
-        return GpuCommands(self.driver, self.stream, launches)
+        """The launches, one after the other."""
+        return self.ordered(launches, [(i - 1,) if i else () for i in range(len(launches))])
+
+    def ordered(self, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]) -> GpuCommands:
+        """See `Ordered`; the device's stream runs them behind all that it was given before."""
+        return GpuCommands(self.driver, self.stream, launches, after)

@@ -25,8 +25,6 @@ class Driver:
     Raises AllocationError when memory is out, DeviceError for all else; `at` in the message is what it was at.
     """
 
-    has_graphs = True
-
     def __init__(self, device: str, api: Any):
         self.device, self.process, self.api = device, os.getpid(), api
         self.handle: Any = None  # what the calls name this GPU by

@@ -1,20 +1,48 @@
 """The HIP runtime of AMD's driver, `libamdhip64.so`, by ctypes: no package is needed.
 
 What it is for: a row a call: what it takes, and whether it hands something out. It speaks of GPUs by their numbers.
-What it does not do: graphs; a schedule is launched kernel by kernel. Invariant: importing this loads nothing.
-Source: the reference of the HIP runtime API, ROCm 6, whose structures keep their layout by the name R0600.
+Invariant: importing this loads nothing.
+Source: the reference of the HIP runtime API, ROCm 6, whose structures keep their layout by the name R0600. A node of a
+graph takes a kernel of a module where the reference speaks of a function of the host's, as the runtime does.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any, NamedTuple
 
 from monolect.backend.common.gpu_driver import NO_DEVICE, SUCCESS, Driver
 from monolect.backend.common.grouped import why_not
 from monolect.base.errors import DeviceError
+
+
+class NodeParams(ctypes.Structure):
+    """`hipKernelNodeParams`."""
+
+    _fields_ = [
+        ("blockDimX", c_uint),
+        ("blockDimY", c_uint),
+        ("blockDimZ", c_uint),
+        ("extra", c_void_p),
+        ("func", c_void_p),
+        ("gridDimX", c_uint),
+        ("gridDimY", c_uint),
+        ("gridDimZ", c_uint),
+        ("kernelParams", c_void_p),
+        ("sharedMemBytes", c_uint),
+    ]
+
+
+class Nodes:
+    """A list of nodes of a graph, as an argument."""
+
+    @staticmethod
+    def from_param(nodes: list) -> Any:
+        """What the library is given."""
+        return (c_void_p * len(nodes))(*nodes)
+
 
 LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
 # what is called otherwise than "hip" and the name of CUDA's
@@ -26,6 +54,7 @@ SPELLED = {
     "StreamCreate": "hipStreamCreateWithFlags",
     "EventCreate": "hipEventCreateWithFlags",
     "LaunchKernel": "hipModuleLaunchKernel",
+    "GraphInstantiate": "hipGraphInstantiateWithFlags",
 }
 # symbol -> (what it hands out through its first argument, what else it takes)
 CALLS: dict[str, tuple[Any, tuple]] = {
@@ -52,6 +81,13 @@ CALLS: dict[str, tuple[Any, tuple]] = {
     "hipModuleLoadData": (c_void_p, (c_char_p,)),
     "hipModuleGetFunction": (c_void_p, (c_void_p, c_char_p)),
     "hipModuleLaunchKernel": (None, (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p)),
+    "hipGraphCreate": (c_void_p, (c_uint,)),
+    "hipGraphAddKernelNode": (c_void_p, (c_void_p, Nodes, c_size_t, ctypes.POINTER(NodeParams))),
+    "hipGraphInstantiateWithFlags": (c_void_p, (c_void_p, c_ulonglong)),
+    "hipGraphExecKernelNodeSetParams": (None, (c_void_p, c_void_p, ctypes.POINTER(NodeParams))),
+    "hipGraphLaunch": (None, (c_void_p, c_void_p)),
+    "hipGraphDestroy": (None, (c_void_p,)),
+    "hipGraphExecDestroy": (None, (c_void_p,)),
 }
 
 
@@ -161,8 +197,6 @@ def about() -> str:
 class HipDriver(Driver):
     """The driver's calls for one GPU, named by its number. `gpu` says what it is."""
 
-    has_graphs = False
-
     def __init__(self, device: str, number: int):
         super().__init__(device, bindings())
         self.handle = self.context = number
@@ -176,6 +210,9 @@ class HipDriver(Driver):
 
     def make_current(self) -> None:
         self.api.hipSetDevice(self.context)
+
+    def node_params(self) -> NodeParams:
+        return NodeParams()
 
     def reason(self, code: Any) -> str:
         return str(self.api.hipGetErrorString(code))

@@ -5,7 +5,9 @@ around LLVM's. That keeps for each text of PTX the same LLVM
 IR as code of the host, its intrinsics replaced by functions.
 
 Kernels really run, so the device can be tested from tensors to results. Work on a stream is put off until somebody
-waits, as a GPU does; `calls` counts every call, `fail` makes one call return an error.
+waits, as a GPU does; the nodes of a graph run in any order that its edges allow, `pick`ed of those that are ready: the
+last one, if nothing else is said, so that what an edge is missing for runs too early. `calls` counts every call, `fail`
+makes one call return an error.
 """
 
 import ctypes
@@ -76,6 +78,8 @@ class Driver:
         self.memory: dict[int, memory.Memory] = {}
         self.pinned: list = []
         self.clock = count()
+        self.graphs: list = []  # the edges of each that was instantiated
+        self.pick = lambda ready: ready[-1]
 
     def __getattribute__(self, name: str):
         if not name.startswith("cu") or name.startswith("cuuint"):
@@ -211,11 +215,14 @@ class Driver:
 
     def cuGraphAddKernelNode(self, graph, before, n, params):
         assert n == len(before) and all(node in graph for node in before)
-        graph.append(node := SimpleNamespace(params=params))
+        assert len({id(node) for node in before}) == n
+        graph.append(node := SimpleNamespace(before=[*before]))
         self.cuGraphExecKernelNodeSetParams(graph, node, params)
         return node
 
     def cuGraphInstantiate(self, graph, flags):
+        at = {id(node): i for i, node in enumerate(graph)}
+        self.graphs.append([[at[id(b)] for b in node.before] for node in graph])
         return list(graph)
 
     def cuGraphDestroy(self, graph):
@@ -233,7 +240,14 @@ class Driver:
         node.work = lambda: _run(p.func, values, *sizes, shared)
 
     def cuGraphLaunch(self, graph, stream):
-        self.queue += [node.work for node in graph]
+        waits = {id(node): {id(b) for b in node.before} for node in graph}
+        todo = [*graph]
+        while todo:
+            node = self.pick([node for node in todo if not waits[id(node)]])
+            self.queue.append(node.work)
+            todo.remove(node)
+            for waiting in waits.values():
+                waiting.discard(id(node))
 
 
 def _values(function, params):
@@ -314,10 +328,18 @@ CUDA_NAMES = {v: k for k, v in hip_driver.SPELLED.items()}
 
 
 class Hip:
-    """The driver as `hip.driver.Hip` shows AMD's: what is called, and with how much, is in that one's table."""
+    """The driver as `hip.driver.Hip` shows AMD's: what is called, and with how much, is in that one's table. Kernels
+    are numbers, as a structure holds them.
+    """
 
     def __init__(self, driver: Driver, arch: str = "gfx942"):
         self.driver, self.arch = driver, arch
+        self.kernels: dict = {}
+
+    def hipModuleGetFunction(self, module, name):
+        code, function = self.driver.cuModuleGetFunction(module, name)
+        self.kernels[id(function)] = function
+        return code, id(function)
 
     def __getattr__(self, symbol: str):
         out, takes = hip_driver.CALLS[symbol]
@@ -325,11 +347,17 @@ class Hip:
 
         def checked(*args):
             assert len(args) == len(takes)
-            answer = call(*args)
+            if symbol == "hipModuleLaunchKernel":
+                args = (self.kernels[args[0]], *args[1:])
+            answer = call(*[self._read(a) if isinstance(a, hip_driver.NodeParams) else a for a in args])
             assert answer[0] or len(answer) == 1 + (out is not None)
             return answer
 
         return checked
+
+    def _read(self, p):
+        fields = {name: getattr(p, name) for name, _ in p._fields_}
+        return SimpleNamespace(**{**fields, "func": self.kernels[p.func]})
 
     def hipGetDeviceCount(self):
         return (0, self.driver.n_devices) if self.driver.n_devices else (100, 0)

@@ -1,0 +1,136 @@
+"""What a launch waits for, in the sense of memory; and intermediates that lie so that small launches need not wait."""
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect.runtime.dependencies import Use, all_before, dependencies
+from monolect.schedule import memory
+from monolect.schedule.memory import SMALL_BYTES, Life, place, place_apart
+
+MB = 1 << 20
+
+
+def uses(*pairs: tuple[list[int], list[int]]) -> list[Use]:
+    """Of launches, each by what it reads and what it writes."""
+    return [Use((*writes, *reads), set(writes)) for reads, writes in pairs]
+
+
+def test_a_chain_waits_for_the_one_before() -> None:
+    chain = uses(([0], [1]), ([1, 0], [2]), ([1, 2], [3]))
+    assert dependencies(chain, {}, {}) == ((), (0,), (1,)), "the first is known to be before the second"
+
+
+def test_branches_wait_for_nobody_and_meet() -> None:
+    branches = uses(([0], [1]), ([0], [2]), ([1], [3]), ([2], [4]), ([3, 4], [5]))
+    assert dependencies(branches, {}, {}) == ((), (), (0,), (1,), (2, 3))
+
+
+def test_a_writer_waits_for_the_readers_and_readers_for_the_last_writer() -> None:
+    found = dependencies(uses(([], [1]), ([1], [2]), ([1], [3]), ([4], [1]), ([1], [5])), {}, {})
+    assert found == ((), (0,), (0,), (1, 2), (3,))
+
+
+def test_what_nobody_writes_is_waited_for_by_nobody() -> None:
+    assert dependencies(uses(*(([0, 1], [k]) for k in range(2, 9))), {}, {}) == ((),) * 7
+
+
+def test_buffers_in_the_same_memory_are_one() -> None:
+    two = uses(([0], [1]), ([2], [3]))
+    assert dependencies(two, {}, {}) == ((), ())
+    assert dependencies(two, {}, {3: 0}) == ((), (0,)), "the result takes the memory of the donated argument"
+
+
+def test_ranges_of_the_arena_are_what_is_waited_for() -> None:
+    """3 lies over the end of 1 and the beginning of 2; 4 beside all of them."""
+    steps = uses(([0], [1]), ([0], [2]), ([1], [9]), ([0], [3]), ([0], [4]))
+    ranges = {1: (0, 64), 2: (64, 128), 3: (32, 96), 4: (128, 192)}
+    assert dependencies(steps, ranges, {}) == ((), (), (0,), (1, 2), ())
+
+
+some = st.lists(st.integers(0, 7), max_size=3, unique=True)
+launches = st.lists(st.tuples(some, some.filter(bool)), max_size=24).map(lambda pairs: uses(*pairs))
+places = st.dictionaries(st.integers(2, 6), st.integers(0, 12).map(lambda at: (at, at + 4)), max_size=5)
+
+
+@given(launches, places, st.sampled_from([{}, {7: 0}, {7: 0, 6: 1}]))
+def test_every_conflict_is_ordered_and_no_edge_says_what_others_do(steps, ranges, same) -> None:
+    same = {a: b for a, b in same.items() if a not in ranges and b not in ranges}
+
+    def meet(m: int, n: int) -> bool:
+        if m in ranges and n in ranges:
+            return ranges[m][0] < ranges[n][1] and ranges[n][0] < ranges[m][1]
+        return same.get(m, m) == same.get(n, n)
+
+    after = dependencies(steps, ranges, same)
+    behind = all_before(after)
+    for i, b in enumerate(steps):
+        needed = set()
+        for j, a in enumerate(steps[:i]):
+            if any(meet(m, n) for m in a.touched for n in b.touched if m in a.written or n in b.written):
+                needed.add(j)
+                assert behind[i] >> j & 1
+        assert set(after[i]) <= needed, "nothing waits without a reason"
+        assert not any(behind[k] >> j & 1 for k in after[i] for j in after[i]), "nor twice"
+
+
+# ---- where intermediates lie -----------------------------------------------------------------------------------------
+def lives(n_bytes: int) -> tuple[list[Use], dict[int, Life]]:
+    """Four chains of three launches, whose intermediates are 1.. and whose results 100.., with their lives."""
+    pairs, touched = [], {}
+    for k in range(4):
+        a, b = 2 * k + 1, 2 * k + 2
+        pairs += [([0], [a]), ([a], [b]), ([b], [100 + k])]
+        touched |= {a: (3 * k, 3 * k + 1), b: (3 * k + 1, 3 * k + 2)}
+    steps = uses(*pairs)
+    behind = all_before(dependencies(steps, {}, {}))
+    return steps, {n: Life(n_bytes, i, j, 1 << i | 1 << j, behind[i]) for n, (i, j) in touched.items()}
+
+
+def after(plan: memory.MemoryPlan, steps: list[Use], n_bytes: int) -> tuple[tuple[int, ...], ...]:
+    return dependencies(steps, {n: (at, at + n_bytes) for n, at in plan.offsets.items()}, {})
+
+
+def test_small_intermediates_of_chains_lie_apart_and_large_ones_share() -> None:
+    for n_bytes in (64, 2 * MB):
+        steps, found = lives(n_bytes)
+        plan, least = place_apart(found), place(found)
+        assert least.arena_bytes == 2 * n_bytes
+        waits = after(plan, steps, n_bytes)
+        if n_bytes <= SMALL_BYTES:
+            assert waits == dependencies(steps, {}, {}) and plan.arena_bytes == 8 * n_bytes
+        else:
+            assert plan == least and all(waits[3:]), "the second chain stores where the first one did"
+
+
+def test_a_long_chain_takes_two_places_also_apart() -> None:
+    steps = uses(*(([k], [k + 1]) for k in range(200)))
+    behind = all_before(dependencies(steps, {}, {}))
+    found = {k + 1: Life(64, k, k + 1, 3 << k, behind[k]) for k in range(199)}
+    assert place_apart(found).arena_bytes == 2 * 64
+
+
+def test_where_there_is_no_memory_for_it_nothing_lies_apart(monkeypatch) -> None:
+    monkeypatch.setattr(memory, "MOST_APART_BYTES", 3 * 64)
+    _, found = lives(64)
+    assert place_apart(found) == place(found)
+
+
+@given(launches)
+def test_nothing_that_is_alive_at_once_shares_memory(steps) -> None:
+    behind = all_before(dependencies(steps, {}, {}))
+    found: dict[int, Life] = {}
+    for i, u in enumerate(steps):
+        for n in u.touched:
+            life = found.get(n) or Life(64 * (n + 1), i, i, 0, behind[i])
+            found[n] = life._replace(last=i, users=life.users | 1 << i)
+    plan = place_apart(found)
+    for a, b in combinations(found, 2):
+        ends = plan.offsets[a] + found[a].n_bytes, plan.offsets[b] + found[b].n_bytes
+        is_apart = ends[0] <= plan.offsets[b] or ends[1] <= plan.offsets[a]
+        assert is_apart or not found[a].is_beside(found[b])
+    written_first = all(n in next(u for u in steps if n in u.touched).written for n in found)
+    if written_first:
+        ranges = {n: (at, at + found[n].n_bytes) for n, at in plan.offsets.items()}
+        assert all_before(dependencies(steps, ranges, {})) == behind, "memory is no reason to wait"
