@@ -21,7 +21,7 @@ import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from contextvars import ContextVar
 from itertools import chain
 from operator import attrgetter, is_, methodcaller
@@ -29,16 +29,21 @@ from typing import Any
 
 from monolect.base.dtype import DType
 from monolect.base.hashing import blake2b
-from monolect.base.numpy import is_scalar
+from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.uop import UOp
 from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
 from monolect.tensor.names import names_in
-from monolect.tensor.tree import PLAIN, Same, bytes_of, fields, plain
+from monolect.tensor.tree import PLAIN, Same, bytes_of, content_of, fields, plain
 
 _OURS = __name__.partition(".")[0]
 _CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
-_OF_LIBRARIES = (types.FunctionType, types.BuiltinMethodType, type(os.environ))  # and values: of their modules
+_OF_LIBRARIES = (types.FunctionType, types.BuiltinMethodType, type(os.environ), list)  # and values: of their modules
+_WEAKLY: Any = (
+    weakref.WeakValueDictionary,
+    weakref.WeakKeyDictionary,
+    weakref.WeakSet,
+)  # their `data` holds references
 Parts = Iterator[tuple[Any, str]]  # values, each with a name for it
 
 
@@ -57,6 +62,19 @@ class Current:
         return self.variable.get(default)
 
 
+class Elements:
+    """An array of objects as a sequence of them."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return int(self.array.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.array.flat)
+
+
 class Reach:
     """What is reached from `roots`: Tensors by what they are (`by_kind`: the same node twice is told), or by identity.
 
@@ -67,9 +85,10 @@ class Reach:
     def __init__(self, roots: Iterable[Any], named: frozenset[str] = frozenset(), by_kind: bool = False) -> None:
         self.roots, self.named, self.by_kind = list(roots), named, by_kind
         self._homes = {_package(r) for r in self.roots}  # their code is read, wherever it is installed
+        self._weakly = {id(r) for r in self.roots}  # what is not to be kept alive
         while not self._walked():
             pass
-        del self._seen, self._alive, self.roots
+        del self._seen, self._alive, self._classes, self.roots
         self.key = tuple(self._key)
 
     def _walked(self) -> bool:
@@ -81,10 +100,13 @@ class Reach:
         self.cells: list[tuple[types.CellType, Any, str]] = []
         self.slots: list[tuple[Callable[[], Any], str, Any]] = []
         self.codes: list[tuple[types.FunctionType, types.CodeType]] = []
-        self.arrays: list[tuple[Any, bytes, str]] = []  # what holds bytes, and those
+        self.arrays: list[tuple[Any, Any, str]] = []  # what holds bytes, and its `content_of`
         self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
         self.contents: list[tuple[Any, tuple[Any, ...], str]] = []  # of what has a length and an order
         self.sizes: list[tuple[Any, int, str]] = []
+        self.orders: list[tuple[dict, list[Any], str]] = []  # dicts, each with its keys
+        self.kinds: list[tuple[Any, type, str]] = []  # objects, each with its class
+        self.deaths: list[tuple[weakref.ref, bool, str]] = []  # references: do they refer to nothing any more?
         self.passing: list[str] = []  # names of iterators: to look at one changes it
         self.generators: dict[str, Any] = {}  # of random numbers, by name
         self.asks = False  # may what another call would be told otherwise be asked for?
@@ -92,6 +114,7 @@ class Reach:
         self._key: list[Any] = []
         self._seen: dict[int, int] = {}  # by identity: where in the walk an object was met first
         self._alive: list[Any] = []  # no identity is used twice during the walk
+        self._classes: set[type] = set()
         stack = [(x, "a variable") for x in reversed(self.roots)]
         while stack:
             x, name = stack.pop()
@@ -100,8 +123,10 @@ class Reach:
             elif isinstance(x, TensorBase):
                 self._tensor(x)
                 if type(x).__dictoffset__:  # of a class of its own
-                    own = own_of(x) or {}
+                    own: Any = own_of(x)
+                    self.sizes.append((own, len(own), name))
                     stack.extend(part for k in sorted(self.named.intersection(own)) for part in self._entry(own, k))
+                    stack.append((type(x), name))
             elif (number := self._seen.get(id(x))) is not None:
                 self._key.append(("again", number))
             else:
@@ -128,6 +153,15 @@ class Reach:
         for held, n, name in self.sizes:
             if len(held) != n:
                 yield name
+        for d, keys, name in self.orders:
+            if [*d] != keys:
+                yield name
+        for held, kind, name in self.kinds:
+            if type(held) is not kind:
+                yield name
+        for target, dead, name in self.deaths:
+            if (target() is None) is not dead:
+                yield name
         for held, olds, name in self.contents:
             if len(held) != len(olds) or any(map(differs, held, olds)):
                 yield name
@@ -141,7 +175,7 @@ class Reach:
             if f.__code__ is not old:
                 yield f.__name__
         for held, old, name in self.arrays:
-            if bytes_of(held) != old:
+            if content_of(held) != old:
                 yield name
         for t, old in self.flags:
             if t._requires_grad is not old:
@@ -182,11 +216,19 @@ class Reach:
             self.entries.append((Current(x), x.name, value))
             return _parts(name, value)
         if isinstance(x, weakref.ref):
-            return _parts(name, x())
+            target = x()
+            self._weakly.add(id(target))
+            self.deaths.append((x, target is None, name))
+            return _parts(name, target)
+        if type(x) in weakref.ProxyTypes:
+            return _parts(name, x.__dir__.__self__)  # which every object has
+        if isinstance(x, _WEAKLY):
+            return _parts(name, x.data)
         if isinstance(x, slice):
             self._key.append(slice)
             return _parts(name, x.start, x.stop, x.step)
-        if isinstance(x, dict | list | tuple | str) and own_of(x):  # of a class of its own, with attributes
+        is_container = isinstance(x, Mapping | Sequence | Set | deque)
+        if is_container and own_of(x) is not None:  # of a class of its own, with attributes
             content = self._dict(x, name) if isinstance(x, dict) else self._container(x, name)
             return chain(content, self._object(x, name))
         if isinstance(x, dict):
@@ -195,28 +237,35 @@ class Reach:
             return self._dict(vars(x)["_data"], name)
         if isinstance(x, types.ModuleType | type):
             return self._namespace(x)
-        if isinstance(x, enum.Enum | bytes | range | DType | UOp) or is_scalar(x):
+        if isinstance(x, enum.Enum):
+            self._key.append(plain(x))
+            return chain(_parts(name, x._value_), self._object(x, name))
+        if isinstance(x, bytes | range | DType | UOp) or is_scalar(x):
             self._key.append(plain(x))
             return iter(())
-        if _is_wrapper(x):  # such as a jitted function, which becomes a part of this one
+        if not self._is_users(type(x).__module__) and _is_wrapper(x):  # as a jitted function, which becomes a part
             return _parts(name, x.__wrapped__, getattr(x, "__self__", None), getattr(x, "gradient", None))
-        if isinstance(x, Mapping | Sequence | Set | deque):
+        if is_container:
             return self._container(x, name)
+        if is_array(x) and x.dtype.hasobject:
+            self._key.append(x.shape)
+            return self._container(Elements(x), name)
         return self._object(x, name)
 
     def _dict(self, x: dict, name: str) -> Parts:
         self._key.append((type(x), len(x)))
-        self.sizes.append((x, len(x), name))
+        self.orders.append((x, [*x], name))
         for k, v in list(x.items()):
             self.entries.append((x, k, v))
             yield k, name
             yield v, k if isinstance(k, str) else name
 
     def _container(self, x: Any, name: str) -> Parts:
-        values = tuple(x.values()) if isinstance(x, Mapping) else tuple(x)
+        held = ValuesView(x) if isinstance(x, Mapping) else x
+        values = tuple(held)
         self._key.append((type(x), len(values)))
         if x.__class__ not in (tuple, frozenset):
-            self.contents.append((x.values() if isinstance(x, Mapping) else x, values, name))
+            self.contents.append((held, values, name))
         if isinstance(x, Mapping):
             yield tuple(x), name
         for v in values:
@@ -226,7 +275,8 @@ class Reach:
         """Its code, and all that it reads from where it was made."""
         self._key.append(f.__code__)
         if not self._is_users(f.__globals__.get("__name__")):
-            yield getattr(f, "__wrapped__", None), f.__name__  # decorators of libraries
+            for name in ("__wrapped__", "registry"):  # decorators of libraries; `singledispatch`
+                yield f.__dict__.get(name), f.__name__
             if f is os.getenv:
                 yield os.environ, f.__name__
             return
@@ -249,7 +299,12 @@ class Reach:
                 yield from self._entry(f.__globals__, name)
             elif isinstance(value, types.ModuleType) and not _is_ours(value.__name__):
                 yield value, name
-        yield from ((sys.modules.get(m), m) for m in modules if not _is_ours(m))
+        for m in modules:
+            depth = len(m) - len(m.lstrip("."))
+            home = (f.__globals__.get("__package__") or "").rsplit(".", depth - 1)[0] if depth else ""
+            m = ".".join(filter(None, (home, m[depth:])))
+            if not _is_ours(m):
+                yield from self._entry(sys.modules, m)
 
     def _entry(self, mapping: Any, name: str) -> Parts:
         value = mapping.get(name, EMPTY)
@@ -262,14 +317,25 @@ class Reach:
         self._key.append(x)
         if x.__name__ in drawn.MODULES:
             yield drawn.generator_of(x.__name__, self.named), x.__name__
-        for c in x.__mro__ if isinstance(x, type) else (x,):
+        kinds: Iterable[Any] = chain(x.__mro__, type(x).__mro__) if isinstance(x, type) else (x,)
+        for c in kinds:
             if self._is_users(_module_of(c)):
+                self._class(c)
                 for name in sorted(k for k, v in vars(c).items() if self._counts(k, v)):
                     yield from self._entry(vars(c), name)
             elif isinstance(c, types.ModuleType):
                 for name in sorted(self.named.intersection(vars(c))):
                     if vars(c)[name].__class__ in PLAIN or isinstance(vars(c)[name], _OF_LIBRARIES):
                         yield from self._entry(vars(c), name)
+
+    def _class(self, c: Any) -> None:
+        """Looks for what comes to stand in a class of the user's, before what it inherits, and at its bases."""
+        if c in self._classes or not isinstance(c, type):
+            return
+        self._classes.add(c)
+        self.sizes.append((vars(c), len(vars(c)), c.__name__))
+        if any(self._is_users(b.__module__) for b in c.__bases__):  # another base has another layout
+            self.slots.append((lambda: c, "__bases__", c.__bases__))
 
     def _object(self, x: Any, name: str) -> Parts:
         kinds = type(x).__mro__
@@ -284,7 +350,14 @@ class Reach:
         if not users and (own is None or bytes_of(x) is not None):
             self._unknown(x, name)
             return
-        self._key.append((type(x), _number(x)))
+        has_value = not users and not of_ours and type(x).__hash__ not in (None, object.__hash__)
+        self._key.append((type(x), x if has_value else _number(x)))
+        for c in users:
+            self._class(c)
+        if id(x) in self._weakly:
+            self.slots.append((_reference(x), "__class__", x.__class__))
+        else:
+            self.kinds.append((x, type(x), name))
         inherited = {
             name: c
             for c in reversed(users)
@@ -296,6 +369,10 @@ class Reach:
                 self.sizes.append((own, len(own), type(x).__name__))
             every = of_ours or "__dict__" in self.named or fields(x) is not None
             found = set(own if every else self.named.intersection(own))
+            if not users and type(x).__module__ in sys.stdlib_module_names:  # whose code is not read either
+                found.update(k for k, v in own.items() if v.__class__ in PLAIN)
+            if not of_ours and ("__dict__" in self.named or hasattr(type(x), "__getattr__")):
+                self.sizes.append((own, len(own), name))  # attributes of any name may come
             if of_ours:  # such as `training`, which may come to stand in the object
                 found.update(k for c in of_ours for k, v in vars(c).items() if v.__class__ in PLAIN and k[0] != "_")
                 found.difference_update(
@@ -324,9 +401,8 @@ class Reach:
             self.passing.append(name)
             self.is_complete = False
         if (data := bytes_of(x)) is not None:
-            self.arrays.append((x, data, name))
-            shape = getattr(x, "dtype", None), getattr(x, "shape", None)
-            self._key.append((type(x), *map(str, shape), blake2b(data, digest_size=20).digest()))
+            self.arrays.append((x, content := content_of(x), name))
+            self._key.append((type(x), *map(str, content[1:]), blake2b(data, digest_size=20).digest()))
             return
         try:
             hash(x)
@@ -357,6 +433,10 @@ def _functions(value: Any) -> tuple[Any, ...]:
         return value.fget, value.fset
     if isinstance(value, staticmethod | classmethod):
         return (value.__func__,)
+    if isinstance(value, functools.partialmethod):
+        return value.func, value.args, value.keywords
+    if isinstance(value, functools.singledispatchmethod):
+        return (value.dispatcher,)
     return (value.func,) if isinstance(value, functools.cached_property) else (value,)
 
 

@@ -28,7 +28,7 @@ from monolect.runtime.jit import Capture, under_way
 from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
 from monolect.tensor.reach import EMPTY, Reach
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.tree import bytes_of, unflatten
+from monolect.tensor.tree import content_of, unflatten
 
 MISS = object()
 MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
@@ -69,7 +69,7 @@ def usual_call(
         return None
     names: dict[str, Any] = {
         "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
-        "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "bytes_of": bytes_of,
+        "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "content_of": content_of,
         "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
@@ -128,9 +128,14 @@ def _around(around: Reach) -> Iterator[Line]:
     """What is looked at, a line each; where a model has hundreds of them, a line for each kind of those."""
     entries = [(mapping.get, name, value) for mapping, name, value in around.entries]
     sizes = [(sized, n) for sized, n, _ in around.sizes]
-    if len(entries) + len(sizes) + len(around.flags) + len(around.codes) > MOST_PLACES:
+    orders = [(d, keys) for d, keys, _ in around.orders]
+    objects = [(x, kind) for x, kind, _ in around.kinds]
+    n_objects = len(orders) + len(objects)
+    if len(entries) + len(sizes) + n_objects + len(around.flags) + len(around.codes) > MOST_PLACES:
         yield from _same("entry", "is_", "map(apply, {0}, {1}, repeat(EMPTY)), {2}", entries)
         yield from _same("size", "eq", "map(len, {0}), {1}", sizes)
+        yield from _same("order", "eq", "map(list, {0}), {1}", orders)
+        yield from _same("kind", "is_", "map(type, {0}), {1}", objects)
         yield from _same("flag", "is_", "map(requires_grad, {0}), {1}", around.flags)
         yield from _same("code", "is_", "map(code_of, {0}), {1}", around.codes)
     else:
@@ -139,12 +144,18 @@ def _around(around: Reach) -> Iterator[Line]:
             yield f"get{i}(key{i}, EMPTY) is not value{i}", dict(zip(names, row, strict=True))
         for i, (sized, n) in enumerate(sizes):
             yield f"len(sized{i}) != {n}", {f"sized{i}": sized}
+        for i, (d, keys) in enumerate(orders):
+            yield f"[*dict{i}] != keys_of{i}", {f"dict{i}": d, f"keys_of{i}": keys}
+        for i, (x, kind) in enumerate(objects):
+            yield f"type(object{i}) is not kind_of{i}", {f"object{i}": x, f"kind_of{i}": kind}
         for i, (t, flag) in enumerate(around.flags):
             yield f"leaf_t{i}._requires_grad is not {flag}", {f"leaf_t{i}": t}
         for i, (f, code) in enumerate(around.codes):
             yield f"f{i}.__code__ is not code{i}", {f"f{i}": f, f"code{i}": code}
     for i, (held, data, _) in enumerate(around.arrays):
-        yield f"bytes_of(array{i}) != data{i}", {f"array{i}": held, f"data{i}": data}
+        yield f"content_of(array{i}) != data{i}", {f"array{i}": held, f"data{i}": data}
+    for i, (target, dead, _) in enumerate(around.deaths):
+        yield f"(target{i}() is None) is not {dead}", {f"target{i}": target}
     for i, (cell, value, _) in enumerate(around.cells):
         yield f"cell{i}.cell_contents is not held{i}", {f"cell{i}": cell, f"held{i}": value}
     for i, (held, values, _) in enumerate(around.contents):

@@ -43,6 +43,11 @@ def bytes_of(x: Any) -> bytes | None:
         return None
 
 
+def content_of(x: Any) -> tuple[bytes | None, Any, Any]:
+    """The bytes of an array and what they are taken for, which may be changed in place, too."""
+    return bytes_of(x), getattr(x, "dtype", None), getattr(x, "shape", None)
+
+
 def fields(tree: Any) -> tuple[str, ...] | None:
     """The names of a dataclass instance's fields, None for anything else."""
     found = getattr(type(tree), "__dataclass_fields__", None)

@@ -1,0 +1,504 @@
+"""Each step is called again after one thing around it was changed: what it returns is what the plain function does.
+
+A case is a generator: first it gives the function, then it changes something at each turn.
+"""
+
+import collections
+import enum
+import functools
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, function, jit
+
+Case = Iterator[Callable[[Tensor], Tensor] | None]
+CASES: list[Callable[[], Case]] = []
+
+
+def case(f: Callable[[], Case]) -> Callable[[], Case]:
+    CASES.append(f)
+    return f
+
+
+@case
+def inherited_attr() -> Case:
+    class A:
+        k = 2.0
+
+    class B(A):
+        pass
+
+    b = B()
+    yield lambda x: x * b.k
+    A.k = 3.0
+    yield
+    B.k = 4.0
+    yield
+    b.k = 5.0
+    yield
+    del b.k
+    yield
+    del B.k
+    yield
+
+
+@case
+def mro_change() -> Case:
+    class A:
+        def f(self, x):
+            return x * 2
+
+    class C:
+        def f(self, x):
+            return x * 7
+
+    class B(A):
+        pass
+
+    b = B()
+    yield lambda x: b.f(x)
+    B.__bases__ = (C,)
+    yield
+    b.__class__ = C
+    yield
+
+
+@case
+def class_change() -> Case:
+    class A:
+        k = 2.0
+
+    class C:
+        k = 7.0
+
+    class H:
+        pass
+
+    h = H()
+    h.a = A()
+    yield lambda x: x * h.a.k
+    h.a.__class__ = C
+    yield
+
+
+@case
+def getattr_magic() -> Case:
+    class A:
+        def __init__(s):
+            s.__dict__["d"] = {"k": 2.0}
+
+        def __getattr__(s, n):
+            try:
+                return s.__dict__["d"][n]
+            except KeyError:
+                raise AttributeError(n) from None
+
+    a = A()
+    yield lambda x: x * a.k
+    a.d["k"] = 3.0
+    yield
+    a.__dict__["k"] = 9.0
+    yield
+
+
+@case
+def getattribute_magic() -> Case:
+    class A:
+        k = 2.0
+        store = {"z": 1.0}
+
+        def __getattribute__(s, n):
+            if n == "k":
+                return object.__getattribute__(s, "store")["z"]
+            return object.__getattribute__(s, n)
+
+    a = A()
+    yield lambda x: x * a.k
+    A.store["z"] = 3.0
+    yield
+
+
+@case
+def data_descriptor_store() -> Case:
+    class D:
+        def __init__(s):
+            s.vals = weakref.WeakKeyDictionary()
+
+        def __get__(s, i, o):
+            return s.vals.get(i, 2.0)
+
+        def __set__(s, i, v):
+            s.vals[i] = v
+
+    class A:
+        k = D()
+
+    a = A()
+    yield lambda x: x * a.k
+    a.k = 3.0
+    yield
+
+
+@case
+def weak() -> Case:
+    class A:
+        k = 2.0
+
+    a = A()
+    r = weakref.ref(a)
+
+    def f(x):
+        t = r()
+        return x * (t.k if t is not None else 100.0)
+
+    yield f
+    a.k = 3.0
+    yield
+    del a
+    yield
+
+
+@case
+def weakproxy() -> Case:
+    class A:
+        k = 2.0
+
+    a = A()
+    p = weakref.proxy(a)
+    yield lambda x: x * p.k
+    a.k = 3.0
+    yield
+
+
+@case
+def weakdict() -> Case:
+    class A:
+        k = 2.0
+
+    a, d = A(), weakref.WeakValueDictionary()
+    d["a"] = a
+    yield lambda x: x * d["a"].k
+    a.k = 3.0
+    yield
+    b = A()
+    b.k = 9.0
+    d["a"] = b
+    yield
+
+
+@case
+def ordered_order() -> Case:
+    d = collections.OrderedDict(a=2.0, b=5.0)
+    yield lambda x: x * next(iter(d.values()))
+    d.move_to_end("a")
+    yield
+
+
+@case
+def dict_order() -> Case:
+    d = dict(a=2.0, b=5.0)
+    yield lambda x: x * list(d.values())[0]
+    d["a"] = d.pop("a")
+    yield
+
+
+@case
+def np_obj_array() -> Case:
+    a = np.array([2.0, "s"], dtype=object)
+    yield lambda x: x * a[0]
+    a[0] = 7.0
+    yield
+
+
+@case
+def np_reshape_inplace() -> Case:
+    a = np.arange(6.0)
+    yield lambda x: x * a.shape[0]
+    a.shape = (2, 3)
+    yield
+
+
+@case
+def np_dtype_inplace() -> Case:
+    a = np.zeros(4, np.float32)
+    yield lambda x: x * a.dtype.itemsize
+    a.dtype = np.int16
+    yield
+
+
+@case
+def partialmethod() -> Case:
+    class A:
+        def g(s, x, k=1.0):
+            return x * k
+
+        h = functools.partialmethod(g, k=2.0)
+
+    a = A()
+    yield lambda x: a.h(x)
+    A.h = functools.partialmethod(A.g, k=3.0)
+    yield
+    A.g = lambda s, x, k: x * k * 10
+    A.h = functools.partialmethod(A.g, k=3.0)
+    yield
+
+
+@case
+def singledispatch() -> Case:
+    @functools.singledispatch
+    def g(k, x):
+        return x * 2
+
+    yield lambda x: g(3, x)
+    g.register(int, lambda k, x: x * k)
+    yield
+
+
+@case
+def enum_attr() -> Case:
+    class E(enum.Enum):
+        A = 1
+
+        def __init__(s, v):
+            s.k = 2.0
+
+    h = E.A
+    yield lambda x: x * h.k
+    h.k = 3.0
+    yield
+
+
+@case
+def meta_class() -> Case:
+    class M(type):
+        @property
+        def k(c):
+            return c._k
+
+    class A(metaclass=M):
+        _k = 2.0
+
+    yield lambda x: x * A.k
+    A._k = 3.0
+    yield
+    M.k = property(lambda c: c._k * 10)
+    yield
+
+
+@case
+def meta_attr() -> Case:
+    class M(type):
+        k = 2.0
+
+    class A(metaclass=M):
+        pass
+
+    yield lambda x: x * A.k
+    M.k = 3.0
+    yield
+
+
+@case
+def meta_call() -> Case:
+    class M(type):
+        f = 2.0
+
+        def __call__(c, *a):
+            o = super().__call__(*a)
+            o.k *= M.f
+            return o
+
+    class A(metaclass=M):
+        def __init__(s):
+            s.k = 1.0
+
+    yield lambda x: x * A().k
+    M.f = 5.0
+    yield
+
+
+@case
+def frozenset_sub() -> Case:
+    class S(frozenset):
+        pass
+
+    s = S((1,))
+    s.k = 2.0
+    yield lambda x: x * s.k
+    s.k = 3.0
+    yield
+
+
+@case
+def module_attr() -> Case:
+    m = types.ModuleType("probe_mod")
+    m.k = 2.0
+    sys.modules["probe_mod"] = m
+
+    def f(x):
+        import probe_mod
+
+        return x * probe_mod.k
+
+    yield f
+    m.k = 3.0
+    yield
+    m2 = types.ModuleType("probe_mod")
+    m2.k = 9.0
+    sys.modules["probe_mod"] = m2
+    yield
+
+
+@case
+def from_import() -> Case:
+    m = types.ModuleType("probe_mod2")
+    m.k = 2.0
+    sys.modules["probe_mod2"] = m
+
+    def f(x):
+        from probe_mod2 import k
+
+        return x * k
+
+    yield f
+    m.k = 3.0
+    yield
+
+
+@case
+def importlib() -> Case:
+    import importlib
+
+    m = types.ModuleType("probe_mod3")
+    m.k = 2.0
+    sys.modules["probe_mod3"] = m
+
+    def f(x):
+        return x * importlib.import_module("probe_mod3").k
+
+    yield f
+    m.k = 3.0
+    yield
+
+
+@case
+def sysmodules() -> Case:
+    m = types.ModuleType("probe_mod4")
+    m.k = 2.0
+    sys.modules["probe_mod4"] = m
+
+    def f(x):
+        return x * sys.modules["probe_mod4"].k
+
+    yield f
+    m.k = 3.0
+    yield
+
+
+@case
+def sys_argv() -> Case:
+    yield lambda x: x * len(sys.argv)
+    sys.argv.append("x")
+    yield
+    sys.argv.pop()
+    yield
+
+
+@case
+def all_of_an_object() -> Case:
+    h = types.SimpleNamespace(k1=2.0)
+    yield lambda x: x * sum(vars(h).values())
+    h.k1 = 3.0
+    yield
+    h.k2 = 3.0
+    yield
+
+
+@case
+def typing_alias() -> Case:
+    h = types.SimpleNamespace(t=list[int])
+    yield lambda x: x * (2.0 if h.t == list[int] else 3.0)
+    h.t = list[float]
+    yield
+
+
+@case
+def tensor_subclass() -> Case:
+    class T(Tensor):
+        scale = 2.0
+
+    t = T([1.0, 1.0])
+    yield lambda x: x * t.scale + t
+    T.scale = 3.0
+    yield
+    t.scale = 4.0
+    yield
+    t.assign(t * 5)
+    yield
+
+
+@case
+def wrapped_class_decorator() -> Case:
+    class Deco:
+        def __init__(s, f):
+            functools.update_wrapper(s, f)
+            s.f = f
+            s.k = 2.0
+
+        def __call__(s, x):
+            return s.f(x) * s.k
+
+    @Deco
+    def g(x):
+        return x * 1.0
+
+    yield lambda x: g(x)
+    g.k = 3.0
+    yield
+    g.f = lambda x: x * 100
+    yield
+
+
+@case
+def event() -> Case:
+    e = threading.Event()
+    yield lambda x: x * (2.0 if e.is_set() else 5.0)
+    e.set()
+    yield
+
+
+@case
+def method_of_an_enum() -> Case:
+    scale = [2.0]
+
+    class E(enum.Enum):
+        A = 1
+
+        def scaled(self, x):
+            return x * scale[0]
+
+    yield lambda x: E.A.scaled(x)
+    scale[0] = 3.0
+    yield
+
+
+@pytest.mark.parametrize("wrap", [jit, function, lambda f: jit(function(f))], ids=["jit", "function", "both"])
+@pytest.mark.parametrize("made", CASES, ids=lambda f: f.__name__)
+def test_a_change_is_seen(made, wrap) -> None:
+    steps = made()
+    plain = next(steps)
+    wrapped = wrap(plain)
+    while True:
+        for _ in range(3):
+            x = Tensor(np.array([1.0, 2.0], np.float32))
+            assert wrapped(x).tolist() == plain(x).tolist()
+        try:
+            next(steps)
+        except StopIteration:
+            return
