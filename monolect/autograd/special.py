@@ -407,6 +407,15 @@ def atanh(x: UOp) -> UOp:
     return with_sign(e("MUL", log1p(e("DIV", e("ADD", a, a), e("SUB", 1.0, a))), 0.5), x)
 
 
+# ---- between two values ----------------------------------------------------------------------------------------------
+def lerp(a: UOp, b: UOp, weight: UOp) -> UOp:
+    """`a + weight * (b - a)`, from `b` backwards where that is nearer: `b` itself at weight 1, however far `a` is."""
+    d = build("SUB", b, a)
+    near = e("CMPLT", absolute(weight), 0.5)
+    from_b = build("SUB", b, build("MUL", d, e("SUB", 1.0, weight)))
+    return where(near, build("ADD", a, build("MUL", weight, d)), from_b)
+
+
 # ---- signs and lengths -----------------------------------------------------------------------------------------------
 def with_sign(magnitude: UOp, x: UOp) -> UOp:
     """`magnitude`, a function of |x|, made odd; the sign of zero is kept by x itself."""

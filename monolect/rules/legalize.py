@@ -121,8 +121,8 @@ def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozens
 def in_single(u: UOp) -> UOp:
     """The op on float32 copies of its narrow operands, rounded back to the dtype of the node.
 
-    exp, log and cos, which are patterns of two nodes, are widened as a whole, with their constants in full: x * log2(e)
-    rounded to eight bits would make e**10 wrong by four percent.
+    exp, log, cos and |x|, which are patterns of two nodes, are widened as a whole, with their constants in full:
+    x * log2(e) rounded to eight bits would make e**10 wrong by four percent. max(x, -x) has one of two zeros.
     """
     out = _pair_in_single(u)
     if out is None:
@@ -138,7 +138,14 @@ def _pair_in_single(u: UOp) -> UOp | None:
     if u.op == "MUL" and is_log(u):
         x = (u.src[0] if u.src[0].op == "LOG2" else u.src[1]).src[0]
         return build("LOG2", cast(x, F32)) * LN2
+    if u.op == "MAX" and (x := _magnitude_argument(u)) is not None:
+        return build("MAX", cast(x, F32), build("NEG", cast(x, F32)))
     return None
+
+
+def _magnitude_argument(u: UOp) -> UOp | None:
+    """`x` when `u` is |x|, MAX(x, -x)."""
+    return next((x for x, y in (u.src, u.src[::-1]) if y.op == "NEG" and y.src[0] is x), None)
 
 
 def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | None:

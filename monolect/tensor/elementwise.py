@@ -7,6 +7,7 @@ expanded; shapes, dtypes and devices that do not fit raise at the call.
 
 from __future__ import annotations
 
+from functools import wraps
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 _NUMBERS = (bool, int, float)
+_BY_PRODUCTS = range(-1, 4)  # exponents of floats: each product more adds an error, a square below 1 / x another range
 
 
 # ---- joining operands ------------------------------------------------------------------------------------------------
@@ -79,6 +81,33 @@ def floating(self: Any) -> UOp:
     """The tensor's node as a float: integers and bool become float32."""
     u = self._uop
     return u if u.dtype.is_float else cast(u, dtypes.float32)
+
+
+def widened(formula: Any) -> Any:
+    """`formula` of float nodes of one dtype; halves are computed in float32, and the result is rounded once."""
+
+    def wide(*xs: UOp) -> UOp:
+        d = xs[0].dtype
+        return formula(*xs) if d.bits >= 32 else cast(formula(*(cast(x, dtypes.float32) for x in xs)), d)
+
+    return wide
+
+
+def in_single(method: Any) -> Any:
+    """A method that computes halves, its own and those of its arguments, in float32, and rounds the result once."""
+
+    @wraps(method)
+    def wide(self: Any, *args: Any, **kwargs: Any) -> Any:
+        d = promote(self.dtype, *(a.dtype for a in args if isinstance(a, TensorBase)))
+        if not d.is_float or d.bits >= 32:
+            return method(self, *args, **kwargs)
+        return method(self.float(), *(_single(a) for a in args), **kwargs).cast(d)
+
+    return wide
+
+
+def _single(x: Any) -> Any:
+    return x.float() if isinstance(x, TensorBase) else x
 
 
 def negation(u: UOp) -> UOp:
@@ -239,13 +268,13 @@ class ElementwiseMixin(TensorBase):
             raise ArgumentError("div: unknown rounding_mode", expected="None, 'floor' or 'trunc'", found=rounding_mode)
         a, b = pair(self, other)
         if a.dtype.is_float:
-            return self._wrap(build("TRUNC", build("DIV", a, b)))
+            return self._wrap(widened(_whole_quotient)(a, b))
         return self._wrap(_truncated(a, b))
 
     divide = true_divide = div
 
     def floor_divide(self, other: Any) -> Tensor:
-        """floor(self / other); an integer divided by zero gives 0.
+        """The quotient rounded down; an integer divided by zero gives 0.
 
         >>> (Tensor([7, -7, 7]) // Tensor([2, 2, 0])).tolist()
         [3, -4, 0]
@@ -253,7 +282,7 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(_floor_quotient(a, b))
+            return self._wrap(widened(_floor_quotient)(a, b))
         a, b = (cast(a, dtypes.int64), cast(b, dtypes.int64)) if a.dtype is dtypes.bool else (a, b)
         return binary(self._wrap(a), "IDIV", self._wrap(b))
 
@@ -262,21 +291,22 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            r = _fmod(a, b)
-            other_sign = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", b, 0.0)))
-            return self._wrap(where(other_sign, build("ADD", r, b), r))
+            return self._wrap(widened(_remainder)(a, b))
         return binary(self._wrap(a), "MOD", self._wrap(b))
 
     def fmod(self, other: Any) -> Tensor:
-        """What is left of self after truncated division; it has the sign of self."""
+        """What is left of self after truncated division; it has the sign of self. 0 for an integer modulo zero."""
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(_fmod(a, b))
-        return self._wrap(build("SUB", a, build("MUL", _truncated(a, b), b))) if a.dtype.kind == "i" else self % other
+            return self._wrap(widened(_fmod)(a, b))
+        if a.dtype.kind != "i":
+            return self % other
+        rest = build("SUB", a, build("MUL", _truncated(a, b), b))
+        return self._wrap(where(e("CMPNE", b, 0), rest, 0))
 
     def pow(self, exponent: Any) -> Tensor:
-        """`self ** exponent`. Whole exponents up to 64 multiply; 0.5 is a square root.
+        """`self ** exponent`. Whole exponents of integers up to 64 multiply; 0.5 is a square root.
 
         >>> (Tensor([2, 3]) ** 2).tolist()
         [4, 9]
@@ -288,11 +318,12 @@ class ElementwiseMixin(TensorBase):
             if exponent == int(exponent) if exponent - exponent == 0 else False:
                 if not u.dtype.is_float and exponent < 0:
                     raise ArgumentError("integers to a negative power", expected="at least 0", found=exponent)
-                if abs(exponent) <= 64:
-                    return self._wrap(_power(u, int(exponent)))
+                if exponent in _BY_PRODUCTS if u.dtype.is_float else exponent <= 64:
+                    n = int(exponent)
+                    return self._wrap(widened(lambda x: _power(x, n))(u) if u.dtype.is_float else _power(u, n))
             elif exponent in (0.5, -0.5):
                 root = build("SQRT", u)
-                return self._wrap(root if exponent > 0 else build("RECIP", root))
+                return self._wrap(root if exponent > 0 else widened(lambda x: build("RECIP", build("SQRT", x)))(u))
         a, b = pair(self, exponent)
         same_device(a, b)
         try:
@@ -328,10 +359,12 @@ class ElementwiseMixin(TensorBase):
         """`self * other + addend`."""
         return self * other + addend
 
+    @in_single
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """`self + value * tensor1 * tensor2`."""
         return self + self._scalar(tensor1) * tensor2 * value
 
+    @in_single
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """`self + value * tensor1 / tensor2`."""
         return self + self._scalar(tensor1) / tensor2 * value
@@ -528,8 +561,24 @@ def _fmod(a: UOp, b: UOp) -> UOp:
     return where(endless, a, r)
 
 
+def _remainder(a: UOp, b: UOp) -> UOp:
+    r = _fmod(a, b)
+    other_sign = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", b, 0.0)))
+    return where(other_sign, build("ADD", r, b), r)
+
+
+def _whole_quotient(a: UOp, b: UOp) -> UOp:
+    return build("TRUNC", build("DIV", a, b))
+
+
 def _floor_quotient(a: UOp, b: UOp) -> UOp:
-    return floor(build("DIV", a, b))
+    """The whole number not above a / b: one less where the quotient was rounded up to it, or to 0."""
+    q = floor(build("DIV", a, b))
+    rest = build("MULACC", build("NEG", q), b, a)  # has the sign of b, or the quotient was rounded up
+    endless = build("AND", e("CMPEQ", special.absolute(b), inf), e("CMPLT", special.absolute(a), inf))
+    rest = where(endless, a, rest)
+    crossed = build("AND", e("CMPNE", rest, 0.0), build("CMPNE", e("CMPLT", rest, 0.0), e("CMPLT", b, 0.0)))
+    return where(crossed, e("SUB", q, 1.0), q)
 
 
 def _power(x: UOp, n: int) -> UOp:

@@ -16,7 +16,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, refused, same_device
-from monolect.tensor.elementwise import floating, floor, operand, pair
+from monolect.tensor.elementwise import floating, floor, in_single, operand, pair, widened
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -34,15 +34,6 @@ def _op(name: str, function: Any, prose: str) -> Any:
     return method
 
 
-def _narrow(function: Any) -> Any:
-    """`function` with halves computed in float32."""
-
-    def wide(x: UOp) -> UOp:
-        return function(x) if x.dtype.bits >= 32 else cast(function(cast(x, dtypes.float32)), x.dtype)
-
-    return wide
-
-
 @guard_methods
 class FunctionsMixin(TensorBase):
     """Functions of one element."""
@@ -51,17 +42,17 @@ class FunctionsMixin(TensorBase):
 
     # ---- exponentials, roots, trigonometry ---------------------------------------------------------------------------
     exp = _op("exp", special.exp, "e ** self.")
-    exp2 = _op("exp2", _narrow(lambda x: build("EXP2", x)), "2 ** self.")
+    exp2 = _op("exp2", widened(lambda x: build("EXP2", x)), "2 ** self.")
     expm1 = _op("expm1", special.expm1, "e ** self - 1, accurate near 0.")
     log = _op("log", special.log_e, "The natural logarithm.")
-    log2 = _op("log2", _narrow(lambda x: build("LOG2", x)), "The logarithm to base 2.")
-    log10 = _op("log10", _narrow(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))), "The logarithm to base 10.")
+    log2 = _op("log2", widened(lambda x: build("LOG2", x)), "The logarithm to base 2.")
+    log10 = _op("log10", widened(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))), "The logarithm to base 10.")
     log1p = _op("log1p", special.log1p, "log(1 + self), accurate near 0.")
     sqrt = _op("sqrt", lambda x: build("SQRT", x), "The square root; nan below 0.")
-    rsqrt = _op("rsqrt", _narrow(lambda x: build("RECIP", build("SQRT", x))), "1 / sqrt(self).")
+    rsqrt = _op("rsqrt", widened(lambda x: build("RECIP", build("SQRT", x))), "1 / sqrt(self).")
     sin = _op("sin", lambda x: build("SIN", x), "The sine, in radians.")
-    cos = _op("cos", _narrow(cosine), "The cosine, in radians.")
-    tan = _op("tan", _narrow(lambda x: build("DIV", build("SIN", x), cosine(x))), "The tangent, in radians.")
+    cos = _op("cos", widened(cosine), "The cosine, in radians.")
+    tan = _op("tan", widened(lambda x: build("DIV", build("SIN", x), cosine(x))), "The tangent, in radians.")
     asin = arcsin = _op("asin", special.asin, "The arc sine; nan outside [-1, 1].")
     acos = arccos = _op("acos", special.acos, "The arc cosine; nan outside [-1, 1].")
     atan = arctan = _op("atan", special.atan, "The arc tangent.")
@@ -75,9 +66,10 @@ class FunctionsMixin(TensorBase):
     erfc = _op("erfc", special.erfc, "1 - erf(self), accurate where that is tiny.")
     sigmoid = _op("sigmoid", special.sigmoid, "1 / (1 + exp(-self)).")
     logsigmoid = _op("logsigmoid", special.log_sigmoid, "log(sigmoid(self)) without overflow.")
-    deg2rad = _op("deg2rad", lambda x: e("MUL", x, pi / 180), "Degrees to radians.")
-    rad2deg = _op("rad2deg", lambda x: e("MUL", x, 180 / pi), "Radians to degrees.")
+    deg2rad = _op("deg2rad", widened(lambda x: e("MUL", x, pi / 180)), "Degrees to radians.")
+    rad2deg = _op("rad2deg", widened(lambda x: e("MUL", x, 180 / pi)), "Radians to degrees.")
 
+    @in_single
     def logit(self, eps: float | None = None) -> Tensor:
         """log(self / (1 - self)); with `eps`, self is first clamped to [eps, 1 - eps]."""
         x = self if eps is None else self.clamp(eps, 1 - eps)
@@ -125,6 +117,7 @@ class FunctionsMixin(TensorBase):
         """Rounded up."""
         return self._rounded(_ceil)
 
+    @in_single
     def round(self, decimals: int = 0) -> Tensor:
         """Rounded to the nearest; halves go to the even neighbour.
 
@@ -132,8 +125,8 @@ class FunctionsMixin(TensorBase):
         [0.0, 2.0, -2.0]
         """
         if decimals and self.dtype.is_float:
-            scale = 10.0**decimals
-            return (self * scale).round() / scale
+            scale = 10.0 ** abs(decimals)  # of which 10.0**-k would not be exact
+            return (self * scale).round() / scale if decimals > 0 else (self / scale).round() * scale
         return self._rounded(_round)
 
     def frac(self) -> Tensor:
@@ -224,9 +217,16 @@ class FunctionsMixin(TensorBase):
         """self, but at most `max`."""
         return self.clamp(max=max)
 
+    @in_single
     def lerp(self, end: Any, weight: Any) -> Tensor:
-        """`self + weight * (end - self)`."""
-        return self + (end - self) * weight
+        """`self + weight * (end - self)`, taken from the nearer end: that itself at weight 0 and 1."""
+        a, b = pair(self, end)
+        w = operand(self, weight)
+        same_device(a, b)
+        try:
+            return self._wrap(special.lerp(a, b, cast(w, a.dtype)))
+        except IRError as error:
+            raise refused("lerp", error, a, b, w) from None
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
         """`nan` and infinities replaced; infinities by the largest finite values unless said otherwise."""
@@ -250,23 +250,28 @@ class FunctionsMixin(TensorBase):
         """min(max(self, 0), 6)."""
         return self.hardtanh(0.0, 6.0)
 
+    @in_single
     def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
         """`self` where positive, else negative_slope * self."""
         return (self > 0).where(self, self * negative_slope)
 
+    @in_single
     def prelu(self, weight: Tensor) -> Tensor:
         """leaky_relu with a slope for each channel (axis 1)."""
         shape = (-1, *(1,) * (self.ndim - 2)) if self.ndim > 1 and weight.numel() != 1 else (1,)
         return (self > 0).where(self, self * weight.reshape(*shape))
 
+    @in_single
     def elu(self, alpha: float = 1.0) -> Tensor:
         """`self` where positive, else alpha * expm1(self)."""
         return (self > 0).where(self, self._below_zero().expm1() * alpha)
 
+    @in_single
     def celu(self, alpha: float = 1.0) -> Tensor:
         """`self` where positive, else alpha * expm1(self / alpha)."""
         return (self > 0).where(self, (self._below_zero() / alpha).expm1() * alpha)
 
+    @in_single
     def selu(self) -> Tensor:
         """The self-normalising elu."""
         return self.elu(1.6732632423543772) * 1.0507009873554805
@@ -289,10 +294,12 @@ class FunctionsMixin(TensorBase):
         """`self * sigmoid(self)`."""
         return self._wrap(special.silu(floating(self)))
 
+    @in_single
     def swish(self, beta: float = 1.0) -> Tensor:
         """`self * sigmoid(beta * self)`."""
         return self.silu() if beta == 1 else self * (self * beta).sigmoid()
 
+    @in_single
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta * self)) / beta; the identity where beta * self > threshold."""
         if beta == 1:
@@ -301,14 +308,17 @@ class FunctionsMixin(TensorBase):
         scaled = self * beta
         return (scaled > threshold).where(self, self._wrap(special.softplus(floating(scaled))) / beta)
 
+    @in_single
     def mish(self) -> Tensor:
         """`self * tanh(softplus(self))`."""
         return self * self._wrap(special.tanh(special.softplus(floating(self))))
 
+    @in_single
     def softsign(self) -> Tensor:
         """`self / (1 + |self|)`."""
         return self / (self.abs() + 1)
 
+    @in_single
     def tanhshrink(self) -> Tensor:
         """`self - tanh(self)`."""
         return self - self.tanh()
@@ -319,10 +329,12 @@ class FunctionsMixin(TensorBase):
         inner = where(e("CMPLE", u, min_val), min_val, u)
         return self._wrap(where(e("CMPGE", u, max_val), max_val, inner))
 
+    @in_single
     def hardsigmoid(self) -> Tensor:
         """clamp(self / 6 + 1/2, 0, 1)."""
         return (self + 3).relu6() / 6
 
+    @in_single
     def hardswish(self) -> Tensor:
         """`self * hardsigmoid(self)`."""
         return self * (self + 3).relu6() / 6
@@ -343,6 +355,7 @@ class FunctionsMixin(TensorBase):
         """0 below 0, 1 above, `values` at 0."""
         return self.eq(0).where(values, (self > 0).cast(self.dtype))
 
+    @in_single
     def sinc(self) -> Tensor:
         """sin(pi x) / (pi x), 1 at 0."""
         x = self * pi

@@ -18,6 +18,7 @@ from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.uop import UOp, build, const, idx
 from monolect.tensor.base import TensorBase
+from monolect.tensor.elementwise import in_single
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.windows import (
     Back,
@@ -138,6 +139,7 @@ class PoolMixin(TensorBase):
         closed = overlap(y.shape[len(y.shape) - n :], k, s, r)
         return self._wrap(closed_form(y, (x,), derivative) if closed else y)
 
+    @in_single
     def _avg_pool(
         self, n: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
     ) -> Tensor:

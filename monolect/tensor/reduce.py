@@ -16,6 +16,7 @@ from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.tensor.base import TensorBase
+from monolect.tensor.elementwise import in_single
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.order import arg_extreme
 
@@ -124,6 +125,7 @@ class ReduceMixin(TensorBase):
         """How many elements are not zero, as int64."""
         return self.ne(0).sum(dim)
 
+    @in_single
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
         """The p-norm of the elements along axes: any number, inf, -inf, or "fro" for 2.
 
@@ -134,9 +136,7 @@ class ReduceMixin(TensorBase):
         self._check_float("norm")
         if p in ("fro", 2, None):
             u = self._uop
-            wide = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
-            root = build("SQRT", _reduce(build("MUL", wide, wide), "ADD", self._axes(dim), keepdim))
-            return self._wrap(cast(root, u.dtype))
+            return self._wrap(build("SQRT", _reduce(build("MUL", u, u), "ADD", self._axes(dim), keepdim)))
         if not isinstance(p, int | float):
             raise ArgumentError("norm: unknown order", expected="a number, inf or 'fro'", found=repr(p))
         x = self.abs()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import graph
 from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import cast, e, full, where
+from monolect.autograd.special import lerp
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.bounds import bounds_text, min_max, size_max
@@ -236,4 +237,4 @@ def _interpolated(rows: UOp, q: UOp, n: Any, how: str) -> UOp:
     if how == "higher":
         return at(high)
     a, b = at(low), at(high)
-    return build("ADD", a, build("MUL", build("SUB", b, a), weight if how == "linear" else const(0.5, q.dtype)))
+    return lerp(a, b, weight if how == "linear" else const(0.5, q.dtype))
