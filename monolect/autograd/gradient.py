@@ -69,8 +69,32 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
     All nodes that `derivative` uses are to be inputs: others may take their place (`replace`). None: has no gradient.
     """
     if y.op != "CONST" and y not in inputs:
-        _closed[y] = (inputs, derivative)
+        base, views = _rearranged(y, inputs)
+        _closed[base] = (inputs, _through(views, derivative) if views else derivative)
     return y
+
+
+def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
+    """What `y` is a rearrangement of, and the views from there to `y`. One that a caller puts upon them is merged with
+    them, and no longer reaches `y`: it reaches what they are views of.
+    """
+    views: list[UOp] = []
+    while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in _FLAT:
+        views.append(y)
+        y = y.src[0]
+    return y, tuple(reversed(views))
+
+
+def _through(views: tuple[UOp, ...], derivative: ClosedForm) -> ClosedForm:
+    """The derivative of what `views` rearrange, from that of the last of them."""
+    steps = [(v.op, v.arg, v.src[1:]) for v in views]  # of the moves alone: a node would keep its own entry alive
+
+    def moved(u: UOp) -> UOp:
+        for op, arg, sizes in steps:
+            u = build(op, u, *sizes, arg=arg)
+        return u
+
+    return lambda g, y, *inputs: derivative(moved(g), moved(y), *inputs)
 
 
 def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:

@@ -328,6 +328,27 @@ def test_gradients_of_overlapping_windows_are_sums_of_few_terms(structure, data,
     assert last.reads <= (2 * windows + 1 if name == "max_pool2d" else windows)
 
 
+@pytest.mark.parametrize(
+    ("name", "view"),
+    [
+        ("conv2d", lambda y: y.reshape(2, 4, -1)),
+        ("conv2d", lambda y: y.permute(0, 2, 3, 1)),
+        ("conv_transpose2d", lambda y: y.reshape(2, -1)),
+        ("max_pool2d", lambda y: y.reshape(2, -1)),
+    ],
+)
+def test_a_view_upon_a_result_keeps_its_gradient(structure, data, name, view):
+    """A view of a view is one view, from which the gradient goes on to what both are of, not into its formula."""
+
+    def work(view):
+        x, w = Tensor(data(2, 8, 12, 12)).realize().requires_grad_(), Tensor(data(8, 8, 3, 3)).realize()
+        y = x.max_pool2d(3, 2, 1) if name == "max_pool2d" else getattr(x, name)(w, stride=2, padding=1)
+        (view(y) * Tensor(data(*view(y).shape)).realize()).sum().backward()
+        return sum(k.iterations for k in structure(x.grad))
+
+    assert work(view) <= work(lambda y: y)
+
+
 def test_threads_share_no_blocks_that_overlap(structure, data):
     """Nineteen rows in blocks of sixteen are two shares that both write thirteen of them: others are shared out."""
     k = structure(Tensor(data(7, 13, 11, 17, 19)).permute(4, 2, 0, 1, 3).contiguous())[0]
