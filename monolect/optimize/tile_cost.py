@@ -39,6 +39,7 @@ LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
 COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
 COLUMNS_A_PACK = 1024  # the same where scalars are packed: again for each block of columns
 L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
+SHUFFLED = 4  # cycles to turn a vector of a tile in registers, at least
 GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
 GATED_SUM = 4  # the same where sums of a block are loaded and stored
 ODD_PIECE = 20  # to copy what a matrix unit pairs of rows of a tile that memory has side by side, if they fill no word
@@ -233,7 +234,7 @@ class TileCosts:
             copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v)), k, unit) for a in repacked)
         start = 8 * k // (unit.m if unit is not None else 1)
         gated = (GATED_STORE if blocks == 1 else GATED_SUM) if m % k else 0
-        storing, waiting = self.storing(c, r), self.waiting(c, r)
+        storing, waiting = self.storing(c, r, lanes, k), self.waiting(c, r, lanes, k)
         sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
         return tiles * (steps + start + sums) + copying + self.coming(self.inside)
 
@@ -244,7 +245,7 @@ class TileCosts:
         tiles = -(-self.plan.size(c) // (lanes * v)) * -(-m // k) * others
         step = max(v * k, v * len(panel) + k * len(scalars)) / self.at_a_time(lanes) + 0.15 * v + 0.03 * k
         step += MOVED_SUM * v * k / self.rows_at_once(panel)
-        total = tiles * (self.depth(self.heavy) * step + 8 * k + v * k * self.storing(c, r))
+        total = tiles * (self.depth(self.heavy) * step + 8 * k + v * k * self.storing(c, r, lanes, k))
         long = self.plan.size(c) * self.item // self.target.n_threads // self.pieces(c, r) >= PAGE_BYTES
         return total + self.coming(scalars if long else self.inside)
 
@@ -285,17 +286,20 @@ class TileCosts:
         too_many = stride > 0 and k * gcd(stride, L1_WAY_BYTES) > self.target.l1_bytes * 2 // 3
         return too_many and not self.wants_pack(a)
 
-    def storing(self, c: UOp, r: UOp | None) -> float:
-        """Cycles to store a vector along c: whole, turned with the rows, or element by element."""
+    def storing(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
+        """Cycles to store a vector along c, of a tile of k rows: whole, turned with the rows, or element by element. Of
+        what is turned each lane stores its rows in pieces, powers of two of them.
+        """
         stores = [a for a in self.profile.stores if c in a.steps]
         if all(a.step(c) == 1 for a in stores):
             return 1
-        return 6 if r is not None and all(a.step(r) == 1 for a in stores) else 32
+        along = r is not None and all(a.step(r) == 1 for a in stores)
+        return max(SHUFFLED, lanes * k.bit_count() / k) if along else 2 * lanes
 
-    def waiting(self, c: UOp, r: UOp | None) -> float:
+    def waiting(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
         """Cycles to store or load a vector of sums between two blocks: as tiles lie, where local memory has them."""
         alone = len(self.plan.stores) == len(self.plan.reduces) == 1
-        return 1 if alone and self.target.local_bytes else self.storing(c, r)
+        return 1 if alone and self.target.local_bytes else self.storing(c, r, lanes, k)
 
     def copying(self, a: Access, c: UOp) -> float:
         """Cycles to copy a vector along c: as it lies, turned with a reduction that lies along memory, or gathered."""

@@ -58,6 +58,14 @@ def test_weights_that_are_read_by_many_rows_are_turned(m, n, k):
     assert found.c is columns
 
 
+@pytest.mark.parametrize(("m", "k", "n"), [(270, 2, 19), (247, 16, 14), (500, 9, 15)])
+@pytest.mark.parametrize("multiply_adds", [1, 2])
+def test_few_columns_of_short_sums_are_stored_in_long_pieces(m, k, n, multiply_adds):
+    """Of a tile that is turned each lane stores its rows, in powers of two: by ones or twos it takes longest."""
+    found, (rows, _) = tile(of(k, m).T @ of(k, n), TARGET._replace(multiply_adds=multiply_adds))
+    assert found.c is not rows or found.rows * found.lanes >= 64 * found.rows.bit_count()
+
+
 def test_rows_at_strides_of_pages_share_few_cache_sets():
     """Rows of 12 KiB start in one set of the first cache each: fewer of them side by side than of rows of 3 KiB."""
     near, _ = tile(of(256, 768) @ of(768, 768).T)
