@@ -13,16 +13,20 @@ Invariant: shapes, dtypes and, up to the order of float additions, values stay.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 from monolect.ir.normal import count
-from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT
 from monolect.ir.uop import UOp, build, node, rebuild, shape_source, toposort
 from monolect.schedule.materialize import costs, is_forced, reuses, values
 
 PARTS = 64  # iterations a reduction to one value is given; fewer for several values
 FEW_OUTPUTS = 8  # from here on the outputs themselves are enough iterations
-LEAST_WORK = 1 << 18  # elements read, weighted by what is computed of each, that pay for another kernel
+LEAST_WORK = 1 << 16  # elements read, weighted by what is computed of each, that pay for another kernel: 5 us
 MOST_PARTS = 4  # times as many as wanted, rather than a tail
 VECTORS = 64  # elements of the last axis that are read together: parts of it are multiples
+VECTOR = 16  # of the parts of shorter ones, where no divisor is near
 
 
 def split_reductions(roots: list[UOp]) -> list[UOp]:
@@ -30,10 +34,12 @@ def split_reductions(roots: list[UOp]) -> list[UOp]:
     long = _long(roots)
     if not long:
         return roots
+    order = toposort(*roots)
+    readers = Counter(s for u in order for s in u.src)
     new: dict[UOp, UOp] = {}
-    for u in toposort(*roots):
+    for u in order:
         v = rebuild(u, tuple(new[s] for s in u.src))
-        new[u] = _in_parts(v) if u in long else v
+        new[u] = _in_parts(v, readers[u.src[0]] > 1) if u in long else v
     return [new[r] for r in roots]
 
 
@@ -46,19 +52,23 @@ def _long(roots: list[UOp]) -> set[UOp]:
     work: dict[UOp, int] = {}  # elements visited for a value, as far as nothing below it is stored
     out: set[UOp] = set()
     for u in order:
-        if any(n.__class__ is not int for n in u.shape):
-            continue
-        n = count(u.shape)
-        work[u] = max([n, *(work.get(s, 0) for s in u.src)]) if not is_forced(u) else n
-        if u.op == "REDUCE" and 0 < n < FEW_OUTPUTS and work[u] * max(1, cost[u.src[0]].ops // 4) >= LEAST_WORK:
-            if not reuses(u, cost):
+        shape = u.src[0].shape if u.op == "REDUCE" else u.shape
+        if u.op in ("PARAM", "BUFFER") or is_forced(u) or any(n.__class__ is not int for n in shape):
+            continue  # what is read of it counts; of symbolic size
+        n = count(shape)
+        below = [work[s] for s in u.src if s in work and count(s.shape) >= n]  # not what is the same in all parts
+        work[u] = max([0 if u.op in MOVEMENT else n, *below])
+        if u.op == "REDUCE" and 0 < count(u.shape) < FEW_OUTPUTS and not reuses(u, cost):
+            if work[u] * max(1, cost[u.src[0]].ops // 4) >= LEAST_WORK:
                 out.add(u)
-                work[u] = n
+                work[u] = 0
     return out
 
 
-def _in_parts(u: UOp) -> UOp:
-    """The reduction in two steps; tails that fit no part are reduced on their own and joined last."""
+def _in_parts(u: UOp, shared: bool) -> UOp:
+    """The reduction in two steps; tails that fit no part are reduced on their own and joined last. `shared`: others
+    read what is reduced, too.
+    """
     op = u.arg[0]
     x, axes = _merged(u.src[0], u.arg[1])
     wanted = PARTS >> (count(u.shape) - 1).bit_length()
@@ -69,10 +79,10 @@ def _in_parts(u: UOp) -> UOp:
         if a not in axes:
             cut.append(n)
             continue
-        k, rest = _parts(n, wanted, VECTORS if a == len(x.shape) - 1 else 1)
+        k, rest = _parts(n, wanted, VECTORS if a == len(x.shape) - 1 else 1, alone=len(axes) == 1)
         if rest:
-            tails.append(_joined(op, _slice(x, a, n - rest, n), axes, u))
-            x, n = _slice(x, a, 0, n - rest), n - rest
+            tails.append(_joined(op, _slice(x, a, n - rest, n, shared), axes, u))
+            x, n = _slice(x, a, 0, n - rest, shared), n - rest
         inner.append(len(cut) + 1)
         cut += [k, n // k]
         wanted = -(-wanted // k)
@@ -95,7 +105,9 @@ def _merged(x: UOp, axes: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:
         else:
             shape.append(n)
             out += [len(shape) - 1] if a in axes else []
-    return build("RESHAPE", x, shape_source(shape)), tuple(out)
+    if len(shape) == len(x.shape):
+        return x, axes
+    return _moved(x, lambda u: build("RESHAPE", u, shape_source(shape))), tuple(out)
 
 
 def _leaves(x: UOp) -> list[UOp]:
@@ -103,22 +115,42 @@ def _leaves(x: UOp) -> list[UOp]:
     return [u for u in toposort(x, stop=lambda u: u.op not in ELEMENTWISE) if u.op not in ELEMENTWISE]
 
 
-def _parts(n: int, wanted: int, unit: int) -> tuple[int, int]:
+def _parts(n: int, wanted: int, unit: int, alone: bool) -> tuple[int, int]:
     """(how many parts an axis of n is cut into, what is left over). Parts are multiples of `unit`: evenly many where a
-    divisor is near, else with a tail when that is short, else single elements.
+    divisor is near, else with a tail when that is short. Else they are single elements, if there are other axes to
+    reduce in each, or fewer and shorter ones with a short tail.
     """
-    if n <= MOST_PARTS * wanted:
+    if n <= MOST_PARTS * wanted or wanted == 1:
         return (n if wanted > 1 else 1), 0
     k = next((k for k in range(wanted, MOST_PARTS * wanted + 1) if n % (k * unit) == 0), 0)
     if k:
         return k, 0
-    return (wanted, n % (wanted * unit)) if n >= PARTS * wanted * unit else (n, 0)
+    while alone and n < PARTS * wanted * unit and (unit > VECTOR or wanted > 2):
+        unit, wanted = (unit // 2, wanted) if unit > VECTOR else (unit, wanted // 2)
+    return (wanted, n % (wanted * unit)) if alone or n >= PARTS * wanted * unit else (n, 0)
 
 
-def _slice(x: UOp, axis: int, start: int, stop: int) -> UOp:
+def _slice(x: UOp, axis: int, start: int, stop: int, shared: bool) -> UOp:
+    """A part of x. Where nobody else reads x it is that of what x is computed from: no reader of a part stores x."""
     offset, size = [0] * len(x.shape), list(x.shape)
     offset[axis], size[axis] = start, stop - start
-    return build("SHRINK", x, shape_source(offset), shape_source(size))
+
+    def part(u: UOp) -> UOp:
+        return build("SHRINK", u, shape_source(offset), shape_source(size))
+
+    return part(x) if shared else _moved(x, part)
+
+
+def _moved(x: UOp, move: Callable[[UOp], UOp]) -> UOp:
+    """`move` of x, done to what the elementwise part of x reads, where that has its shape or is one value."""
+    leaves = _leaves(x)
+    if any(u.shape != x.shape and count(u.shape) > 1 for u in leaves):
+        return move(x)
+    new = {u: move(u) if u.shape == x.shape else build("RESHAPE", u, shape_source(())) for u in leaves}
+    for u in toposort(x, stop=new.__contains__):
+        if u not in new:
+            new[u] = rebuild(u, tuple(new[s] for s in u.src))
+    return new[x]
 
 
 def _joined(op: str, x: UOp, axes: tuple[int, ...], of: UOp) -> UOp:

@@ -13,7 +13,7 @@ from monolect.schedule.split_reductions import split_reductions
 from monolect.tensor.order import LONG as LONG_ROW
 from tests.structure.conftest import kernels_of
 
-LONG = 1 << 18
+LONG = 1 << 16
 
 
 @pytest.mark.parametrize("method", ["sum", "max", "mean", "norm", "logsumexp"])
@@ -56,9 +56,33 @@ def test_a_product_of_matrices_is_not_cut(structure, data):
 
 def test_a_tail_is_read_from_memory_alone(structure, data):
     """Sizes without a near divisor: no index is divided, in the parts or in the tail."""
-    for shape in [(997, 997), (1000003,)]:
+    for shape in [(997, 997), (1000003,), (159224,), (70001,)]:
         for k in structure(Tensor(data(*shape)).sum()):
             assert k.ir["IDIV"] == k.ir["MOD"] == 0
+
+
+@pytest.mark.parametrize("shape, outer", [((159224,), 64), ((70001,), 64), ((40001, 7), 13), ((9377, 7), 8)])
+def test_parts_of_sizes_without_a_near_divisor_are_long(shape, outer, check, data):
+    """Single elements as parts would only be stored: what is left over is at most a part in 64 of the axis. Parts and
+    tail read what is given: nothing is stored for both.
+    """
+    a = data(*shape)
+    first, *joins = check(Tensor(a).exp().sum(0), np.exp(a).sum(0), rtol=1e-4)
+    assert first.linear.arg.actions and first.sink.src[0].src[1].src[0].value == outer and len(joins) <= 2
+    assert first.ir["REDUCE"] == first.ir["STORE"] == 1 and first.reads == 1
+
+
+def test_what_others_read_too_is_computed_once(check, data):
+    a = data(159224)
+    ks = check(Tensor(a).softmax(0), np.exp(a) / np.exp(a).sum(), atol=1e-6)
+    assert sum(k.ir["EXP2"] > 0 for k in ks) == 1
+
+
+def test_what_all_parts_share_is_not_their_work(data):
+    """The place in a block is short, however long the search for the block was."""
+    x = Tensor(data(20000))
+    assert len(kernels_of(x.argmax(0))) == 1
+    assert len(kernels_of((x + x.exp().sum(0, keepdim=True))[:64].sum())) <= 3
 
 
 @st.composite
@@ -118,7 +142,7 @@ def test_before_and_after():
 
 
 def test_short_ones_are_left_alone():
-    short = roots(BEFORE.replace("1048576", "65536"))
+    short = roots(BEFORE.replace("1048576", "32768"))
     assert split_reductions(short) is short
 
 
