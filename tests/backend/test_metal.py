@@ -109,6 +109,17 @@ def test_a_jitted_step(system):
 
 
 @needs_compiler
+def test_a_replay_is_one_submission(system):
+    step = jit(lambda x: (x.cumsum(0).contiguous().realize() * 3).flip(0).contiguous().realize().sum())
+    x = Tensor(data(40), device="metal").realize()
+    for _ in range(3):
+        before = system.n_committed
+        step(x)
+    (captured,) = step.captures.values()
+    assert len(captured.capture.launches) > 1 and system.n_committed == before + 1
+
+
+@needs_compiler
 def test_training_gives_the_losses_of_pytorch(system):
     training("metal")
 

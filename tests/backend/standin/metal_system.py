@@ -30,7 +30,7 @@ class Metal:
     MTLCommandBufferErrorOutOfMemory = OUT_OF_MEMORY
 
     def __init__(self, n_gpus: int = 1, family: int = 1008):
-        self.full_at, self.fail, self.live = 1 << 30, {}, 0
+        self.full_at, self.fail, self.live, self.n_committed = 1 << 30, {}, 0, 0
         self.gpus = [Gpu(self, i, family) for i in range(n_gpus)]
         self.options = []
         self.MTLCompileOptions = SimpleNamespace(alloc=lambda: SimpleNamespace(init=self._options))
@@ -165,6 +165,7 @@ class CommandBuffer:
     def commit(self):
         self.state = COMMITTED
         self.queue.committed.append(self)
+        self.queue.system.n_committed += 1
 
     def status(self):
         return self.state
