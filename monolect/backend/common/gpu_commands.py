@@ -13,6 +13,7 @@ from typing import Any
 
 from monolect.backend.base import Commands, Launch
 from monolect.backend.common.gpu_driver import Driver
+from monolect.backend.common.gpu_memory import GpuMemory
 from monolect.backend.common.grouped import Entry
 from monolect.backend.common.launch import group_count
 from monolect.base.errors import DeviceError
@@ -65,11 +66,9 @@ class Step:
 class GpuCommands(Commands):
     """See the module docstring. `after`: the numbers of the launches that each waits for."""
 
-    def __init__(
-        self, driver: Driver, stream: Any, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]
-    ) -> None:
-        self.driver, self.stream, self.after = driver, stream, after
-        self.steps = [Step(driver, launch) for launch in launches]
+    def __init__(self, memory: GpuMemory, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]) -> None:
+        self.memory, self.driver, self.stream, self.after = memory, memory.driver, memory.stream, after
+        self.steps = [Step(self.driver, launch) for launch in launches]
         self.places: dict[int, list[tuple[Step, int]]] = {}
         for step, launch in zip(self.steps, launches, strict=True):
             for i, (slot, _, _) in enumerate(step.entry.arguments):
@@ -85,6 +84,7 @@ class GpuCommands(Commands):
     def launch(self) -> None:
         """Put all launches on the stream; whoever reads a result waits for them."""
         self.n_runs += 1
+        self.memory.begin()
         empty = any(0 in step.groups() for step in self.steps)  # a graph's node cannot be of no size
         if self.n_runs == 1 or len(self.steps) < 2 or empty:
             for step in self.steps:
@@ -101,6 +101,7 @@ class GpuCommands(Commands):
     def launch_timed(self) -> list[int]:
         """The same, kernel by kernel; nanoseconds of each, by the GPU's clock."""
         events = []
+        self.memory.begin()
         for step in self.steps:
             pair = [self.driver("EventCreate", 0) for _ in range(2)]
             self.driver("EventRecord", pair[0], self.stream)

@@ -1,7 +1,8 @@
 """A GPU behind a vendor's driver: one stream, memory, modules, launches; what CUDA and HIP devices have in common.
 
 What it is for: a device says how its source is rendered and compiled, and which driver it has. Invariant: one stream
-runs what it is given in order, so that memory may be handed out again at once; the host waits only where it reads.
+runs what it is given in order, so that memory may be handed out again at once (arrays that come from the host look out
+for themselves: `common.gpu_memory`); the host waits only where it reads.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class GpuDevice(GroupDevice):
     # ---- memory ------------------------------------------------------------------------------------------------------
     def from_array(self, array: np.ndarray) -> HandleMemory:
         """A copy of the array on the GPU."""
-        out = self.alloc(array.nbytes)
+        out = self.memory.alloc_to_fill(array.nbytes)
         self.memory.write(out, array)
         return out
 
@@ -77,4 +78,4 @@ class GpuDevice(GroupDevice):
 
     def ordered(self, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]) -> GpuCommands:
         """See `Ordered`; the device's stream runs them behind all that it was given before."""
-        return GpuCommands(self.driver, self.stream, launches, after)
+        return GpuCommands(self.memory, launches, after)

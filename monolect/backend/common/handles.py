@@ -86,12 +86,14 @@ class HandleAllocator:
         raise NotImplementedError
 
     # ---- memory ------------------------------------------------------------------------------------------------------
-    def alloc(self, n_bytes: int) -> HandleMemory:
-        """Uninitialised memory. Raises AllocationError when there is none, also without what is kept for later."""
+    def alloc(self, n_bytes: int, is_new: bool = False) -> HandleMemory:
+        """Uninitialised memory, also `is_new` though some is free. Raises AllocationError when there is none, also
+        without what is kept for later.
+        """
         size = class_bytes(max(1, n_bytes))
         with self._lock:
             free = self._free.get(size)
-            if free:
+            if free and not is_new:
                 self.cached_bytes -= size
                 block = free.pop()
             else:

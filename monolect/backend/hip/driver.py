@@ -73,6 +73,7 @@ CALLS: dict[str, tuple[Any, tuple]] = {
     "hipMemcpyPeerAsync": (None, (c_void_p, c_int, c_void_p, c_int, c_size_t, c_void_p)),
     "hipStreamCreateWithFlags": (c_void_p, (c_uint,)),
     "hipStreamSynchronize": (None, (c_void_p,)),
+    "hipStreamWaitEvent": (None, (c_void_p, c_void_p, c_uint)),
     "hipEventCreateWithFlags": (c_void_p, (c_uint,)),
     "hipEventRecord": (None, (c_void_p, c_void_p)),
     "hipEventSynchronize": (None, (c_void_p,)),

@@ -6,8 +6,9 @@ IR as code of the host, its intrinsics replaced by functions.
 
 Kernels really run, so the device can be tested from tensors to results. Work on a stream is put off until somebody
 waits, as a GPU does; the nodes of a graph run in any order that its edges allow, `pick`ed of those that are ready: the
-last one, if nothing else is said, so that what an edge is missing for runs too early. `calls` counts every call, `fail`
-makes one call return an error.
+last one, if nothing else is said, so that what an edge is missing for runs too early. Streams beside the first run as
+early as they may (`is_early`), else when they are waited for. `calls` counts every call, `fail` makes one call return
+an error.
 """
 
 import ctypes
@@ -54,6 +55,16 @@ ITEMSIZES = {"FLOAT16": 2, "BFLOAT16": 2, "UINT8": 1}
 MESSAGES = {2: b"out of memory", 700: b"an illegal memory access was encountered"}
 
 
+class Wait:
+    """In a stream: for an event as it was recorded for the `n`th time."""
+
+    def __init__(self, event, n):
+        self.event, self.n = event, n
+
+    def __call__(self):
+        pass
+
+
 class Driver:
     """The module. `bytes_free` is what cuMemAlloc may still hand out."""
 
@@ -74,7 +85,9 @@ class Driver:
         self.n_devices, self.bytes_free = n_devices, bytes_free
         self.calls: Counter[str] = Counter()
         self.fail: dict[str, CUresult] = {}
-        self.queue: list = []
+        self.streams: dict[int, list] = {}
+        self.is_early = True
+        self.order: list[str] = []  # of copies from the host and of what else ran
         self.memory: dict[int, memory.Memory] = {}
         self.pinned: list = []
         self.clock = count()
@@ -150,17 +163,24 @@ class Driver:
         self.pinned.append(memory.alloc(n))
         return self.pinned[-1].address
 
-    def _move(self, target, source, n):
-        self.queue.append(lambda: ctypes.memmove(target, source, n))
+    def _move(self, target, source, n, stream, what="copy"):
+        def work():
+            ctypes.memmove(target, source, n)
+            self.order.append(what)
+
+        self.streams[stream].append(work)
 
     def cuMemcpyHtoDAsync(self, target, source, n, stream):
-        self._move(target, source, n)
+        self._move(target, source, n, stream, "from the host")
 
-    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
+    def cuMemcpyDtoDAsync(self, target, source, n, stream):
+        self._move(target, source, n, stream)
+
+    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync
 
     def cuMemcpyPeerAsync(self, target, to, source, of, n, stream):
         assert to != of
-        self._move(target, source, n)
+        self._move(target, source, n, stream)
 
     def cuTensorMapEncodeTiled(
         self, dtype, rank, address, sizes, strides, box, steps, interleave, swizzle, promotion, fill
@@ -172,21 +192,45 @@ class Driver:
 
     # ---- streams, events ---------------------------------------------------------------------------------------------
     def cuStreamCreate(self, flags):
-        return 0x57
+        self.streams[stream := 0x57 + len(self.streams)] = []
+        return stream
 
     def cuStreamSynchronize(self, stream):
-        queue, self.queue = self.queue, []
-        for work in queue:
-            work()
+        while self.streams[stream]:
+            self._step(stream)
+
+    def _step(self, stream):
+        """Run one piece of work of a stream, and what it waits for."""
+        for other in self.streams:
+            while self.is_early and other > stream and self.streams[other] and not self._waits(other):
+                self.streams[other].pop(0)()
+        while (event := self._waits(stream)) is not None:
+            self._step(event.stream)
+        if self.streams[stream]:
+            self.streams[stream].pop(0)()
+
+    def _waits(self, stream):
+        """The event that the next piece of work waits for, if it was not yet recorded."""
+        work = self.streams[stream][0] if self.streams[stream] else None
+        return work.event if isinstance(work, Wait) and work.event.done < work.n else None
+
+    def cuStreamWaitEvent(self, stream, event, flags):
+        self.streams[stream].append(Wait(event, event.n))
 
     def cuEventCreate(self, flags):
-        return SimpleNamespace(time=None)
+        return SimpleNamespace(time=None, n=0, done=0, stream=None)
 
     def cuEventRecord(self, event, stream):
-        self.queue.append(lambda: setattr(event, "time", next(self.clock)))
+        event.n, event.stream = event.n + 1, stream
+
+        def work(n=event.n):
+            event.done, event.time = n, next(self.clock)
+
+        self.streams[stream].append(work)
 
     def cuEventSynchronize(self, event):
-        self.cuStreamSynchronize(0x57)
+        while event.done < event.n:
+            self._step(event.stream)
 
     def cuEventElapsedTime(self, a, b):
         return float(b.time - a.time)
@@ -204,7 +248,11 @@ class Driver:
     def cuLaunchKernel(self, function, gx, gy, gz, lx, ly, lz, shared, stream, params, extra):
         values = _values(function, params)
         assert min(gx, gy, gz, lx, ly, lz) > 0 and shared <= getattr(function, "most_local", 48 << 10)
-        self.queue.append(lambda: _run(function, values, (gx, gy, gz), (lx, ly, lz), shared))
+        self.streams[stream].append(lambda: self._kernel(function, values, (gx, gy, gz), (lx, ly, lz), shared))
+
+    def _kernel(self, *args):
+        _run(*args)
+        self.order.append("kernel")
 
     def cuFuncSetAttribute(self, function, attribute, value):
         assert attribute == "most local" and value <= ATTRIBUTES["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]
@@ -237,14 +285,14 @@ class Driver:
         sizes = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
         shared = p.sharedMemBytes
         assert shared <= getattr(p.func, "most_local", 48 << 10)
-        node.work = lambda: _run(p.func, values, *sizes, shared)
+        node.work = lambda: self._kernel(p.func, values, *sizes, shared)
 
     def cuGraphLaunch(self, graph, stream):
         waits = {id(node): {id(b) for b in node.before} for node in graph}
         todo = [*graph]
         while todo:
             node = self.pick([node for node in todo if not waits[id(node)]])
-            self.queue.append(node.work)
+            self.streams[stream].append(node.work)
             todo.remove(node)
             for waiting in waits.values():
                 waiting.discard(id(node))
