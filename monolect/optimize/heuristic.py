@@ -101,7 +101,7 @@ class Chooser:
             rough = [a for a in (*loads, *mine) if a.step(r) not in (0, 1, -1)]
             if rough and self.transpose(r, rough):
                 return
-            if any(a.step(r) != 1 for a in mine) or self.is_lonely(r):
+            if any(a.step(r) != 1 for a in mine) or self.is_lonely(r) or self.sum_beside(r) is not None:
                 continue
             often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
             if sum(not a.is_near(r) for a in often) * 2 > len(often):
@@ -243,7 +243,9 @@ class Chooser:
             inside = self.profile.inside(j)
             if self.plan.extent(j) < 4 or self.nested(j):
                 continue
-            if self.profile.unit(j, inside):
+            if windows := [r for r in self.plan.outputs if self.sum_beside(r) is j]:
+                self.sums_of_windows(j, windows[-1])
+            elif self.profile.unit(j, inside):
                 if rows := self.rows_of_dots(j):
                     self.stream_dots(j, *rows)
                 elif self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
@@ -253,6 +255,30 @@ class Chooser:
                     self.act(
                         "SPLIT", self.plan.axis_of(c), (self.plan.size(c), "UPCAST", False), "columns side by side"
                     )
+
+    def sum_beside(self, r: UOp) -> UOp | None:
+        """The reduction along which memory lies as it does along r, and which fills more lanes than the few places of
+        a window that r goes along. Elements some places apart are picked from whole vectors.
+        """
+        p = self.profile
+        for j in self.plan.reduced:
+            inside, lanes = p.inside(j), self.fitting_lanes(self.plan.size(j))
+            picked = self.plan.size(j) % lanes == 0 and all(a.is_near(j) for a in inside)
+            lies = 0 < self.plan.size(r) and r in p.scope(j) and any(a.step(r) == 1 and a.step(j) for a in inside)
+            if lies and (picked or p.unit(j, inside)) and lanes > self.fitting_lanes(self.plan.size(r)):
+                return None if self.nested(j) else j
+        return None
+
+    def sums_of_windows(self, j: UOp, r: UOp) -> None:
+        """A vector of each row for all places of a window: what does not move with those is loaded once."""
+        if not self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
+            return
+        sums, inside = 1, self.profile.inside(j)
+        for q in reversed(self.plan.outputs[: self.plan.outputs.index(r) + 1]):
+            sums *= self.plan.size(q)
+            if all(q in a.steps for a in inside) or not 1 < sums <= self.plan.target.n_registers // 2:
+                return
+            self.act("SPLIT", self.plan.axis_of(q), (self.plan.size(q), "UPCAST", False), "sums that share operands")
 
     def columns(self, j: UOp, inside: list[Access]) -> UOp | None:
         """The output axis of few columns that lie side by side in each row that the reduction over j reads."""

@@ -165,6 +165,26 @@ def splits(kernel, kind):
     return [arg[0] for op, _, arg in kernel.linear.arg.actions if op == "SPLIT" and arg[1] == kind]
 
 
+@pytest.mark.parametrize(
+    ("size", "taps", "stride", "lanes", "sums"),
+    [(16, 3, 1, 16, [3, 3]), (8, 3, 1, 8, [3, 3]), (16, 7, 1, 16, [7]), (32, 3, 2, 16, [3, 3])],
+)
+def test_sums_over_rows_for_the_places_of_a_window(check, data, size, taps, stride, lanes, sums):
+    """The weight of a depthwise convolution: lanes run along the rows of the image, which are longer than the kernel's,
+    and each vector of the gradient meets all taps.
+    """
+    x, w = data(2, 4, size, size), Tensor(data(4, 1, taps, taps)).requires_grad_()
+    y = Tensor(x).conv2d(w, stride=stride, padding=taps // 2, groups=4)
+    d = data(*y.shape)
+    (y * Tensor(d)).sum().backward()
+    pad, out = taps // 2, y.shape[-1]
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    at = [slice(i, i + (out - 1) * stride + 1, stride) for i in range(taps)]
+    wanted = np.array([[(padded[:, :, i, j] * d).sum((0, 2, 3)) for j in at] for i in at]).transpose(2, 0, 1)
+    k = check(w.grad, wanted[:, None], atol=1e-4)[-1]
+    assert splits(k, "GROUP_REDUCE") == [lanes] and splits(k, "UPCAST") == sums
+
+
 @pytest.mark.parametrize("shape, columns", [((7, 275, 2), [2]), ((300, 2), [2]), ((2003, 3), [3]), ((2003, 4), [4])])
 def test_few_columns_are_picked_from_whole_vectors(check, data, shape, columns):
     """Rows of the sum are the lanes: each column of as many rows as a vector has lanes is picked from what lies side by
