@@ -18,11 +18,13 @@ from collections.abc import Callable, Collection, Sequence
 from math import log, pi
 
 from monolect.autograd.graph import (
+    MANY_PARTS,
     broadcast_to,
     cast,
     e,
     flip,
     full,
+    joined,
     pad,
     permute,
     reduce,
@@ -157,7 +159,10 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
     wanted = frozenset(targets)
     order = _leading(tuple(grads), wanted, cut)
     results: dict[UOp, dict[int, UOp]] = {}  # of each call, the gradients of its results
+    parts: dict[UOp, list[tuple[UOp, UOp]]] = {}  # of each node its SHRINKs, with their gradients
     for u in reversed(order):
+        for d in _joined_parts(u, parts.pop(u, [])):
+            grads[u] = d if u not in grads else build("ADD", grads[u], d)
         if u.op in _CALLS and u.src[0].op == "TUPLE":
             passed = _through_call(u, results.get(u, {}), order)
         elif (g := grads.get(u)) is None or (cut and u in wanted):
@@ -165,12 +170,45 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
         elif u.op == "GETTUPLE" and u.src[0].op in _CALLS:
             results.setdefault(u.src[0], {})[u.arg] = g
             continue
+        elif u.op == "SHRINK" and u not in _closed and u.src[0] in order:
+            parts.setdefault(u.src[0], []).append((u, g))
+            continue
         else:
             passed = _pass(u, g, order)
         for s, d in passed:
             had = grads.get(s)
             grads[s] = d if had is None else build("ADD", had, d)
     return {t: grads.get(t) if t in order else None for t in targets}
+
+
+def _joined_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
+    """The gradients of `x` from those of parts of it. Of many pieces an axis is cut into they are one after another as
+    the pieces are: a sum of each with zeros around it would ask of every element for all of them.
+    """
+    cuts: dict[tuple[int, int], dict[int, UOp]] = {}
+    out = []
+    for u, g in parts:
+        axes = [a for a, n in enumerate(x.shape) if u.shape[a] is not n and u.shape[a] != n]
+        offset, size, whole = (v[axes[0]] for v in (u.src[1].sizes, u.shape, x.shape)) if len(axes) == 1 else (0, 0, 0)
+        known = size and offset.__class__ is size.__class__ is whole.__class__ is int
+        if known and offset % size == whole % size == 0 and whole >= MANY_PARTS * size:
+            pieces = cuts.setdefault((axes[0], size), {})
+            pieces[offset] = g if offset not in pieces else build("ADD", pieces[offset], g)
+        else:
+            out.append(GRADIENTS["SHRINK"][0](u, g))
+    for (axis, size), pieces in cuts.items():
+        if len(pieces) < MANY_PARTS:
+            out += [_padded(g, x, axis, offset) for offset, g in pieces.items()]
+        else:
+            shape = next(iter(pieces.values())).shape
+            none = full(shape, 0, x.dtype)
+            out.append(joined([pieces.get(o, none) for o in range(0, x.shape[axis], size)], axis))
+    return out
+
+
+def _padded(g: UOp, x: UOp, axis: int, offset: int) -> UOp:
+    """`g`, a part of `x` from `offset` on, with zeros around it."""
+    return pad(g, tuple(offset if a == axis else 0 for a in range(len(x.shape))), x.shape, 0)
 
 
 def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:

@@ -18,6 +18,7 @@ from monolect.ir.normal import TRUE, negate, within
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
+MANY_PARTS = 4  # that are joined: each element asks for fewer as they stand
 
 
 def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], totals: Iterable[Size]) -> None:
@@ -195,3 +196,31 @@ def sum_to(u: UOp, shape: tuple) -> UOp:
 
 def _same(a: Size, b: Size) -> bool:
     return a is b or (a.__class__ is int and b.__class__ is int and a == b)
+
+
+# ---- joining ---------------------------------------------------------------------------------------------------------
+def joined(us: Sequence[UOp], axis: int) -> UOp:
+    """`us`, which differ in their sizes along `axis` alone, one after another: WHERE picks the part of an element.
+
+    Many of one size are joined along an axis of their own: a loop of it says which part it is, and `rules.joined`
+    stores them one by one.
+    """
+    first, sizes = us[0].shape, {u.shape[axis] for u in us}
+    k = first[axis]
+    if len(us) >= MANY_PARTS and len(sizes) == 1 and k.__class__ is int and k > 1:
+        parts = [reshape(u, (*first[:axis], 1, *first[axis:])) for u in us]
+        return reshape(joined(parts, axis), (*first[:axis], k * len(us), *first[axis + 1 :]))
+    ends, end = [], 0
+    for u in us:
+        end = end + u.shape[axis]
+        ends.append(end)
+    shape, rank = (*first[:axis], end, *first[axis + 1 :]), len(first)
+    i = iota(end, axis=axis, rank=rank)
+    parts = [
+        pad_invalid(u, (0,) * axis + (o,) + (0,) * (rank - axis - 1), shape)
+        for u, o in zip(us, [0, *ends[:-1]], strict=True)
+    ]
+    out = parts[-1]
+    for part, stop in zip(reversed(parts[:-1]), reversed(ends[:-1]), strict=True):
+        out = build("WHERE", build("CMPLT", i, idx(stop)), part, out)
+    return out

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph
-from monolect.autograd.graph import cast, iota, pad_invalid, shrink, shrink_axis
+from monolect.autograd.graph import cast, pad_invalid, shrink, shrink_axis
 from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
 from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import count
-from monolect.ir.uop import UOp, build, idx
+from monolect.ir.uop import UOp, idx
 from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, same_device
 from monolect.tensor.guard import guard_methods
 
@@ -406,20 +406,7 @@ def join(us: list[UOp], axis: int) -> UOp:
     us = [u for u in us if not (u.shape[axis].__class__ is int and u.shape[axis] == 0)] or us[:1]
     if len(us) == 1:
         return us[0]
-    ends, end = [], 0
-    for u in us:
-        end = end + u.shape[axis]
-        ends.append(end)
-    shape, rank = (*first[:axis], end, *first[axis + 1 :]), len(first)
-    i = iota(end, axis=axis, rank=rank)
-    offsets = [0, *ends[:-1]]
-    parts = [
-        pad_invalid(u, (0,) * axis + (o,) + (0,) * (rank - axis - 1), shape) for u, o in zip(us, offsets, strict=True)
-    ]
-    out = parts[-1]
-    for part, stop in zip(reversed(parts[:-1]), reversed(ends[:-1]), strict=True):
-        out = build("WHERE", build("CMPLT", i, idx(stop)), part, out)
-    return out
+    return graph.joined(us, axis)
 
 
 def _several(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], Any]:

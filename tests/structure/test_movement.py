@@ -349,6 +349,26 @@ def test_a_view_upon_a_result_keeps_its_gradient(structure, data, name, view):
     assert work(view) <= work(lambda y: y)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("left_out", [(), (2,)])
+def test_gradients_of_many_parts_are_stored_one_by_one(check, data, size, left_out):
+    """Of steps of a recurrence, which each read their own part: none asks which of all it is."""
+    x, w = data(6, 8 * size, 32), data(8, 6, size, 32)
+    t = Tensor(x).requires_grad_()
+    taken = [k for k in range(8) if k not in left_out]
+    loss = sum((t[:, k * size : (k + 1) * size].square() * Tensor(w[k])).sum() for k in taken)
+    loss = loss + (t[:, size : 2 * size] * Tensor(w[0])).sum()  # one is read twice
+    loss.backward()
+    wanted = np.zeros_like(x)
+    for k in taken:
+        at = np.s_[:, k * size : (k + 1) * size]
+        wanted[at] = w[k] * 2 * x[at]
+    wanted[:, size : 2 * size] += w[0]
+    last = check(t.grad, wanted)[-1]
+    if size == 1:
+        assert last.code["WHERE"] == 0
+
+
 def test_threads_share_no_blocks_that_overlap(structure, data):
     """Nineteen rows in blocks of sixteen are two shares that both write thirteen of them: others are shared out."""
     k = structure(Tensor(data(7, 13, 11, 17, 19)).permute(4, 2, 0, 1, 3).contiguous())[0]
