@@ -27,6 +27,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import CaptureWarning, JitError, MonolectError, user_line
 from monolect.base.settings import settings
 from monolect.ir.call import is_body
+from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
@@ -332,7 +333,8 @@ class Jit:
     def _computed_outside(self, live: Live, batch: list[Tensor], graph: set[UOp]) -> set[UOp]:
         """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now.
 
-        It is no part of the step: a replay must not draw initial weights anew.
+        It is no part of the step: a replay must not draw initial weights anew. Of what a Variable steers only that
+        which none does: equal expressions are one node, and that of the step takes another value at each call.
         """
         if not graph:
             return set()
@@ -340,14 +342,14 @@ class Jit:
         outside = [t for t in live() if t._uop in graph and id(t) not in own]
         if not outside:
             return set()
+        roots = _whatever_is_bound({t._uop for t in outside})
         captures, execute.listening.captures = execute.listening.captures, []
         try:
-            values = execute.realize([t._uop for t in outside])
+            new = dict(zip(roots, execute.realize(roots), strict=True))
         finally:
             execute.listening.captures = captures
-        new = dict(zip((t._uop for t in outside), values, strict=True))
         for t in outside:
-            t.uop = new[t._uop]
+            t.uop = new.get(t._uop, t._uop)
         new |= {u: u for u in toposort(*(t._uop for t in batch), stop=is_body) if is_body(u)}
         for t, u in zip(batch, substitute_all(tuple(t._uop for t in batch), new), strict=True):
             t._uop = u
@@ -467,6 +469,19 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jit, name)
+
+
+def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:
+    """Of the roots those that depend on no Variable; of the others the largest values below that do not, either."""
+    steered: set[UOp] = set()
+    order = toposort(*roots, stop=is_body)
+    for u in order:
+        inside = toposort(u) if is_body(u) else (u,)
+        if any(p.op == "PARAM" and p.arg.name is not None for p in inside) or not steered.isdisjoint(u.src):
+            steered.add(u)
+    below = {x for u in order if u in steered for x in u.src}
+    found = [u for u in order if u not in steered and (u in roots or u in below)]
+    return [u for u in found if u in roots or (device(u) is not None and not is_realized(u) and not is_body(u))]
 
 
 def _look(checks: Sequence[Check], results: list[Tensor]) -> None:

@@ -317,7 +317,7 @@ class Reach:
         self._key.append(x)
         if x.__name__ in drawn.MODULES:
             yield drawn.generator_of(x.__name__, self.named), x.__name__
-        kinds: Iterable[Any] = chain(x.__mro__, type(x).__mro__) if isinstance(x, type) else (x,)
+        kinds: list[Any] = [*x.__mro__, *type(x).mro(type(x))] if isinstance(x, type) else [x]
         for c in kinds:
             if self._is_users(_module_of(c)):
                 self._class(c)

@@ -338,3 +338,26 @@ def test_a_comparison_of_sizes_is_no_condition_unless_it_holds_for_every_value()
     for compare in (lambda: bool(n < 3), lambda: max(n, 4), lambda: 3 if n >= 4 else 5):
         with pytest.raises(ShapeError, match="a comparison of symbolic sizes is no condition"):
             compare()
+
+
+@pytest.mark.parametrize("made", [lambda x, n: x[:n].sum(), lambda x, n: (x * 2)[:n].cumsum(0).sum()])
+def test_an_expression_of_a_step_that_stands_outside_too_takes_each_value(made):
+    """Equal expressions are one node: that of the tensor outside was computed once, and the step returned that."""
+    n, x = Variable("n", 1, 9), Tensor(np.arange(9, dtype=np.float32))
+    outside = made(x, n)
+    step = jit(lambda: made(x, n))
+    for value in (1, 9, 3, 2):
+        with n.bind(value):
+            assert step().item() == made(x.numpy(), value)
+    assert len(step.captures) == 1 and outside.uop.op != "BUFFER"
+
+
+def test_what_a_variable_takes_a_part_of_is_computed_once():
+    n, drawn = Variable("n", 1, 9), Tensor.rand(9)
+    part = drawn[:n]
+    step = jit(lambda: part.sum())
+    sums = []
+    for value in (1, 9, 3, 9):
+        with n.bind(value):
+            sums.append(step().item())
+    np.testing.assert_allclose(sums, [drawn.numpy()[:value].sum() for value in (1, 9, 3, 9)], rtol=1e-6)
