@@ -15,6 +15,7 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
 # by name and bounds, set by `Variable.bind`: in each thread, and in each task of an event loop, its own
+BY = "__by_"  # between the name of a Variable of multiples and what they are multiples of
 values: ContextVar[Mapping[tuple, int]] = ContextVar("values")
 _none: Mapping[tuple, int] = {}
 
@@ -23,8 +24,10 @@ def value_of(p: UOp) -> int:
     """The value bound to the Variable that the PARAM `p` stands for. Raises ArgumentError when there is none."""
     value = values.get(_none).get(p.arg.symbol)
     if value is None:
-        expected = f"a value in {p.arg.min}..{p.arg.max}, as in `with {p.arg.name}.bind(value):`"
-        raise ArgumentError(f"Variable {p.arg.name} is not bound", expected=expected, found=value)
+        name, _, multiple_of = p.arg.name.partition(BY)
+        m = int(multiple_of or 1)
+        expected = f"a value in {p.arg.min * m}..{p.arg.max * m}, as in `with {name}.bind(value):`"
+        raise ArgumentError(f"Variable {name} is not bound", expected=expected, found=value)
     return value
 
 

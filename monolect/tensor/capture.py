@@ -330,19 +330,23 @@ class Jit:
         woven += [t for t in tensors if t._uop not in found and base_of(t._uop) in found]
         return reads, [(weakref.ref(t), t._uop) for t in woven]
 
-    def _computed_outside(self, live: Live, batch: list[Tensor], graph: set[UOp]) -> set[UOp]:
-        """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now.
+    def _computed_outside(self, live: Live, batch: list[Tensor], graph: set[UOp]) -> tuple[set[UOp], set[UOp]]:
+        """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now,
+        and those they were computed from. The step may as well have written the same expression of these as read the
+        value: where they change it is captured again.
 
         It is no part of the step: a replay must not draw initial weights anew. Of what a Variable steers only that
         which none does: equal expressions are one node, and that of the step takes another value at each call.
         """
         if not graph:
-            return set()
+            return set(), set()
         own = {id(t) for t in batch}
         outside = [t for t in live() if t._uop in graph and id(t) not in own]
         if not outside:
-            return set()
+            return set(), set()
         roots = _whatever_is_bound({t._uop for t in outside})
+        state = {u for t in random_state.tensors() for u in (t._uop, base_of(t._uop))}
+        sources = {u for u in toposort(*roots, stop=is_realized) if is_realized(u)} - state
         captures, execute.listening.captures = execute.listening.captures, []
         try:
             new = dict(zip(roots, execute.realize(roots), strict=True))
@@ -353,7 +357,8 @@ class Jit:
         new |= {u: u for u in toposort(*(t._uop for t in batch), stop=is_body) if is_body(u)}
         for t, u in zip(batch, substitute_all(tuple(t._uop for t in batch), new), strict=True):
             t._uop = u
-        return graph - {u for u in toposort(*(t._uop for t in batch), stop=is_body) if not is_realized(u)}
+        left = {u for u in toposort(*(t._uop for t in batch), stop=is_body) if not is_realized(u)}
+        return graph - left, sources
 
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         runs: list[execute.Run] = []
@@ -391,7 +396,8 @@ class Jit:
             order = toposort(*(t._uop for t in batch), stop=is_body)  # a constant in a kernel is nobody's tensor
             graph = {u for u in order if u.serial < start and not is_realized(u)}
             live = functools.cache(live_tensors)
-            graph -= self._computed_outside(live, batch, graph)
+            gone, sources = self._computed_outside(live, batch, graph)
+            graph = (graph - gone) | sources
             if batch:
                 batch[0].realize(*batch[1:])
         place = {id(t): i for i, t in enumerate(stand_ins)}
@@ -552,7 +558,9 @@ def _stand_in(t: Tensor) -> Tensor:
     """What the function gets in place of an argument: what else is the same tensor is then seen to be from outside."""
     u = new_buffer(t._uop.shape, t._uop.dtype, t._uop.arg.device)
     u.storage = t._uop.storage
-    new = Tensor._wrap(u)
+    new = type(t)._wrap(u)  # of a class of the user's with its attributes
+    if (own := own_of(new)) is not None:
+        own.update(own_of(t) or {})
     if t._requires_grad:
         new.requires_grad = True
     new._grad = t._grad

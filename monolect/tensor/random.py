@@ -115,6 +115,11 @@ def names() -> dict[int, str]:
     return {id(state.stored): f"random/{device}" for device, state in _states.items()}
 
 
+def tensors() -> list[Any]:
+    """The tensors that are the state of a device."""
+    return [state.stored for state in _states.values()]
+
+
 def tensor_named(name: str, make: Any) -> Any:
     """The tensor, made by `make`, that is the state with that name; None for another name."""
     kind, _, device = name.partition("/")

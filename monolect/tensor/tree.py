@@ -117,7 +117,7 @@ def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any])
     `own` of what a class of the user's adds to a container.
     """
     if isinstance(tree, Tensor):
-        return kind(tree)
+        return kind(tree) if tree.__class__ is Tensor else (kind(tree), own(tree))
     if tree.__class__ in PLAIN:
         return plain(tree)
     if isinstance(tree, list | tuple):

@@ -21,7 +21,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, idx, node
-from monolect.runtime.binding import values
+from monolect.runtime.binding import BY, values
 
 
 class Variable:
@@ -43,7 +43,8 @@ class Variable:
             expected = "a whole number above 0 that divides both bounds"
             raise ArgumentError(f"multiple_of of Variable {name}", expected=expected, found=m)
         self.name, self.min, self.max, self.multiple_of = name, min, max, m
-        param = node("PARAM", (), ParamArg(0, dtypes.index, None, None, name, min // m, max // m))
+        known_as = name if m == 1 else f"{name}{BY}{m}"  # another Variable of the name counts by ones
+        param = node("PARAM", (), ParamArg(0, dtypes.index, None, None, known_as, min // m, max // m))
         self.symbol = param.arg.symbol
         self.uop: UOp = param if m == 1 else build("MUL", param, idx(m))
 

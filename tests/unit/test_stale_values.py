@@ -502,3 +502,44 @@ def test_a_change_is_seen(made, wrap) -> None:
             next(steps)
         except StopIteration:
             return
+
+
+def test_an_expression_of_a_step_that_stands_outside_too_follows_what_it_reads() -> None:
+    y = Tensor(np.array([1.0, 2.0], np.float32)).realize()
+    outside = y * 2
+    step = jit(lambda: y * 2)
+    assert step().tolist() == [2.0, 4.0]
+    y.assign(y + 1)
+    assert step().tolist() == [4.0, 6.0] == step().tolist() and outside.tolist() == [2.0, 4.0]
+    y.assign(y + 1)
+    assert step().tolist() == [6.0, 8.0]
+
+
+def test_a_value_outside_that_a_step_reads_stays_what_it_was() -> None:
+    y = Tensor(np.array([1.0, 2.0], np.float32)).realize()
+    outside = y * 2
+    step = jit(lambda x: x + outside)
+    for k in range(3):
+        x = Tensor(np.array([k, k], np.float32))
+        assert step(x).tolist() == [2.0 + k, 4.0 + k]
+        y.assign(y + 1)
+
+
+class Scaled(Tensor):
+    scale = 2.0
+
+    def scaled(self):
+        return self * self.scale
+
+
+@pytest.mark.parametrize("wrap", [jit, function], ids=["jit", "function"])
+def test_an_argument_of_a_class_of_its_own_keeps_it(wrap) -> None:
+    step, x = wrap(lambda t: t.scaled()), Scaled([1.0, 2.0])
+    assert step(x).tolist() == [2.0, 4.0] == step(x).tolist()
+    x.scale = 3.0
+    assert step(x).tolist() == [3.0, 6.0]
+    del x.scale
+    assert step(x).tolist() == [2.0, 4.0]
+    Scaled.scale = 5.0
+    assert step(x).tolist() == [5.0, 10.0]
+    Scaled.scale = 2.0

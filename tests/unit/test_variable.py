@@ -13,6 +13,7 @@ from monolect import (
     ShapeError,
     Tensor,
     Variable,
+    function,
     jit,
 )
 from monolect.ir.uop import toposort
@@ -361,3 +362,29 @@ def test_what_a_variable_takes_a_part_of_is_computed_once():
         with n.bind(value):
             sums.append(step().item())
     np.testing.assert_allclose(sums, [drawn.numpy()[:value].sum() for value in (1, 9, 3, 9)], rtol=1e-6)
+
+
+def test_variables_of_multiples_are_others_than_those_of_their_counts():
+    four, one = Variable("n", 4, 8, multiple_of=4), Variable("n", 1, 2)
+    x = Tensor(np.arange(8, dtype=np.float32))
+    step = jit(lambda: (x[:four].sum(), x[:one].sum()))
+    for a, b in ((4, 2), (8, 1)):
+        with four.bind(a), one.bind(b):
+            assert [t.item() for t in step()] == [x.numpy()[:a].sum(), x.numpy()[:b].sum()]
+    with one.bind(2), pytest.raises(ArgumentError, match=r"Variable n is not bound(.|\n)*4\.\.8"):
+        x[:four].sum().item()
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_a_function_that_stores_a_part_stores_it_where_it_is_at_the_call(precompile):
+    n, cache = Variable("n", 0, 3), Tensor.zeros(4).contiguous().realize()
+
+    @function(precompile=precompile)
+    def append(x):
+        cache[n : n + 1] = x
+        return cache[: n + 1].sum()
+
+    for value in range(4):
+        with n.bind(value):
+            assert append(Tensor([value + 1.0])).item() == sum(range(value + 2))
+    assert cache.tolist() == [1.0, 2.0, 3.0, 4.0]
