@@ -1,8 +1,9 @@
 """Neighbouring loops that are walked as one become one.
 
 Two ranges a (size m) and b (size n) merge when every index uses them only as a*n + b. An elementwise kernel over
-contiguous tensors becomes a single loop; a sum over two axes becomes a sum over one. The reverse: an output loop that
-what is summed reads as r // n, such as channels of a grouped convolution, becomes two.
+contiguous tensors becomes a single loop; a sum over two axes becomes a sum over one. Those around a running sum merge,
+too: it starts anew in each iteration of both. The reverse: an output loop that what is summed reads as r // n, such as
+channels of a grouped convolution, becomes two.
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0*64 + r1), ...), r0:128, r1:64))
 After:  SINK(END(STORE(INDEX(PARAM0, r0), ...), r0:8192))
@@ -93,9 +94,17 @@ def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
             terms = dict(linear(u.src[1])[1])
             if terms.get(a, 0) != terms.get(b, 0) * n:
                 return False
+        elif _starts_anew(u):
+            if (a in u.src) != (b in u.src):
+                return False
         elif (a in u.src or b in u.src) and u.op not in ("END", "REDUCE", "ADD", "MUL", "INDEX"):
             return False
     return True
+
+
+def _starts_anew(u: UOp) -> bool:
+    """Whether `u` is an accumulator as the iterations that it names find it: of a scan, in the loops around it."""
+    return u.op == "AFTER" and u.src[0].op == "BUFFER" and bool(u.src[0].arg.addrspace == "REG")
 
 
 def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
@@ -105,8 +114,8 @@ def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
     for u in order:
         if u in new:
             continue
-        if (u.op == "END" or u.op == "REDUCE") and a in u.src:
-            closed = [one if r is a else r for r in u.src[1:] if r is not b]
+        if (u.op == "END" or u.op == "REDUCE" or _starts_anew(u)) and a in u.src:
+            closed = [one if r is a else new[r] for r in u.src[1:] if r is not b]
             new[u] = node(u.op, (new[u.src[0]], *closed), u.arg)
         else:
             new[u] = rebuild(u, tuple(new[s] for s in u.src))

@@ -10,6 +10,8 @@ from monolect.ir.uop import build, idx, node, shape_source, toposort
 from monolect.ir.verify import verify
 from monolect.lower.linearize import linearize
 from monolect.optimize.merge import merge_ranges
+from monolect.rules.loops import simplify_loops
+from tests.structure.conftest import kernels_of
 
 
 def positions(rng_high, *shape, seed=3):
@@ -158,6 +160,18 @@ def test_cumsum_is_one_scan(check, data, shape, axis, loops):
     a = data(*shape)
     (k,) = check(Tensor(a).cumsum(axis), a.cumsum(axis), 1e-4)
     assert k.reads == 1 and k.loops == loops
+
+
+@pytest.mark.parametrize(("axis", "sizes"), [(3, [105, 19]), (2, [15, 7, 19]), (1, [3, 5, 133]), (0, [3, 665])])
+def test_loops_around_a_scan_are_one_where_they_lie_in_memory_as_one(data, axis, sizes):
+    """It starts anew in each iteration of all of them; the loop that carries it stays."""
+    a, to = data(3, 5, 7, 19), Device["null"].target
+    for method, f in (("cumsum", np.add), ("cumprod", np.multiply)):
+        t = getattr(Tensor(a), method)(axis)
+        (k,) = kernels_of(t)
+        merged = merge_ranges(simplify_loops(k.sink, to), to)
+        assert [r.src[0].value for r in merged.src[0].src[1:]] == sizes
+        np.testing.assert_allclose(t.numpy(), f.accumulate(a, axis), rtol=1e-4, atol=1e-5)
 
 
 def test_cumsum_work_is_linear(structure, data):
