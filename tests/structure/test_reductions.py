@@ -218,3 +218,18 @@ def test_a_long_row_is_searched_block_by_block_for_its_extreme(data, n):
         assert (Tensor(x).argmax(1).numpy() == x.argmax(1)).all()
         assert (Tensor(x).argmin(1).numpy() == x.argmin(1)).all()
     assert Tensor(a).reshape(2, 2, n).argmax(-1, keepdim=True).shape == (2, 2, 1)
+
+
+@pytest.mark.parametrize("shape", [(1 << 17, 16), (70001, 40), (2, 1 << 16, 24)])
+def test_many_rows_are_added_in_parts(shape, structure, data):
+    """Each addition may lose half a place of the sum so far: the error grows with the rows added one by one."""
+    x = (np.abs(data(*shape)) + 1).astype(np.float32)
+    t, exact, axis = Tensor(x), x.astype(np.float64), len(shape) - 2
+    assert len(structure(t.sum(axis))) > 1
+    for got, wanted in [(t.sum(axis), exact.sum(axis)), (t.var(axis), exact.var(axis, ddof=1))]:
+        assert np.abs(got.numpy() / wanted - 1).max() < 3e-6
+
+
+def test_few_rows_are_added_by_one_kernel(structure, data):
+    assert len(structure(Tensor(data(1 << 15, 16)).sum(0))) == 1
+    assert len(structure(Tensor(data(1 << 17, 16)).amax(0))) == 1
