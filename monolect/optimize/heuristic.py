@@ -34,6 +34,7 @@ NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is adde
 MOST_TAPS = 16  # of reductions that are unrolled whole
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
 FEW_OPS = 6  # values in a kernel that leave the other half free
+FILLS_MORE = 1.5  # times the lanes, for which it pays to add up those of each sum at its end
 LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
 MOST_OPS_TO_PEEL = 400  # values in a kernel that may stand in its code twice or thrice
 FEW_OPS_TO_PEEL = 100  # values in a kernel that may stand there nine times
@@ -265,9 +266,14 @@ class Chooser:
             inside, lanes = p.inside(j), self.fitting_lanes(self.plan.size(j))
             picked = self.plan.size(j) % lanes == 0 and all(a.is_near(j) for a in inside)
             lies = 0 < self.plan.size(r) and r in p.scope(j) and any(a.step(r) == 1 and a.step(j) for a in inside)
-            if lies and (picked or p.unit(j, inside)) and lanes > self.fitting_lanes(self.plan.size(r)):
+            if lies and (picked or p.unit(j, inside)) and self.filled(j) >= FILLS_MORE * self.filled(r):
                 return None if self.nested(j) else j
         return None
+
+    def filled(self, r: UOp) -> float:
+        """How many lanes a vector along r fills, on average."""
+        n = self.plan.size(r)
+        return n / -(-n // self.fitting_lanes(n)) if n else 0.0
 
     def sums_of_windows(self, j: UOp, r: UOp) -> None:
         """A vector of each row for all places of a window: what does not move with those is loaded once."""
