@@ -31,6 +31,11 @@ def value_of(p: UOp) -> int:
     return value
 
 
+def variables(*roots: UOp) -> set[UOp]:
+    """The Variables that values below `roots` depend on."""
+    return {u for u in toposort(*roots) if u.op == "PARAM" and u.arg.name is not None}
+
+
 def concrete(shape: tuple) -> tuple[Any, ...]:
     """`shape` with every symbolic size replaced by its value."""
     if all(n.__class__ is int for n in shape):
@@ -38,7 +43,6 @@ def concrete(shape: tuple) -> tuple[Any, ...]:
     out = []
     for n in shape:
         if n.__class__ is UOp:
-            named = [p for p in toposort(n) if p.op == "PARAM" and p.arg.name is not None]
-            n = count((substitute(n, {p: idx(value_of(p)) for p in named}),))
+            n = count((substitute(n, {p: idx(value_of(p)) for p in variables(n)}),))
         out.append(n)
     return tuple(out)

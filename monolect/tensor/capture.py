@@ -30,6 +30,7 @@ from monolect.ir.call import is_body
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
+from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
 from monolect.runtime.jit import OWN, Assigned, Capture, Check, changes, steps
 from monolect.runtime.recipe import MADE, external, mark, record
@@ -483,7 +484,7 @@ def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:
     order = toposort(*roots, stop=is_body)
     for u in order:
         inside = toposort(u) if is_body(u) else (u,)
-        if any(p.op == "PARAM" and p.arg.name is not None for p in inside) or not steered.isdisjoint(u.src):
+        if variables(*inside) or not steered.isdisjoint(u.src):
             steered.add(u)
     below = {x for u in order if u in steered for x in u.src}
     found = [u for u in order if u not in steered and (u in roots or u in below)]

@@ -182,9 +182,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
         places[id(t)] = len(found.tensors)
         found.tensors.append(t)
     found.is_complete &= not extra and not unknown and not asked and random_state.drawn() == before
-    # a part whose place a Variable steers is stored where it is now, and not where it is when somebody looks
-    is_steered = any(u.op == "PARAM" and u.arg.name is not None for u in toposort(body))
-    marks = tuple((places[id(t)], is_steered or id(t) in late) for t in assigned)
+    marks = tuple((places[id(t)], id(t) in late) for t in assigned)
     hole = Tensor._wrap(const(0, dtypes.bool))
     results = unflatten(result, iter([hole] * len(outputs)))
     return Trace(body, extra, results, len(outputs), marks, same_tensors(outputs))

@@ -20,6 +20,7 @@ from monolect.base.errors import ArgumentError, DeviceError, DTypeError, Gradien
 from monolect.base.numpy import np
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
+from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import OWN, changes, note_assign, note_gradient, refuse_while_capturing
@@ -377,9 +378,14 @@ class Tensor(
         return self
 
     def _become(self, uop: UOp) -> None:
-        """Stand for `uop` from now on; a capture under way takes note."""
+        """Stand for `uop` from now on; a capture under way takes note. What a Variable steers is computed while it is
+        bound to what it is now.
+        """
         before, self.uop = self._uop, uop
         note_assign(self, before)
+        if (bound := values.get(None)) and (steering := variables(uop)):
+            if all(v.arg.symbol in bound for v in steering):
+                defer(self)
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
         """`base` once `value`, broadcast, is stored into `view` of it; the value itself if that is all of no buffer."""

@@ -21,7 +21,9 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, idx, node
-from monolect.runtime.binding import BY, values
+from monolect.runtime.binding import BY, values, variables
+from monolect.runtime.jit import changes
+from monolect.tensor.deferred import deferred
 
 
 class Variable:
@@ -86,19 +88,40 @@ class Variable:
         return (Variable, (self.name, self.min, self.max, self.multiple_of))
 
     def bind(self, value: SupportsIndex) -> AbstractContextManager[Variable]:
-        """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. Nothing is compiled
-        again for another value; other threads and tasks have values of their own. Raises ArgumentError for a value
-        outside the bounds.
+        """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. What it assigns
+        is computed at its end at the latest, if it depends on the Variable. Nothing is compiled again for another
+        value; other threads and tasks have values of their own. Raises ArgumentError for a value outside the bounds.
+
+        >>> n, cache = Variable("n", 0, 2), Tensor.zeros(3)
+        >>> for value in range(3):
+        ...     with n.bind(value):
+        ...         cache[n : n + 1] = value + 1
+        >>> cache.tolist()
+        [1.0, 2.0, 3.0]
         """
         return self._bound(self.check(value) // self.multiple_of)
 
     @contextmanager
     def _bound(self, value: int) -> Iterator[Variable]:
-        token = values.set({**values.get({}), self.symbol: value})
+        before = values.get({})
+        if before.get(self.symbol, value) != value:
+            self._store()
+        token = values.set({**before, self.symbol: value})
         try:
             yield self
         finally:
-            values.reset(token)
+            try:
+                self._store()
+            finally:
+                values.reset(token)
+
+    def _store(self) -> None:
+        """Compute what was assigned and hangs on this, before it has another value."""
+        if changes.captures or changes.is_inside:  # there it is a part of the step
+            return
+        late = [t for t in deferred() if any(v.arg.symbol == self.symbol for v in variables(t._uop))]
+        if late:
+            late[0].realize(*late[1:])
 
     def check(self, value: SupportsIndex) -> int:
         """`value` if it is an integer within the bounds, and a multiple. Raises ArgumentError otherwise."""

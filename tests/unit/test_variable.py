@@ -388,3 +388,48 @@ def test_a_function_that_stores_a_part_stores_it_where_it_is_at_the_call(precomp
         with n.bind(value):
             assert append(Tensor([value + 1.0])).item() == sum(range(value + 2))
     assert cache.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_what_is_assigned_is_computed_at_the_value_of_then(traced):
+    """Nobody reads in between: each assignment belongs to the value that was bound when it was written."""
+    n = Variable("assigned", 0, 3)
+
+    def put(cache, total, x):
+        cache[n : n + 1] = x[n : n + 1] * 2
+        total.assign(total + x[n : n + 1])
+        return total
+
+    put = function(put) if traced else put
+    x, cache, total = Tensor([1.0, 2.0, 3.0, 4.0]), Tensor.zeros(4), Tensor.zeros(1)
+    for value in range(4):
+        with n.bind(value):
+            put(cache, total, x)
+    assert cache.tolist() == [2.0, 4.0, 6.0, 8.0] and total.tolist() == [10.0]
+
+
+def test_a_binding_within_a_binding_computes_what_was_assigned_before():
+    n, t = Variable("nested", 0, 3), Tensor.zeros(4)
+    with n.bind(1):
+        t[n : n + 1] = 5
+        with n.bind(2):
+            t[n : n + 1] = 6
+        t[n : n + 1] += 1
+    assert t.tolist() == [0.0, 6.0, 6.0, 0.0]
+
+
+def test_a_block_that_raises_has_stored_what_came_before():
+    n, t = Variable("raising", 0, 3), Tensor.zeros(4)
+    with pytest.raises(KeyError), n.bind(1):
+        t[n : n + 1] = 5
+        raise KeyError
+    assert t.tolist() == [0.0, 5.0, 0.0, 0.0]
+
+
+def test_what_another_variable_steers_waits_for_that():
+    n, m, t = Variable("bound", 0, 3), Variable("unbound", 0, 3), Tensor.zeros(4)
+    with n.bind(1):
+        t[m : m + 1] = 5
+    assert (Tensor([1.0]) + 1).tolist() == [2.0]
+    with pytest.raises(ArgumentError, match="unbound is not bound"):
+        t.tolist()
