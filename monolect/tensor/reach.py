@@ -3,8 +3,8 @@
 What it is for: `@function` traces once, and `@jit` captures once, for each `key`; so the key must hold whatever may
 steer the function: numbers and texts, what lists and dicts hold, which Tensors stand where. One walk goes through
 arguments, closures, defaults and globals, and through objects, classes and modules by the attributes that the code
-names (by all of them where the code is ours). It notes the places it looked at; `holds` looks again, by identity, and
-at arrays by their bytes.
+names (by all of them where the code is ours). It notes the places it looked at (`places`), so that these can be looked
+at again.
 What it is not: a proof. Code of other libraries is not read, but for that of the package of the function itself; nor is
 what an object in C holds that has no bytes to show, such as a file.
 Invariant: equal keys mean equal values at the same places; `is_complete` is False when something was met that can
@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from contextvars import ContextVar
 from itertools import chain
-from operator import attrgetter, is_, methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any
 
 from monolect.base.dtype import DType
@@ -34,48 +34,18 @@ from monolect.ir.uop import UOp
 from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
 from monolect.tensor.names import names_in
+from monolect.tensor.places import EMPTY, Current, Elements, Places, content
 from monolect.tensor.tree import PLAIN, Same, bytes_of, content_of, fields, plain
 
 _OURS = __name__.partition(".")[0]
 _CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
 _OF_LIBRARIES = (types.FunctionType, types.BuiltinMethodType, type(os.environ), list)  # and values: of their modules
-_WEAKLY: Any = (
-    weakref.WeakValueDictionary,
-    weakref.WeakKeyDictionary,
-    weakref.WeakSet,
-)  # their `data` holds references
+# containers whose `data` holds references
+_WEAKLY: Any = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 Parts = Iterator[tuple[Any, str]]  # values, each with a name for it
 
 
-class EMPTY:
-    """What stands where nothing does."""
-
-
-class Current:
-    """A context variable as a mapping of one name."""
-
-    def __init__(self, variable: ContextVar) -> None:
-        self.variable = variable
-
-    def get(self, key: str, default: Any) -> Any:
-        """What it is in the context of now."""
-        return self.variable.get(default)
-
-
-class Elements:
-    """An array of objects as a sequence of them."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __len__(self) -> int:
-        return int(self.array.size)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.array.flat)
-
-
-class Reach:
+class Reach(Places):
     """What is reached from `roots`: Tensors by what they are (`by_kind`: the same node twice is told), or by identity.
 
     `named` are attributes that count; those that code on the way names are added. `tensors`: each object once;
@@ -93,20 +63,10 @@ class Reach:
 
     def _walked(self) -> bool:
         """One walk; False if it met names that it should have known from its beginning."""
+        super().__init__()
         self.tensors: list[Any] = []
         self.nodes: dict[UOp, int] = {}
         self.is_complete = True
-        self.entries: list[tuple[Any, str, Any]] = []  # a mapping, a key, what was there
-        self.cells: list[tuple[types.CellType, Any, str]] = []
-        self.slots: list[tuple[Callable[[], Any], str, Any]] = []
-        self.codes: list[tuple[types.FunctionType, types.CodeType]] = []
-        self.arrays: list[tuple[Any, Any, str]] = []  # what holds bytes, and its `content_of`
-        self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
-        self.contents: list[tuple[Any, tuple[Any, ...], str]] = []  # of what has a length and an order
-        self.sizes: list[tuple[Any, int, str]] = []
-        self.orders: list[tuple[dict, list[Any], str]] = []  # dicts, each with its keys
-        self.kinds: list[tuple[Any, type, str]] = []  # objects, each with its class
-        self.deaths: list[tuple[weakref.ref, bool, str]] = []  # references: do they refer to nothing any more?
         self.passing: list[str] = []  # names of iterators: to look at one changes it
         self.generators: dict[str, Any] = {}  # of random numbers, by name
         self.asks = False  # may what another call would be told otherwise be asked for?
@@ -135,51 +95,6 @@ class Reach:
                 stack.extend(reversed(list(self._inside(x, name))))
         known, self.named = self.named, self.named | self._met
         return known == self.named
-
-    # ---- is it still so? ---------------------------------------------------------------------------------------------
-    def holds(self) -> bool:
-        """Whether every place still holds the very same object."""
-        return next(self._others(_differs), None) is None
-
-    def changed(self) -> str | None:
-        """The name of a place that holds another value than it did; None when the key would be the same."""
-        return next(self._others(lambda new, old: new is not old and _part(new) != _part(old)), None)
-
-    def _others(self, differs: Callable[[Any, Any], bool]) -> Iterator[str]:
-        """The names of places where something else stands."""
-        for mapping, key, old in self.entries:
-            if differs(mapping.get(key, EMPTY), old):
-                yield str(key)
-        for held, n, name in self.sizes:
-            if len(held) != n:
-                yield name
-        for d, keys, name in self.orders:
-            if [*d] != keys:
-                yield name
-        for held, kind, name in self.kinds:
-            if type(held) is not kind:
-                yield name
-        for target, dead, name in self.deaths:
-            if (target() is None) is not dead:
-                yield name
-        for held, olds, name in self.contents:
-            if len(held) != len(olds) or any(map(differs, held, olds)):
-                yield name
-        for cell, old, name in self.cells:
-            if differs(content(cell), old):
-                yield name
-        for ref, name, old in self.slots:
-            if differs(getattr(ref(), name, EMPTY), old):
-                yield name
-        for f, old in self.codes:
-            if f.__code__ is not old:
-                yield f.__name__
-        for held, old, name in self.arrays:
-            if content_of(held) != old:
-                yield name
-        for t, old in self.flags:
-            if t._requires_grad is not old:
-                yield "requires_grad"
 
     # ---- what stands in an object ------------------------------------------------------------------------------------
     def _tensor(self, t: Any) -> None:
@@ -500,22 +415,6 @@ def _reference(x: Any) -> Callable[[], Any]:
         return lambda: x
 
 
-def _differs(new: Any, old: Any) -> bool:
-    return not is_(new, old)
-
-
-def content(cell: types.CellType) -> Any:
-    """What a closure's cell holds; EMPTY for a name that is not assigned yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return EMPTY
-
-
-def _part(value: Any) -> Any:
-    return plain(value) if value.__class__ in PLAIN else Same(value)
-
-
 def _module_of(x: Any) -> str | None:
     return x.__name__ if isinstance(x, types.ModuleType) else x.__module__
 
@@ -534,4 +433,4 @@ def _is_users(module: str | None) -> bool:
     return "site-packages" not in file and "dist-packages" not in file
 
 
-__all__ = ["EMPTY", "Reach", "content", "has_code", "own_of"]
+__all__ = ["Reach", "has_code", "own_of"]

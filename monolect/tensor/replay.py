@@ -26,7 +26,8 @@ from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
 from monolect.runtime.jit import Capture, under_way
 from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
-from monolect.tensor.reach import EMPTY, Reach
+from monolect.tensor.places import EMPTY
+from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
 
