@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 _NUMBERS = (bool, int, float)
-_BY_PRODUCTS = range(-1, 4)  # exponents of floats: each product more adds an error, a square below 1 / x another range
+_BY_PRODUCTS = range(-2, 5)  # exponents of floats: each product more adds an error
 
 
 # ---- joining operands ------------------------------------------------------------------------------------------------
@@ -585,15 +585,13 @@ def _power(x: UOp, n: int) -> UOp:
     """`x ** n` by squaring; its derivative is n * x ** (n-1)."""
     if n == 0:
         return broadcast_to(const(1, x.dtype), x.shape)
-    out, square, k = None, x, abs(n)
+    out, square, k = None, x if n > 0 else build("RECIP", x), abs(n)  # 1 / x**2 would be 0 where that is subnormal
     while k:
         if k & 1:
             out = square if out is None else build("MUL", out, square)
         k >>= 1
         square = build("MUL", square, square) if k else square
     assert out is not None
-    if n < 0:
-        out = build("RECIP", out)
     if n in (1, 2) or not x.dtype.is_float:
         return out
     return closed_form(out, (x,), lambda g, y, x: (build("MUL", g, e("MUL", _power(x, n - 1), n)),))
