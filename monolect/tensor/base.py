@@ -14,7 +14,7 @@ from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, DeviceError, DTypeError, IRError, ShapeError
 from monolect.base.origin import provenance
-from monolect.ir.bounds import at_most, bounds_text
+from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.place import device as place_device
 from monolect.ir.uop import UOp
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 _new = object.__new__
+MOST_ELEMENTS: int = dtypes.int64.max
 
 
 class TensorBase:
@@ -64,6 +65,7 @@ class TensorBase:
         t._grad = None
         t._requires_grad = False
         if uop.origin is None:
+            check_count(uop.shape)
             uop.origin = provenance()
         return t
 
@@ -139,12 +141,29 @@ def as_sizes(args: tuple, what: str = "size") -> tuple:
 
 
 def check_sizes(shape: tuple) -> tuple:
-    """`shape`, or ShapeError when one is negative, or for some values of a Variable may be."""
+    """`shape`, or ShapeError when one is negative or too many, or for some values of a Variable may be."""
     for n in shape:
         if not at_most(0, n):
             found = tuple(map(bounds_text, shape))
             raise ShapeError("a size is negative", expected="sizes of at least 0", found=found)
+    check_count(shape)
     return shape
+
+
+def check_count(shape: tuple) -> None:
+    """ShapeError when an axis or all of `shape` has more elements than an index can number: they need no memory where
+    a value is repeated, but are counted. What lies in between, as the triangle of a running sum, is not asked.
+    """
+    total = 1
+    for n in shape:
+        most = n if n.__class__ is int else size_max(n)
+        total *= most
+        if most > MOST_ELEMENTS:
+            total = most
+            break
+    if total > MOST_ELEMENTS:
+        found = tuple(map(bounds_text, shape))
+        raise ShapeError("more elements than can be counted", expected="at most 2**63 - 1 elements", found=found)
 
 
 def as_device(device: Any) -> Any:

@@ -313,3 +313,35 @@ def test_bad_environment(value):
 def test_only_floats_have_gradients():
     with pytest.raises(GradientError):
         Tensor([1], requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: Tensor.zeros(n, n),
+        lambda n: Tensor.zeros(0, 2**70),
+        lambda n: Tensor.arange(2**63),
+        lambda n: Tensor.rand(n, n),
+        lambda n: Tensor.zeros(1, 1).expand(n, n),
+        lambda n: Tensor.zeros(n, 1) + Tensor.zeros(1, n),
+        lambda n: Tensor.zeros(n, 1) @ Tensor.zeros(1, n),
+        lambda n: Tensor.einsum("i,j->ij", Tensor.zeros(n), Tensor.zeros(n)),
+        lambda n: Tensor.zeros(2).repeat(n, n),
+        lambda n: Tensor.zeros(2).pad((2**62, 2**62)),
+        lambda n: Tensor.cat([Tensor.zeros(2**62), Tensor.zeros(2**62)]),
+        lambda n: Tensor.zeros(n, 4)[:, Tensor.zeros(n, dtype=dtypes.int64)],
+        lambda n: Tensor.zeros(0, n, n).sum(0),
+        lambda n: Tensor.zeros(Variable("n", 1, n).uop, n),
+    ],
+)
+def test_more_elements_than_an_index_can_number(make):
+    """They take no memory where a value is repeated, but counting them would wrap: a sum of 2**80 ones was 64."""
+    with pytest.raises(ShapeError, match="more elements than can be counted") as e:
+        make(2**40)
+    assert e.value.line[0] == __file__
+
+
+def test_as_many_elements_as_an_index_can_number():
+    x = Tensor.zeros(2**31, 2**32 - 1) + Tensor.ones(2**32 - 1)
+    assert x.shape == (2**31, 2**32 - 1) and x[2**30, 5].item() == 1
+    assert Tensor.zeros(2**63 - 1).shape == (2**63 - 1,) and Tensor.zeros(0, 2**62).sum().item() == 0
