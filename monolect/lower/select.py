@@ -36,7 +36,9 @@ def _is_native(u: UOp, target: Target) -> bool:
     if u.op not in ELEMENTWISE:
         return u.op not in ("REDUCE", "SCAN") or u.dtype in target.native_dtypes
     types = target.native_dtypes
-    return u.op in target.native and u.dtype in types and all(s.dtype in types for s in u.src)
+    if u.op not in target.native or u.dtype not in types or any(s.dtype not in types for s in u.src):
+        return False
+    return decompose(u, target.native) is None  # |x| is a pattern of two nodes, both of which a target may have
 
 
 def _rewrite(sink: UOp, target: Target) -> UOp:

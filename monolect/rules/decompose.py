@@ -34,6 +34,7 @@ from monolect.rules.formula import (
     exclusive,
     less,
     magnitude,
+    magnitude_argument,
     mulacc,
     negate,
     shift_left,
@@ -54,7 +55,7 @@ class Decomposition(NamedTuple):
     name: str
     when: Callable[[UOp], bool]
     rewrite: Callable[[UOp], UOp]
-    lacks: str | None = None  # the op the target must lack, if not that of the node
+    lacks: str | None = None  # the op the target must lack, if not that of the node; ABS and COS are patterns of two
     needs: str | None = None  # an op the target must have
 
 
@@ -180,6 +181,13 @@ def scale(u: UOp) -> UOp:
 def _power(n: UOp, f: Format) -> UOp:
     """2**n for a whole n within the exponents of normal floats."""
     return bits(shift_left(bits(n + (f.magic + f.bias), f.uint), f.mantissa), f.real)
+
+
+def without_sign(u: UOp) -> UOp:
+    """|x| through its bits: of MAX(x, -x) a target may give either zero."""
+    x = magnitude_argument(u)
+    assert x is not None
+    return magnitude(x)
 
 
 # ---- casts -----------------------------------------------------------------------------------------------------------
@@ -353,6 +361,11 @@ def is_cosine(u: UOp) -> bool:
     return u.dtype in FORMATS and trigonometric.cosine_argument(u) is not None
 
 
+def is_magnitude(u: UOp) -> bool:
+    """Whether `u` is |x|, MAX(x, -x)."""
+    return u.dtype.is_float and magnitude_argument(u) is not None
+
+
 def is_small_power(u: UOp) -> bool:
     """Whether `u` raises to a small constant integer."""
     return transcendental.small_power(u) is not None
@@ -376,7 +389,10 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
     ),
     "CMPEQ": (Decomposition("not different", always, equal),),
     "NOT": (Decomposition("complement", always, invert),),
-    "MAX": (Decomposition("select the larger", always, maximum),),
+    "MAX": (
+        Decomposition("no sign", is_magnitude, without_sign, lacks="ABS"),
+        Decomposition("select the larger", always, maximum),
+    ),
     "MULACC": (Decomposition("product and sum", always, multiply_add),),
     "TRUNC": (_NARROW, Decomposition("magic add", is_wide, truncate)),
     "CAST": (

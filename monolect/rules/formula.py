@@ -41,6 +41,7 @@ FORMATS: dict[DType, Format] = {
     dtypes.float32: Format(dtypes.float32, dtypes.uint32, dtypes.int32, 23, 127),
     dtypes.float64: Format(dtypes.float64, dtypes.uint64, dtypes.int64, 52, 1023),
 }
+_UNSIGNED = {d.bits: d for d in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64)}
 
 
 def cast(x: UOp, d: DType) -> UOp:
@@ -120,9 +121,13 @@ def union(a: UOp, b: Any) -> UOp:
 
 
 def magnitude(x: UOp) -> UOp:
-    """|x| of a float32 or float64, through its bits: also right for -0.0 and nan."""
-    f = FORMATS[x.dtype]
-    return bits(bits(x, f.uint) & (f.sign - 1), f.real)
+    """|x| of a float, through its bits: also right for -0.0 and nan."""
+    return bits(bits(x, _UNSIGNED[x.dtype.bits]) & ((1 << (x.dtype.bits - 1)) - 1), x.dtype)
+
+
+def magnitude_argument(u: UOp) -> UOp | None:
+    """`x` when `u` is |x| as graphs spell it, MAX(x, -x). Of the two zeros it is 0.0, which a MAX need not be."""
+    return next((x for x, y in (u.src, u.src[::-1]) if y.op == "NEG" and y.src[0] is x), None)
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, const
-from monolect.rules.formula import bits, cast, differ, less, shift_left, shift_right, union, where
+from monolect.rules.formula import bits, cast, differ, less, magnitude_argument, shift_left, shift_right, union, where
 from monolect.rules.transcendental import LN2, LOG2E, exp_argument, is_log
 from monolect.rules.trigonometric import HALF_PI, cosine_argument
 
@@ -138,14 +138,9 @@ def _pair_in_single(u: UOp) -> UOp | None:
     if u.op == "MUL" and is_log(u):
         x = (u.src[0] if u.src[0].op == "LOG2" else u.src[1]).src[0]
         return build("LOG2", cast(x, F32)) * LN2
-    if u.op == "MAX" and (x := _magnitude_argument(u)) is not None:
+    if u.op == "MAX" and (x := magnitude_argument(u)) is not None:
         return build("MAX", cast(x, F32), build("NEG", cast(x, F32)))
     return None
-
-
-def _magnitude_argument(u: UOp) -> UOp | None:
-    """`x` when `u` is |x|, MAX(x, -x)."""
-    return next((x for x, y in (u.src, u.src[::-1]) if y.op == "NEG" and y.src[0] is x), None)
 
 
 def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | None:

@@ -49,7 +49,8 @@ GRAPHS: dict[str, list[UOp]] = {
     "CMPLE": [args("CMPLE", d) for d in (F32, F16, I32, BOOL)],
     "CMPEQ": [args("CMPEQ", d) for d in (F32, I32, BOOL)],
     "NOT": [args("NOT", d) for d in (I32, U8, BOOL)],
-    "MAX": [args("MAX", d) for d in (F32, F64, I32, BOOL, U64)],
+    "MAX": [args("MAX", d) for d in (F32, F64, I32, BOOL, U64)]
+    + [node("MAX", (param(d), node("NEG", (param(d),)))) for d in (F32, F64)],
     "MULACC": [args("MULACC", d) for d in (F32, I32, U8)],
     "TRUNC": [args("TRUNC", d) for d in (F16, BF16, F32, F64)],
     "CAST": [node("CAST", (param(s),), t) for s, t in [(F32, BOOL), (I32, BOOL), (F32, I8), (F32, I32), (F64, I64),

@@ -390,3 +390,16 @@ def test_rounding_keeps_halves_even_signs_and_what_is_whole(dtype):
     got = Tensor(x).round().numpy()
     np.testing.assert_array_equal(got, np.round(x))
     np.testing.assert_array_equal(np.signbit(got), np.signbit(x))
+
+
+@pytest.mark.parametrize("anywhere", ["cpu", "c", "python", "python:gpu"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_magnitudes_of_zeros_have_no_sign(dtype: str, anywhere: str) -> None:
+    """MAX(x, -x) of a zero is either zero: renderers that have no |x| clear the bit."""
+    x = Tensor([-0.0, 0.0, -1.5, 2.0, -np.inf, np.nan], device=anywhere).cast(getattr(dtypes, dtype))
+    assert x.abs().signbit().tolist()[:5] == [False] * 5
+    assert x.copysign(1.0).signbit().tolist()[:5] == [False] * 5
+    assert x.copysign(-1.0).signbit().tolist()[:5] == [True] * 5
+    assert x.abs().tolist()[2:5] == [1.5, 2.0, np.inf] and np.isnan(x.abs().tolist()[5])
+    for zero in (-0.0, 0.0):
+        assert not np.signbit(Tensor.full((2,), zero, device=anywhere).abs().numpy()).any()

@@ -92,7 +92,7 @@ NEEDED: Final = "no LLVM for the device cpu: pip install llvmlite, or DEVICE=c w
 # the ops that LLVM has instructions for
 LLVM_NATIVE: Final = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
-     "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
+     "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST", "ABS")
 )  # fmt: skip
 # of those, what an x86-64 processor has with a feature: without it LLVM would call a library
 NEEDING: Final = {"fma": "MULACC", "sse4.1": "TRUNC"}

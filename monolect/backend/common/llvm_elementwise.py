@@ -28,6 +28,7 @@ from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, idx, node, shape_source, toposort
+from monolect.rules.formula import magnitude_argument
 from monolect.rules.legalize import NARROW, narrow, widen
 
 _COMPARE = {
@@ -161,9 +162,8 @@ class ElementwiseRenderer(ValueRenderer):
         return self.op_add(u, lanes, self.op_mul(u, lanes, a, b), c)
 
     def op_max(self, u: UOp, lanes: int, a: str, b: str) -> str:
-        for x, y in (u.src, u.src[::-1]):
-            if u.dtype.is_float and y.op == "NEG" and y.src[0] is x:
-                return self.call("fabs", u.dtype, lanes, a)
+        if u.dtype.is_float and magnitude_argument(u) is not None:
+            return self.call("fabs", u.dtype, lanes, a)
         return self.maximum(u.dtype, lanes, a, b, u.src[1].op == "CONST")
 
     def maximum(self, d: DType, lanes: int, a: str, b: str, b_is_number: bool = False) -> str:
