@@ -66,7 +66,9 @@ class Scans:
         first = [0] * len(s.shape)
         first[axis] = s.shape[axis] - 1
         end = build("SHRINK", s, shape_source(first), shape_source((*s.shape[:axis], 1, *s.shape[axis + 1 :])))
-        return build(total.op, before, build("RESHAPE", end, shape_source(before.shape)))
+        rank = len(before.shape)
+        shape = ((1,) * rank + end.shape)[len(end.shape) :]  # rows that all add the same have one among them
+        return build(total.op, before, build("RESHAPE", end, shape_source(shape)))
 
 
 def widen(body: UOp, place: int, n: int) -> UOp:

@@ -278,8 +278,10 @@ class Plan:
             raise ActionError("SPLIT factor", expected=expected, found=k)
         if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
             raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
-        if p.size and self.turn_of(p) is not None:
+        if self.turn_of(p) is not None:
             raise ActionError("SPLIT of an axis taken in turns", expected="any other axis", found=p.type)
+        if in_turns and any(q.root is p.root and q.stride > p.stride for q in self.axes):
+            raise ActionError("SPLIT in turns", expected="the outermost part of an axis", found="an inner part")
         if p.size % k and not in_turns and not (top and target in ("THREAD", "LOOP") and p.type in ("LOOP", "REDUCE")):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
@@ -326,7 +328,7 @@ class Plan:
 
     def turn_of(self, p: Part) -> Part | None:
         """The threads that take the iterations of the loop p in turns."""
-        mine = (q for q in self.axes if q.root is p.root and q.type == "THREAD" and q.stride < p.stride)
+        mine = (q for q in self.axes if q.root is p.root and q.type == "THREAD" and q.stride * q.size == p.stride)
         return next(mine, None) if p.type == "LOOP" else None
 
     def _may_scan(self, p: Part) -> bool:
@@ -427,7 +429,7 @@ class Plan:
             self.axes, self.unit = axes, unit
             return
         shaped = sorted((q for q in self.axes if q.type == "UPCAST"), key=lambda q: q.made)
-        check(unit, self.reduces[0], self.lane(self.reduces[0]))
+        check(unit, self.reduces[0], self.lane(self.reduces[0]), p.root)
         rows = prod(q.size for q in shaped if q.root is not shaped[0].root)
         if shaped[0].size != unit.n or rows % unit.m or any(q.type in ("UNROLL", "GROUP_REDUCE") for q in self.axes):
             raise ActionError("TC", expected=f"{unit.n} lanes, a multiple of {unit.m} rows", found=shaped[0].size)

@@ -36,9 +36,12 @@ def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
     return (a, b) if lane in ranges(b) else (b, a)
 
 
-def check(unit: MatrixUnit, u: UOp, lane: UOp | None) -> None:
-    """Raises ActionError where `unit` cannot sum what the REDUCE `u` does."""
-    found = [x.dtype for x in operands(u, lane)]
+def check(unit: MatrixUnit, u: UOp, lane: UOp | None, along: UOp) -> None:
+    """Raises ActionError where `unit` cannot sum what the REDUCE `u` does, in steps of the range `along`."""
+    factors = operands(u, lane)
+    if any(along not in ranges(x) for x in factors):
+        raise ActionError("TC", expected="two operands that move along the sum", found="one that stays")
+    found = [x.dtype for x in factors]
     flipped = found[0] is found[1] and found[0] in FLIPS and {unit.a, unit.b} == {found[0], FLIPS[found[0]]}
     either = flipped or found == [unit.b, unit.a]  # where a tile is one row, any operand may be spread over the lanes
     if u.dtype is not unit.acc or not (found == [unit.a, unit.b] or (either and unit.m == 1)):

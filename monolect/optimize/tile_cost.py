@@ -155,7 +155,7 @@ class TileCosts:
         for unit in self.target.units:
             if unit.n == lanes and self.plan.size(self.deepest) >= unit.k:
                 with suppress(ActionError):
-                    check(unit, self.plan.reduces[0], c)
+                    check(unit, self.plan.reduces[0], c, self.deepest)
                     out.append(unit)
         return out
 

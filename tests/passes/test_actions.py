@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from monolect import ActionError, Tensor, dtypes
+from monolect import ActionError, Tensor, Variable, dtypes
 from monolect.backend.base import Launch
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.cpu.units import ROWS
@@ -127,6 +127,7 @@ PROGRAMS = {
     ),
     "scan": lambda: whole(4, 10).cumsum(1),
     "running maximum": lambda: whole(3, 4, 17).cummax(2).values + 1,
+    "scans of one row": lambda: whole(1, 9).expand(6, 9).cumsum(1),
     "two scans": lambda: [(x := whole(6, 16)).cumsum(1), x.cummax(1).values],
     "running sums of columns": lambda: whole(20, 12).cumsum(0).cast(dtypes.int32),
     "gather": lambda: whole(9, 8)[Tensor(np.array([3, 1, 8, 0, 0, 5]))] + 1,
@@ -288,6 +289,9 @@ def reads_beside(kernel, slot, plan):
 
 @settings(max_examples=3 * settings().max_examples)
 @given(sequences())
+@example(
+    ("scans of one row", (("PADTO", 1, 4), ("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False))))
+)
 def test_legal_actions_keep_results(case):
     name, actions = case
     kernel, arrays, wanted = made(name)
@@ -435,6 +439,14 @@ REFUSED = {
     "a scan as THREAD": ("scan", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
     "two THREADs": ("matmul", [("SPLIT", 0, (2, "THREAD", True)), ("SPLIT", 1, (2, "THREAD", True))], "THREAD"),
     "more threads than there are": ("transpose", [("SPLIT", 0, (10, "THREAD", True))], "at most 8"),
+    "turns of an inner part": (
+        "transpose", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (5, "THREAD", False))], "outermost part"),
+    "a block of what one thread takes": (
+        "transpose", [("SPLIT", 0, (1, "THREAD", False)), ("SPLIT", 1, (2, "LOOP", True))], "taken in turns"),
+    "a unit for rows of one number": (
+        "rows of one number", [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "quads")], "move along the sum"),
+    "a unit for columns of one number": (
+        "columns of one number", [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "quads")], "move along the sum"),
     "a THREAD inside a reduction": ("normalised, with its sums", [("SPLIT", 1, (2, "THREAD", True))], "encloses"),
     "an inner block of a reduction": ("total", [("SPLIT", 0, (2, "LOOP", False))], "reduction to LOOP"),
     "a block out of other loops": (
@@ -516,6 +528,8 @@ REFUSED = {
     "an outer loop inside a reduction's": ("normalised, with its sums", [("SWAP", 0, 1)], "outermost"),
 }  # fmt: skip
 PROGRAMS |= {
+    "rows of one number": lambda: narrow(I8, 6, 1).expand(6, 8).int() @ narrow(I8, 8, 4).int(),
+    "columns of one number": lambda: narrow(I8, 6, 8).int() @ narrow(I8, 1, 4).expand(8, 4).int(),
     "half sums": lambda: whole(6, 20).sum(1).cast(dtypes.float16),
     "a slice": lambda: assigned(whole(12) * 2, slice(1, 9), whole(8)),
     "row of 5": lambda: whole(5) + 1,
@@ -535,6 +549,17 @@ def test_what_is_refused(case):
     with pytest.raises(ActionError, match=reason) as e:
         plan.act(actions[-1])
     assert e.value.expected is not None and e.value.found is not None
+
+
+def test_what_is_taken_in_turns_is_no_vector_then_of_symbolic_size_either():
+    """Its iterations are counted in single elements: vectors would go on behind the end."""
+    sink, _, _ = callify([(whole(512)[: Variable("n", 1, 8) * 64] + 1).uop])
+    call = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src[-1]
+    for threads in (1, 2):
+        plan = Plan(merge_ranges(simplify_loops(call.src[0], TARGET), TARGET), TARGET)
+        plan.act(("SPLIT", 0, (threads, "THREAD", False)))
+        with pytest.raises(ActionError, match="taken in turns"):
+            plan.act(("SPLIT", 1, (16, "UPCAST", False)))
 
 
 def test_what_finishes_sums_of_blocks_is_not_packed():

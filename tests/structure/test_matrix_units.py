@@ -195,3 +195,14 @@ def test_each_row_is_one_instruction_of_its_processor():
         for features in row.features:
             base = AVX512 if "avx512" in " ".join(features) else ("avx2",) if name == "x86" else ("neon",)
             assert u.name.partition("-")[0] in Compiler(machine, (*base, *features)).assembly(text)
+
+
+@pytest.mark.parametrize("d", [BF16, I8], ids=lambda d: d.name)
+@pytest.mark.parametrize("shapes", [((64, 1), (64, 64)), ((64, 64), (1, 64))], ids=["rows", "columns"])
+def test_an_operand_of_one_number_a_row_needs_no_unit(d, shapes):
+    """A unit reads neighbours along the sum, of which there is one."""
+    a, b = (numbers(d, *s, seed=i) for i, s in enumerate(shapes))
+    x, y = (Tensor(v).expand(64, 64) for v in (a, b))
+    got = x.float() @ y.float() if d is BF16 else x.int() @ y.int()
+    wide = [np.broadcast_to(v.astype(np.float64), (64, 64)) for v in (a, b)]
+    np.testing.assert_array_equal(got.numpy(), wide[0] @ wide[1])
