@@ -44,10 +44,15 @@ class Program(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One step of a command buffer: a program and, for each argument, the number of the buffer it takes."""
+    """One step of a command buffer: a program and, for each argument, the number of the buffer it takes.
+
+    `offsets`: the byte of its buffer at which each argument begins, for devices of `has_parts`; () where all begin at
+    the first.
+    """
 
     program: Program
     args: tuple[int, ...]
+    offsets: tuple[int, ...] = ()
 
 
 class Phase(NamedTuple):

@@ -26,6 +26,7 @@ from monolect.ir.uop import UOp, node
 from monolect.runtime import kept, profile
 from monolect.runtime.dependencies import Use, dependencies
 from monolect.runtime.execute import native_functions
+from monolect.runtime.parts import FromParts, from_parts
 from monolect.schedule.memory import buffer_bytes, plan_memory
 from monolect.schedule.result import Schedule
 from monolect.schedule.shard import shard
@@ -113,9 +114,11 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
     ranges = {number[b]: (at, at + buffer_bytes(b)) for b, at in memory.offsets.items()}
     scheduled = time.perf_counter_ns()
     variables = _variables(calls, number, n_inputs)
-    programs = compile_kernels([c.src[0] for c in calls], dev)
     args = [tuple(_number(b, number) for b in c.src[1:]) for c in calls]
-    launches = tuple(Launch(programs[c.src[0]], a) for c, a in zip(calls, args, strict=True))
+    has_parts = getattr(Device[dev], "has_parts", False)
+    parts = [from_parts(c.src[0], len(c.src) - 1) if has_parts else FromParts(c.src[0], ()) for c in calls]
+    programs = compile_kernels([p.kernel for p in parts], dev)
+    launches = tuple(Launch(programs[p.kernel], a, p.offsets) for p, a in zip(parts, args, strict=True))
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), len(programs))
     return Plan(
         dev,

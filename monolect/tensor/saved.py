@@ -37,7 +37,7 @@ from monolect.tensor.donated import Donation
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten, kind
 
-FORMAT = 6  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
+FORMAT = 7  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQ32s")  # magic, FORMAT, bytes of the head, of the arrays; checksum of both
 _ALIGN = 64  # where an array starts

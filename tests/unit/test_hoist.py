@@ -37,7 +37,7 @@ def capture_of(f: jit) -> Capture:
 def packs(f: jit) -> list[str]:
     """The kernels of the prologue that pack."""
     prologue = capture_of(f).prologue
-    return [p.name for p, _ in prologue.launches if p.name.startswith("pack")] if prologue is not None else []
+    return [p.name for p, _, _ in prologue.launches if p.name.startswith("pack")] if prologue is not None else []
 
 
 PROGRAMS: dict[str, tuple[Program, tuple[int, ...], tuple[int, ...]]] = {

@@ -20,7 +20,7 @@ _FASTCALL: Final = 0x80  # of PyMethodDef: f(self, items, count)
 _SYMBOLS: Final = ("PyBytes_AsString", "PyLong_AsLongLong", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
 
 # The block, 8 bytes each: pool, table, commands, slots, numbers n, then n + 1 starts into the places that follow.
-# Item i goes to slots[places[start i] .. places[start i + 1]].
+# Item i goes to the slots from start i to start i + 1: pairs of the number of a slot and what is added there.
 _DECLARED: Final = """
 declare ptr @PyBytes_AsString(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
@@ -68,9 +68,12 @@ places.next:
 place:
   %place.p = getelementptr i64, ptr %starts, i64 %k
   %slot = load i64, ptr %place.p, align 8
+  %offset.p = getelementptr i64, ptr %place.p, i64 1
+  %offset = load i64, ptr %offset.p, align 8
+  %here = add i64 %value, %offset
   %slot.p = getelementptr i64, ptr %slots, i64 %slot
-  store i64 %value, ptr %slot.p, align 8
-  %k.next = add i64 %k, 1
+  store i64 %here, ptr %slot.p, align 8
+  %k.next = add i64 %k, 2
   br label %places.next
 run:
   BEFORE
@@ -120,18 +123,19 @@ def python_functions(
     table: int,
     n_commands: int,
     slots: int,
-    places: Sequence[Sequence[int]],
+    places: Sequence[Sequence[tuple[int, int]]],
     cached_compile: Callable[[str], bytes],
 ) -> tuple[Any, Any]:
-    """`run(*addresses)`: address i into each slot of `places[i]`, those beyond them ignored; then the whole table. And
-    `run_held`, which keeps the interpreter's lock: for tables that are over in microseconds.
+    """`run(*addresses)`: address i, and what is added there, into each slot of `places[i]`, those beyond them ignored;
+    then the whole table. And `run_held`, which keeps the interpreter's lock: for tables that are over in microseconds.
 
     `run_address` is `run_commands` of the pool. The table and the slots must live as long as the functions.
     """
     starts = [len(places) + 1]
     for p in places:
-        starts.append(starts[-1] + len(p))
-    block = array("q", [pool, table, n_commands, slots, len(places), *starts, *(s for p in places for s in p)])
+        starts.append(starts[-1] + 2 * len(p))
+    pairs = [word for p in places for pair in p for word in pair]
+    block = array("q", [pool, table, n_commands, slots, len(places), *starts, *pairs])
     run, held = (
         _new_function(ctypes.addressof(m), block.tobytes(), None) for m in methods(run_address, cached_compile)
     )

@@ -68,6 +68,7 @@ class NativeDevice(ProgramDevice):
         self._local: memory.Memory | None = None
 
     module_instructions = 256
+    has_parts = True  # see `Launch`
 
     alloc = staticmethod(memory.alloc)
     prepare = staticmethod(memory.prepare)
@@ -170,15 +171,16 @@ class NativeCommands:
     def __init__(self, device: NativeDevice, launches: Sequence[Launch], phases: Sequence[Phase] = ()):
         self.n = len(launches)
         flat = [a for launch in launches for a in (LOCAL, *launch.args)]
+        offsets = [n for launch in launches for n in (0, *(launch.offsets or (0,) * len(launch.args)))]
         local, n_local = _local_offsets(launches, phases)
         self.local = device.local(n_local) if n_local else None
         self.local_bytes, self.shares_local = n_local, n_local >= SHARED_BYTES
         self.slots = (ctypes.c_int64 * max(1, len(flat)))()
-        self.places: list[list[int]] = [[] for _ in range(max(flat, default=-1) + 1)]
+        self.places: list[list[tuple[int, int]]] = [[] for _ in range(max(flat, default=-1) + 1)]
         of_launches = iter(local)
         for place, number in enumerate(flat):
             if number != LOCAL:
-                self.places[number].append(place)
+                self.places[number].append((place, offsets[place]))
             elif self.local is not None:
                 self.slots[place] = self.local.address + next(of_launches)
         self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
@@ -217,8 +219,8 @@ class NativeCommands:
     def bind(self, number: int, address: int) -> None:
         """See `Commands`; a number no launch uses is ignored."""
         if number < len(self.places):
-            for place in self.places[number]:
-                self.slots[place] = address
+            for place, offset in self.places[number]:
+                self.slots[place] = address + offset
 
     def launch(self) -> None:
         """One native call for the whole table."""
@@ -237,7 +239,8 @@ class NativeCommands:
 
 def _local_offsets(launches: Sequence[Launch], phases: Sequence[Phase]) -> tuple[list[int], int]:
     """Where in local memory each launch has its own, and the bytes of all: launches in lanes may not share."""
-    n_bytes = [-(-p.local_bytes * p.n_threads // memory.ALIGN_BYTES) * memory.ALIGN_BYTES for p, _ in launches]
+    programs = [launch.program for launch in launches]
+    n_bytes = [-(-p.local_bytes * p.n_threads // memory.ALIGN_BYTES) * memory.ALIGN_BYTES for p in programs]
     offsets, most = [0] * len(launches), max(n_bytes, default=0)
     for phase in phases:
         if phase.lanes:

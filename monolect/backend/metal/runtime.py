@@ -192,11 +192,11 @@ class MetalCommands(Commands):
 
     def __init__(self, device: MetalDevice, launches: Sequence[Launch]):
         self.device, self.bound = device, dict[int, Any]()
-        self.steps = [(program.name, program.entry, args) for program, args in launches]
+        self.steps = [(program.name, program.entry, args) for program, args, _ in launches]
         self.numbers = {
-            args[slot] for program, args in launches for slot, n, _ in program.entry.arguments if n == SCALAR
+            args[slot] for program, args, _ in launches for slot, n, _ in program.entry.arguments if n == SCALAR
         }
-        self.used = {args[slot] for program, args in launches for slot, _, _ in program.entry.arguments}
+        self.used = {args[slot] for program, args, _ in launches for slot, _, _ in program.entry.arguments}
 
     def bind(self, number: int, address: int) -> None:
         """See `Commands`; a number no launch uses is ignored."""

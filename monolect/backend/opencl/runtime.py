@@ -172,7 +172,7 @@ class OpenCLCommands(Commands):
         self.steps: list[tuple[str, Any, Entry, dict[str, int]]] = []
         self.places: dict[int, list[tuple[Any, int, int]]] = {}
         self.bound: dict[int, int] = {}
-        for program, args in launches:
+        for program, args, _ in launches:
             entry: Entry = program.entry
             kernel = self.cl.Kernel(*entry.kernel)
             numbers = {}

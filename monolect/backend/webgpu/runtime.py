@@ -281,7 +281,7 @@ class WebGPUCommands(Commands):
         self.steps: list[Step] = []
         self.users: dict[int, list[Step]] = {}
         self.bound: dict[int, int] = {}
-        for program, args in launches:
+        for program, args, _ in launches:
             step = Step(device, program.name, program.entry, args)
             self.steps.append(step)
             for slot, _, _ in program.entry.arguments:

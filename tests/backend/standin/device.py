@@ -137,12 +137,12 @@ class Commands:
         self.values[number] = address
 
     def launch(self) -> None:
-        for program, args in self.launches:
+        for program, args, _ in self.launches:
             self.execute(program, [self.values[a] for a in args])
 
     def launch_timed(self) -> list[int]:
         out = []
-        for program, args in self.launches:
+        for program, args, _ in self.launches:
             start = time.perf_counter_ns()
             self.execute(program, [self.values[a] for a in args])
             out.append(time.perf_counter_ns() - start)
