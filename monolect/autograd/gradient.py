@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Sequence
 from math import log, pi
 
 from monolect.autograd.graph import (
-    MANY_PARTS,
     broadcast_to,
     cast,
     e,
@@ -58,6 +57,7 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
 _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
 
 _CALLS = frozenset(("FUNCTION", "CALL"))
+MANY_PARTS = 4  # that are joined: in a sum each element asks for all
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 

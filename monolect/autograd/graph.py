@@ -18,7 +18,6 @@ from monolect.ir.normal import TRUE, negate, within
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
-MANY_PARTS = 4  # that are joined: each element asks for fewer as they stand
 
 
 def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], totals: Iterable[Size]) -> None:
@@ -202,14 +201,9 @@ def _same(a: Size, b: Size) -> bool:
 def joined(us: Sequence[UOp], axis: int) -> UOp:
     """`us`, which differ in their sizes along `axis` alone, one after another: WHERE picks the part of an element.
 
-    Many of one size are joined along an axis of their own: a loop of it says which part it is, and `rules.joined`
-    stores them one by one.
+    Parts of one element are stored one by one (`rules.joined`), loops over few others are cut at the seams.
     """
-    first, sizes = us[0].shape, {u.shape[axis] for u in us}
-    k = first[axis]
-    if len(us) >= MANY_PARTS and len(sizes) == 1 and k.__class__ is int and k > 1:
-        parts = [reshape(u, (*first[:axis], 1, *first[axis:])) for u in us]
-        return reshape(joined(parts, axis), (*first[:axis], k * len(us), *first[axis + 1 :]))
+    first = us[0].shape
     ends, end = [], 0
     for u in us:
         end = end + u.shape[axis]
