@@ -448,6 +448,15 @@ def copysign(x: UOp, sign: UOp) -> UOp:
     return copysign_value(x, sign)
 
 
+@_function(lambda g, y, r, a, b: (g, e("MUL", g, 0.0), e("MUL", g, 0.0)))
+def rest_of_division(r: UOp, a: UOp, b: UOp) -> UOp:
+    """`r`, what is left of a / b; a zero with the sign of a. 0 as well where a quotient of more bits than the type has
+    left as much as b or more.
+    """
+    none = build("OR", e("CMPEQ", r, 0.0), e("CMPGE", absolute(r), absolute(b)))
+    return where(none, where(negative(a), const(-0.0, r.dtype), 0.0), r)
+
+
 @_function(lambda g, y, a, b: (e("MUL", g, _ratio(a, y)), e("MUL", g, _ratio(b, y))))
 def hypot(a: UOp, b: UOp) -> UOp:
     """sqrt(a*a + b*b), scaled by the larger side."""

@@ -558,7 +558,7 @@ def _fmod(a: UOp, b: UOp) -> UOp:
     step = special.absolute(b)
     r = where(crossed, where(e("CMPLT", a, 0.0), build("SUB", r, step), build("ADD", r, step)), r)
     endless = build("AND", e("CMPEQ", step, inf), e("CMPLT", special.absolute(a), inf))
-    return where(endless, a, r)
+    return special.rest_of_division(where(endless, a, r), a, b)
 
 
 def _remainder(a: UOp, b: UOp) -> UOp:

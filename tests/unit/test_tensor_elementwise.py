@@ -403,3 +403,18 @@ def test_magnitudes_of_zeros_have_no_sign(dtype: str, anywhere: str) -> None:
     assert x.abs().tolist()[2:5] == [1.5, 2.0, np.inf] and np.isnan(x.abs().tolist()[5])
     for zero in (-0.0, 0.0):
         assert not np.signbit(Tensor.full((2,), zero, device=anywhere).abs().numpy()).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["fmod", "remainder"])
+def test_what_is_left_of_a_division(name: str, dtype: Any) -> None:
+    """A zero has the sign of the dividend; of a quotient with too many bits it is within the divisor."""
+    v = np.array([0.0, -0.0, 3, -3, 1.5, -6, 6, 1e30, -1e30, 3.4e38, 1e-30, np.inf, -np.inf, np.nan, 7.25], dtype)
+    a, b = (np.ascontiguousarray(m.ravel()) for m in np.meshgrid(v, v))
+    got = getattr(Tensor(a), name)(Tensor(b)).numpy()
+    want = getattr(torch, name)(torch.tensor(a), torch.tensor(b)).numpy()
+    with np.errstate(all="ignore"):
+        short = ~(np.abs(a / b) > 2.0 ** (np.finfo(dtype).nmant + 1)) | ~np.isfinite(a) | (b == 0)
+    np.testing.assert_array_equal(got[short], want[short])
+    np.testing.assert_array_equal(np.signbit(got[short & ~np.isnan(want)]), np.signbit(want[short & ~np.isnan(want)]))
+    assert (np.abs(got[~short]) <= np.abs(b[~short])).all()
