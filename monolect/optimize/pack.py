@@ -23,7 +23,7 @@ After:  REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(AFTER(LOCAL[32768], END(ST
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, pairwise
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -430,13 +430,17 @@ class Block:
         dims = self._merged()
         turned = any(d.step == 1 and d.dst > 1 and gcd(self._room(d, self.dims), lanes) > 1 for d in dims)
         out: list[tuple[Dim, list[tuple[int, int, str]]]] = []
-        for d in sorted(dims, key=lambda d: (-abs(d.step), d.dst)):
+        order = sorted(dims, key=lambda d: (-abs(d.step), -d.dst))
+        again = all(a.dst > b.dst for a, b in pairwise(order))  # what runs over the end of a row is overwritten later
+        row = min((d.dst for d in dims if d.dst > 1), default=0)
+        for d in order:
             if d.dst in (1, pair) and d.step == 1 and self.in_tiles and not self.is_panel:
                 cut = [(d.size, 1, "UPCAST")]
             elif d.dst == 1 and d.size <= lanes:
                 cut = [(d.size, 1, "UPCAST")]
             elif d.dst == 1:
-                k = lanes if not self.is_panel else gcd(d.size, lanes)
+                may_run_over = not self.is_panel and (again or -(-d.size // lanes) * lanes <= row)
+                k = lanes if may_run_over else gcd(d.size, lanes)
                 n = -(-d.size // k)
                 v = 1 if turned else next(v for v in (4, 3, 2, 1) if n % v == 0)  # a square alone fills the registers
                 cut = [(n // v, v * k, "LOOP"), (v, k, "UPCAST"), (k, 1, "UPCAST")]

@@ -135,6 +135,9 @@ PROGRAMS = {
     "lower triangle": lambda: whole(9, 24).tril(2) + 1,
     "upper triangles": lambda: whole(2, 10, 13).triu(-1),
     "a rolled row": lambda: whole(40).roll(30, 0),
+    "one of joined columns": lambda: (
+        narrow(U8, 33, 3, 67).cat(narrow(U8, 33, 1, 134)[:, :, ::2], narrow(U8, 33, 4, 67), dim=1) + 1
+    ),
     "siblings": lambda: [(x := whole(6, 12)) + 1, x * 2],
     "two reductions": lambda: [(x := whole(6, 12)).sum(1), x.amax(1)],
     "normalised, with its sums": lambda: [(x := whole(6, 12)) * x.sum(1, keepdim=True), x.sum(1, keepdim=True)],
