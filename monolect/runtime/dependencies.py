@@ -76,7 +76,7 @@ def dependencies(
     for i, u in enumerate(uses):
         found: set[int] = set()
         for n in u.touched:
-            if (m := same.get(n, n)) in written:  # who reads what nobody writes waits for nobody
+            if (m := same.get(n, n)) in written or n in ranges:  # who reads what nobody writes waits for nobody
                 memory = arena if n in ranges else others.setdefault(m, _Memory())
                 use = memory.write if n in u.written else memory.read
                 found |= use(i, *ranges.get(n, (0, 1)))

@@ -49,6 +49,10 @@ def test_ranges_of_the_arena_are_what_is_waited_for() -> None:
     assert dependencies(steps, ranges, {}) == ((), (), (0,), (1, 2), ())
 
 
+def test_who_reads_a_range_waits_for_who_wrote_it_as_another_buffer():
+    assert dependencies(uses(([], [3]), ([2], [0])), {2: (0, 4), 3: (0, 4)}, {}) == ((), (0,))
+
+
 some = st.lists(st.integers(0, 7), max_size=3, unique=True)
 launches = st.lists(st.tuples(some, some.filter(bool)), max_size=24).map(lambda pairs: uses(*pairs))
 places = st.dictionaries(st.integers(2, 6), st.integers(0, 12).map(lambda at: (at, at + 4)), max_size=5)
