@@ -223,7 +223,7 @@ def test_the_launch_makes_the_maps(gpu):
     def step(x, y):
         return x @ y + y @ x
 
-    for k in range(5):
+    for k in range(3):  # launched, made a graph, told
         a, b = product(k)
         x, y = a.astype(np.float32), b.astype(np.float32)
         got = step(Tensor(a, device="cuda"), Tensor(b, device="cuda")).numpy()
@@ -231,8 +231,7 @@ def test_the_launch_makes_the_maps(gpu):
     assert any("copy_box(" in p.source for p in registry.Device["cuda"].programs.values())
     assert gpu.calls["cuGraphInstantiate"] >= 1
     held = [Tensor(v, device="cuda").realize() for v in product(9)]
-    for _ in range(3):
-        step(*held).numpy()
+    step(*held).numpy()
     calls = gpu.calls["cuTensorMapEncodeTiled"]
     step(*held).numpy()
     assert gpu.calls["cuTensorMapEncodeTiled"] == calls
