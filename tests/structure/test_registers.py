@@ -16,7 +16,7 @@ from monolect.backend.common.llvm_compile import Compiler, native_ops
 from monolect.backend.common.llvm_ir import render_module
 from monolect.base.target import Target
 from monolect.pipeline import lower_kernel
-from monolect.rules.accuracy import MAX_ULP
+from monolect.rules.accuracy import MAX_ULP, SMALL_POWER
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
 
@@ -157,7 +157,7 @@ end:
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
-FUNCTIONS = (*(name for name in MAX_ULP if name != "pow"), "softplus", "gelu", "silu", "mish", "elu")
+FUNCTIONS = (*(name for name in MAX_ULP if name not in ("pow", SMALL_POWER)), "softplus", "gelu", "silu", "mish", "elu")
 FORMULAS = {name: lambda x, name=name: getattr(x, name)() for name in FUNCTIONS} | {
     "pow": lambda x: x**x,
     "power 2.5": lambda x: x**2.5,
