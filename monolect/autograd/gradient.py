@@ -185,30 +185,24 @@ def _joined_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
     """The gradients of `x` from those of parts of it. Of many pieces an axis is cut into they are one after another as
     the pieces are: a sum of each with zeros around it would ask of every element for all of them.
     """
-    cuts: dict[tuple[int, int], dict[int, UOp]] = {}
+    cuts: dict[tuple[int, int], dict[int, tuple[UOp, UOp]]] = {}
     out = []
     for u, g in parts:
         axes = [a for a, n in enumerate(x.shape) if u.shape[a] is not n and u.shape[a] != n]
         offset, size, whole = (v[axes[0]] for v in (u.src[1].sizes, u.shape, x.shape)) if len(axes) == 1 else (0, 0, 0)
         known = size and offset.__class__ is size.__class__ is whole.__class__ is int
         if known and offset % size == whole % size == 0 and whole >= MANY_PARTS * size:
-            pieces = cuts.setdefault((axes[0], size), {})
-            pieces[offset] = g if offset not in pieces else build("ADD", pieces[offset], g)
+            cuts.setdefault((axes[0], size), {})[offset] = u, g  # equal parts are one node
         else:
             out.append(GRADIENTS["SHRINK"][0](u, g))
     for (axis, size), pieces in cuts.items():
         if len(pieces) < MANY_PARTS:
-            out += [_padded(g, x, axis, offset) for offset, g in pieces.items()]
+            out += [GRADIENTS["SHRINK"][0](u, g) for u, g in pieces.values()]
         else:
-            shape = next(iter(pieces.values())).shape
-            none = full(shape, 0, x.dtype)
-            out.append(joined([pieces.get(o, none) for o in range(0, x.shape[axis], size)], axis))
+            u, g = next(iter(pieces.values()))
+            none = u, full(g.shape, 0, x.dtype)
+            out.append(joined([pieces.get(o, none)[1] for o in range(0, x.shape[axis], size)], axis))
     return out
-
-
-def _padded(g: UOp, x: UOp, axis: int, offset: int) -> UOp:
-    """`g`, a part of `x` from `offset` on, with zeros around it."""
-    return pad(g, tuple(offset if a == axis else 0 for a in range(len(x.shape))), x.shape, 0)
 
 
 def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:

@@ -423,8 +423,7 @@ class Jit:
         donated = {places[id(t)] for t in self.donation.tensors(*given)}
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
-        flat = not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
-        flat = flat and not woven and not graded and not checks and not self.donation.arguments
+        flat = _is_flat(args, kwargs, tensors) and not (woven or graded or checks or self.donation.arguments)
         targets = [place.get(id(t), t) for t in graded]
         none = [place.get(id(t), t) for t in blank]
         self.captures[key] = Captured(
@@ -489,6 +488,11 @@ def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:
     below = {x for u in order if u in steered for x in u.src}
     found = [u for u in order if u not in steered and (u in roots or u in below)]
     return [u for u in found if u in roots or (device(u) is not None and not is_realized(u) and not is_body(u))]
+
+
+def _is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
+    """Whether all arguments are Tensors, each another."""
+    return not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
 
 
 def _look(checks: Sequence[Check], results: list[Tensor]) -> None:

@@ -26,6 +26,12 @@ def case(f: Callable[[], Case]) -> Callable[[], Case]:
     return f
 
 
+def a_module(name: str) -> types.ModuleType:
+    m = sys.modules[name] = types.ModuleType(name)
+    m.k = 2.0
+    return m
+
+
 @case
 def inherited_attr() -> Case:
     class A:
@@ -337,9 +343,7 @@ def frozenset_sub() -> Case:
 
 @case
 def module_attr() -> Case:
-    m = types.ModuleType("probe_mod")
-    m.k = 2.0
-    sys.modules["probe_mod"] = m
+    m = a_module("probe_mod")
 
     def f(x):
         import probe_mod
@@ -357,9 +361,7 @@ def module_attr() -> Case:
 
 @case
 def from_import() -> Case:
-    m = types.ModuleType("probe_mod2")
-    m.k = 2.0
-    sys.modules["probe_mod2"] = m
+    m = a_module("probe_mod2")
 
     def f(x):
         from probe_mod2 import k
@@ -375,9 +377,7 @@ def from_import() -> Case:
 def importlib() -> Case:
     import importlib
 
-    m = types.ModuleType("probe_mod3")
-    m.k = 2.0
-    sys.modules["probe_mod3"] = m
+    m = a_module("probe_mod3")
 
     def f(x):
         return x * importlib.import_module("probe_mod3").k
@@ -389,9 +389,7 @@ def importlib() -> Case:
 
 @case
 def sysmodules() -> Case:
-    m = types.ModuleType("probe_mod4")
-    m.k = 2.0
-    sys.modules["probe_mod4"] = m
+    m = a_module("probe_mod4")
 
     def f(x):
         return x * sys.modules["probe_mod4"].k
