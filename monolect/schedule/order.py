@@ -9,6 +9,7 @@ from __future__ import annotations
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, shape_source
+from monolect.schedule.join_products import join_products
 from monolect.schedule.kernels import KernelBuilder
 from monolect.schedule.materialize import own_targets
 from monolect.schedule.partition import Partition
@@ -21,7 +22,8 @@ from monolect.schedule.split_softmax import split_softmax
 
 def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Schedule:
     """Kernels for the requested values `roots`, whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
-    roots = split_reductions(split_scatters(own_targets([_same_value(r) for r in roots])))
+    roots = join_products(own_targets([_same_value(r) for r in roots]))
+    roots = split_reductions(split_scatters(roots))
     roots = split_softmax(roots, local_bytes)
     part = Partition(roots, default_device, local_bytes).run()
     buffers = _buffers(part)

@@ -345,7 +345,7 @@ class Partition:
                 continue
             if heavy and (rs != d.out or k.reuse or _is_long(u)):
                 continue
-            if u.op == "REDUCE" and not self._enough_parallel(u, rs, d):
+            if not self._enough_parallel(u, rs, d):
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
@@ -363,7 +363,9 @@ class Partition:
         return None
 
     def _enough_parallel(self, u: UOp, rs: RangeSet, d: Demand) -> bool:
-        """A reduction that a larger loop waits for must leave enough outer iterations to run in parallel."""
+        """What a larger loop waits for, or stands beside, must leave enough outer iterations to run in parallel:
+        threads share out a loop that encloses every store.
+        """
         inner = size(d.out - rs)
         return inner == 1 or size(rs) >= ENOUGH_PARALLEL or size({*d.out, *d.red}) <= SMALL_WORK
 
