@@ -104,14 +104,22 @@ class Chooser:
                 return
             if any(a.step(r) != 1 for a in mine) or self.is_lonely(r) or self.sum_beside(r) is not None:
                 continue
-            often = [a for a in loads if not a.steps.keys().isdisjoint(self.plan.reduced)] or loads
+            if any(not self.vector.isdisjoint(a.steps) for a in mine):
+                continue  # of stores in loops of their own each has its vector
+            often = self.most_read(loads)
             if sum(not a.is_near(r) for a in often) * 2 > len(often):
                 continue
             if self.split_vector(r, "UPCAST", "contiguous in the output", self.in_flight(r)):
                 self.stream_rows(r)
                 self.unroll_windows()
                 self.in_turns(r)
-                return
+                if self.plan.reduced:
+                    return
+
+    def most_read(self, loads: list[Access]) -> list[Access]:
+        """Those that each step of the longest sums reads anew; all where none is summed."""
+        steps = [prod(self.plan.extent(j) for j in self.plan.reduced if j in a.steps) for a in loads]
+        return [a for a, n in zip(loads, steps, strict=True) if n == max(steps)]
 
     def interleave(self) -> bool:
         """What is joined along a short last axis: vectors of each piece, shuffled into one another when they are

@@ -23,7 +23,9 @@ _DIVISIONS = frozenset(("IDIV", "MOD"))
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:
     """See the module docstring."""
-    while (divided := _divided(sink)) is not sink:  # one of two may be two again: neighbours of a place on two axes
+    while (
+        divided := _divided(sink, target.lanes(4))
+    ) is not sink:  # one of two may be two again: neighbours of a place on two axes
         sink = divided
     while True:
         order = toposort(sink)
@@ -35,24 +37,27 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
             return sink
 
 
-def _divided(sink: UOp) -> UOp:
-    """Output loops that loops inside read as r // n and r % n are two loops, as grouped heads and channels are."""
+def _divided(sink: UOp, lanes: int) -> UOp:
+    """Output loops that loops inside read as r // n and r % n are two loops, as grouped heads and channels are. So are
+    sums, as those of a norm over channels that have a bias each, where one of n fills a vector.
+    """
     order = toposort(sink)
     inner = order if any(is_stage(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
-    found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and _is_loop(u.src[0])}
+    found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
+    whole = {r: n for r, n in whole.items() if _is_loop(r) or (r.arg[1] == "REDUCE" and lanes <= n)}
     if not whole:
         return sink
     new: dict[UOp, UOp] = {}
     parts: dict[UOp, tuple[UOp, ...]] = {}
     for u in order:
-        if u.op == "RANGE" and u.arg[1] == "LOOP":
-            k, n = 2 * u.arg[0], whole.get(u, 1)
-            parts[u] = (node("RANGE", (u.src[0] if n == 1 else idx(u.src[0].value // n),), (k, "LOOP")),)
-            parts[u] += (node("RANGE", (idx(n),), (k + 1, "LOOP")),) if n > 1 else ()
+        if u.op == "RANGE" and (u in whole or u.arg[1] == "LOOP"):
+            k, n, kind = 2 * u.arg[0], whole.get(u, 1), u.arg[1]
+            parts[u] = (node("RANGE", (u.src[0] if n == 1 else idx(u.src[0].value // n),), (k, kind)),)
+            parts[u] += (node("RANGE", (idx(n),), (k + 1, kind)),) if n > 1 else ()
             new[u] = parts[u][0] if n == 1 else parts[u][0] * n + parts[u][1]
-        elif u.op == "END":
-            new[u] = node("END", (new[u.src[0]], *(p for r in u.src[1:] for p in parts[r])), u.arg)
+        elif u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1):
+            new[u] = node(u.op, (new[u.src[0]], *(p for r in u.src[1:] for p in parts.get(r, (new[r],)))), u.arg)
         else:
             new[u] = rebuild(u, tuple(new[s] for s in u.src))
     return new[sink]

@@ -233,3 +233,15 @@ def test_many_rows_are_added_in_parts(shape, structure, data):
 def test_few_rows_are_added_by_one_kernel(structure, data):
     assert len(structure(Tensor(data(1 << 15, 16)).sum(0))) == 1
     assert len(structure(Tensor(data(1 << 17, 16)).amax(0))) == 1
+
+
+@pytest.mark.parametrize("size", [4096, 49, 16])
+def test_sums_over_channels_that_have_a_number_each_divide_no_index(check, data, size):
+    """One loop over channels, one over what has the same number: the vector. Few rows of sums are no better one."""
+    x, b = data(2, 16, size), data(16, 1)
+    wanted = (x + b).reshape(2, 4, 4 * size).astype(np.float64)
+    wanted = (wanted - wanted.mean(-1, keepdims=True)) / np.sqrt(wanted.var(-1, keepdims=True) + 1e-5)
+    got = (Tensor(x) + Tensor(b)).group_norm(4)
+    sums = next(k for k in check(got, wanted.reshape(x.shape), atol=1e-4) if k.ir["REDUCE"])
+    assert sums.code["IDIV"] == sums.code["MOD"] == 0
+    assert any(u.op == "LOAD" and u.shape and u.shape[-1] == 16 for u in sums.linear.src), "vectors along the sum"
