@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from itertools import count
+from math import prod
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
@@ -33,6 +34,8 @@ from monolect.optimize.stages import Rows
 from monolect.optimize.stream import buffer_bytes, kept_inside, next_rows, rows_later
 from monolect.optimize.sums import are_local, block_of_sum, finished_later
 from monolect.optimize.visible import Bounds
+
+MOST_NAMED = 8  # loops in the name of a kernel
 
 
 def optimize(sink: UOp, target: Target) -> UOp:
@@ -102,14 +105,18 @@ def apply_actions(sink: UOp, actions: tuple[Action, ...], target: Target) -> UOp
 
 
 def kernel_name(plan: Plan) -> str:
-    """What the kernel is and how large: map_128x64, sum_128x64_r10, ..."""
+    """What the kernel is and how large: map_128x64, sum_128x64_r10, ...; of many loops those of the largest store."""
     kinds = {u.arg[0]: None for u in plan.reduces}
     what = "_".join({"ADD": "sum", "MAX": "max", "MUL": "prod"}[k] for k in kinds) or "map"
     if any(u.op == "ATOMICADD" for u in plan.order):
         what = "scatter"
     elif plan.sequential:
         what = "scan"
-    out = "x".join(str(plan.size(r) or "n") for r in plan.outputs)
+    loops = plan.outputs
+    if len(loops) > MOST_NAMED:
+        around = max((ranges(u) for u in plan.stores), key=lambda rs: prod(plan.size(r) or 1 for r in rs))
+        loops = [r for r in loops if r in around]
+    out = "x".join(str(plan.size(r) or "n") for r in loops)
     red = "x".join(str(plan.size(r) or "n") for r in plan.reduced)
     return what + (f"_{out}" if out else "") + (f"_r{red}" if red else "")
 

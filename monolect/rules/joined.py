@@ -1,14 +1,16 @@
-"""What is joined is stored piece by piece along a short axis, and read at once where whole rows of one tensor are joined.
+"""What is joined is stored piece by piece along a short axis, or if there are many pieces, and read at once where whole
+rows of one tensor are joined.
 
 `stack` of n values is one store in a loop of n that picks among them: every iteration would compute all. Where each
 iteration of a loop has a value of its own, it gets a store of its own instead, in the loops that remain; also where the
-values are made of what was picked, as sums of joined sums are.
+values are made of what was picked, as sums of joined sums are. So do many pieces of several elements, of which else every
+element would ask for each. Long pieces have an innermost loop each, so that memory is walked through place by place.
 
 Where every element of a row comes from one of two places in the same memory (`roll` of rows), the place is picked once
 a row, and no element is read by a mask.
 
-What it is not: for joined tensors of several elements along the axis, whose loop is one over elements too; nor where
-what else the kernel does needs that loop around the others.
+What it is not: for a few joined tensors of several elements along the axis, whose loop is cut at the seams later; nor
+where what else the kernel does needs that loop around the others.
 
 Before: END(STORE(INDEX(PARAM0, r0*128 + r1), WHERE(r0 < 1, a, b)), r0:2, r1:128)
 After:  END(STORE(INDEX(PARAM0, r1), a), r1:128), END(STORE(INDEX(PARAM0, r1 + 128), b), r1:128)
@@ -18,27 +20,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from monolect.ir.bounds import ranges, replace_ranges
+from monolect.ir.bounds import ranges, replace_ranges, unused_ranges
 from monolect.ir.normal import conjuncts, linear, negate
 from monolect.ir.uop import UOp, build, idx, node, rebuild, toposort
 
 MOST_PIECES = 64
+MANY_SEAMS = 8  # from which on pieces of several elements are stored apart: more sections than a loop is cut into
+LONG_RUN = 64  # neighbours in memory from which on the loop over them is each piece's own
+MOST_NODES = 8192  # in all of these: code generation takes a second
 WORTH_IT = 48  # nodes in all pieces from which on stores of elements that are no neighbours cost less
 
 
-def stored_apart(sink: UOp) -> UOp:
-    """See the module docstring."""
+def stored_apart(sink: UOp, own_loops: bool = True) -> UOp:
+    """See the module docstring. Without `own_loops`, as where lanes share out the loops of all stores alike, only pieces
+    that remain in those loops are stored apart.
+    """
     k = 0
     while k < len(sink.src):
         before, end, after = sink.src[:k], sink.src[k], sink.src[k + 1 :]
-        for pieces in _apart(end):
-            apart = node("SINK", (*before, *pieces, *after), sink.arg)
+        for pieces in _apart(end, sink, own_loops):
+            apart = node("SINK", (*before, *(_runs(pieces, sink) if own_loops else pieces), *after), sink.arg)
             if _nest(apart):
                 sink = apart
                 break
         else:
             k += 1
     return sink
+
+
+def _chosen(store: UOp, r: UOp, start: int) -> UOp:
+    """`store` in the piece that begins at `start`: what other pieces are made of is not walked."""
+    new: dict[UOp, UOp] = {}
+
+    def pick(u: UOp) -> UOp:
+        while u.op == "WHERE" and u.src[0].op == "CMPLT" and u.src[0].src[0] is r:
+            u = u.src[1] if start < u.src[0].src[1].value else u.src[2]
+        return u
+
+    stack = [store]
+    while stack:
+        u = stack[-1]
+        src = [pick(s) for s in u.src]
+        if later := [s for s in src if s not in new]:
+            stack += later
+        else:
+            new[stack.pop()] = rebuild(u, tuple(new[s] for s in src))
+    return new[store]
 
 
 def _nest(sink: UOp) -> bool:
@@ -54,9 +81,9 @@ def _nest(sink: UOp) -> bool:
     return all(sets[a] <= sets[b] or sets[b] <= sets[a] for a, b in pairs)
 
 
-def _apart(end: UOp) -> Iterator[list[UOp]]:
-    """For each loop of an END that only picks: the stores of its iterations."""
-    if end.op != "END" or end.src[0].op != "STORE" or len(end.src) < 3:
+def _apart(end: UOp, sink: UOp, own_loops: bool) -> Iterator[list[UOp]]:
+    """For each loop of an END that only picks: the stores of its iterations, or of its pieces."""
+    if end.op != "END" or end.src[0].op != "STORE":
         return
     store, loops = end.src[0], end.src[1:]
     if store.src[0].op != "INDEX":
@@ -64,13 +91,58 @@ def _apart(end: UOp) -> Iterator[list[UOp]]:
     body = toposort(store)
     if any(u.op in ("REDUCE", "AFTER") for u in body):
         return
-    picks = [ranges(c) for c in {u.src[0] for u in body if u.op == "WHERE"}]
+    asked = {u.src[0] for u in body if u.op == "WHERE"}
+    picks = [ranges(c) for c in asked]
     for r in loops:
         n = r.src[0].value if r.src[0].op == "CONST" else MOST_PIECES + 1
         near = dict(linear(store.src[0].src[1])[1]).get(r) == 1
-        if n <= MOST_PIECES and picks.count(frozenset((r,))) == n - 1 and not (near and len(body) < WORTH_IT):
+        single = len(loops) > 1 and n <= MOST_PIECES and picks.count(frozenset((r,))) == n - 1
+        if single and not (near and len(body) < WORTH_IT):
             rest = tuple(x for x in loops if x is not r)
             yield [node("END", (replace_ranges(store, {r: idx(k)}), *rest), end.arg) for k in range(n)]
+        elif own_loops and len(seams := _seams(asked, r)) >= MANY_SEAMS:
+            pieces = _pieces(end, r, seams, sink)
+            if sum(len(toposort(p)) for p in pieces) <= MOST_NODES:
+                yield pieces
+
+
+def _runs(pieces: list[UOp], sink: UOp) -> list[UOp]:
+    """The pieces with an innermost loop each, where that is long enough: one shared by all would walk through as many
+    places of memory at once.
+    """
+    numbers, out = unused_ranges(toposort(sink, *pieces)), []
+    for end in pieces:
+        *around, last = end.src[1:] if end.op == "END" else (None,)
+        if around and last is not None and last.src[0].op == "CONST" and last.src[0].value >= LONG_RUN:
+            if dict(linear(end.src[0].src[0].src[1])[1]).get(last) == 1:
+                own = node("RANGE", last.src, (next(numbers), last.arg[1]))
+                end = node("END", (replace_ranges(end.src[0], {last: own}), *around, own), end.arg)
+        out.append(end)
+    return out
+
+
+def _seams(asked: set[UOp], r: UOp) -> list[int]:
+    """The iterations of the loop r in which another piece begins, if that is all that is asked of r."""
+    mine = [c for c in asked if r in ranges(c)]
+    if any(c.op != "CMPLT" or c.src[0] is not r or c.src[1].op != "CONST" for c in mine):
+        return []
+    return sorted({c.src[1].value for c in mine})
+
+
+def _pieces(end: UOp, r: UOp, seams: list[int], sink: UOp) -> list[UOp]:
+    """A store for each piece; a loop for those of each size, of which one takes the number of r if that is free."""
+    store, loops, numbers = end.src[0], end.src[1:], unused_ranges(toposort(sink))
+    is_free = all(r not in u.src for u in sink.src if u is not end)
+    sizes: dict[int, UOp] = {}
+    out = []
+    for start, stop in zip([0, *seams], [*seams, r.src[0].value], strict=True):
+        if (n := stop - start) not in sizes:
+            sizes[n] = node("RANGE", (idx(n),), r.arg if is_free and not sizes else (next(numbers), r.arg[1]))
+        x = sizes[n] if n > 1 else idx(0)
+        rest = [sizes[n] if y is r else y for y in loops if y is not r or n > 1]
+        piece = replace_ranges(_chosen(store, r, start), {r: x + idx(start)})
+        out.append(node("END", (piece, *rest), end.arg) if rest else piece)
+    return out
 
 
 def read_at_once(sink: UOp) -> UOp:

@@ -34,7 +34,7 @@ NEUTRAL = {"ADD": 0, "MUL": 1}
 
 def simplify_loops(sink: UOp, target: Target) -> UOp:
     """Apply the rules of the module docstring to every REDUCE."""
-    sink = read_at_once(split_seams(stored_apart(sink)))
+    sink = read_at_once(split_seams(stored_apart(sink, own_loops=not target.workgroups)))
     order = toposort(sink)
     if not any(u.op == "REDUCE" for u in order):
         return sink

@@ -375,3 +375,44 @@ def test_threads_share_no_blocks_that_overlap(structure, data):
     merged = lower_kernel(k.sink, Device["null"].target, last="merge_ranges")
     actions = optimize(merged, Device["null"].target).arg.actions
     assert [axis for op, axis, arg in actions if op == "SPLIT" and arg[1] == "THREAD"] == [2]
+
+
+@pytest.mark.parametrize(
+    "n, shape, axis", [(12, (20, 64), 1), (70, (4, 8, 16), 1), (9, (5, 3), 1), (30, (100,), 0), (100, (7, 16), 0)]
+)
+def test_many_joined_pieces_are_stored_one_by_one(check, data, n, shape, axis):
+    """No element asks which piece it is of."""
+    xs = [data(*shape) for _ in range(n)]
+    (k,) = check(Tensor(xs[0]).cat(*map(Tensor, xs[1:]), dim=axis), np.concatenate(xs, axis), rtol=0)
+    assert k.code["WHERE"] == 0 and len(k.name) < 40
+
+
+def test_many_pieces_of_different_sizes_have_loops_of_their_own(check, data):
+    xs = [data(6, n) for n in (16, 1, 33, 16, 7, 40, 2, 16, 1, 5, 12)]
+    joined = Tensor.cat(*map(Tensor, xs), dim=1)
+    wanted = np.concatenate(xs, 1)
+    (k,) = check(joined * 2 + 1, wanted * 2 + 1)
+    shaped = [u for u in k.linear.src if u.op == "STORE" and u.src[1].shape]
+    assert k.code["WHERE"] == 0 and len(shaped) == 8, "each of more than a few elements in vectors of its own"
+    check(joined.sum(1), wanted.sum(1))
+    check((joined.T.relu(), joined[1:4, 5:90]), (np.maximum(wanted.T, 0), wanted[1:4, 5:90]))
+
+
+def test_many_stacked_tensors_are_stored_one_by_one(check, data):
+    """More than are unrolled along an axis: the gradient of a long recurrence."""
+    xs = [data(3, 20) for _ in range(90)]
+    (k,) = check(Tensor(xs[0]).stack(*map(Tensor, xs[1:]), dim=1), np.stack(xs, 1), rtol=0)
+    assert k.code["WHERE"] == 0
+
+
+def test_pieces_beside_another_store_over_the_same_loop(check, data):
+    xs = [data(8, 64) for _ in range(10)]
+    joined, wanted, y = Tensor.cat(*map(Tensor, xs), dim=1), np.concatenate(xs, 1), data(8, 640)
+    check((joined + Tensor(y), Tensor(y) * 3), (wanted + y, y * 3))
+
+
+def test_elements_far_apart_are_stored_together(check, data):
+    """What is stacked along the last axis: a loop for each piece would go through all lines of the result again."""
+    xs = [data(4, 200) for _ in range(20)]
+    (k,) = check(Tensor(xs[0]).stack(*map(Tensor, xs[1:]), dim=2), np.stack(xs, 2), rtol=0)
+    assert k.loops <= 3
