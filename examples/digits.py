@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from monolect import Tensor, jit, nn  # noqa: E402
 from monolect.interop.safetensors import safe_load, safe_save  # noqa: E402
 from monolect.runtime import profile  # noqa: E402
+from monolect.runtime.page import explain_kernel  # noqa: E402
 
 BATCH = 64
 LEARNING_RATE = 0.005
@@ -144,7 +145,7 @@ def show_kernels(step: Callable[..., tuple[Tensor, Tensor]], data: Data) -> None
         step(Tensor(x), Tensor(y))
     print("\nkernels of one step\n" + profile.kernel_table(kernels))
     slowest = max(kernels, key=lambda k: k.time_ns)
-    print("\nthe slowest kernel\n" + profile.explain_kernel(slowest))
+    print("\nthe slowest kernel\n" + explain_kernel(slowest))
 
 
 def main() -> int:

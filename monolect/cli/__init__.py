@@ -78,7 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--to", dest="last", metavar="PASS", default=KERNEL_PASSES[-1].name, help="the last pass to run")
     run.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
 
-    explained = add("explain", _explain, "run a program and show its kernels: line, IR, loops, actions, code")
+    explained = add(
+        "explain", _explain, "run a program and show its kernels: line, formulas, actions and why, loops, IR, code"
+    )
+    explained.add_argument("--brief", action="store_true", help="leave out the IR and the generated code")
     explained.add_argument("place", metavar="FILE.py[:LINE]", help="the program, and the line whose kernels to show")
     explained.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
     return parser
@@ -194,7 +197,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    explain(options.place, options.arguments)
+    explain(options.place, options.arguments, options.brief)
 
 
 def _between(first: str, last: str) -> Sequence[Pass]:

@@ -1,7 +1,7 @@
 """`monolect explain FILE.py[:LINE]`: runs a program, and shows each kernel from the user's line to the generated code.
 
-What it is for: the way of one value on one page: the line, the kernel's IR, its loops, the actions that were chosen,
-the code. What it is not: a profiler of a whole run; each kernel is shown once, however often it ran.
+What it is for: the life of one value: a table of the kernels, then a page for each (`runtime/page.py`).
+What it is not: a profiler of a whole run; each kernel is shown once, however often it ran.
 Invariant: the program runs as `python FILE.py` would run it, apart from the disk cache, which holds no source text.
 """
 
@@ -11,28 +11,26 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError
 from monolect.base.settings import Context
-from monolect.ir.ops import KernelInfo
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp
 from monolect.runtime import profile
-from monolect.runtime.lowering import lower
+from monolect.runtime.page import explain_kernel
 
 
-def explain(place: str, arguments: Sequence[str]) -> None:
+def explain(place: str, arguments: Sequence[str], brief: bool = False) -> None:
     """Run the program at `place` and print its kernels, or those of one line. Raises ArgumentError without any."""
     file, line = split_place(place)
-    kernels = [k for k in recorded(file, arguments) if line is None or line in lines_of(k.call, file)]
+    kernels = [runs for runs in recorded(file, arguments) if line is None or line in lines_of(runs[0].call, file)]
     if not kernels:
         raise ArgumentError(
             "no kernel came from there",
             expected=f"a line that computes something in {file}",
             found=f"line {line}" if line else "a program that realizes nothing",
         )
-    for number, k in enumerate(kernels):
-        print(("\n" if number else "") + profile.explain_kernel(k))
-        print("actions\n" + "\n".join(f"  {a}" for a in actions_of(k) or ("none",)))
+    if len(kernels) > 1:
+        print(profile.kernel_table([min(runs, key=lambda k: k.time_ns) for runs in kernels]) + "\n")
+    print("\n\n".join(explain_kernel(runs[0], runs, brief) for runs in kernels))
 
 
 def split_place(place: str) -> tuple[str, int | None]:
@@ -44,8 +42,8 @@ def split_place(place: str) -> tuple[str, int | None]:
     return file, line
 
 
-def recorded(file: str, arguments: Sequence[str]) -> list[profile.KernelRun]:
-    """The distinct kernels that running `file` runs, in order."""
+def recorded(file: str, arguments: Sequence[str]) -> list[list[profile.KernelRun]]:
+    """The runs of each distinct kernel that running `file` runs, in the order of the first ones."""
     argv, path = list(sys.argv), list(sys.path)
     sys.argv = [file, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
@@ -56,7 +54,10 @@ def recorded(file: str, arguments: Sequence[str]) -> list[profile.KernelRun]:
             except SystemExit:
                 pass  # a program may end with sys.exit(main())
             sys.stdout.flush()
-            return list({k.call.src[0]: k for k in reversed(runs)}.values())[::-1]
+            found: dict[UOp, list[profile.KernelRun]] = {}
+            for k in runs:
+                found.setdefault(k.call.src[0], []).append(k)
+            return list(found.values())
     finally:
         sys.argv, sys.path = argv, path
 
@@ -64,12 +65,4 @@ def recorded(file: str, arguments: Sequence[str]) -> list[profile.KernelRun]:
 def lines_of(call: UOp, file: str) -> set[int]:
     """The lines of `file` that made a kernel."""
     same = os.path.abspath(file)
-    return {u.origin[1] for u in toposort(call.src[0]) if u.origin is not None and os.path.abspath(u.origin[0]) == same}
-
-
-def actions_of(kernel: profile.KernelRun) -> tuple:
-    """The optimizer actions of a kernel, chosen again: it is the same choice, and what was searched is known."""
-    devices = [b.arg.device for b in kernel.call.src[1:] if b.arg.device is not None]
-    (out,) = lower([kernel.call.src[0]], str(devices[0]) if devices else Device.default, last="optimize")
-    info = out.arg if isinstance(out.arg, KernelInfo) else KernelInfo()
-    return info.actions or ()
+    return {number for path, number, _ in profile.origins(call.src[0]) if os.path.abspath(path) == same}

@@ -1,4 +1,4 @@
-"""What ran, how long it took, what it came from: the lines of DEBUG=2, the kernel table, and `explain_kernel`.
+"""What ran, how long it took, what it came from: the lines of DEBUG=2, the kernel table, and where kernels come from.
 
 Estimates are counted on the kernel's IR: arithmetic operations per loop iteration times iterations, and the bytes of
 every buffer it touches, each once, and no more of it than its loops visit.
@@ -18,7 +18,6 @@ from monolect.base.settings import settings
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
 
 
@@ -37,6 +36,7 @@ recording = False
 runs: list[KernelRun] = []
 totals = {"kernels": 0, "time_ns": 0, "n_ops": 0, "n_bytes": 0}
 counts = {"kernels": 0, "schedules": 0, "schedule_ns": 0, "compile_ns": 0}
+_PLACES = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "STACK", "INDEX"))
 # of a kernel: operations; bytes that its loops visit, by the number of the buffer
 _estimates: weakref.WeakKeyDictionary[UOp, tuple[int, dict[int, int]]] = weakref.WeakKeyDictionary()
 
@@ -96,7 +96,8 @@ def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int
             print(line(totals["kernels"], run, replayed), file=sys.stderr)
     if "cmds" in settings.tracing and calls and not replayed:
         print(
-            f"      ran {len(calls)} in {sum(times) / 1e3:.1f} us; {peaks(Device[_device(calls[0])])}", file=sys.stderr
+            f"      ran {len(calls)} in {sum(times) / 1e3:.1f} us; {peaks(Device[device_of(calls[0])])}",
+            file=sys.stderr,
         )
 
 
@@ -112,7 +113,7 @@ def show_totals() -> None:
 def line(number: int, k: KernelRun, replayed: bool = False) -> str:
     """One kernel, one line: number, device, name, buffers, time, GFLOP/s, GB/s; a replayed one is marked and green."""
     ns = max(1, k.time_ns)
-    dev = _device(k.call)
+    dev = device_of(k.call)
     text = (
         f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
     )
@@ -120,7 +121,8 @@ def line(number: int, k: KernelRun, replayed: bool = False) -> str:
     return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[{32 if replayed else 36}m{text}\033[0m"
 
 
-def _device(call: UOp) -> str:
+def device_of(call: UOp) -> str:
+    """The name of the device that a CALL runs on."""
     return next((str(b.arg.device) for b in call.src[1:]), "cpu")
 
 
@@ -184,21 +186,18 @@ def kernel_table(kernels: list[KernelRun]) -> str:
 
 def origin_of(call: UOp) -> str:
     """The user's line and Tensor methods behind a kernel."""
-    found: dict[str, None] = {}
-    where = ""
-    for u in reversed(toposort(call.src[0])):
-        if u.origin is not None:
-            file, number, method = u.origin
-            where = where or f"{file.rsplit('/', 1)[-1]}:{number}"
-            found.setdefault(method)
-    return f"{where} {'+'.join(list(found)[:4])}".strip()
+    found = origins(call.src[0])
+    if not found:
+        return ""
+    file, number, _ = found[0]
+    methods = list(dict.fromkeys(method for _, _, method in found))
+    return f"{file.rsplit('/', 1)[-1]}:{number} {'+'.join(methods[:4])}".strip()
 
 
-def explain_kernel(k: KernelRun) -> str:
-    """One kernel from the user's line over its ranges to the generated code."""
-    sink = k.call.src[0]
-    loops = [u for u in toposort(sink) if u.op == "RANGE"]
-    out = [f"kernel {k.name}", f"from   {origin_of(k.call)}", "ranges"]
-    out += [f"  r{r.arg[0]}: {r.src[0].value if r.src[0].op == 'CONST' else '?'} {r.arg[1]}" for r in loops]
-    out += ["kernel IR", show(sink), "generated code", k.program.source or "(loaded from the cache)"]
-    return "\n".join(out)
+def origins(sink: UOp) -> list[tuple[str, int, str]]:
+    """(file, line, Tensor method) of each value that a kernel computes, from its results back.
+
+    A node is as old as the first program line that made an equal one: constants and places say nothing about a kernel.
+    """
+    values = (u for u in reversed(toposort(sink)) if u.op not in _PLACES and u.dtype.kind != "x")
+    return [u.origin for u in values if u.origin is not None]

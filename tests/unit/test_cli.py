@@ -236,18 +236,26 @@ def test_explain_shows_each_kernel_from_line_to_code(capsys, program):
     assert main(["explain", program, "--fast"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("total ") and "['--fast']" in out.splitlines()[0]
-    parts = out.split("kernel ")[1:]
-    whole = "kernel ".join(parts)
-    assert "program.py:4" in whole and "program.py:5" in whole
-    for heading in ("ranges", "kernel IR", "generated code", "actions"):
-        assert whole.count(f"\n{heading}\n") == 2, heading
-    assert "define void" in whole and "(loaded from the cache)" not in whole
+    assert "program.py:4" in out and "program.py:5" in out
+    for heading in ("buffers", "computes", "actions", "loops", "kernel IR", "generated code"):
+        assert out.count(f"\n{heading}\n") == 2, heading
+    assert "\n  4: double = (x * 2).realize()\n" in out
+    assert "p0[r0] = p1[r0] * 2.0\n" in out or "p0[r0] = p1[r0] + p1[r0]\n" in out
+    assert "2 kernels, " in out  # the table before the pages
+    assert "define void" in out and "(loaded from the cache)" not in out
 
 
 def test_explain_of_a_line_shows_its_kernels_only(capsys, program):
     assert main(["explain", f"{program}:4"]) == 0
     out = capsys.readouterr().out
     assert "program.py:4" in out and "program.py:5" not in out
+
+
+def test_a_brief_page_leaves_out_what_is_long(capsys, program):
+    assert main(["explain", "--brief", f"{program}:5"]) == 0
+    out = capsys.readouterr().out
+    assert "sum(r1000 < " in out and "\nloops\n" in out
+    assert "kernel IR" not in out and "generated code" not in out
 
 
 @pytest.mark.parametrize(

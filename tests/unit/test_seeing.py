@@ -14,6 +14,7 @@ from monolect.ir.uop import node
 from monolect.pipeline import KERNEL_PASSES
 from monolect.runtime import profile
 from monolect.runtime.callify import callify
+from monolect.runtime.page import explain_kernel
 from monolect.schedule.memory import buffer_bytes, plan_memory
 from monolect.schedule.order import schedule
 
@@ -99,8 +100,21 @@ def test_a_recorder_knows_the_line_and_the_methods():
     assert "test_seeing.py:" in origin and "exp" in origin
     table = profile.kernel_table(kernels)
     assert kernel.name in table and "1 kernels" in table
-    text = profile.explain_kernel(kernel)
-    assert all(part in text for part in ("ranges", "kernel IR", "generated code", origin))
+    text = explain_kernel(kernel, [kernel, kernel])
+    assert all(part in text for part in ("computes", "kernel IR", "generated code", origin, "2 times, at best in "))
+    assert "p1 f32[51] read" in text and "p0 f32[17] written" in text
+
+
+def test_the_page_of_a_product_says_how_its_loops_were_cut_and_why():
+    x, w = array(64, 96), array(96, 128)
+    with profile.Recorder() as kernels:
+        (x @ w).realize()
+    page = explain_kernel(kernels[-1], brief=True)
+    assert "p0[r0*128 + r1] = sum(r1000 < 96: p1[r0*96 + r1000] * p2[r1 + r1000*128])" in page
+    assert "(16, 'UPCAST', False))" in page and "# r1: vector of " in page
+    assert "UPCAST: in vectors and registers" in page
+    with Context(NOOPT=1):
+        assert "\nactions\n  none\nloops\n  r0: 64 = 64 LOOP\n" in explain_kernel(kernels[-1], brief=True)
 
 
 def test_intermediates_with_disjoint_lifetimes_share_storage():

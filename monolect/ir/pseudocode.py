@@ -1,0 +1,107 @@
+"""A kernel as loops and formulas, for people: `pseudocode(sink)`.
+
+    for r0 < 64, r1 < 2:
+      t1 = sum(r1000 < 3: p1[r0*3 + r1000] * p2[r1000*2 + r1])
+      p0[r0*2 + r1] = max(t1, 0.0)
+
+What it is for: to see at a glance what a kernel computes; `p0` is its PARAM of slot 0, `r0` its RANGE of id 0. A line
+holds once for each iteration of the loops named above it. What it is not: an input; that is `ir.text`.
+Invariant: the text is linear in the graph: what is used again, or is long, has a name of its own. An op without a
+notation is written as a call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from monolect.ir.bounds import ranges
+from monolect.ir.ops import ROWS
+from monolect.ir.uop import UOp, toposort
+
+# op -> how it is written, and how tightly it binds
+_INFIX = {
+    "MUL": ("*", 6), "DIV": (" / ", 6), "IDIV": (" // ", 6), "MOD": (" % ", 6), "ADD": (" + ", 5), "SUB": (" - ", 5),
+    "SHL": (" << ", 4), "SHR": (" >> ", 4), "AND": (" & ", 3), "XOR": (" ^ ", 2), "OR": (" | ", 2),
+    "CMPLT": (" < ", 1), "CMPNE": (" != ", 1), "CMPGT": (" > ", 1), "CMPGE": (" >= ", 1), "CMPLE": (" <= ", 1),
+    "CMPEQ": (" == ", 1),
+}  # fmt: skip
+_TIGHT = 9
+_SUMS = {"ADD": "sum", "MUL": "product", "MAX": "max"}
+_LONGEST, _SHORT = 60, 12  # a formula that is longer has a name; one that is used twice, unless it is short
+_NAMELESS = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "INDEX", "STACK", "AFTER", "END", "GROUP", "SINK"))
+
+
+def pseudocode(sink: UOp) -> str:
+    """The lines of a kernel: scalar IR as it is until actions are applied. Later IR is written too, less prettily."""
+    order = toposort(sink)
+    uses = Counter(s for u in order for s in u.src)
+    texts: dict[UOp, tuple[str, int]] = {}
+    out: list[str] = []
+    around = {s: u.src[1:] for u in order if u.op == "END" for s in _effects(u.src[0])}
+    stored = {u.src[1] for u in order if u.op == "STORE"}
+    loops: list[UOp] | None = None
+    n_names = 0
+    for u in order:
+        text, binds = _written(u, texts)
+        effect = "effect" in ROWS[u.op].traits
+        long = (len(text) > _LONGEST and u not in stored) or (len(text) > _SHORT and uses[u] > 1)
+        if u.op in _NAMELESS or not (effect or long):
+            texts[u] = text, binds
+            continue
+        mine = sorted(ranges(u) | frozenset(around.get(u, ())), key=lambda r: r.arg[0])
+        if mine != loops:
+            loops = mine
+            out.append(f"for {_headers(loops, texts)}:" if loops else "once:")
+        if effect:
+            texts[u] = text, _TIGHT
+            out.append(f"  {text}")
+        else:
+            n_names += 1
+            texts[u] = f"t{n_names}", _TIGHT
+            out.append(f"  t{n_names} = {text}")
+    return "\n".join(out)
+
+
+def _effects(u: UOp) -> list[UOp]:
+    """What END closes: its loops are around an effect even where no operand of it depends on them."""
+    return [x for s in u.src for x in _effects(s)] if u.op == "GROUP" else [u]
+
+
+def _headers(loops: list[UOp] | tuple[UOp, ...], texts: dict[UOp, tuple[str, int]]) -> str:
+    return ", ".join(f"{texts[r][0]} < {texts[r.src[0]][0]}" for r in loops)
+
+
+def _written(u: UOp, texts: dict[UOp, tuple[str, int]]) -> tuple[str, int]:
+    """(text, how tightly it binds) of a node whose sources are written."""
+    src = [texts[s][0] for s in u.src]
+    if u.op in _INFIX:
+        sign, binds = _INFIX[u.op]
+        left, right = (f"({texts[s][0]})" if texts[s][1] < binds + i else texts[s][0] for i, s in enumerate(u.src))
+        if sign == "*" and u.dtype.kind != "x":
+            sign = " * "
+        return f"{left}{sign}{right}", binds
+    if u.op == "CONST":
+        return str(u.value), _TIGHT
+    if u.op == "RANGE":
+        return f"r{u.arg[0]}", _TIGHT
+    if u.op == "PARAM":
+        return f"p{u.arg.slot}", _TIGHT
+    if u.op == "BUFFER":
+        return f"{str(u.arg.addrspace).lower()}{u.arg.slot}", _TIGHT
+    if u.op == "INDEX":
+        return f"{src[0]}[{', '.join(src[1:])}]", _TIGHT
+    if u.op == "AFTER":
+        return texts[u.src[0]]
+    if u.op == "LOAD":
+        return (src[0] if len(src) == 1 else f"({src[0]} if {src[2]} else {src[1]})"), _TIGHT
+    if u.op == "WHERE":
+        return f"({src[1]} if {src[0]} else {src[2]})", _TIGHT
+    if u.op == "STORE":
+        return f"{src[0]} = {src[1]}" + (f" if {src[2]}" if len(src) > 2 else ""), 0
+    if u.op == "REDUCE" and len(u.src) > 1:
+        return f"{_SUMS.get(u.arg[0], u.arg[0])}({_headers(u.src[1:], texts)}: {src[0]})", _TIGHT
+    if u.op in ("CAST", "BITCAST"):
+        return f"{'bits_as_' * (u.op == 'BITCAST')}{u.dtype.short}({src[0]})", _TIGHT
+    if u.op == "NEG":
+        return f"-{src[0] if texts[u.src[0]][1] == _TIGHT else f'({src[0]})'}", 7
+    return f"{u.op.lower()}({', '.join(src)})", _TIGHT
