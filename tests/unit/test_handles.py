@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 
+from monolect.backend.common.gpu_memory import Arrivals, GpuMemory
 from monolect.backend.common.handles import HandleAllocator
 from monolect.base.errors import AllocationError
 
@@ -80,3 +81,28 @@ def test_without_memory_what_is_kept_is_freed_and_it_is_tried_once_more():
     assert memory.waits == 2 and "smaller batches" in str(caught.value) and "8192 bytes in use" in str(caught.value)
     del b
     assert memory.alloc(100).n_bytes == 100
+
+
+class Calls:
+    """A driver that only hands out addresses."""
+
+    device = "toy"
+
+    def __init__(self):
+        self.next = 1 << 20
+
+    def __call__(self, name, *args, at=""):
+        self.next += 1 << 24
+        return self.next
+
+
+def test_what_is_given_back_to_a_gpu_is_forgotten():
+    memory = GpuMemory(Calls(), 0, 1 << 30)
+    memory._arrivals = Arrivals(memory.driver, 0)
+    for _ in range(3):
+        blocks = [memory.alloc(1 << 20) for _ in range(4)]
+        del blocks
+        gc.collect()
+        assert len(memory._turns) == 4
+        memory.trim()
+        assert not memory._turns

@@ -104,6 +104,7 @@ class GpuMemory(HandleAllocator):
 
     def release(self, handle: int) -> None:
         self.driver("MemFree", handle)
+        self._turns.pop(handle, None)
 
     def place(self, handle: int, n_bytes: int) -> int:
         return handle
