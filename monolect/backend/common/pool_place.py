@@ -29,15 +29,24 @@ define internal void @introduce(ptr %share) { ret void }
 define internal void @give_room(ptr %pool, i64 %size) { ret void }
 """
     getcpu, gettid, get_set, put_set = _NUMBERS[machine]
-    words = SET_BYTES // 8
+    return _introduce(gettid) + _SETS + _give_room(getcpu, get_set, put_set)
+
+
+def _introduce(gettid: int) -> str:
+    """A worker writes its number in the system to its share, where the caller finds it."""
     return f"""
-declare i64 @llvm.ctpop.i64(i64)
 define internal void @introduce(ptr %share) noinline {{
   %thread.p = getelementptr i8, ptr %share, i64 {THREAD}
   %thread = call i64 @syscall(i64 {gettid}, ptr null, i64 0, i64 0)
   store atomic i64 %thread, ptr %thread.p monotonic, align 8
   ret void
 }}
+"""
+
+
+# size_of: the processors of a set; put: one more of them, or one less
+_SETS: Final = f"""
+declare i64 @llvm.ctpop.i64(i64)
 define internal i64 @size_of(ptr %set) noinline {{
 entry:
   br label %loop
@@ -49,7 +58,7 @@ loop:
   %bits = call i64 @llvm.ctpop.i64(i64 %word)
   %more = add i64 %n, %bits
   %next = add i64 %i, 1
-  %again = icmp ult i64 %next, {words}
+  %again = icmp ult i64 %next, {SET_BYTES // 8}
   br i1 %again, label %loop, label %done
 done:
   ret i64 %more
@@ -67,6 +76,15 @@ define internal void @put(ptr %set, i64 %cpu, i1 %there) noinline {{
   store i64 %new, ptr %p, align 8
   ret void
 }}
+"""
+
+
+def _give_room(getcpu: int, get_set: int, put_set: int) -> str:
+    """The caller, for each worker that has said who it is: ask for its set; put back the processor that was taken out
+    last time; take out the one the caller runs on, where as many are left as there are workers.
+    """
+    words = SET_BYTES // 8
+    return f"""
 define internal void @give_room(ptr %pool, i64 %size) noinline {{
 entry:
   %cpu.p = alloca i64, align 8
