@@ -14,12 +14,21 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from monolect.ir.call import stored_slots
+from monolect.ir.uop import UOp
+from monolect.schedule.memory import buffer_bytes
+
 
 class Use(NamedTuple):
     """What a launch touches, and what it writes of that, by number."""
 
     touched: Collection[int]
     written: Collection[int]
+
+
+def written(args: Sequence[int], call: UOp) -> dict[int, int]:
+    """Of the buffers `args` that a launch of `call` takes, by number, those it stores in, and their bytes."""
+    return {args[k]: buffer_bytes(call.src[1 + k]) for k in stored_slots(call.src[0])}
 
 
 class _Piece(NamedTuple):
@@ -105,4 +114,4 @@ def _fewest(found: Collection[int], behind: Sequence[int]) -> tuple[tuple[int, .
     return tuple(reversed(needed)), known
 
 
-__all__ = ["Use", "all_before", "dependencies"]
+__all__ = ["Use", "all_before", "dependencies", "written"]

@@ -19,12 +19,11 @@ from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, DeviceError, InternalError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
-from monolect.ir.call import stored_slots
 from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import UOp, node
 from monolect.runtime import kept, profile
-from monolect.runtime.dependencies import Use, dependencies
+from monolect.runtime.dependencies import Use, dependencies, written
 from monolect.runtime.execute import native_functions
 from monolect.runtime.parts import FromParts, from_parts
 from monolect.schedule.memory import buffer_bytes, plan_memory
@@ -142,9 +141,7 @@ def _commands(
     """The command buffer; with what each launch waits for, where others run beside it."""
     if not isinstance(device, Ordered):
         return device.commands(launches)
-    uses = [
-        Use(item.args, {item.args[k] for k in stored_slots(c.src[0])}) for item, c in zip(launches, calls, strict=True)
-    ]
+    uses = [Use(item.args, written(item.args, c).keys()) for item, c in zip(launches, calls, strict=True)]
     return device.ordered(launches, dependencies(uses, ranges, {}))
 
 

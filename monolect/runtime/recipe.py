@@ -18,18 +18,17 @@ from monolect.backend.base import Ordered, Phase, Threaded
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.base.settings import settings
-from monolect.ir.call import stored_slots
 from monolect.ir.ops import BufferArg, KernelInfo
 from monolect.ir.uop import UOp, node, substitute
 from monolect.runtime.buffer import base_of
-from monolect.runtime.dependencies import Use, all_before, dependencies
+from monolect.runtime.dependencies import Use, all_before, dependencies, written
 from monolect.runtime.execute import Run
 from monolect.runtime.hoist import hoist
 from monolect.runtime.in_place import is_copy, may_overwrite, uses_of
 from monolect.runtime.parts import from_parts
 from monolect.runtime.phases import phases, times
 from monolect.runtime.prologue import WRITABLE, Step, results, split, writes_seen
-from monolect.schedule.memory import Life, MemoryPlan, buffer_bytes, place, place_apart
+from monolect.schedule.memory import Life, MemoryPlan, place, place_apart
 
 
 class Value(NamedTuple):
@@ -224,9 +223,8 @@ class _Recorder:
                 args = tuple(self.number.setdefault(names[a], len(self.number)) for a in item.args)
                 if len(args) == 2 and args[0] == args[1] and is_copy(call.src[0]):
                     continue  # of a state to itself: parts of it are stored in place
-                written = {args[s]: buffer_bytes(call.src[1 + s]) for s in stored_slots(call.src[0])}
                 kernel = from_parts(call.src[0], len(args)).kernel if item.offsets else None
-                out.append(Step(item._replace(args=args), call, written, kernel))
+                out.append(Step(item._replace(args=args), call, written(args, call), kernel))
         return out
 
     def _hoisted(self, steps: list[Step], constants: dict[int, UOp]) -> tuple[list[Step], list[Step]]:
