@@ -1,8 +1,8 @@
 """The `monolect` command: prints the tables the compiler is made of, runs passes on text IR, and explains programs.
 
 What it is for: `monolect ops|passes|rules|accuracy|devices|settings` show the one table that states each fact; `run`
-takes a kernel through some of the passes; `explain` runs a program and shows its kernels. What it is not: it holds no
-facts and no compiler logic.
+takes a kernel through some of the passes; `explain` runs a program and shows its kernels; `where` finds code by words.
+What it is not: it holds no facts and no compiler logic.
 Invariant: nobody imports it, and what `run` prints after a pass is text that `run` reads.
 """
 
@@ -22,6 +22,7 @@ from monolect.base.settings import TABLE, settings
 from monolect.base.version import COMPILED
 from monolect.cli.devices import rows
 from monolect.cli.explain import explain
+from monolect.cli.where import places
 from monolect.ir.ops import ROWS, Row
 from monolect.ir.pattern import RuleSet
 from monolect.ir.text import parse, show
@@ -70,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     for table in tables.values():
         table.add_argument("--markdown", action="store_true", help="print a page of the reference")
     tables["ops"].add_argument("name", nargs="?", help="an op, such as ADD")
+
+    where = add("where", _where, "which code is about a word; without one, every module and what it is for")
+    where.add_argument("word", nargs="?", default="", help="such as winograd, FETCH or 'usual call'")
+    where.set_defaults(markdown=False)
 
     run = add("run", _run, "run kernel passes on a file of text IR, and print the IR after each")
     run.add_argument("file", help="text IR; - reads standard input")
@@ -167,6 +172,10 @@ def _devices(options: argparse.Namespace) -> None:
     print("Floats of 8 and 16 bits work everywhere; those in () or not named are kept in memory and computed in f32.")
     if COMPILED:
         print("monolect itself: nodes and scheduler compiled by mypyc")
+
+
+def _where(options: argparse.Namespace) -> None:
+    _print_table(options, ("place", "name", "meaning"), places(options.word))
 
 
 def _settings(options: argparse.Namespace) -> None:

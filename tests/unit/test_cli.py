@@ -11,6 +11,7 @@ from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import CompileError
 from monolect.base.settings import TABLE, Context
 from monolect.cli import devices, main
+from monolect.cli.where import places
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
 from monolect.pipeline import KERNEL_PASSES, PIPELINE
@@ -264,3 +265,24 @@ def test_a_brief_page_leaves_out_what_is_long(capsys, program):
 def test_explain_refuses_what_is_not_there(capsys, program, line, message):
     assert main(["explain", program + line]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_where_finds_code_by_words(capsys):
+    assert main(["where", "winograd"]) == 0
+    out = capsys.readouterr().out
+    assert "monolect/tensor/winograd.py:1" in out
+    assert main(["where", "RowThatNobodyWrote"]) == 1
+    assert "no code is about that\n  expected: a word" in capsys.readouterr().err
+
+
+def test_names_come_before_what_only_mentions_them():
+    found = places("lower_reduce")
+    assert found[0][:2] == (f"monolect/lower/reduce.py:{found[0][0].rpartition(':')[2]}", "lower_reduce")
+    assert all("lower_reduce" not in name for _, name, _ in found[1:])
+
+
+def test_where_without_a_word_lists_every_module_with_a_sentence():
+    found = places()
+    names = [name for _, name, _ in found]
+    assert "monolect.ir.uop" in names and len(names) == len(set(names)) > 200
+    assert all(text for _, _, text in found)
