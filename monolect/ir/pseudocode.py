@@ -16,6 +16,7 @@ from collections import Counter
 
 from monolect.ir.bounds import ranges
 from monolect.ir.ops import ROWS
+from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, toposort
 
 # op -> how it is written, and how tightly it binds
@@ -28,13 +29,13 @@ _INFIX = {
 _TIGHT = 9
 _SUMS = {"ADD": "sum", "MUL": "product", "MAX": "max"}
 _LONGEST, _SHORT = 60, 12  # a formula that is longer has a name; one that is used twice, unless it is short
-_NAMELESS = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "INDEX", "STACK", "AFTER", "END", "GROUP", "SINK"))
+_NAMELESS = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "AFTER", "END", "GROUP", "SINK"))
 
 
 def pseudocode(sink: UOp) -> str:
     """The lines of a kernel: scalar IR as it is until actions are applied. Later IR is written too, less prettily."""
     order = toposort(sink)
-    uses = Counter(s for u in order for s in u.src)
+    uses = Counter(s for u in order if u.op not in ("PARAM", "BUFFER") for s in u.src)
     texts: dict[UOp, tuple[str, int]] = {}
     out: list[str] = []
     around = {s: u.src[1:] for u in order if u.op == "END" for s in _effects(u.src[0])}
@@ -45,7 +46,7 @@ def pseudocode(sink: UOp) -> str:
         text, binds = _written(u, texts)
         effect = "effect" in ROWS[u.op].traits
         long = (len(text) > _LONGEST and u not in stored) or (len(text) > _SHORT and uses[u] > 1)
-        if u.op in _NAMELESS or not (effect or long):
+        if u.op in _NAMELESS or _is_place(u) or not (effect or long):
             texts[u] = text, binds
             continue
         mine = sorted(ranges(u) | frozenset(around.get(u, ())), key=lambda r: r.arg[0])
@@ -60,6 +61,11 @@ def pseudocode(sink: UOp) -> str:
             texts[u] = f"t{n_names}", _TIGHT
             out.append(f"  t{n_names} = {text}")
     return "\n".join(out)
+
+
+def _is_place(u: UOp) -> bool:
+    """Whether `u` is an element of memory, and no element of a value."""
+    return u.op == "INDEX" and is_memory(memory_of(u))
 
 
 def _effects(u: UOp) -> list[UOp]:
@@ -90,6 +96,8 @@ def _written(u: UOp, texts: dict[UOp, tuple[str, int]]) -> tuple[str, int]:
         return f"{str(u.arg.addrspace).lower()}{u.arg.slot}", _TIGHT
     if u.op == "INDEX":
         return f"{src[0]}[{', '.join(src[1:])}]", _TIGHT
+    if u.op == "STACK":
+        return f"[{', '.join(src)}]", _TIGHT
     if u.op == "AFTER":
         return texts[u.src[0]]
     if u.op == "LOAD":

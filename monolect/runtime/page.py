@@ -42,14 +42,21 @@ _TYPES = {
 def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = False) -> str:
     """The page of `k`, which ran as `runs`; a brief one leaves out IR and code."""
     sink = k.call.src[0]
-    info = sink.arg or KernelInfo()
+    head = [
+        f"kernel {k.name}",
+        f"from   {origin_of(k.call)}".rstrip(),
+        *_lines(sink),
+        f"ran    {_speed(k, runs or (k,))}",
+    ]
+    if sink.op == "CUSTOMFUNCTION":
+        return "\n".join([*head, "native code of the user's"])
+    if not sink.src:
+        return "\n".join([*head, "packs blocks of constants for the kernels of its step, once"])
     target = Device[device_of(k.call)].target
     (ready,) = searched([lower_kernel(sink, target, last=READY)], device_of(k.call))
     done = lower_kernel(ready, target, first="optimize", last="optimize")
     actions = (done.arg or KernelInfo()).actions or ()
-    out = [f"kernel {k.name}", f"from   {origin_of(k.call)}", *_lines(sink), f"ran    {_speed(k, runs or (k,))}"]
-    out += ["buffers", *_buffers(k.call)]
-    out += ["packs, once, what this kernel reads" if info.fills else "computes", _indented(pseudocode(ready))]
+    out = [*head, "buffers", *_buffers(k.call), "computes", _indented(pseudocode(ready))]
     out += ["actions", *(_actions(ready, actions, target) or ["  none"])]
     out += ["loops", *_loops(ready, actions, target)]
     if not brief:

@@ -58,6 +58,12 @@ def test_the_text_is_linear_in_the_graph():
     assert len(text) < 20_000 and max(map(len, text.splitlines())) < 200
 
 
+def test_blocks_of_values_have_names_too():
+    rows = Tensor(np.arange(1000, dtype=np.float32)[::-1].copy()).sort()[0]
+    text = pseudocode(kernel(rows))
+    assert len(text) < 100_000 and max(map(len, text.splitlines())) < 2000
+
+
 @pytest.mark.parametrize("last", [row.name for row in KERNEL_PASSES])
 def test_every_stage_can_be_written(last):
     with Context(VERIFY=0):

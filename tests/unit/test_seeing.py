@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor
+from monolect import Context, Tensor, jit
 from monolect.backend.common.memory import stats
 from monolect.ir.text import parse
 from monolect.ir.uop import node
@@ -115,6 +115,25 @@ def test_the_page_of_a_product_says_how_its_loops_were_cut_and_why():
     assert "UPCAST: in vectors and registers" in page
     with Context(NOOPT=1):
         assert "\nactions\n  none\nloops\n  r0: 64 = 64 LOOP\n" in explain_kernel(kernels[-1], brief=True)
+
+
+def test_kernels_without_ir_have_pages_too():
+    w = Tensor(np.ones((256, 768), np.float32)).realize()
+    step = jit(lambda a: a @ w.T)
+    x = array(256, 768).realize()
+    with profile.Recorder() as kernels:
+        step(x)
+        step(x)
+    pages = [explain_kernel(k, brief=True) for k in kernels]
+    assert any("packs blocks of constants" in page for page in pages if page.startswith("kernel pack"))
+    run = profile.KernelRun("half", node("CALL", (node("CUSTOMFUNCTION", (), "half@1"),)), None, 5, 0, 0)
+    assert explain_kernel(run).endswith("native code of the user's")
+
+
+def test_a_kernel_of_constants_knows_its_line():
+    with profile.Recorder() as kernels:
+        Tensor.full((3, 41), 7.5).contiguous().realize()
+    assert "test_seeing.py:" in profile.origin_of(kernels[-1].call)
 
 
 def test_intermediates_with_disjoint_lifetimes_share_storage():
