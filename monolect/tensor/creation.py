@@ -162,7 +162,11 @@ class CreationMixin(TensorBase):
         return out
 
     def full_like(self, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """`fill_value` in the shape, dtype and device of this tensor."""
+        """`fill_value` in the shape, dtype and device of this tensor.
+
+        >>> Tensor.ones(2, 3).full_like(7).shape
+        (2, 3)
+        """
         d = self.dtype if dtype is None else as_dtype(dtype)
         return self._wrap(on_device(full(self.shape, fill_value, d), as_device(device or self.device)))
 
@@ -226,7 +230,11 @@ class CreationMixin(TensorBase):
     def linspace(
         cls, start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
-        """`steps` evenly spaced numbers from `start` to `end`, both included."""
+        """`steps` evenly spaced numbers from `start` to `end`, both included.
+
+        >>> Tensor.linspace(0, 1, 5).tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+        """
         steps = as_int(steps, "steps")
         if steps < 0:
             raise ArgumentError("linspace: bad number of steps", expected="at least 0", found=steps)
@@ -246,14 +254,22 @@ class CreationMixin(TensorBase):
     def eye(
         cls, n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
-        """Ones on the diagonal of an (n, m) matrix, zeros elsewhere."""
+        """Ones on the diagonal of an (n, m) matrix, zeros elsewhere.
+
+        >>> Tensor.eye(2, 3).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+        """
         n, m = check_sizes((as_size(n), as_size(n if m is None else m)))
         d = dtypes.float32 if dtype is None else as_dtype(dtype)
         same = negate(build("CMPNE", iota(n, axis=0, rank=2), iota(m, axis=1, rank=2)))
         return cls._make(cast(same, d), device, requires_grad)
 
     def tril(self, diagonal: int = 0) -> Tensor:
-        """The tensor with zeros above a diagonal of its last two axes."""
+        """The tensor with zeros above a diagonal of its last two axes.
+
+        >>> Tensor.ones(2, 3).tril().tolist()
+        [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
+        """
         return self._triangle(diagonal, lower=True)
 
     def triu(self, diagonal: int = 0) -> Tensor:
@@ -270,7 +286,11 @@ class CreationMixin(TensorBase):
         return self._wrap(build("WHERE", mask, u, const(0, u.dtype)))
 
     def one_hot(self, num_classes: int) -> Tensor:
-        """1 at the position each element names on a new last axis, 0 elsewhere; int64, shape (*shape, num_classes)."""
+        """1 at the position each element names on a new last axis, 0 elsewhere; int64, shape (*shape, num_classes).
+
+        >>> Tensor([1, 0]).one_hot(3).tolist()
+        [[0, 1, 0], [1, 0, 0]]
+        """
         if not self.dtype.is_int:
             raise DTypeError("one_hot needs integers", expected="an integer dtype", found=self.dtype.name)
         n = as_int(num_classes, "num_classes")

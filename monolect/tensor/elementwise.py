@@ -259,7 +259,11 @@ class ElementwiseMixin(TensorBase):
             raise refused("div", error, a, b) from None
 
     def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-        """`self / other` in floats; with `rounding_mode` "floor" or "trunc", rounded, and in integers for integers."""
+        """`self / other` in floats; with `rounding_mode` "floor" or "trunc", rounded, and in integers for integers.
+
+        >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
+        [3, -4]
+        """
         if rounding_mode is None:
             return self._quotient(other)
         if rounding_mode == "floor":
@@ -287,7 +291,11 @@ class ElementwiseMixin(TensorBase):
         return binary(self._wrap(a), "IDIV", self._wrap(b))
 
     def remainder(self, other: Any) -> Tensor:
-        """What is left of self after floor division; it has the sign of `other`. 0 for an integer modulo zero."""
+        """What is left of self after floor division; it has the sign of `other`. 0 for an integer modulo zero.
+
+        >>> Tensor([-7, 7]).remainder(Tensor([3, -3])).tolist()
+        [2, -2]
+        """
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
@@ -295,7 +303,11 @@ class ElementwiseMixin(TensorBase):
         return binary(self._wrap(a), "MOD", self._wrap(b))
 
     def fmod(self, other: Any) -> Tensor:
-        """What is left of self after truncated division; it has the sign of self. 0 for an integer modulo zero."""
+        """What is left of self after truncated division; it has the sign of self. 0 for an integer modulo zero.
+
+        >>> Tensor([-7, 7]).fmod(Tensor([3, -3])).tolist()
+        [-1, 1]
+        """
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
@@ -398,7 +410,11 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("CMPNE", self._uop, self._uop))
 
     def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-        """Where |self - other| <= atol + rtol * |other|."""
+        """Where |self - other| <= atol + rtol * |other|.
+
+        >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
+        [True, False]
+        """
         other = other if isinstance(other, TensorBase) else self._scalar(other)
         close: Any = (self == other) | (((self - other).abs() <= other.abs() * rtol + atol) & other.isfinite())
         return close | (self.isnan() & other.isnan()) if equal_nan else close
@@ -492,7 +508,11 @@ class CastMixin(TensorBase):
         return self.cast(other.dtype)
 
     def bitcast(self, dtype: Any) -> Tensor:
-        """The same bytes read as another dtype; the last axis changes when the sizes differ."""
+        """The same bytes read as another dtype; the last axis changes when the sizes differ.
+
+        >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
+        [1065353216]
+        """
         try:
             return self._wrap(build("BITCAST", self._uop, arg=as_dtype(dtype)))
         except IRError as error:

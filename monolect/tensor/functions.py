@@ -182,7 +182,11 @@ class FunctionsMixin(TensorBase):
             raise refused("where", error, self._uop, a, b) from None
 
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
-        """`value` where `mask` holds, self elsewhere."""
+        """`value` where `mask` holds, self elsewhere.
+
+        >>> Tensor([1, 2, 3]).masked_fill(Tensor([True, False, True]), 0).tolist()
+        [0, 2, 0]
+        """
         if mask.dtype is not dtypes.bool:
             raise DTypeError("masked_fill needs a bool mask", expected="bool", found=mask.dtype.name)
         same_device(self._uop, mask._uop)
@@ -219,7 +223,11 @@ class FunctionsMixin(TensorBase):
 
     @in_single
     def lerp(self, end: Any, weight: Any) -> Tensor:
-        """`self + weight * (end - self)`, taken from the nearer end: that itself at weight 0 and 1."""
+        """`self + weight * (end - self)`, taken from the nearer end: that itself at weight 0 and 1.
+
+        >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.5).tolist()
+        [5.0, 15.0]
+        """
         a, b = pair(self, end)
         w = operand(self, weight)
         same_device(a, b)

@@ -122,7 +122,11 @@ class IndexMixin(TensorBase):
         return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
 
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
-        """`gather` with broadcasting; without `dim`, of the flattened tensor."""
+        """`gather` with broadcasting; without `dim`, of the flattened tensor.
+
+        >>> Tensor([[3, 1, 2]]).take_along_dim(Tensor([[0, 2]]), 1).tolist()
+        [[3, 2]]
+        """
         if dim is None:
             return self.flatten().gather(0, indices.flatten())
         a = self._axis(dim)
@@ -133,20 +137,36 @@ class IndexMixin(TensorBase):
         return source.gather(a, indices.expand(*shape))
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """The slices along an axis that a vector of integers names."""
+        """The slices along an axis that a vector of integers names.
+
+        >>> Tensor([[1, 2], [3, 4], [5, 6]]).index_select(0, Tensor([2, 0])).tolist()
+        [[5, 6], [1, 2]]
+        """
         return self[(slice(None),) * self._axis(dim) + (index,)]
 
     def take(self, index: Tensor) -> Tensor:
-        """The elements of the flattened tensor that `index` names."""
+        """The elements of the flattened tensor that `index` names.
+
+        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
+        [4, 1]
+        """
         return self.flatten()[index]
 
     def embedding(self, weight: Tensor) -> Tensor:
-        """The rows of `weight` that the integers of self name; shape (*self.shape, *weight.shape[1:])."""
+        """The rows of `weight` that the integers of self name; shape (*self.shape, *weight.shape[1:]).
+
+        >>> Tensor([1, 0, 1]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+        """
         return self._wrap(build("INDEX", weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
 
     # ---- writing -----------------------------------------------------------------------------------------------------
     def scatter(self, dim: int, index: Tensor, src: Any, reduce: str | None = None) -> Tensor:
-        """A copy with `src` written where `index` says along an axis; of equal positions any one wins."""
+        """A copy with `src` written where `index` says along an axis; of equal positions any one wins.
+
+        >>> Tensor.zeros(2, 3).scatter(1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
+        [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
+        """
         if reduce == "add":
             return self.scatter_add(dim, index, src)
         if reduce is not None:
@@ -164,15 +184,27 @@ class IndexMixin(TensorBase):
         )
 
     def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-        """A copy with the slices of `source` added at the positions of a vector `index` along an axis."""
+        """A copy with the slices of `source` added at the positions of a vector `index` along an axis.
+
+        >>> Tensor.zeros(3, 2).index_add(0, Tensor([2, 2]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[0.0, 0.0], [0.0, 0.0], [4.0, 6.0]]
+        """
         return self._into_slices("ATOMICADD", dim, index, source if alpha == 1 else source * alpha)
 
     def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
-        """A copy with the slices of `source` written at the positions of a vector `index` along an axis."""
+        """A copy with the slices of `source` written at the positions of a vector `index` along an axis.
+
+        >>> Tensor.zeros(3, 2).index_copy(0, Tensor([2, 0]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
+        """
         return self._into_slices("STORE", dim, index, source)
 
     def index_fill(self, dim: int, index: Tensor, value: Any) -> Tensor:
-        """A copy with `value` in the slices that a vector `index` names."""
+        """A copy with `value` in the slices that a vector `index` names.
+
+        >>> Tensor.zeros(2, 3).index_fill(1, Tensor([0, 2]), 7.0).tolist()
+        [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
+        """
         shape = tuple(index.shape[0] if i == self._axis(dim) else n for i, n in enumerate(self.shape))
         return self._into_slices("STORE", dim, index, self._wrap(graph.full(shape, value, self.dtype)))
 

@@ -54,7 +54,11 @@ class MovementMixin(TensorBase):
     reshape_as = view_as
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Join the axes from `start_dim` to `end_dim` into one."""
+        """Join the axes from `start_dim` to `end_dim` into one.
+
+        >>> Tensor.ones(2, 3, 4).flatten(1).shape
+        (2, 12)
+        """
         if not self.shape:
             return self.reshape(1)
         a, b = self._axis(start_dim), self._axis(end_dim)
@@ -64,18 +68,30 @@ class MovementMixin(TensorBase):
         return self.reshape(*s[:a], count(s[a : b + 1]), *s[b + 1 :])
 
     def unflatten(self, dim: int, sizes: Any) -> Tensor:
-        """Split one axis into `sizes`, of which one may be -1."""
+        """Split one axis into `sizes`, of which one may be -1.
+
+        >>> Tensor.ones(2, 12).unflatten(1, (3, -1)).shape
+        (2, 3, 4)
+        """
         a, s = self._axis(dim), self.shape
         new = as_sizes((sizes,))
         return self.reshape(*s[:a], *(_infer((s[a],), new) if -1 in new else new), *s[a + 1 :])
 
     def squeeze(self, dim: Any = None) -> Tensor:
-        """Drop the axes of size 1, or those of `dim` that have size 1."""
+        """Drop the axes of size 1, or those of `dim` that have size 1.
+
+        >>> Tensor.ones(2, 1, 3, 1).squeeze().shape, Tensor.ones(2, 1, 3, 1).squeeze(1).shape
+        ((2, 3), (2, 3, 1))
+        """
         axes = self._axes(dim)
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes or _is_not(n, 1)))
 
     def unsqueeze(self, dim: int) -> Tensor:
-        """Insert an axis of size 1 before axis `dim` of the result."""
+        """Insert an axis of size 1 before axis `dim` of the result.
+
+        >>> Tensor.ones(2, 3).unsqueeze(-1).shape
+        (2, 3, 1)
+        """
         a, s = self._axis(dim, self.ndim + 1), self.shape
         return self.reshape((*s[:a], 1, *s[a:]))
 
@@ -89,7 +105,11 @@ class MovementMixin(TensorBase):
         return self.broadcast_to(new)
 
     def broadcast_to(self, shape: Any) -> Tensor:
-        """The tensor repeated to `shape`, right-aligned."""
+        """The tensor repeated to `shape`, right-aligned.
+
+        >>> Tensor.ones(3, 1).broadcast_to((2, 3, 4)).shape
+        (2, 3, 4)
+        """
         new = check_sizes(as_sizes((shape,)))
         try:
             return self._wrap(graph.broadcast_to(self._uop, new))
@@ -116,7 +136,11 @@ class MovementMixin(TensorBase):
         return self._wrap(graph.permute(self._uop, axes))
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Tensor:
-        """Exchange two axes."""
+        """Exchange two axes.
+
+        >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
+        (4, 3, 2)
+        """
         order = list(range(self.ndim))
         a, b = self._axis(dim0), self._axis(dim1)
         order[a], order[b] = b, a
@@ -143,7 +167,11 @@ class MovementMixin(TensorBase):
         return self.T
 
     def movedim(self, source: Any, destination: Any) -> Tensor:
-        """Move axes to other positions; the rest keep their order."""
+        """Move axes to other positions; the rest keep their order.
+
+        >>> Tensor.ones(2, 3, 4).movedim(0, -1).shape
+        (3, 4, 2)
+        """
         src = tuple(source) if isinstance(source, tuple | list) else (source,)
         dst = tuple(destination) if isinstance(destination, tuple | list) else (destination,)
         src, dst = tuple(self._axis(a) for a in src), tuple(self._axis(a) for a in dst)
@@ -162,7 +190,11 @@ class MovementMixin(TensorBase):
         return self._wrap(graph.flip(self._uop, axes))
 
     def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-        """Rotate by 90 degrees `k` times, from the first of `dims` toward the second."""
+        """Rotate by 90 degrees `k` times, from the first of `dims` toward the second.
+
+        >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
+        [[2, 4], [1, 3]]
+        """
         if len(dims) != 2 or self._axis(dims[0]) == self._axis(dims[1]):
             raise AxisError("rot90 turns a plane", expected="two distinct axes", found=tuple(dims))
         a, b = dims
@@ -174,7 +206,11 @@ class MovementMixin(TensorBase):
         ][k % 4]()
 
     def roll(self, shifts: Any, dims: Any = None) -> Tensor:
-        """Move the elements along axes; those pushed off one end come in at the other. Without `dims`: flattened."""
+        """Move the elements along axes; those pushed off one end come in at the other. Without `dims`: flattened.
+
+        >>> Tensor([1, 2, 3, 4]).roll(1, 0).tolist()
+        [4, 1, 2, 3]
+        """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
         if not isinstance(dims, tuple | list):
@@ -191,7 +227,11 @@ class MovementMixin(TensorBase):
 
     # ---- parts -------------------------------------------------------------------------------------------------------
     def narrow(self, dim: int, start: Any, length: Any) -> Tensor:
-        """`length` elements of one axis from `start`."""
+        """`length` elements of one axis from `start`.
+
+        >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
+        [2, 3]
+        """
         a = self._axis(dim)
         n, start, length = self.shape[a], as_size(start, "start"), as_size(length, "length")
         if all(x.__class__ is int for x in (n, start, length)):
@@ -201,7 +241,11 @@ class MovementMixin(TensorBase):
         return self._wrap(shrink_axis(self._uop, a, start, length))
 
     def split(self, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-        """Parts along an axis: of one size (the last may be smaller), or of the sizes in a list."""
+        """Parts along an axis: of one size (the last may be smaller), or of the sizes in a list.
+
+        >>> [part.shape for part in Tensor.ones(5, 2).split(2)]
+        [(2, 2), (2, 2), (1, 2)]
+        """
         a = self._axis(dim)
         n, k = self.shape[a], split_size_or_sections
         if isinstance(k, tuple | list):
@@ -220,7 +264,11 @@ class MovementMixin(TensorBase):
         return tuple(out)
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` parts of equal size along an axis; the last may be smaller."""
+        """At most `chunks` parts of equal size along an axis; the last may be smaller.
+
+        >>> [part.shape for part in Tensor.ones(5, 2).chunk(3)]
+        [(2, 2), (2, 2), (1, 2)]
+        """
         chunks = as_int(chunks, "chunks")
         if chunks < 1:
             raise ArgumentError("chunk: bad number of parts", expected="at least 1", found=chunks)
@@ -228,7 +276,11 @@ class MovementMixin(TensorBase):
         return self.split(max(1, -(-n // chunks)), dim)
 
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
-        """The slices along an axis, without it."""
+        """The slices along an axis, without it.
+
+        >>> [part.tolist() for part in Tensor([[1, 2], [3, 4]]).unbind(1)]
+        [[1, 3], [2, 4]]
+        """
         a = self._axis(dim)
         rest = (*self.shape[:a], *self.shape[a + 1 :])
         return tuple(self._wrap(graph.reshape(shrink_axis(self._uop, a, i, 1), rest)) for i in range(self.shape[a]))
@@ -239,7 +291,11 @@ class MovementMixin(TensorBase):
         return iter(self.unbind(0))
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-        """A diagonal of two axes, as the last axis of the result."""
+        """A diagonal of two axes, as the last axis of the result.
+
+        >>> Tensor([[1, 2, 3], [4, 5, 6]]).diagonal(1).tolist()
+        [2, 6]
+        """
         a, b = self._axis(dim1), self._axis(dim2)
         if a == b:
             raise AxisError("diagonal needs two axes", expected="distinct axes", found=(dim1, dim2))
@@ -257,7 +313,11 @@ class MovementMixin(TensorBase):
         return self._wrap(graph.reshape(u, (*batch, k)))
 
     def unfold(self, dimension: int, size: int, step: int = 1) -> Tensor:
-        """Windows of `size` elements, `step` apart, along an axis; the window becomes the last axis."""
+        """Windows of `size` elements, `step` apart, along an axis; the window becomes the last axis.
+
+        >>> Tensor([1, 2, 3, 4, 5]).unfold(0, 3, 2).tolist()
+        [[1, 2, 3], [3, 4, 5]]
+        """
         a, size, step = self._axis(dimension), as_int(size, "size"), as_int(step, "step")
         n = self.shape[a]
         if not (0 < size and at_most(size, n)) or step < 1:
@@ -299,7 +359,11 @@ class MovementMixin(TensorBase):
         return self.repeat(*(1,) * (self.ndim - len(reps)), *reps)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Tensor:
-        """Each element `repeats` times in a row along an axis; without `dim`, of the flattened tensor."""
+        """Each element `repeats` times in a row along an axis; without `dim`, of the flattened tensor.
+
+        >>> Tensor([1, 2]).repeat_interleave(2).tolist()
+        [1, 1, 2, 2]
+        """
         if dim is None:
             return self.flatten().repeat_interleave(repeats, 0)
         a, s, r = self._axis(dim), self.shape, as_int(repeats, "repeats")

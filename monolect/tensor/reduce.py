@@ -55,14 +55,22 @@ class ReduceMixin(TensorBase):
     def prod(
         self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
     ) -> Tensor:
-        """The product along axes."""
+        """The product along axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
+        [2, 12]
+        """
         u = cast(self._uop, sum_dtype(self._uop.dtype) if dtype is None else as_dtype(dtype))
         return self._joined(u, "MUL", axis if dim is None else dim, keepdim or keepdims)
 
     def mean(
         self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
     ) -> Tensor:
-        """The mean along axes; integers need a `dtype`, as in PyTorch."""
+        """The mean along axes; integers need a `dtype`, as in PyTorch.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(1, keepdim=True).tolist()
+        [[1.5], [4.0]]
+        """
         dim = axis if dim is None else dim
         u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
         if not u.dtype.is_float:
@@ -94,7 +102,11 @@ class ReduceMixin(TensorBase):
         axis: Any = None,
         keepdims: bool = False,
     ) -> Tensor:
-        """The variance along axes, over n - correction."""
+        """The variance along axes, over n - correction.
+
+        >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
+        (2.0, 1.0)
+        """
         c = correction if unbiased is None else float(unbiased)
         return self._wrap(cast(self._squares(axis if dim is None else dim, keepdim or keepdims, c), self.dtype))
 
@@ -122,7 +134,11 @@ class ReduceMixin(TensorBase):
         return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def count_nonzero(self, dim: Any = None) -> Tensor:
-        """How many elements are not zero, as int64."""
+        """How many elements are not zero, as int64.
+
+        >>> Tensor([[0, 1], [2, 3]]).count_nonzero(0).tolist()
+        [1, 2]
+        """
         return self.ne(0).sum(dim)
 
     @in_single
@@ -183,7 +199,11 @@ class ReduceMixin(TensorBase):
         return ValuesIndices(values, self.argmax(dim, keepdim) if top else self.argmin(dim, keepdim))
 
     def argmax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The position of the first largest element (int64); without `dim`, in the flattened tensor. nan is largest."""
+        """The position of the first largest element (int64); without `dim`, in the flattened tensor. nan is largest.
+
+        >>> Tensor([[1, 3, 3], [5, 4, 2]]).argmax(1).tolist()
+        [1, 0]
+        """
         return self._position(self._uop, axis if dim is None else dim, keepdim or keepdims)
 
     def argmin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -251,7 +271,11 @@ class ReduceMixin(TensorBase):
         return (-self).softmax(dim)
 
     def logsumexp(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
-        """log(sum(exp(self))) without overflow; -inf where all elements are."""
+        """log(sum(exp(self))) without overflow; -inf where all elements are.
+
+        >>> round(Tensor([1000.0, 1000.0]).logsumexp(0).item(), 3)
+        1000.693
+        """
         self._check_float("logsumexp")
         axes = self._axes(axis if dim is None else dim)
         u = self._uop

@@ -43,12 +43,20 @@ class ScanMixin(TensorBase):
         return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "ADD")))
 
     def cumprod(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
-        """The running product along an axis; integers become int64."""
+        """The running product along an axis; integers become int64.
+
+        >>> Tensor([1, 2, 3, 4]).cumprod(0).tolist()
+        [1, 2, 6, 24]
+        """
         u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
         return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "MUL")))
 
     def cummax(self, dim: int = 0) -> ValuesIndices:
-        """(values, indices) of the largest element so far; of equal ones the last, as in PyTorch."""
+        """(values, indices) of the largest element so far; of equal ones the last, as in PyTorch.
+
+        >>> [t.tolist() for t in Tensor([1, 3, 2, 3]).cummax(0)]
+        [[1, 3, 3, 3], [0, 1, 1, 3]]
+        """
         return self._running_extreme(self._uop, dim)
 
     def cummin(self, dim: int = 0) -> ValuesIndices:

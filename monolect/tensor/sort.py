@@ -49,7 +49,11 @@ class SortMixin(TensorBase):
         return self._result(rows, sort_rows(rows, bool(descending)), a, self._length(a))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-        """The positions that sort an axis, int64."""
+        """The positions that sort an axis, int64.
+
+        >>> Tensor([3, 1, 2]).argsort().tolist()
+        [1, 2, 0]
+        """
         return self.sort(dim, descending).indices
 
     def msort(self) -> Tensor:
@@ -69,7 +73,11 @@ class SortMixin(TensorBase):
         return self._result(rows, top_rows(rows, k, bool(largest)) if k else None, a, k)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-        """(values, indices) of the k-th smallest element along an axis, from 1; of equal ones, of one of them."""
+        """(values, indices) of the k-th smallest element along an axis, from 1; of equal ones, of one of them.
+
+        >>> [t.item() for t in Tensor([3, 1, 2]).kthvalue(2)]
+        [2, 2]
+        """
         a, rows = self._rows(dim, self._last(False))
         k = self._within_axis("kthvalue", k, a, 1)
         at = full((rows.shape[0], 1), k - 1, dtypes.int32)

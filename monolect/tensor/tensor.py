@@ -370,6 +370,9 @@ class Tensor(
         """Replace the values. Raises ShapeError or DTypeError, and changes nothing, when `value` does not fit.
 
         Tensors that were made from the old values keep them.
+
+        >>> Tensor([1.0, 2.0]).assign(Tensor([3.0, 4.0])).tolist()
+        [3.0, 4.0]
         """
         v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=self.device)
         if v.dtype is not self.dtype:
