@@ -144,7 +144,7 @@ def parse(text: str) -> UOp:
             raise _error(number, "not a node", "%name = OP dtype[shape] %source ... argument", line)
         name, op, column, sources, rest = m.groups()
         if name in nodes:
-            raise _error(number, "a name defined twice", "a new name", "%" + name)
+            raise _error(number, "a name defined twice", "a new name (a file holds one graph)", "%" + name)
         src = []
         for s in sources.split():
             if (v := nodes.get(s[1:])) is None:
