@@ -11,7 +11,7 @@ thread: a `Context` in one thread is seen by all of them, as the compiler's work
 DEBUG levels are presets of TRACE, each adding to the one below; `settings.tracing` holds the words of both:
 
     DEBUG=1  totals   kernels, time and bytes of each run      DEBUG=4  src         the generated source
-    DEBUG=2  cmds     one line a kernel                        DEBUG=5  passes, ir  each pass; IR after each change
+    DEBUG=2  cmds     one line per kernel                      DEBUG=5  passes, ir  each pass; IR after each change
     DEBUG=3  actions  the optimizer actions that were chosen   DEBUG=6  rules       every rule that fired
 """
 
@@ -91,21 +91,21 @@ TABLE: tuple[Setting, ...] = (
     Setting("TRACE",          "words", "",     TRACE_WORDS, None, None, "all",      "what to print"),
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
     Setting("BEAM",           "int",   0,      (),          0,    64,   "optimize", "plans kept in each round of a search for actions by timing; 0: the heuristic chooses"),
-    Setting("TF32",           "int",   0,      (),          0,    1,    "optimize", "1: products of float32 may round their operands to 10 bits behind the point, on matrix units of a GPU that do"),
-    Setting("WINOGRAD",       "int",   2,      (),          0,    4,    "tensor",   "the largest tiles of Winograd by which convolutions by 3x3 of stride 1 are computed on a CPU where they cost less: 0: none; 2: 2x2, errors as of the sum of products; 4: also 4x4, errors in float32 up to 3e-6 of the largest value instead of 1e-6. A value that is not finite spreads over its tile"),
-    Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes what depends on its constants alone once, packed weights too, and keeps it (up to twice the memory of weights); 0: at every replay"),
-    Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: progress bars of long work, on a terminal"),
+    Setting("TF32",           "int",   0,      (),          0,    1,    "optimize", "1: matrix units of a GPU may round the operands of float32 products to 10 fraction bits"),
+    Setting("WINOGRAD",       "int",   2,      (),          0,    4,    "tensor",   "largest Winograd tiles for 3x3 convolutions of stride 1 on a CPU, used where they cost less. 0: none; 2: 2x2, with errors like those of the plain sum of products; 4: also 4x4, with float32 errors up to 3e-6 of the largest value instead of 1e-6. A value that is not finite spreads over its tile"),
+    Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes once what depends on its constants alone, packed weights included, and keeps it (up to twice the memory of the weights); 0: at every replay"),
+    Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: show progress bars of long work, on a terminal"),
     Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call, those of a captured step after it"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),
-    Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one a core"),
-    Setting("COMPILE_THREADS", "int",  0,      (),          0,    None, "backend",  "threads that compile, the caller's among them, where the compiler takes several; 0: one a core"),
-    Setting("CC",             "str",   "",     (),          None, None, "backend",  "the C compiler of the c device; empty: clang, gcc or cc, the first there is"),
-    Setting("HIPCC",          "str",   "",     (),          None, None, "backend",  "the clang that compiles for AMD GPUs; empty: the newest there is"),
+    Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one per core"),
+    Setting("COMPILE_THREADS", "int",  0,      (),          0,    None, "backend",  "threads that compile, the caller's included, where the compiler can use several; 0: one per core"),
+    Setting("CC",             "str",   "",     (),          None, None, "backend",  "the C compiler of the c device; empty: the first found of clang, gcc and cc"),
+    Setting("HIPCC",          "str",   "",     (),          None, None, "backend",  "the clang that compiles for AMD GPUs; empty: the newest found"),
     Setting("CUDACC",         "str",   "auto", CUDA_COMPILERS, None, None, "backend", "the compiler of the cuda device when it is opened; auto: NVRTC, or LLVM where that is not installed"),
     Setting("COMPILE_CACHE",  "int",   1,      (),          0,    1,    "base",     "1: keep compiled programs on disk"),
     Setting("CACHE_LIMIT_MB", "int",   512,    (),          1,    None, "base",     "size bound of one disk cache, in MB"),
-    Setting("MONOLECT_CACHE", "str",   "",     (),          None, None, "base",     "folder of the disk caches; empty: the platform's place"),
+    Setting("MONOLECT_CACHE", "str",   "",     (),          None, None, "base",     "folder of the disk caches; empty: where the platform keeps caches"),
     Setting("DUMP",           "str",   "",     (),          None, None, "pipeline", "folder to write the IR after each pass into"),
     Setting("STOP_AFTER",     "str",   "",     (),          None, None, "pipeline", "name of the pass to stop after"),
     Setting("NO_COLOR",       "flag",  0,      (),          0,    1,    "all",      "set: print without colours"),

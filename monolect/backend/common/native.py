@@ -39,7 +39,7 @@ def host_target(name: str, native: frozenset[str], key: str) -> Target:
     host = host_features()
     n_threads = settings.THREADS or host.n_cores
     if n_threads > MAX_WORKERS + 1:
-        expected = f"THREADS of at most {MAX_WORKERS + 1}, or 0 for one a core"
+        expected = f"THREADS of at most {MAX_WORKERS + 1}, or 0 for one per core"
         raise SettingError(f"{name}: too many threads", expected=expected, found=n_threads)
     return Target(
         name=name,
