@@ -24,11 +24,17 @@ def value_of(p: UOp) -> int:
     """The value bound to the Variable that the PARAM `p` stands for. Raises ArgumentError when there is none."""
     value = values.get(_none).get(p.arg.symbol)
     if value is None:
-        name, _, multiple_of = p.arg.name.partition(BY)
-        m = int(multiple_of or 1)
-        expected = f"a value in {p.arg.min * m}..{p.arg.max * m}, as in `with {name}.bind(value):`"
+        name, bounds = as_written(p)
+        expected = f"a value in {bounds}, as in `with {name}.bind(value):`"
         raise ArgumentError(f"Variable {name} is not bound", expected=expected, found=value)
     return value
+
+
+def as_written(p: UOp) -> tuple[str, str]:
+    """Name and bounds of the Variable that the PARAM `p` stands for, as the user gave them."""
+    name, _, multiple_of = p.arg.name.partition(BY)
+    m = int(multiple_of or 1)
+    return name, f"{p.arg.min * m}..{p.arg.max * m}"
 
 
 def variables(*roots: UOp) -> set[UOp]:

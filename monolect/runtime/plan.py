@@ -23,6 +23,7 @@ from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import UOp, node
 from monolect.runtime import kept, profile
+from monolect.runtime.binding import as_written
 from monolect.runtime.dependencies import Use, dependencies, written
 from monolect.runtime.execute import native_functions
 from monolect.runtime.parts import FromParts, from_parts
@@ -150,9 +151,9 @@ def _variables(calls: tuple[UOp, ...], number: dict[Any, int], n_inputs: int) ->
     found: dict[str, UOp] = {}
     for b in (b for c in calls for b in c.src[1:] if b.op == "PARAM" and b.arg.name is not None):
         if (same := found.setdefault(b.arg.name, b)).arg.symbol != b.arg.symbol:
-            both = f"{same.arg.min}..{same.arg.max} and {b.arg.min}..{b.arg.max}"
+            (name, one), (_, other) = as_written(same), as_written(b)
             expected = "one Variable, used wherever it is meant"
-            raise ArgumentError(f"two Variables named {b.arg.name}", expected=expected, found=both)
+            raise ArgumentError(f"two Variables named {name}", expected=expected, found=f"{one} and {other}")
     for name in found:
         number[name] = len(number) + n_inputs
     return tuple(found.values())

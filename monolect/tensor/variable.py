@@ -36,8 +36,8 @@ class Variable:
     __slots__ = ("max", "min", "multiple_of", "name", "symbol", "uop")
 
     def __init__(self, name: str, min: int, max: int, multiple_of: int = 1):
-        if not isinstance(name, str) or not name.isidentifier():
-            raise ArgumentError("name of a Variable", expected="an identifier", found=repr(name))
+        if not isinstance(name, str) or not name.isidentifier() or BY in name:
+            raise ArgumentError("name of a Variable", expected=f"an identifier without {BY!r}", found=repr(name))
         if not isinstance(min, int) or not isinstance(max, int) or min > max:
             raise ArgumentError(f"bounds of Variable {name}", expected="integers with min <= max", found=(min, max))
         m = multiple_of

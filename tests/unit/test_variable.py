@@ -300,6 +300,16 @@ def test_what_is_no_multiple_is_refused() -> None:
     assert repr(BLOCKS) == "Variable('blocks', 4, 16, multiple_of=4)"
 
 
+def test_errors_name_a_variable_of_multiples_as_the_user_did():
+    one, other = Variable("said_twice", 4, 8, multiple_of=4), Variable("said_twice", 4, 16, multiple_of=4)
+    x = Tensor.ones(16).realize()
+    with one.bind(4), other.bind(8), pytest.raises(ArgumentError, match="two Variables named said_twice\n") as caught:
+        (x[: one.uop].sum() + x[: other.uop].sum()).item()
+    assert "4..8 and 4..16" in str(caught.value) or "4..16 and 4..8" in str(caught.value)
+    with pytest.raises(ArgumentError, match="name of a Variable"):
+        Variable("said__by_4", 1, 2)
+
+
 WIDTH = Variable("width", 4, 32, multiple_of=4)
 
 
