@@ -20,6 +20,7 @@ from __future__ import annotations
 from math import prod
 
 from monolect.base.dtype import dtypes
+from monolect.base.units import BY_NAME, runs
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
@@ -161,15 +162,15 @@ def _inside(place: dict[UOp, int]) -> dict[UOp, int]:
 def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
     """A load of an operand of a matrix unit. What lies in memory as one is loaded as one axis, then taken apart."""
     steps = dict(linear(u.src[0].src[1])[1])
-    kept = {x: new[x] for x in toposort(*u.src) if x.op in ("AFTER", "PARAM", "BUFFER")}
     last = [r for r in steps if r in inside and (r.arg[1] == "CONTRACT" or inside[r] == len(_contracted(inside)) + 1)]
     last.sort(key=lambda r: steps[r])  # as they lie in memory, the nearest first
     sizes = [r.src[0].value for r in last]
     if len(u.src) > 1 or [steps[r] for r in last] != [prod(sizes[:i]) for i in range(len(last))]:
-        return node("LOAD", substitute_all(u.src, kept | {r: _constants(r, p) for r, p in inside.items()}), u.arg)
+        return _loaded(u, inside, new)
     n = prod(sizes)
     flat = node("STACK", tuple(idx(i) for i in range(n)))
-    mapping = kept | {r: _constants(r, p - len(last) + 1) for r, p in inside.items()} | dict.fromkeys(last, idx(0))
+    mapping = _memory(u, new) | {r: _constants(r, p - len(last) + 1) for r, p in inside.items()}
+    mapping |= dict.fromkeys(last, idx(0))
     view, index = substitute_all(u.src[0].src, mapping)
     out = node("LOAD", (node("INDEX", (view, index + flat)),), u.arg)
     lead = out.shape[:-1]
@@ -178,21 +179,42 @@ def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
     return build("PERMUTE", out, arg=(*range(len(lead)), *(len(lead) + last[::-1].index(r) for r in order)))
 
 
+def _loaded(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
+    """The same, each range on the axis of its own."""
+    mapping = _memory(u, new) | {r: _constants(r, p) for r, p in inside.items()}
+    return node("LOAD", substitute_all(u.src, mapping), u.arg)
+
+
+def _memory(u: UOp, new: dict[UOp, UOp]) -> dict[UOp, UOp]:
+    return {x: new[x] for x in toposort(*u.src) if x.op in ("AFTER", "PARAM", "BUFFER")}
+
+
 def _multiplied(u: UOp, place: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
     """A WMMA over ranges: what a lane holds of an operand are its last axes, of the sum too."""
     closed = [r for r in u.src[3:] if r.arg[1] == "CONTRACT"]
     n, kept = len(_contracted(place)), [r for r in ranges(u) if r in place]
-    operands = []
-    for x in u.src[:2]:
-        v = new[x]
-        if n and ranges(x).isdisjoint(closed):  # one element a lane
-            v = build("RESHAPE", v, shape_source((*v.shape, *(1,) * n)))
-        operands.append(v)
+    own = [sum(not run.is_lane for run in runs(words)) for words in BY_NAME[u.arg[0]].maps]
+    sides = (closed[: own[0]], closed[own[0] :])
+    operands = [_held(x, side, _inside(place), new) if n else new[x] for x, side in zip(u.src, sides, strict=False)]
     shape = [1] * max(place[r] for r in kept)
     for r in kept:
         shape[-place[r]] = r.src[0].value
     nothing = build("RESHAPE", u.src[2], shape_source((1,) * len(shape)))
     return node("WMMA", (*operands, build("EXPAND", nothing, shape_source(shape))), (u.arg[0], n, *u.arg[2:]))
+
+
+def _held(load: UOp, own: list[UOp], inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
+    """What a lane holds of an operand: an element for each place of the ranges `own`, also of those that it does not
+    move along, where an operand is expanded or repeated along the steps.
+    """
+    if own and ranges(load).issuperset(own):
+        return new[load]
+    v, n = _loaded(load, inside, new), len(_contracted(inside))
+    v = build("RESHAPE", v, shape_source((*(1,) * (n - len(v.shape)), *v.shape)))
+    held = [1] * n
+    for r in own:
+        held[-inside[r]] = r.src[0].value
+    return build("EXPAND", v, shape_source((*v.shape[:-n], *held)))
 
 
 def _contracted(inside: dict[UOp, int]) -> list[UOp]:

@@ -5,7 +5,7 @@ from functools import partialmethod
 import numpy as np
 import pytest
 
-from monolect import Context
+from monolect import Context, Tensor
 from monolect.backend import registry
 from monolect.backend.base import Launch
 from monolect.backend.cuda import ptx
@@ -151,6 +151,57 @@ def test_steps_without_a_loop():
     np.testing.assert_array_equal(product.run(), product.want)
 
 
+# an operand's elements along the steps: how many there are, and where in its memory each lies
+SPREADS = {"the same for all": lambda k: np.zeros(k, int), "pairs": lambda k: np.arange(k) // 2,
+           "fours": lambda k: np.arange(k) // 4, "twice": lambda k: np.arange(k) % (k // 2),
+           "eight times": lambda k: np.arange(k) % (k // 8)}  # fmt: skip
+
+
+class Spread(Product):
+    """The same of an operand (`side`) that has one element for several steps."""
+
+    def __init__(self, unit: MatrixUnit, target: Target, spread: str, side: int, more: tuple = ()):
+        super().__init__(unit, target, "NT", more)
+        at = SPREADS[spread](self.arrays[1].shape[1])
+        n = at.max() + 1
+        small = self.arrays[1 + side][:, :n].copy()
+
+        def whole(t: Tensor) -> Tensor:
+            if at[1] or n == 1:
+                return t.reshape(-1, 1, n).expand(-1, len(at) // n, n).reshape(-1, len(at))
+            return t.reshape(-1, n, 1).expand(-1, n, len(at) // n).reshape(-1, len(at))
+
+        def product(x: Tensor, y: Tensor) -> Tensor:
+            x, y = (whole(t) if k == side else t for k, t in enumerate((x, y)))
+            return x.cast(unit.acc) @ y.T.cast(unit.acc) * 2
+
+        self.arrays[1 + side] = small
+        (sink,) = kernels(target, product, *self.arrays[1:])
+        self.sink = lower_kernel(sink, target, last="merge_ranges")
+        wide = [x.astype(np.float64) for x in self.arrays[1:]]
+        wide[side] = wide[side][:, at]
+        self.want = (wide[0] @ wide[1].T * 2).astype(self.want.dtype)
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["left", "right"])
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("name", ["mma_m16n8k16_f16", "mma_m16n8k8_tf32", "mma_m16n8k32_s8_u8", "mfma_32x32x8_f16",
+                                  "wmma3_16x16x16_bf16", "wmma4_16x16x16_s8", "simdgroup_8x8x8_f32"])  # fmt: skip
+def test_an_operand_with_one_element_for_several_steps(name, spread, side):
+    """A lane holds it once for each of them: an operand that is expanded or repeated along the sum."""
+    u = BY_NAME[name]
+    packs = [("PACK", i, None) for i in (0, 1) if i != side or spread == "the same for all"]  # others are not linear
+    for product in (Spread(u, model(u), spread, side), Spread(u, model(u), spread, side, (*tiles(u), *packs))):
+        np.testing.assert_array_equal(product.run(), product.want)
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["left", "right"])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_a_unit_that_reads_memory_is_refused_where_steps_share_elements(spread, side):
+    with pytest.raises(ActionError):
+        Spread(WGMMA, model(WGMMA), spread, side).linear()
+
+
 @pytest.mark.parametrize("name", [F16.name, "wgmma_m64n8k16_f16"])
 def test_each_pass_keeps_the_meaning(name):
     product = Product(BY_NAME[name], model(BY_NAME[name]), tail=3)
@@ -283,7 +334,10 @@ def test_every_unit_of_a_language(name):
     device = STANDINS[name](name) if name in STANDINS else Hip.of(name)
     units = device.dialect.units if name == "standin-llvm" else device.language.units
     assert units.keys() == {u.name for u in device.target.units} != set()
-    products = [Product(BY_NAME[u], device.target) for u in units if u in UNITS and BY_NAME[u].n <= 16]
+    mine = [BY_NAME[u] for u in units if u in UNITS and BY_NAME[u].n <= 16]
+    products = [Product(u, device.target) for u in mine]
+    spread = [(s, side) for s in ("the same for all", "pairs") for side in (0, 1)]
+    products += [Spread(u, device.target, *s) for u in mine if not u.from_memory for s in spread]
     linears = [p.linear() for p in products]
     programs = device.compile([("test", digest(lin), lin) for lin in linears])
     for product, program in zip(products, programs, strict=True):
