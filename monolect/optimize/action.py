@@ -131,6 +131,7 @@ class Plan:
         self.bounded: Limit | None = None  # where loops over what a mask hides end
         self.flags: dict[UOp, str | int | tuple[str, int]] = {}  # the new arg of a LOAD or STORE, rows that are fetched
         self.locals = True
+        self.has_vectors = any(u.op == "INDEX" and u.shape for u in self.order)  # as the user or a network wrote them
         self.workgroup = Workgroup(self) if target.workgroups else None
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
@@ -301,6 +302,8 @@ class Plan:
             check_thread(self, p, k)
         if target == "LOOP" and p.type == "REDUCE":
             check_blocked(self, p, k, top)
+        if target in self.shapes and self.has_vectors:
+            raise ActionError(f"SPLIT to {target}", expected="a kernel of scalars", found="one written with vectors")
         if target in self.shapes and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
             raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
         made, shaped = self.now, target not in ("LOOP", "REDUCE")

@@ -69,7 +69,7 @@ class Chooser:
         if self.plan.workgroup:
             Groups(self).run()
             return self.reasons
-        if any(u.src[0].shape for u in self.plan.stores):  # written with vectors: what is left are threads
+        if self.plan.has_vectors:  # what is left are threads
             self.threads()
             return self.reasons
         heavy = [j for j in self.plan.reduced if self.profile.reuses(j)]

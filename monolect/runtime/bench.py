@@ -98,6 +98,7 @@ class ProcessBench:
         ratio, wrong = found
         if wrong:
             self._noted(kernel, Failure("wrong", wrong))
+            self.crew.end(0)  # what it wrote elsewhere must decide on no other
             return inf
         self.n_timed += 1
         self.built[kernel] = built

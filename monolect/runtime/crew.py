@@ -173,12 +173,16 @@ class Crew:
                 step()
         return out
 
+    def end(self, i: int) -> None:
+        """End worker number i; another one starts when it is asked for."""
+        w, self.workers[i] = self.workers[i], None
+        if w is not None:
+            w.end()
+
     def close(self) -> None:
         """End all workers."""
-        for w in self.workers:
-            if w is not None:
-                w.end()
-        self.workers = [None] * len(self.workers)
+        for i in range(len(self.workers)):
+            self.end(i)
 
     def forget(self) -> None:
         """In a forked child: the workers belong to the parent."""

@@ -3,8 +3,8 @@
 What it is not: the search itself is `optimize.search`, timing is `runtime.bench`. A device whose programs do not travel
 as bytes (`backend.base.Portable`) keeps the heuristic's choice, and so does a kernel whose search fails.
 
-Invariant: a search changes no result and raises nothing; what it found is kept under the kernel, the target, the
-compiler's version and the width, and is checked before it is used.
+Invariant: a search changes no result and raises nothing; what it found is kept under the kernel, the target, its
+caches, the compiler's version and the width, and is checked before it is used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _tuned(sink: UOp, device: Any, shown: Shown) -> UOp:
 def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
     """The actions for a kernel, None to leave them to the heuristic."""
     target = device.target
-    key = f"{digest(sink)}/{target.key}/{compiler_version()}/{settings.BEAM}/{settings.TF32}"
+    caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)  # a folder may be shared with other processors
+    key = f"{digest(sink)}/{target.key}/{caches}/{compiler_version()}/{settings.BEAM}/{settings.TF32}"
     found = known.get(key)
     if found is None:
         found = read(cache.get(key), sink, target)
@@ -108,6 +109,10 @@ def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
             bench.close()
     except MonolectError as error:
         warnings.warn(f"BEAM: {what} keeps the heuristic's actions: {error.describe()}", RuntimeWarning, stacklevel=2)
+        return None
+    except Exception as error:  # an action that breaks the compiler: the program does without
+        text = f"BEAM: {what} keeps the heuristic's actions, please report: {type(error).__name__}: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         return None
     except BaseException:
         dismiss()  # Ctrl-C: the workers may be in the middle of an answer

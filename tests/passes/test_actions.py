@@ -25,6 +25,8 @@ from monolect.pipeline import lower_kernel
 from monolect.rules.loops import simplify_loops
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
+from monolect.tensor import network
+from monolect.tensor.network import Sorting
 from monolect.tensor.radix import _move
 
 BF16, F32, I8, U8, I32 = dtypes.bfloat16, dtypes.float32, dtypes.int8, dtypes.uint8, dtypes.int32
@@ -676,3 +678,15 @@ def test_workgroups_split_where_there_are_some():
     plan.act(("SPLIT", 1, (4, "LOCAL", False)))
     assert [p.type for p in plan.axes][:3] == ["LOOP", "GLOBAL", "LOCAL"]
     assert apply_plan(plan).arg.actions == tuple(plan.actions)
+
+
+def test_a_kernel_written_with_vectors_is_shared_out_and_no_more():
+    """A sorting network's values have shape already: lanes of the optimizer's would be taken for its own."""
+    rows = Sorting(600, 32, dtypes.int32, False, False, 32)
+    sort = lower_kernel(network.kernel(rows, network.block_of(32, 16, 16), "null"), TARGET, last="merge_ranges")
+    plan = Plan(sort, TARGET)
+    with pytest.raises(ActionError, match="one written with vectors"):
+        plan.act(("SPLIT", 0, (2, "UPCAST", False)))
+    plan.act(("SPLIT", 0, (2, "THREAD", True)))
+    for actions in (*edits(sort, TARGET, ()), *extensions(sort, TARGET, ())):
+        lower_kernel(apply_actions(sort, actions, TARGET), TARGET, first="device_axes")

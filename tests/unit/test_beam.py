@@ -227,6 +227,33 @@ def test_without_workers_the_heuristic_stays_and_says_so(monkeypatch):
         np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
 
 
+def test_a_compiler_that_breaks_on_a_candidate_breaks_no_program(monkeypatch):
+    right = searching.apply_actions
+
+    def breaks(sink, actions, target):
+        if len(actions) == 1:
+            raise IndexError("as a bug of ours")
+        return right(sink, actions, target)
+
+    monkeypatch.setattr(searching, "apply_actions", breaks)
+    with (
+        Context(BEAM=1),
+        pytest.warns(RuntimeWarning, match="keeps the heuristic's actions, please report: IndexError"),
+    ):
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", ["l1_bytes", "l2_bytes", "l3_bytes"])
+def test_a_processor_with_other_caches_searches_for_itself(steady, asked, monkeypatch, size):
+    device = Device["cpu"]
+    with Context(BEAM=1):
+        lowering.lower([kernel()], "cpu")
+        n = len(asked)
+        monkeypatch.setattr(device, "target", device.target._replace(**{size: getattr(device.target, size) * 2}))
+        lowering.lower([kernel()], "cpu")
+    assert len(asked) > n > 0
+
+
 def test_an_interrupt_leaves_no_worker_and_no_entry(monkeypatch, tmp_path):
     started = []
 

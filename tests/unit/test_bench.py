@@ -109,6 +109,14 @@ def test_a_store_outside_of_its_buffer_is_wrong(bench):
     assert bench.failures[0].kind == "wrong" and "outside of PARAM 0" in bench.failures[0].text
 
 
+def test_what_a_wrong_candidate_left_elsewhere_decides_on_no_other(bench):
+    assert bench.times([kernel()]) == [1.0]
+    before = bench.crew.worker(0).process
+    assert bench.times([kernel(9, offset=8)]) == [inf]
+    assert before.poll() is not None
+    assert 0 < bench.times([kernel(16)])[0] < inf and kinds(bench) == ["wrong"]
+
+
 def test_an_element_that_is_not_written_is_wrong(bench):
     assert bench.times([kernel(), kernel(7)])[1] == inf
     assert kinds(bench) == ["wrong"]
