@@ -89,11 +89,11 @@ def filling(kernel: UOp) -> UOp:
 
 
 def kept_blocks(kernel: UOp, dev: str) -> tuple[Kept, ...]:
-    """The blocks of constants that the kernel's plan packs; none under NOOPT or BEAM, whose plans are others, and none
-    where workgroups pack for themselves.
+    """The blocks of constants that the heuristic's plan packs, which a search leaves alone (it would time the packing,
+    too); none under NOOPT, and none where workgroups pack for themselves.
     """
     target = Device[dev].target
-    if settings.NOOPT or settings.BEAM or settings.STOP_AFTER or target.workgroups:
+    if settings.NOOPT or settings.STOP_AFTER or target.workgroups:
         return ()
     key = f"{digest(kernel)}/{target.key}/{compiler_version()}"
     if key not in known:

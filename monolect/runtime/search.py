@@ -52,7 +52,7 @@ def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
 
 def _tuned(sink: UOp, device: Any, shown: Shown) -> UOp:
     info = sink.arg or KernelInfo()
-    if info.actions is not None:
+    if info.actions is not None or info.frozen:  # of constants that are packed once: one plan for who packs and reads
         return sink
     actions = _actions(sink, device, shown)
     return sink if actions is None else node("SINK", sink.src, info._replace(actions=actions))

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor
+from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
 from monolect.base.cache import DiskCache
 from monolect.base.errors import DeviceError, SettingError
@@ -145,6 +145,19 @@ def test_who_compiles_anew_does_not_search_anew(asked, monkeypatch):
         with Context(COMPILE_CACHE=0):
             product()
     assert len(asked) == n > 0
+
+
+def test_weights_that_are_packed_once_stay_so(asked):
+    """A search would time the packing, too, and lose what a captured step saves."""
+    w = Tensor(np.ones((256, 256), np.float32)).clone().realize()
+    step = jit(lambda x: x @ w)
+    with Context(BEAM=1):
+        for _ in range(3):
+            found = step(Tensor(np.ones((64, 256), np.float32))).numpy()
+    np.testing.assert_array_equal(found, np.full((64, 256), 256, np.float32))
+    prologue = next(iter(step.captures.values()))[0].prologue
+    assert prologue is not None and any(p.name.startswith("pack") for p, _, _ in prologue.launches)
+    assert asked and not any(k.arg.frozen for k in asked)
 
 
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d[:40] + b"?" + d[41:]])
