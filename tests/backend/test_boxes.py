@@ -5,6 +5,7 @@ What this does not show: that the hardware's copies and counters do what the sta
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -58,12 +59,19 @@ PROGRAMS = {
 }
 
 
-def made(name: str, target) -> tuple[UOp, list[np.ndarray], np.ndarray]:
-    """The program, its arguments, and what it must give."""
+@cache
+def example(name: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """The arguments of a program, and what it must give."""
     d, f, *shapes, _, _ = PROGRAMS[name]
     arrays = [numbers(d, *shape, seed=k) for k, shape in enumerate(shapes)]
-    (sink,) = kernels(target, f, *arrays)
-    return lower_kernel(sink, target), arrays, f(*(Tensor(x, device="python") for x in arrays)).numpy()
+    return arrays, f(*(Tensor(x, device="python") for x in arrays)).numpy()
+
+
+def made(name: str, target) -> UOp:
+    """The program."""
+    d, f, *shapes, _, _ = PROGRAMS[name]
+    (sink,) = kernels(target, f, *(numbers(d, *shape) for shape in shapes))
+    return lower_kernel(sink, target)
 
 
 def boxes(linear: UOp) -> list[UOp]:
@@ -73,7 +81,7 @@ def boxes(linear: UOp) -> list[UOp]:
 # ---- lane by lane ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_copied_by_boxes_is_right(name):
-    linear, arrays, want = made(name, MODEL)
+    linear, (arrays, want) = made(name, MODEL), example(name)
     verify(linear, Stage.PROGRAM)
     assert boxes(linear) and parse(show(linear)) is linear
     for backwards in (False, True):
@@ -103,7 +111,7 @@ def test_a_box_that_ends_beyond_local_memory_is_refused(beyond):
 # ---- which are -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_choice_falls_on_boxes(name):
-    linear, _, _ = made(name, CUDA)
+    linear = made(name, CUDA)
     *_, n, turns = PROGRAMS[name]
     assert len(boxes(linear)) == n and {u.arg.turns for u in boxes(linear)} == {turns}
 
@@ -159,7 +167,7 @@ def run(device: Cuda, linear: UOp, arrays, want) -> np.ndarray:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_source_does_what_it_should(name):
     """On the stand-in, whose boxes are swizzled as the manual says, and arrive as late as they may, or at once."""
-    linear, arrays, want = made(name, CUDA)
+    linear, (arrays, want) = made(name, CUDA), example(name)
     np.testing.assert_array_equal(run(Cuda("test"), linear, arrays, want), want)
 
 
@@ -172,7 +180,8 @@ def test_the_source_does_what_it_should(name):
     ("memory_units", {"panels": "core_matrices({p}, 128, 1024)"}, ""),
 ])  # fmt: skip
 def test_what_is_wrong_shows(words, changed, message):
-    linear, arrays, want = made("rows times columns", CUDA)
+    name = "rows times columns"
+    linear, (arrays, want) = made(name, CUDA), example(name)
     device = Cuda("test")
     device.language = replace(device.language, **{words: getattr(device.language, words)._replace(**changed)})
     if message:
@@ -183,7 +192,7 @@ def test_what_is_wrong_shows(words, changed, message):
 
 
 def test_lanes_publish_only_what_they_store():
-    texts = {n: cuda.render_module([("k", made(n, CUDA)[0])], 90).split(" k(", 1)[1] for n in PROGRAMS}
+    texts = {n: cuda.render_module([("k", made(n, CUDA))], 90).split(" k(", 1)[1] for n in PROGRAMS}
     assert "publish();" not in texts["several panels"] and "publish();" in texts["one operand by the lanes"]
     for text in texts.values():
         before = text[: text.index("wgmma_begin();")]
@@ -194,7 +203,7 @@ def test_lanes_publish_only_what_they_store():
 
 
 def test_a_map_says_what_lies_where():
-    linear, _, _ = made("batches", CUDA)
+    linear = made("batches", CUDA)
     left, right = tensor_maps(linear.src)
     assert (left.slot, left.sizes, left.strides, left.dtype) == (1, (128, 128, 2), (256, 32768), "float16")
     places, end = local_places(linear.src)

@@ -2,7 +2,9 @@
 // Lanes run one after another up to a barrier, first to last and then last to first: a barrier that is missing shows as
 // a wrong value, every time. Mistakes that a GPU would not forgive are counted in `failed`.
 #pragma once
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's <math.h>: that of C++ takes longer to read than a kernel to compile
 #include <math.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <ucontext.h>
 #include <type_traits>
@@ -10,28 +12,48 @@
 
 namespace standin {
 struct uint3 { unsigned x, y, z; };
-struct Lane { ucontext_t context; char* stack; uint3 id; bool is_done; };
+struct Lane { jmp_buf at; char* stack; uint3 id; bool is_started, is_done; };
 
 enum Failure { NONE, DIVERGED = 1, MISALIGNED = 2, IN_FLIGHT = 4, NEVER = 8 };
 constexpr size_t STACK_BYTES = 256 << 10;
 constexpr unsigned MOST_LANES = 1024;
 static Lane lanes[MOST_LANES];
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static Lane* current;
 static uint3 group, lane;
 static int failed;
+static unsigned turn;  // of all lanes: from one barrier to the next
 static void (*body)();
 
+// A context is made once for each lane; from then on jumps switch, which ask nothing of the system.
 static void barrier() {
-  Lane* me = current;
-  swapcontext(&me->context, &scheduler);
+  Lane* const me = current;
+  if (!_setjmp(me->at)) _longjmp(scheduler, 1);
   lane = me->id;
 }
 
 static void start() {
-  lane = current->id;
-  body();
-  current->is_done = true;
+  for (;;) {
+    lane = current->id;
+    body();
+    current->is_done = true;
+    barrier();  // until the next workgroup
+  }
+}
+
+static void resume(Lane& l) {
+  current = &l;
+  if (_setjmp(scheduler)) return;
+  if (l.is_started) _longjmp(l.at, 1);
+  if (!l.stack) l.stack = (char*)malloc(STACK_BYTES);
+  l.is_started = true;
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = l.stack;
+  context.uc_stack.ss_size = STACK_BYTES;
+  context.uc_link = nullptr;
+  makecontext(&context, start, 0);
+  setcontext(&context);
 }
 
 // Copies that a lane does not wait for are made when it does, not before.
@@ -59,25 +81,23 @@ static void run_group(uint3 n, bool backwards) {
   const unsigned count = n.x * n.y * n.z;
   n_arrivals = n_boxes = 0;
   for (unsigned i = 0; i < count; i++) {
-    Lane& l = lanes[i];
-    if (!l.stack) l.stack = (char*)malloc(STACK_BYTES);
-    l.id = {i % n.x, i / n.x % n.y, i / n.x / n.y};
-    l.is_done = false;
+    lanes[i].id = {i % n.x, i / n.x % n.y, i / n.x / n.y};
+    lanes[i].is_done = false;
     n_copies[i] = 0;  // what nobody waited for
-    getcontext(&l.context);
-    l.context.uc_stack.ss_sp = l.stack;
-    l.context.uc_stack.ss_size = STACK_BYTES;
-    l.context.uc_link = &scheduler;
-    makecontext(&l.context, start, 0);
   }
   for (unsigned done = 0; done < count; backwards = !backwards) {
     done = 0;
+    turn++;
     for (unsigned i = 0; i < count; i++) {
-      current = &lanes[backwards ? count - 1 - i : i];
-      if (!current->is_done) swapcontext(&scheduler, &current->context);
-      done += current->is_done;
+      Lane& l = lanes[backwards ? count - 1 - i : i];
+      if (!l.is_done) resume(l);
+      done += l.is_done;
     }
-    if (done && done < count) { failed |= DIVERGED; return; }  // some wait for lanes that have ended
+    if (done && done < count) {  // some wait for lanes that have ended
+      failed |= DIVERGED;
+      for (unsigned i = 0; i < count; i++) lanes[i].is_started = false;
+      return;
+    }
   }
   if (n_boxes) failed |= IN_FLIGHT;
 }
@@ -98,6 +118,17 @@ template <class T> T shuffle_xor(T x, int bits) {
   return x;
 }
 
+// What lanes in a row share: the first of them that comes in a turn makes it.
+struct Made {
+  unsigned in_turn;
+  int by;
+  bool now_by(int first) {
+    if (in_turn == turn && by == first) return true;
+    in_turn = turn, by = first;
+    return false;
+  }
+};
+
 // The product of tiles M x K and N x K of which each of T lanes holds a part: element i of lane l is at at[l * n + i].
 template <int M, int N, int K, int T, class W, int na, int nb, int nc, class A, class B, class C, class X, class Y>
 C in_warp(A a, B b, C c, const int (*at_a)[2], const int (*at_b)[2], const int (*at_c)[2], X x, Y y) {
@@ -108,7 +139,8 @@ C in_warp(A a, B b, C c, const int (*at_a)[2], const int (*at_b)[2], const int (
   all_b[me] = b;
   barrier();
   static W left[M][K], right[N][K];
-  for (int l = 0; l < T; l++) {
+  static Made made;
+  for (int l = made.now_by(first) ? T : 0; l < T; l++) {
     for (int i = 0; i < na; i++) left[at_a[l * na + i][0]][at_a[l * na + i][1]] = x(all_a[first + l].e[i]);
     for (int i = 0; i < nb; i++) right[at_b[l * nb + i][0]][at_b[l * nb + i][1]] = y(all_b[first + l].e[i]);
   }
@@ -124,7 +156,10 @@ C in_warp(A a, B b, C c, const int (*at_a)[2], const int (*at_b)[2], const int (
 
 // An operand in local memory, in core matrices: 8 lines of 16 bytes, side by side. Bytes from one to the next.
 // Or in the swizzling mode of 128 bytes, along_k then being bytes from one piece of 64 rows to the next, where turned.
-struct Cores { const char* start; int along_k, along_rows; bool swizzled; };
+struct Cores {
+  const char* start; int along_k, along_rows; bool swizzled;
+  bool operator==(const Cores&) const = default;
+};
 
 // Where that mode puts a byte: bits 4 to 6 of an address are changed by bits 7 to 9.
 inline size_t swizzled(size_t at) { return at ^ (at >> 3 & 0x70); }
@@ -144,14 +179,24 @@ template <class E> E element(Cores x, bool turned, int row, int k) {
 // The same of a unit of four warps that reads its operands there. Lane l of warp w has rows 16 w + l / 4 and 8 below.
 template <int M, int N, int K, class W, class A, class B, class C, class X, class Y>
 void in_group(C& c, Cores a, Cores b, bool turned_a, bool turned_b, X x, Y y) {
-  const int me = (current - lanes) % 128, n = M * N / 128;
+  const int me = (current - lanes) % 128, first = current - lanes - me, n = M * N / 128;
   for (Cores o : {a, b})
     if ((size_t)o.start % 16 || o.along_k % 16 || o.along_rows % 16) failed |= MISALIGNED;
   barrier();
+  static W left[M][K], right[N][K];
+  static Made made;
+  static Cores of_a, of_b;  // each lane says where they are
+  if (!made.now_by(first) || a != of_a || b != of_b) {
+    of_a = a, of_b = b;
+    for (int k = 0; k < K; k++) {
+      for (int i = 0; i < M; i++) left[i][k] = x(element<A>(a, turned_a, i, k));
+      for (int i = 0; i < N; i++) right[i][k] = y(element<B>(b, turned_b, i, k));
+    }
+  }
   for (int i = 0; i < n; i++) {
     const int row = me / 32 * 16 + me % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + me % 4 * 2 + i % 2;
     W sum = c.e[i];
-    for (int k = 0; k < K; k++) sum += x(element<A>(a, turned_a, row, k)) * y(element<B>(b, turned_b, column, k));
+    for (int k = 0; k < K; k++) sum += left[row][k] * right[column][k];
     c.e[i] = sum;
   }
   barrier();
