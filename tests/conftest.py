@@ -1,5 +1,7 @@
 """What every test stands on: a private cache, the checks switched on, and random examples that can be repeated."""
 
+import ctypes
+import gc
 import os
 import random
 import shutil
@@ -37,6 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Without collections of garbage: all that is made stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"random examples: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
 
@@ -59,6 +71,22 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         counts = ", ".join(f"{mine.count(kind)} {kind}" for kind in ("passed", "failed") if mine.count(kind))
         text = f"suite of ops: {counts}; {row.text}" if counts else row.text
         terminalreporter.write_line(f"{row.name:7} {row.status:9} {text}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_was_there_before_is_set_aside() -> None:
+    """What stands when a module's first test starts stays for good, as torch, the tests and caches do: half a million
+    objects and more. No later collection walks through them, nor does a capture when it looks for all Tensors; so those
+    are taken back among the objects that are looked at.
+    """
+    from monolect.tensor.capture import live_tensors
+
+    gc.collect()
+    tensors = live_tensors()
+    gc.freeze()
+    for t in tensors:
+        ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(t))
+        ctypes.pythonapi.PyObject_GC_Track(ctypes.py_object(t))
 
 
 @pytest.fixture

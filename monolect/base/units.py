@@ -20,6 +20,7 @@ Example: `NVIDIA[0].name == "mma_m16n8k16_f16"`, the sum's lane 5 has rows 1 and
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from monolect.base.dtype import DType, dtypes
@@ -46,7 +47,8 @@ class Run(NamedTuple):
     n_bits: int
 
 
-def runs(words: tuple[str, str]) -> list[Run]:
+@cache
+def runs(words: tuple[str, str]) -> tuple[Run, ...]:
     """The bits of a map, joined where they are neighbours on both sides.
 
     Example: `runs(("l2 l3 l4 e1", "e0 l0 l1"))[0] == Run(axis=0, at=0, is_lane=True, first=2, n_bits=3)`
@@ -64,7 +66,7 @@ def runs(words: tuple[str, str]) -> list[Run]:
             else:
                 out.append(Run(axis, at, is_lane, number, 1))
             at, last = at + 1, out[-1]
-    return out
+    return tuple(out)
 
 
 def n_elements(words: tuple[str, str]) -> int:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor, jit
@@ -67,6 +67,7 @@ def added(t: np.ndarray, i: np.ndarray, x: np.ndarray) -> np.ndarray:
     return out
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(st.integers(1, 40), st.integers(1, 400), st.sampled_from([np.int64, np.float32]), st.integers(0, 5))
 def test_every_size_keeps_its_values(places, n, dtype, seed):
     """Everything counts as many here; some places are negative, which are dropped."""

@@ -5,6 +5,8 @@ A second statement of the tables in `monolect/base/units.py`, written another wa
 what a stand-in computes for a kernel then is too.
 """
 
+from functools import cache
+
 import numpy as np
 
 from monolect.base.dtype import dtypes
@@ -79,6 +81,13 @@ _WIDENED = {
 }  # fmt: skip
 
 
+@cache
+def rows(u: MatrixUnit, operand: str, n: int) -> str:
+    """Where each lane's n elements are; of B in the order of A."""
+    at = [of_vendor(u, operand, lane, i) for lane in range(u.threads) for i in range(n)]
+    return ", ".join(f"{{{x}, {y}}}" for x, y in (at if operand != "b" else [p[::-1] for p in at]))
+
+
 def emulated(u: MatrixUnit, types: dict) -> str:
     """The function of a unit, for a language that keeps elements in these types."""
     held = [n_elements(m) for m in u.maps]
@@ -96,9 +105,7 @@ def emulated(u: MatrixUnit, types: dict) -> str:
         ])  # fmt: skip
     lines = []
     for operand, n in zip("abc", held, strict=True):
-        at = [of_vendor(u, operand, lane, i) for lane in range(u.threads) for i in range(n)]
-        rows = ", ".join(f"{{{x}, {y}}}" for x, y in (at if operand != "b" else [p[::-1] for p in at]))
-        lines.append(f"  static const int at_{operand}[][2] = {{{rows}}};")
+        lines.append(f"  static const int at_{operand}[][2] = {{{rows(u, operand, n)}}};")
     a, b, c = (f"vec<{types[d]}, {n}>" for d, n in zip((u.a, u.b, u.acc), held, strict=True))
     return "\n".join([
         f"inline {c} {u.name}({a} a, {b} b, {c} c) {{",
@@ -109,6 +116,7 @@ def emulated(u: MatrixUnit, types: dict) -> str:
     ])  # fmt: skip
 
 
+@cache
 def tables() -> str:
     """The values of all 8-bit floats."""
     out = []
