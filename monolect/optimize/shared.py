@@ -75,7 +75,7 @@ class SharedBlock(Block):
         if not self.is_async and held > self.plan.target.n_registers // MOST_AHEAD:
             raise ActionError(what, expected="registers for what a lane copies of the next step", found=held)
         loops = [p for p in self.plan.axes if p.is_step or (p.type == "LOOP" and p.size != 1)]
-        if len(loops) != 1 or loops[0] not in self.outer or len(self.plan.reduces) != 1:
+        if len(loops) != 1 or not loops[0].is_step or loops[0] not in self.outer or len(self.plan.reduces) != 1:
             raise ActionError(what, expected="one loop of steps, of one sum, around the copy", found=len(loops))
 
     @property
