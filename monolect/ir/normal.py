@@ -502,9 +502,10 @@ def _where(src: tuple[UOp, ...], arg: Any) -> UOp:
         pick, drop = (a, b) if c.arg[0] else (b, a)
         if pick.dtype is drop.dtype and (drop.shape == () or drop.shape == pick.shape):
             return pick
-    if a.op == "WHERE" and a.src[0] is c:
+    # what an equal condition never picks is gone, unless it is what the shape of the whole comes from
+    if a.op == "WHERE" and a.src[0] is c and a.shape in (a.src[1].shape, b.shape, c.shape):
         a = a.src[1]
-    if b.op == "WHERE" and b.src[0] is c:
+    if b.op == "WHERE" and b.src[0] is c and b.shape in (b.src[2].shape, a.shape, c.shape):
         b = b.src[2]
     if a is b and (c.shape == () or c.shape == a.shape):
         return a

@@ -237,6 +237,18 @@ def test_branches_on_one_condition_collapse() -> None:
     assert build("WHERE", p, build("WHERE", p, R, J), R) is R
 
 
+def test_branches_on_one_condition_keep_the_shape_that_comes_from_them() -> None:
+    c = node("PARAM", (shape_source((2, 1)),), ParamArg(0, dtypes.bool))
+    x = node("PARAM", (shape_source((2, 3)),), ParamArg(1, dtypes.float32))
+    zero = const(0, dtypes.float32)
+    for then, other in ((zero, x), (x, zero)):
+        inner = build("WHERE", c, then, other)
+        for outer in (build("WHERE", c, inner, zero), build("WHERE", c, zero, inner), build("WHERE", c, inner, inner)):
+            assert outer.shape == (2, 3)
+    assert build("WHERE", c, build("WHERE", c, x, zero), zero) is build("WHERE", c, x, zero)
+    assert build("WHERE", c, build("WHERE", c, zero, x), x) is build("WHERE", c, zero, x)
+
+
 def test_sums_are_read_back() -> None:
     assert linear(R * 6 + J + 3) == (3, ((R, 6), (J, 1)))
 
