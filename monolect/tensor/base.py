@@ -97,7 +97,8 @@ class TensorBase:
             dim = as_int(dim, "axis")
         if -rank <= dim < rank:
             return dim + rank if dim < 0 else dim
-        raise AxisError(f"axis {dim} is outside a tensor of {rank} axes", expected=f"{-rank}..{rank - 1}", found=dim)
+        expected = f"{-rank}..{rank - 1}" if rank else "a tensor with an axis"
+        raise AxisError(f"axis {dim} is outside a tensor of {rank} axes", expected=expected, found=dim)
 
     def _axes(self, dim: Any) -> tuple[int, ...]:
         """`dim` (None: all; an int; several) as sorted axes from the front. Raises AxisError for one named twice."""

@@ -100,7 +100,10 @@ class IndexMixin(TensorBase):
             self._become(self._stored(self._uop, self._uop, self._masked(key, v)))
             return
         base = self._uop if self._uop.op in ("BUFFER", "AFTER") else build("CONTIGUOUS", self._uop)
-        self._become(self._stored(base, view(self, base, key), cast(v._uop, self.dtype)))
+        target, new = view(self, base, key), cast(v._uop, self.dtype)
+        while len(new.shape) > len(target.shape) and new.shape[0].__class__ is int and new.shape[0] == 1:
+            new = graph.reshape(new, new.shape[1:])  # as PyTorch and NumPy: leading axes of one element count for none
+        self._become(self._stored(base, target, new))
 
     def _masked(self, mask: Any, v: Any) -> UOp:
         if mask.shape != self.shape[: mask.ndim]:

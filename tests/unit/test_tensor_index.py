@@ -110,6 +110,16 @@ def test_writing_broadcasts_and_casts() -> None:
     assert i.tolist() == [1, 9, 3] and i.dtype.name == "int64"
 
 
+def test_leading_axes_of_one_element_count_for_none_in_what_is_written() -> None:
+    for key, shape in ((0, (1,)), (0, (1, 5)), ((1, 2), (1, 1)), (slice(2, 4), (1, 1, 2, 1)), ([1, 3], (1, 2, 5))):
+        ours, theirs = Tensor.zeros(4, 5), torch.zeros(4, 5)
+        value = RNG.integers(1, 9, shape).astype(np.float32)
+        ours[key], theirs[key] = Tensor(value), torch.tensor(value)
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    with pytest.raises(ShapeError):
+        ours[0] = Tensor.ones(2, 5)
+
+
 def test_a_failed_write_changes_nothing() -> None:
     x = Tensor([1.0, 2.0, 3.0])
     uop = x.uop
@@ -297,6 +307,20 @@ def test_gradient_of_a_gather_beside_a_running_sum(dim: int) -> None:
     (theirs.gather(1, torch.from_numpy(places)) * torch.from_numpy(X[:, :3].copy()).cumsum(dim)).sum().backward()
     assert ours.grad is not None
     np.testing.assert_allclose(ours.grad.numpy(), theirs.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_the_only_element_of_an_axis_is_read_in_any_loop() -> None:
+    """What data says of an axis of one element is no place: a value that is read there and stored as well is stored
+    outside of the loop over the data.
+    """
+    x = Tensor(np.array([3.0], np.float32)).detach().requires_grad_()
+    weights = np.arange(33, dtype=np.float32) % 5 - 2
+    loss = (x.gather(0, Tensor(np.zeros(33, np.int64))) * Tensor(weights)).sum()
+    loss.backward()
+    assert x.grad is not None
+    with Context(VERIFY=1):
+        np.testing.assert_array_equal(x.grad.numpy(), [weights.sum()])
+        assert loss.item() == 3 * weights.sum() and x.tolist() == [3.0]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
