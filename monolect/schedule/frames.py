@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.uop import UOp, build, idx, node
-from monolect.schedule.ranges import ZERO, Index, full_index, sources
+from monolect.ir.uop import UOp, build, node
+from monolect.schedule.ranges import Index, full_index, sources
 
 if TYPE_CHECKING:
     from monolect.schedule.partition import Partition
@@ -40,17 +40,31 @@ class Frame(NamedTuple):
 
     def borders(self) -> list[Index]:
         """What is around the value, in blocks: of each padded axis what is before and after it, along the axes behind
-        whole, along those in front only as far as the value goes.
+        whole, along those in front only as far as the value goes. From the first padded axis on each block has loops of
+        its own: those of equal sizes would not all nest in one another.
         """
-        out = []
-        inner, whole = self.place(full_index(self.value.shape)), full_index(self.around.shape)
+        out: list[Index] = []
+        rank, front = len(self.around.shape), self._axes_in_front()
         for a, (o, n, total) in enumerate(zip(self.offsets, self.value.shape, self.around.shape, strict=True)):
             if n is total or n == total:
                 continue
             for start, size in ((0, o), (o + n, total - o - n)):
-                i = node("RANGE", (idx(size),), (a, "LOOP")) if size > 1 else ZERO
-                out += [(*inner[:a], i + start, *whole[a + 1 :])] if size else []
+                if size:
+                    shape = (*self.value.shape[:a], size, *self.around.shape[a + 1 :])
+                    first = (*self.offsets[:a], start, *(0,) * (rank - a - 1))
+                    own = (_numbered(i, k + len(out) * rank) for k, i in enumerate(full_index(shape)) if k >= front)
+                    index = (*full_index(shape)[:front], *own)
+                    out.append(tuple(i + o for i, o in zip(index, first, strict=True)))
         return out
+
+    def _axes_in_front(self) -> int:
+        """How many axes stand before the first padded one."""
+        sizes = zip(self.value.shape, self.around.shape, strict=True)
+        return next(a for a, (n, total) in enumerate(sizes) if n is not total and n != total)
+
+
+def _numbered(i: UOp, number: int) -> UOp:
+    return node("RANGE", i.src, (number, i.arg[1])) if i.op == "RANGE" else i
 
 
 def frame(part: Partition, u: UOp) -> Frame | None:

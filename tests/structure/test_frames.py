@@ -1,5 +1,6 @@
 """What a convolution pads is stored once, in the middle of the padded memory, by the kernel that makes it."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from monolect import Context, Tensor, Variable, jit
+from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime import profile
 from monolect.runtime.callify import callify
+from monolect.schedule.frames import Frame
 from monolect.schedule.order import schedule
 
 CHANNELS = 8
@@ -197,3 +200,34 @@ def test_a_captured_training_step(arrays: list[np.ndarray]) -> None:
         np.testing.assert_allclose(found, loss.item(), rtol=1e-3)
     for m, o in zip(mine, other, strict=True):
         np.testing.assert_allclose(m.numpy(), o.detach().numpy(), rtol=1e-2, atol=1e-4)
+
+
+def test_each_block_around_three_axes_has_loops_of_its_own() -> None:
+    """Blocks of three axes share sizes in pairs: with one loop for each size no order of the loops would suit all."""
+    frame = Frame(Tensor.zeros(2, 8, 10, 9, 12).uop, Tensor.zeros(2, 8, 6, 7, 8).uop, (0, 0, 2, 1, 2))
+    blocks = [frozenset().union(*(ranges(i) for i in index)) for index in frame.borders()]
+    assert len(blocks) == 6
+    for loops, others in combinations(blocks, 2):
+        assert {r.arg[0] for r in loops & others} == {0, 1}  # the axes that are not padded
+
+
+def test_around_three_axes_with_gradients(data: Any) -> None:
+    x, w = data(2, 8, 6, 6, 9), data(8, 9, 1, 2, 3)
+    kw: Any = {
+        "stride": (1, 3, 1),
+        "padding": (2, 1, 3),
+        "output_padding": (1, 0, 2),
+        "groups": 4,
+        "dilation": (2, 1, 3),
+    }
+    ours = [Tensor(x, requires_grad=True), Tensor(w, requires_grad=True)]
+    theirs = [torch.tensor(x, requires_grad=True), torch.tensor(w, requires_grad=True)]
+    got = ours[0].relu().conv_transpose3d(ours[1], **kw).softmax(-1)
+    wanted = F.conv_transpose3d(theirs[0].relu(), theirs[1], **kw).softmax(-1)
+    pull = data(*wanted.shape)
+    (got * Tensor(pull)).sum().backward()
+    (wanted * torch.tensor(pull)).sum().backward()
+    with Context(VERIFY=1):
+        got.realize(*(t.grad for t in ours))
+    for a, b in ((got, wanted.detach()), *((a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-3, atol=1e-5)
