@@ -37,6 +37,7 @@ class KernelBuilder:
         self.kernel: Kernel = part.kernel(number)
         self.memo: dict[Key, UOp] = {}
         self.holes: dict[UOp, UOp] = {}
+        self.unfilled: dict[UOp, UOp] = {}  # placeholders that are met before what they stand for, each by itself
         self.args: list[UOp] = []
         self.params: dict[UOp, UOp] = {}
         self.fills: dict[UOp, UOp] = {}  # AFTER(LOCAL, END(...)) of each stage
@@ -126,9 +127,10 @@ class KernelBuilder:
         return flatten(index, u.shape) if f is None else flatten(f.place(index), f.around.shape)
 
     def fill(self, u: UOp) -> UOp:
-        """`u` with its placeholders replaced by the values they stand for."""
-        here = {h: v for h, v in self.holes.items()}
-        return substitute(u, here)
+        """`u` with its placeholders replaced by the values they stand for. One whose value is not known yet stays as it
+        is, also where others stand in it: it is found again by what it is.
+        """
+        return substitute(u, {**self.unfilled, **self.holes})
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def inside(self, u: UOp, index: Index) -> UOp:
@@ -153,7 +155,7 @@ class KernelBuilder:
         return self.memo[u, index, gate]
 
     def _compute(self, u: UOp, index: Index, gate: UOp) -> UOp:
-        wanted = [k for k in sources(u, index, gate)]
+        wanted = self._sources((u, index, gate))
         for k in reversed(wanted):
             self.value(*k)
         return self._assemble((u, index, gate), wanted, own=True)
@@ -186,7 +188,13 @@ class KernelBuilder:
 
     def _wanted(self, key: Key) -> list[Key]:
         u, index, gate = key
-        return [] if self._reads_stage(u) or self._reads_buffer(u, index) else sources(u, index, gate)
+        return [] if self._reads_stage(u) or self._reads_buffer(u, index) else self._sources(key)
+
+    def _sources(self, key: Key) -> list[Key]:
+        wanted = sources(*key)
+        if key[0].op == "INDEX":
+            self.unfilled.update((h, h) for h in (placeholder(*k) for k in wanted[1:]))
+        return wanted
 
     def _assemble(self, key: Key, wanted: list[Key], own: bool = False) -> UOp:
         u, index, gate = key

@@ -323,6 +323,20 @@ def test_the_only_element_of_an_axis_is_read_in_any_loop() -> None:
         assert loss.item() == 3 * weights.sum() and x.tolist() == [3.0]
 
 
+def test_gradient_of_joined_parts_read_at_places_that_are_read_at_places(both: Any) -> None:
+    """What is added where data says is read there too, at places from data, out of one of two parts: the outer place is
+    known before the inner one, in which it stands.
+    """
+    places, rows, columns = RNG.integers(0, 4, (4, 5, 12)), RNG.integers(0, 4, 2), RNG.integers(0, 5, 2)
+
+    def f(x: Any) -> Any:
+        kind, index = (Tensor, Tensor) if isinstance(x, Tensor) else (torch, torch.tensor)
+        return kind.cat([x, x * 2], 2).gather(0, index(places))[index(rows), index(columns)].sigmoid()
+
+    with Context(VERIFY=1):
+        both(f, X)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
 def test_an_index_that_is_kept_in_memory_keeps_its_bounds(dtype: str) -> None:
     """A remainder needs no clamp; the memory it is kept in, for two readers, does not say that it is one."""
