@@ -75,7 +75,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
     Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
     Pass("expand",         K, K, lambda s, t: expand(s), (), ("device_axes",), "vector ranges become shape while reductions are still one node"),
-    Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("expand",), "accumulators need the lanes that expand made"),
+    Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s, not t.workgroups), (), ("expand",), "accumulators need the lanes that expand made"),
     Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape"),
     Pass("select",         K, K, select, (), ("ahead",), "multiply-add is seen once accumulators are explicit"),
     Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("select",), "graph to list, after the last rewrite"),

@@ -2,7 +2,7 @@
 
 Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions
 that do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own,
-so from here on a RANGE is exactly one loop.
+so from here on a RANGE is exactly one loop. Where only the last step asks what is inside, accumulators start with it.
 
 Before: REDUCE(ADD, x(r0, r1000), r1000)
 After:  LOAD(AFTER(acc, END(STORE(acc, ADD(LOAD(AFTER(acc, STORE(AFTER(acc, r0), 0))), x)), r1000)))
@@ -15,6 +15,7 @@ from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.lower.tails import loops_of, tails, without_last
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
 
@@ -25,14 +26,15 @@ def neutral(op: str, d: DType) -> UOp:
 
 
 class ReduceLowering:
-    """One kernel's reductions."""
+    """One kernel's reductions. `apart`: whether last steps may stand apart from their loops."""
 
-    def __init__(self, sink: UOp):
+    def __init__(self, sink: UOp, apart: bool):
         self.sink = sink
         order = toposort(sink)
         self.order = order
         self.slots = unused_slots(order)
         self.ids = unused_ranges(order)
+        self.tails = tails(order) if apart else {}
         self.clones: dict[tuple, dict[UOp, UOp]] = {}  # by group, and by iteration of what is unrolled
 
     def run(self) -> UOp:
@@ -53,28 +55,39 @@ class ReduceLowering:
     def _loop(self, u: UOp, body: UOp, group: Group) -> UOp:
         op = u.arg[0]
         closed = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
-        unrolled = [r for r in u.src[1:] if r.arg[1] == "UNROLL"]
+        first: list[UOp] = []
+        if (known := self.tails.get(loops_of(u))) is not None:
+            (r,) = closed
+            first = self._steps(u, replace_ranges(body, {r: r.src[0] + -1}), (group, r))
+            body = replace_ranges(body, known | {r: without_last(r)})
+            closed = [x for x in (without_last(r),) if x.op == "RANGE"]
         mapping = self._own_ranges(group, body, closed)
-        body = replace_ranges(body, mapping)
         closed = [mapping[r] for r in closed]
-        copies: list[tuple[tuple, UOp]] = [(group, body)]
-        for r in unrolled:
-            found = [(key, b, _own(b, r)) for key, b in copies]
-            copies = [
-                ((key, r, i), self._copy(key, b, r, i, own)) for i in range(r.src[0].value) for key, b, own in found
-            ]
-        steps = [b for _, b in copies]
+        steps = self._steps(u, replace_ranges(body, mapping), group)
         shape = body.shape
         if not closed:
+            steps = [*first, *steps]
             return self._combine(op, steps[0], steps[1:])
         acc = node("BUFFER", (shape_source(shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
         outer = sorted(group[0], key=lambda r: r.arg[0])
-        start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, neutral(op, u.dtype)))
+        begin = self._combine(op, first[0], first[1:]) if first else neutral(op, u.dtype)
+        start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, begin))
         before = node("LOAD", (node("AFTER", (acc, start, *closed)),))
         end = node("END", (node("STORE", (acc, self._combine(op, before, steps))), *closed))
         out = node("LOAD", (node("AFTER", (acc, end)),))
         out.origin = u.origin
         return out
+
+    def _steps(self, u: UOp, body: UOp, key: tuple) -> list[UOp]:
+        """`body` in each iteration of what is unrolled."""
+        copies: list[tuple[tuple, UOp]] = [(key, body)]
+        for r in u.src[1:]:
+            if r.arg[1] == "UNROLL":
+                found = [(key, b, _own(b, r)) for key, b in copies]
+                copies = [
+                    ((key, r, i), self._copy(key, b, r, i, own)) for i in range(r.src[0].value) for key, b, own in found
+                ]
+        return [b for _, b in copies]
 
     def _copy(self, key: tuple, body: UOp, r: UOp, i: int, own: list[UOp]) -> UOp:
         """`body` in iteration i of the unrolled r. Copies share no memory: a loop inside of r has its own in each."""
@@ -123,6 +136,6 @@ def _own(body: UOp, r: UOp) -> list[UOp]:
     return [v for v in toposort(body) if v.op in ("END", "STORE") and r in ranges(v)]
 
 
-def lower_reduce(sink: UOp) -> UOp:
-    """See the module docstring."""
-    return ReduceLowering(sink).run()
+def lower_reduce(sink: UOp, apart: bool = True) -> UOp:
+    """See the module docstring. `apart`: where vectors are masked; where lanes are threads, that costs nothing."""
+    return ReduceLowering(sink, apart).run()

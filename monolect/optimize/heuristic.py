@@ -38,6 +38,7 @@ FILLS_MORE = 1.5  # times the lanes, for which it pays to add up those of each s
 LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
 MOST_OPS_TO_PEEL = 400  # values in a kernel that may stand in its code twice or thrice
 FEW_OPS_TO_PEEL = 100  # values in a kernel that may stand there nine times
+EMPTY_SHARE = 16  # of the vectors of a sum: no more are empty, for more of them in flight
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -220,7 +221,8 @@ class Chooser:
             return False
         lanes = self.fitting_lanes(n)
         axis = self.plan.axis_of(r)
-        if n % lanes and not self.act("PADTO", axis, lanes, "a masked vector holds the tail"):
+        multiple = lanes * (self.at_once(-(-n // lanes), vectors) if target == "GROUP_REDUCE" else 1)
+        if n % multiple and not self.act("PADTO", axis, multiple, "a masked vector holds the tail"):
             return False
         n = self.plan.axes[axis].size or n
         if not self.act("SPLIT", axis, (lanes, target, False), f"vector of {lanes}: {why}"):
@@ -236,6 +238,14 @@ class Chooser:
                     self.act("SPLIT", axis, (k, target, False), f"{k} vectors in flight")
                     break
         return True
+
+    def at_once(self, n: int, vectors: tuple[int, ...]) -> int:
+        """How many of n vectors of a sum are in flight. Those behind its end are masked in the last step alone
+        (`lower.tails`).
+        """
+        if self.profile.n_ops > MANY_OPS:
+            return 1
+        return next((k for k in vectors if n >= 2 * k and -n % k * EMPTY_SHARE <= n), 1)
 
     def fitting_lanes(self, n: int) -> int:
         """A full vector, or a narrower one that divides a short axis exactly."""

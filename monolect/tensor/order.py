@@ -1,6 +1,6 @@
 """Numbers as integers in the order in which PyTorch sorts them, alone or packed with their positions.
 
-What it is for: the position of an extreme in one reduction, and sorting, which know integers alone.
+What it is for: the position of an extreme, and sorting, which know integers alone.
 What it is not: methods of Tensor. Invariants: `key(a) < key(b)` exactly where a sorts before b, and the keys are equal
 where neither does: 0.0 and -0.0 are equal, and every nan equals every other and comes after infinity.
 Source: IEEE 754 numbers as sign and magnitude; Herf, "Radix Tricks", 2001.
@@ -8,15 +8,21 @@ Source: IEEE 754 numbers as sign and magnitude; Herf, "Radix Tricks", 2001.
 
 from __future__ import annotations
 
+from typing import Any
+
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count, negate, smaller
-from monolect.ir.uop import UOp, build, const, idx
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT
+from monolect.ir.uop import UOp, build, const, idx, shape_source, toposort
+from monolect.schedule.materialize import WEIGHTS
 from monolect.tensor.rows import gather_rows
 
-LONG = 1 << 11  # elements of a row that pay for a second look at one block of it
+LONG = 1 << 12  # elements of a row that pay for a search by blocks
+MOST_AGAIN = 4  # operations that are rather done twice than an element has a key of 64 bits
+SHORT = 64  # fewer are not worth lanes of their own
 
 SIGNED: dict[int, DType] = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
 _UNSIGNED: dict[int, DType] = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
@@ -65,38 +71,75 @@ def unsigned(k: UOp, descending: bool = False) -> UOp:
 def arg_extreme(u: UOp, axis: int) -> UOp:
     """The first position of the maximum along `axis`, which stays with size 1; int64. nan is the largest.
 
-    One reduction, over (key, position from the end) in one integer; two for keys that leave no room for the position.
-    A long row is searched block by block first.
+    Rows are looked at twice, for the maximum and for its first place; of a long one the second look is at one block.
+    Looked at once is what fits 32 bits with its place, what takes long to compute, and short rows, whose lanes are
+    other rows.
     """
     n = u.shape[axis]
-    if n.__class__ is int and n >= LONG and axis == len(u.shape) - 1 and count(u.shape).__class__ is int:
-        return _arg_of_blocks(u)
-    last = n + -1 if n.__class__ is UOp else const(n - 1, dtypes.index)
-    k, many = key(u), max(1, (size_max(n) - 1).bit_length())
-    wide = next((d for d in (dtypes.int32, dtypes.int64) if k.dtype.bits + many <= d.bits), None)
-    back = build("SUB", last, iota(n, dtypes.index, axis, len(u.shape)))
-    if wide is not None:
-        both = build("OR", e("SHL", cast(k, wide), many), cast(back, wide))
-        found = e("AND", graph.reduce(both, "MAX", (axis,)), (1 << many) - 1)
-    else:
-        is_top = negate(build("CMPNE", k, graph.reduce(k, "MAX", (axis,))))
-        found = graph.reduce(where(is_top, cast(back, dtypes.int64), -1), "MAX", (axis,))
-    return build("SUB", cast(last, dtypes.int64), cast(found, dtypes.int64))
+    is_last = axis == len(u.shape) - 1
+    if n.__class__ is int and n >= LONG and is_last and count(u.shape).__class__ is int:
+        return _place_by_blocks(u)
+    fits = u.dtype.bits + _place_bits(n)
+    if fits > 64 or (fits > 32 and not (is_last and size_max(n) < SHORT) and _is_near(u)):
+        return _place_of_maximum(u, axis)
+    return _place_by_key(u, axis)
 
 
-def _arg_of_blocks(u: UOp) -> UOp:
-    """The same along the last axis: the first block that has the maximum, then the place in that block.
+def _is_near(u: UOp) -> bool:
+    """Whether few operations lead from what is stored, or read at places, to `u`."""
+    order = toposort(u, stop=lambda v: v.op not in ELEMENTWISE and v.op not in MOVEMENT)
+    return sum(WEIGHTS.get(v.op, 1) for v in order if v.op in ELEMENTWISE and v.dtype.kind != "x") <= MOST_AGAIN
 
-    Maxima cost a quarter of keys with positions. The last block begins where it ends with the row: what it shares with
-    the one before is smaller than its maximum, or that one would have been the first.
+
+def _place_bits(n: Any) -> int:
+    """Bits of a position among n."""
+    return max(1, (size_max(n) - 1).bit_length())
+
+
+def _last(n: Any) -> UOp:
+    return n + -1 if n.__class__ is UOp else const(n - 1, dtypes.index)
+
+
+def _place_of_maximum(u: UOp, axis: int) -> UOp:
+    """`arg_extreme` in two reductions: the maximum, and the first place that has it, or is nan."""
+    n = u.shape[axis]
+    d = dtypes.int32 if size_max(n) <= dtypes.int32.max else dtypes.int64
+    is_top = negate(build("CMPNE", u, graph.reduce(u, "MAX", (axis,))))
+    if u.dtype.is_float:
+        is_top = build("OR", is_top, build("CMPNE", u, u))
+    back = build("SUB", cast(_last(n), d), iota(n, d, axis, len(u.shape)))
+    found = graph.reduce(where(is_top, back, -1), "MAX", (axis,))
+    return build("SUB", cast(_last(n), dtypes.int64), cast(found, dtypes.int64))
+
+
+def _place_by_key(u: UOp, axis: int) -> UOp:
+    """`arg_extreme` in one reduction, over (key, position from the end) in one integer."""
+    n, k = u.shape[axis], key(u)
+    many = _place_bits(n)
+    wide = dtypes.int32 if k.dtype.bits + many <= 32 else dtypes.int64
+    back = build("SUB", _last(n), iota(n, dtypes.index, axis, len(u.shape)))
+    both = build("OR", e("SHL", cast(k, wide), many), cast(back, wide))
+    found = e("AND", graph.reduce(both, "MAX", (axis,)), (1 << many) - 1)
+    return build("SUB", cast(_last(n), dtypes.int64), cast(found, dtypes.int64))
+
+
+def _place_by_blocks(u: UOp) -> UOp:
+    """`arg_extreme` along the last axis: the first block that has the maximum, then the place in that block.
+
+    Maxima cost a quarter of keys with positions; those of the blocks are no memory if they are looked at once. The last
+    block begins where it ends with the row: what it shares with the one before is smaller than its maximum, or that
+    one would have been the first.
     """
     n, rows = u.shape[-1], count(u.shape[:-1])
     block = 1 << ((64 * n).bit_length() - 1) // 2
     blocks = -(-n // block)
     flat = graph.reshape(u, (rows, n))
-    whole = flat if blocks * block == n else graph.pad(flat, (0, 0), (rows, blocks * block), u.dtype.min)
+    starts = iota(blocks, dtypes.index, 0, 2) * block
+    starts = smaller(starts, idx(n - block)) if blocks * block > n else starts
+    places = graph.reshape(build("ADD", starts, iota(block, dtypes.index, 1, 2)), (1, blocks * block))
+    whole = gather_rows(flat, build("EXPAND", places, shape_source((rows, blocks * block))))
     tops = graph.reduce(graph.reshape(whole, (rows, blocks, block)), "MAX", (2,), keep=False)
-    start = smaller(cast(arg_extreme(tops, 1), dtypes.index) * block, idx(n - block))
+    start = smaller(cast(_place_by_key(tops, 1), dtypes.index) * block, idx(n - block))
     start = build("MAX", start, idx(0))  # known to be inside: the block is read in vectors
     places = e("ADD", start, iota(block, dtypes.index, 1, 2))
     inside = arg_extreme(gather_rows(flat, places), 1)

@@ -313,6 +313,78 @@ CASES["lower_reduce", "a sum"] = (
 """,
 )
 
+CASES["lower_reduce", "a last step that is masked"] = (
+    lower_reduce,
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (3, idx)
+%6 = RANGE idx[] %5 (0, "REDUCE")
+%7 = CONST idx[] (2, idx)
+%8 = MUL idx[] %6 %7
+%9 = STACK idx[2] %3 %0
+%10 = ADD idx[2] %8 %9
+%11 = CONST idx[] (5, idx)
+%12 = CMPLT b1[2] %10 %11
+%13 = STACK idx[1] %11
+%14 = PARAM f32[5] %13 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%15 = INDEX f32[2] %14 %10
+%16 = CONST f32[] (0.0, f32)
+%17 = LOAD f32[2] %15 %16 %12
+%18 = CONST f32[] (-inf, f32)
+%19 = WHERE f32[2] %12 %17 %18
+%20 = REDUCE f32[2] %19 %6 ("MAX", ())
+%21 = REDUCE f32[1] %20 ("MAX", (0,))
+%22 = STACK idx[0]
+%23 = RESHAPE f32[] %21 %22
+%24 = STORE void[] %4 %23
+%25 = SINK void[] %24 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (2, idx)
+%6 = STACK idx[1] %5
+%7 = BUFFER f32[2] %6 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%8 = CONST idx[] (5, idx)
+%9 = STACK idx[1] %8
+%10 = PARAM f32[5] %9 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%11 = RANGE idx[] %5 (1, "REDUCE")
+%12 = MUL idx[] %11 %5
+%13 = STACK idx[2] %3 %0
+%14 = ADD idx[2] %12 %13
+%15 = INDEX f32[2] %10 %14
+%16 = LOAD f32[2] %15
+%17 = CONST idx[] (4, idx)
+%18 = ADD idx[2] %13 %17
+%19 = CMPLT b1[2] %18 %8
+%20 = INDEX f32[2] %10 %18
+%21 = CONST f32[] (0.0, f32)
+%22 = LOAD f32[2] %20 %21 %19
+%23 = CONST f32[] (-inf, f32)
+%24 = WHERE f32[2] %19 %22 %23
+%25 = STORE void[] %7 %24
+%26 = AFTER f32[2] %7 %25 %11
+%27 = LOAD f32[2] %26
+%28 = MAX f32[2] %16 %27
+%29 = STORE void[] %7 %28
+%30 = END void[] %29 %11
+%31 = AFTER f32[2] %7 %30
+%32 = LOAD f32[2] %31
+%33 = REDUCE f32[1] %32 ("MAX", (0,))
+%34 = STACK idx[0]
+%35 = RESHAPE f32[] %33 %34
+%36 = STORE void[] %4 %35
+%37 = SINK void[] %36 KernelInfo()
+""",
+)
+
 CASES["lower_reduce", "two that share a loop"] = (
     lower_reduce,
     """

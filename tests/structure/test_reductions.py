@@ -6,11 +6,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monolect import Tensor
+from monolect.ir.bounds import ranges
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, toposort
 from monolect.schedule import split_reductions as pass_
 from monolect.schedule.split_reductions import split_reductions
 from monolect.tensor.order import LONG as LONG_ROW
+from monolect.tensor.order import SHORT as SHORT_ROW
 from tests.structure.conftest import kernels_of
 
 LONG = 1 << 16
@@ -206,14 +208,16 @@ def test_short_rows_of_sums_are_added_up_several_at_once(check, data, shape, row
     assert splits(k, "UPCAST") == rows
 
 
-@pytest.mark.parametrize("n", [2047, 2048, 2049, 9001, 20000])
-def test_a_long_row_is_searched_block_by_block_for_its_extreme(data, n):
-    """In one kernel: maxima of blocks, then keys and positions in the first block that has the row's."""
+@pytest.mark.parametrize("n", [63, 187, 4095, 4096, 4097, 9001, 20000])
+def test_an_extreme_is_searched_for_in_looks(data, n):
+    """In one kernel: the maximum, then its place; of a long row maxima of blocks, then the first block that has its."""
     a = np.stack([data(n), np.full(n, -np.inf, np.float32), np.zeros(n, np.float32), data(n)])
     a[1, n - 1] = a[2, 5] = -0.0
     a[3, [3, n - 7, n - 5]] = [9, np.nan, np.nan]
     (k,) = kernels_of(Tensor(a[0]).argmax(0))
-    assert sum(u.op == "REDUCE" for u in toposort(k.sink)) == (1 if n < LONG_ROW else 3)
+    looks = 1 if n < SHORT_ROW else 2 if n < LONG_ROW else 4
+    assert sum(u.op == "REDUCE" for u in toposort(k.sink)) == looks
+    assert not any(u.op == "LOAD" and len(u.src) > 1 for u in toposort(k.sink)) or n < LONG_ROW, "blocks need no masks"
     for x in (a, (a > 1).astype(np.int8), (np.nan_to_num(a).clip(-9, 9) * 100).astype(np.int64)):
         assert (Tensor(x).argmax(1).numpy() == x.argmax(1)).all()
         assert (Tensor(x).argmin(1).numpy() == x.argmin(1)).all()
@@ -245,3 +249,36 @@ def test_sums_over_channels_that_have_a_number_each_divide_no_index(check, data,
     sums = next(k for k in check(got, wanted.reshape(x.shape), atol=1e-4) if k.ir["REDUCE"])
     assert sums.code["IDIV"] == sums.code["MOD"] == 0
     assert any(u.op == "LOAD" and u.shape and u.shape[-1] == 16 for u in sums.linear.src), "vectors along the sum"
+
+
+def test_what_takes_long_to_compute_is_looked_at_once_for_its_extreme(data):
+    x = Tensor(data(16, 1000))
+    (k,) = kernels_of(x.exp().sin().argmax(1))
+    assert sum(u.op == "REDUCE" for u in toposort(k.sink)) == 1
+    (k,) = kernels_of(*(x * 2).max(1))
+    assert sum(u.op == "REDUCE" for u in toposort(k.sink)) == 2, "the maximum is looked for once"
+
+
+@pytest.mark.parametrize("n", [33, 75, 187, 1000, 1001])
+@pytest.mark.parametrize("method", ["sum", "amax", "prod", "logsumexp"])
+def test_only_the_last_step_of_a_reduction_is_masked(check, data, n, method):
+    """Accumulators start with it: no load or choice inside of a loop asks what is inside."""
+    a = (data(3, n) * 0.01 + 1).astype(np.float32)
+    x = a.astype(np.float64)
+    want = np.log(np.exp(x).sum(1)) if method == "logsumexp" else getattr(x, method.removeprefix("a"))(1)
+    (k,) = check(getattr(Tensor(a), method)(1), want, rtol=1e-4)
+    inner = [u for u in toposort(k.linear) if u.op in ("LOAD", "WHERE") and any(_steps(r) for r in ranges(u))]
+    assert not any(u.op == "LOAD" and len(u.src) > 1 for u in inner)
+    assert any(u.op == "LOAD" and len(u.src) > 1 for u in toposort(k.linear))
+
+
+def _steps(r: UOp) -> bool:
+    return r.arg[1] == "REDUCE"
+
+
+@pytest.mark.parametrize("n, vectors", [(187, 4), (208, 1), (130, 1), (150, 2), (1000, 4)])
+def test_vectors_behind_the_end_are_few(check, data, n, vectors):
+    """So many of a sum are in flight that no more than a sixteenth are empty."""
+    a = data(4, n)
+    (k,) = check(Tensor(a).sum(1), a.sum(1), atol=1e-4)
+    assert splits(k, "GROUP_REDUCE") == [16, vectors][: 1 + (vectors > 1)]

@@ -191,6 +191,10 @@ class MemoryRenderer(ElementwiseRenderer):
     def _load_row(self, d: DType, p: str, row: Row, gate: str | None, alt: str) -> str:
         """The elements at `row` after `p`, or those of `alt` where `gate` is false."""
         lanes = len(row)
+        if gate is not None and gate[0] == "<" and "true" not in gate:
+            return alt  # known now
+        if gate is not None and gate[0] == "<" and "false" not in gate:
+            gate = None
         if lanes == 1:
             if gate is not None:
                 p = self.emit(f"select i1 {gate}, ptr {p}, ptr %dummy")
