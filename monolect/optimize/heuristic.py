@@ -221,7 +221,7 @@ class Chooser:
             return False
         lanes = self.fitting_lanes(n)
         axis = self.plan.axis_of(r)
-        multiple = lanes * (self.at_once(-(-n // lanes), vectors) if target == "GROUP_REDUCE" else 1)
+        multiple = lanes * (self.at_once(r, -(-n // lanes), vectors) if target == "GROUP_REDUCE" else 1)
         if n % multiple and not self.act("PADTO", axis, multiple, "a masked vector holds the tail"):
             return False
         n = self.plan.axes[axis].size or n
@@ -239,11 +239,13 @@ class Chooser:
                     break
         return True
 
-    def at_once(self, n: int, vectors: tuple[int, ...]) -> int:
-        """How many of n vectors of a sum are in flight. Those behind its end are masked in the last step alone
-        (`lower.tails`).
+    def at_once(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
+        """How many of n vectors of a sum over j are in flight where none of its rows beside may be. Those behind its
+        end are masked in the last step alone (`lower.tails`).
         """
-        if self.profile.n_ops > MANY_OPS:
+        least = 2 * self.plan.target.n_threads
+        rows = any(r in self.profile.scope(j) and self.plan.size(r) >= least for r in self.plan.outputs)
+        if rows or self.profile.n_ops > MANY_OPS:
             return 1
         return next((k for k in vectors if n >= 2 * k and -n % k * EMPTY_SHARE <= n), 1)
 

@@ -318,16 +318,16 @@ def test_a_scan_beside_a_longer_nest(check, data):
 # ---- extremes --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("method", ["argmax", "argmin"])
-def test_position_of_an_extreme_is_one_reduction(check, data, method, axis):
+def test_position_of_an_extreme_is_two_looks_in_one_kernel(check, data, method, axis):
     a = data(30, 64)
     (k,) = check(getattr(Tensor(a), method)(axis), getattr(a, method)(axis))
-    assert k.reads == 1 and k.ir["REDUCE"] == 1 and k.loops == (1 if axis is None else 2)
+    assert k.reads == 1 and k.ir["REDUCE"] == 2 and k.loops <= 3
 
 
 def test_an_extreme_and_its_position_share_a_pass(check, data):
     a = data(40, 60)
     (k,) = check(tuple(Tensor(a).max(1)), (a.max(1), a.argmax(1)))
-    assert k.reads == 1 and k.loops == 2
+    assert k.reads == 1 and k.loops <= 2
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------
