@@ -28,7 +28,7 @@ from monolect.ir.pattern import RuleSet
 from monolect.ir.text import parse, show
 from monolect.ir.verify import verify
 from monolect.pipeline import KERNEL_PASSES, PIPELINE, Pass, run_pass
-from monolect.rules.accuracy import MAX_ULP, Bound
+from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
 from monolect.rules.decompose import DECOMPOSE
 from monolect.runtime.lowering import searched
 
@@ -155,7 +155,8 @@ def _rules(options: argparse.Namespace) -> None:
 
 
 def _accuracy(options: argparse.Namespace) -> None:
-    _print_table(options, ("function", *(f"{d}, ULP" for d in Bound._fields)), [(n, *b) for n, b in MAX_ULP.items()])
+    cells: Cells = [(n, *b) for n, b in MAX_ULP.items()] + [(n, ulp, "-") for n, ulp in RUNNING_ULP.items()]
+    _print_table(options, ("function", *(f"{d}, ULP" for d in Bound._fields)), cells)
 
 
 def _devices(options: argparse.Namespace) -> None:

@@ -494,7 +494,7 @@ _ROWS = [
     Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
     Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
     # load and store
-    Row("LOAD",     1, 3, "(device, addrspace), bytes, 'ahead' or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?); may change device or address space; subsumes COPY. Asks for what lies so many bytes further on; is made a step of its loop ahead."),
+    Row("LOAD",     1, 3, "(device, addrspace), bytes, 'ahead', 'rounded' or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?); may change device or address space; subsumes COPY. Asks for what lies so many bytes further on; is made a step of its loop ahead. Is rounded to its terms' bits."),
     Row("STORE",    2, 3, "'distinct', 'stream' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true; distinct places may be written in any order, a stream goes past the caches."),
     Row("FETCH",    1, 1, "-",          _void, _scalar, K | P, _S, None, "Ask for the memory at src[0] (INDEX), that it be in the second cache when it is read; it need not exist."),
     # ordering

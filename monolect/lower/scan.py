@@ -4,6 +4,7 @@ What it is for: `expand`, where a range that an accumulator is carried through b
 
 Before: n = op(LOAD(AFTER(acc, start, r0, lane)), x(r0, lane)), STORE(acc, n), LOAD(AFTER(acc, that))
 After:  s = SCAN(x(r0, [0..15])), b = LOAD(AFTER(acc, start, r0)), AFTER(op(b, s), STORE(acc, op(b, s[15])))
+Of a sum that is rounded (`rules.carried`) only what is carried on has more bits than its terms.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monolect.ir.uop import UOp, build, node, shape_source
+from monolect.rules.carried import rounded_sum
 
 
 class Step(NamedTuple):
@@ -37,6 +39,10 @@ class Scans:
                 for before in [s for s in u.src[1].src if s in lanes]:
                     (term,) = [s for s in u.src[1].src if s is not before]
                     self.steps[u.src[1]] = Step(before, term, lanes[before])
+        for store in [s for u in order if (s := rounded_sum(u)) is not None and s.src[1] in self.steps]:
+            total = store.src[1]
+            (term,) = [s.src[0] for s in total.src if s is not self.steps[total].before]
+            self.steps[total] = self.steps[total]._replace(term=term)
 
     def lanes(self) -> set[UOp]:
         """The ranges that became lanes of a SCAN."""
@@ -44,8 +50,13 @@ class Scans:
 
     def expanded(self, u: UOp, src: tuple[UOp, ...], new: dict[UOp, UOp]) -> UOp | None:
         """What stands for `u`, whose sources are now `src`, if it is a sum, its store, or what reads it."""
+        store = rounded_sum(u)
+        if store is not None and store.src[1] in self.steps:
+            before = build("CAST", new[self.steps[store.src[1]].before], arg=u.dtype)
+            return node("AFTER", (build(store.src[1].op, before, self._scan(store.src[1], new)), new[store]))
         if u in self.steps:
-            return build(u.op, new[self.steps[u].before], self._scan(u, new))
+            before = new[self.steps[u].before]
+            return build(u.op, before, build("CAST", self._scan(u, new), arg=before.dtype))
         if u.op == "STORE" and u.src[1] in self.steps:
             return node("STORE", (src[0], self._last(u.src[1], new)))
         if u.op == "LOAD" and u.src[0].op == "AFTER" and len(u.src[0].src) == 2:
@@ -68,7 +79,8 @@ class Scans:
         end = build("SHRINK", s, shape_source(first), shape_source((*s.shape[:axis], 1, *s.shape[axis + 1 :])))
         rank = len(before.shape)
         shape = ((1,) * rank + end.shape)[len(end.shape) :]  # rows that all add the same have one among them
-        return build(total.op, before, build("RESHAPE", end, shape_source(shape)))
+        end = build("CAST", build("RESHAPE", end, shape_source(shape)), arg=before.dtype)
+        return build(total.op, before, end)
 
 
 def widen(body: UOp, place: int, n: int) -> UOp:

@@ -16,6 +16,7 @@ from monolect.ir.ops import DECOMPOSED, ParamArg
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.optimize.action import Plan
+from monolect.rules.carried import ROUNDED, rounded_sum
 from monolect.rules.decompose import decompose
 from monolect.rules.formula import SELDOM
 
@@ -52,9 +53,13 @@ class Profile:
         self.accesses = [self._in_rows(_access(u)) for u in memory if u.src[0].op == "INDEX"]
         self.loads = [a for a in self.accesses if not a.is_store]
         self.stores = [a for a in self.accesses if a.is_store]
-        values = [u for u in plan.order if u.dtype.kind not in "vxb" and u.op != "PARAM"]
+        values = [u for u in plan.order if u.dtype.kind not in "vxb" and u.op not in ("PARAM", "BUFFER", "AFTER")]
         depth = max([len(ranges(u)) for u in values], default=0)
-        vectors = [u for u in values if len(ranges(u)) == depth]  # not what is computed around the innermost loop
+        sums = [s.src[1] for u in plan.order if (s := rounded_sum(u)) is not None]
+        carried = {x for u in sums for x in (u, *u.src)}  # with more bits than lanes need
+        vectors = [
+            u for u in values if len(ranges(u)) == depth and u not in carried and u.arg != ROUNDED
+        ]  # of the innermost loop
         self.itemsize = max([u.dtype.itemsize for u in vectors], default=4)
         self.n_ops = sum(map(counts, plan.order))
 

@@ -5,7 +5,7 @@ Each rule looks at one REDUCE over one range j and the condition in its body:
 - `reduce_counts`:  the sum over j of [j < a] is a clamped into [0, n]: arange as a prefix sum costs nothing.
 - `reduce_picks`:   the sum over j of [j == e] * f(j) is f(e) if 0 <= e < n, else 0: gather by one-hot is a direct load.
 - `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to what it was for i - 1:
-                    a cumulative sum is linear.
+                    a cumulative sum is linear (what it carries: `rules.carried`).
 - `reduce_tallies`: the same with a condition that j and i are of one class: see `rules.tables`.
 Before them, an output loop that only picks what is stored goes away, and so do choices between rows: `rules.joined`.
 
@@ -24,6 +24,7 @@ from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_slots
 from monolect.ir.normal import conjuncts, linear, negate, smaller, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.rules.carried import carried_type, step
 from monolect.rules.joined import read_at_once, stored_apart
 from monolect.rules.seams import split_seams
 from monolect.rules.tables import tallies
@@ -47,12 +48,12 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
     for u in order:
         v = rebuild(u, tuple(new[s] for s in u.src))
         if v.op == "REDUCE" and len(v.src) > 1:
-            v = _simplify(v, nests, slots)
+            v = _simplify(v, target, nests, slots)
         new[u] = v
     return new[sink]
 
 
-def _simplify(u: UOp, nests: Nests, slots: count) -> UOp:
+def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
     op = u.arg[0]
     for j in u.src[1:]:
         if (out := _repeats(u, j)) is not None:
@@ -67,7 +68,7 @@ def _simplify(u: UOp, nests: Nests, slots: count) -> UOp:
             out = _picks(u, j, c, body, rest, alt) or _counts(u, j, c, body, rest) if op == "ADD" else None
             out = (
                 out
-                or _scans(u, j, c, body, rest, alt, nests, slots)
+                or _scans(u, j, c, body, rest, alt, target, nests, slots)
                 or _tallies(u, j, c, body, rest, alt, nests, slots)
             )
             if out is not None:
@@ -191,7 +192,9 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
     return _rest_of(u, j, _when(rest, build("MUL", body, many), const(0, body.dtype)))
 
 
-def _scans(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
+def _scans(
+    u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
+) -> UOp | None:
     """A sum that grows by one term with each iteration of an output loop i as long as j."""
     found = _below(c, j)
     if found is None or len(u.src) != 2:
@@ -202,11 +205,11 @@ def _scans(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: 
         return None
     # it starts anew in every iteration of the other loops of its smallest nest, used or not: they are outside of it
     outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
-    acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), u.dtype, None, "REG"))
-    start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, alt))
+    wide = carried_type(u.arg[0], u.dtype, target)
+    acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), wide, None, "REG"))
+    start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, build("CAST", alt, arg=wide)))
     before = node("LOAD", (node("AFTER", (acc, start, i)),))
-    step = build(u.arg[0], before, term)
-    return node("LOAD", (node("AFTER", (acc, node("STORE", (acc, step)))),))
+    return step(u.arg[0], acc, before, term)
 
 
 def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:

@@ -9,7 +9,7 @@ import pytest
 
 from monolect import Tensor, dtypes
 from monolect.base.dtype import to_numpy
-from monolect.rules.accuracy import MAX_ULP, NARROW_ULP, SMALL_POWER
+from monolect.rules.accuracy import MAX_ULP, NARROW_ULP, RUNNING_ULP, SMALL_POWER
 from tests.unit.ulp import RNG, assert_close, near_quadrants, needs_long_double, patterns, uniform, wide
 
 FLOATS = (dtypes.float32, dtypes.float64)
@@ -115,3 +115,31 @@ def test_one_in_61_of_all_single_floats(name):
         with np.errstate(all="ignore"):
             exact = REFERENCE[name](x.astype(np.float64))
         check(name, x, exact, MAX_ULP[name].float32)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1 << 20,), 0), ((999_983,), 0), ((9, 50_000), 1), ((50_000, 20), 0)])
+@pytest.mark.parametrize("name", sorted(RUNNING_ULP))
+def test_running_sums_are_as_good_at_the_end_of_a_row(name, shape, axis):
+    """Which in float32 they are not: 1e-5 off after a million terms."""
+    grows = name == "cumprod"
+    x = RNG.random(shape) if not grows else np.exp(RNG.normal(0, 3 / np.sqrt(max(shape)), shape))
+    x = x.astype(np.float32)
+    exact = (np.cumprod if grows else np.cumsum)(x.astype(np.float64), axis)
+    got = getattr(Tensor(x), name.split()[0])(axis).numpy()
+    assert_close(got.ravel(), exact.ravel(), RUNNING_ULP[name], exact.ravel())
+
+
+def test_running_sums_of_both_signs_and_their_gradients():
+    x = RNG.normal(0, 1, 1 << 18).astype(np.float32)
+    exact, size = np.cumsum(x.astype(np.float64)), np.cumsum(np.abs(x.astype(np.float64)))
+    assert np.max(np.abs(Tensor(x).cumsum(0).numpy() - exact) / size) <= RUNNING_ULP["cumsum of one sign"] * 2**-24
+    t, g = Tensor(x, requires_grad=True), np.abs(x)
+    (t.cumsum(0) * Tensor(g)).sum().backward()
+    assert_close(t.grad.numpy(), np.cumsum(g[::-1].astype(np.float64))[::-1], RUNNING_ULP["cumsum of one sign"], g)
+
+
+def test_a_running_sum_that_was_asked_for_in_float64_is_one_in_float64():
+    x = RNG.random(4096).astype(np.float32)
+    exact = np.cumsum(x.astype(np.float64))
+    np.testing.assert_allclose(Tensor(x).double().cumsum(0).numpy(), exact, rtol=1e-14)
+    assert_close(Tensor(x).double().cumsum(0).float().numpy(), exact, 0.51, x)
