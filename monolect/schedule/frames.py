@@ -73,7 +73,7 @@ def frame(part: Partition, u: UOp) -> Frame | None:
         return None
     mask, pad, _ = u.src
     value = pad.src[0]
-    if value in part.roots or value in part.frames or value.op not in ELEMENTWISE | {"REDUCE"}:
+    if value in part.forced or value.op not in ELEMENTWISE | {"REDUCE"}:
         return None
     if not part.cost[value].reduces or size_max(count(u.shape)) > LARGEST * size_max(count(value.shape)):
         return None

@@ -2,7 +2,8 @@
 
 Every value is now a scalar expression of RANGE nodes; tensor ops are gone. PARAMs are numbered per kernel in the order
 they are met (outputs first) and ranges by their place in the loop nest, so two kernels that do the same are the same
-node, and are compiled once.
+node, and are compiled once. What is made of the same as a kernel before, as in equal layers, is known by that, and not
+built again to find that it is the same.
 
 Before: (tensor) %2 = ADD f32[4] PARAM0 CONST
 After:  SINK(END(STORE(INDEX(PARAM0, r0), ADD(LOAD(INDEX(PARAM1, r0)), CONST)), r0))
@@ -11,6 +12,7 @@ Invariant: a LOAD or STORE whose index could leave its buffer carries the gate t
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from math import prod
 from typing import Any
 
@@ -27,40 +29,86 @@ from monolect.schedule.ranges import FIRST_REDUCE_RANGE, Index, effect_target, f
 from monolect.schedule.stages import LINEAR_OPS
 
 Key = tuple[UOp, Index, UOp]
+Wanted = list[Key] | None  # what an element is computed from, None for one that is read from memory
+Known = dict[tuple, tuple[UOp, tuple[UOp, ...]]]  # by what kernels are made of: the SINK, the Variables it takes
 
 
 class KernelBuilder:
     """Builds the IR of one kernel. `buffers` maps stored values to the buffer (PARAM or BUFFER) that holds them."""
 
-    def __init__(self, part: Partition, number: int, buffers: dict[UOp, UOp]):
-        self.part, self.number, self.buffers = part, number, buffers
+    def __init__(self, part: Partition, number: int, buffers: dict[UOp, UOp], known: Known):
+        self.part, self.number, self.buffers, self.known = part, number, buffers, known
         self.kernel: Kernel = part.kernel(number)
         self.memo: dict[Key, UOp] = {}
         self.holes: dict[UOp, UOp] = {}
         self.unfilled: dict[UOp, UOp] = {}  # placeholders that are met before what they stand for, each by itself
         self.args: list[UOp] = []
-        self.params: dict[UOp, UOp] = {}
+        self.slots: dict[UOp, int] = {}  # of each of `args`
         self.fills: dict[UOp, UOp] = {}  # AFTER(LOCAL, END(...)) of each stage
 
     def build(self) -> tuple[UOp, list[UOp]]:
         """(SINK, the buffers to bind to its PARAMs). What stores nothing but invalid has no effects."""
         for s in self.kernel.stores:
-            self.param(self.buffers[s.node])
+            self.slot(self.buffers[s.node])
         stores = [s for s in self.kernel.stores if s.effect is not None or not is_empty(s.node)]
-        frames = self.kernel.stores[0].node in {f.around for f in self.part.frames.values()}
-        sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo(frames=frames))
+        made_of, n = self._made_of(stores), len(self.args)
+        if made_of is None:
+            return self._sink(stores), self.args
+        if made_of not in self.known:
+            self.known[made_of] = self._sink(stores), tuple(self.args[n:])
+        sink, variables = self.known[made_of]
+        return sink, [*self.args[:n], *variables]
+
+    def _sink(self, stores: list[Store]) -> UOp:
+        sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo(frames=self._is_frame()))
         sink = self._bind_variables(sink)
         sink = substitute(sink, self._loop_order())
-        return (own_loops(sink) if self.fills else sink), self.args
+        return own_loops(sink) if self.fills else sink
+
+    def _is_frame(self) -> bool:
+        """Whether it stores what is around a value."""
+        return self.kernel.stores[0].node in {f.around for f in self.part.frames.values()}
+
+    def _made_of(self, stores: list[Store]) -> tuple | None:
+        """All that the SINK hangs on: loops; each element that is computed, with the numbers of those it is computed
+        from; what is read and stored where; buffers. None of a kernel with effects or stages.
+        """
+        if self.kernel.staged or any(s.effect is not None for s in stores):
+            return None
+        out: list[Any] = [self._is_frame(), *self.kernel.blocks]
+        number: dict[Key, int] = {}
+
+        def add(key: Key, wanted: Wanted) -> None:
+            number[key] = len(number)
+            u, index, gate = key
+            if wanted is None:
+                out.append((self.slot(self.buffers.get(u, u)), self.flat(u, index), gate, u.dtype))
+            else:
+                out.append((u.op, u.arg, u.dtype, index, gate, *[number[k] for k in wanted]) if wanted else key)
+
+        for s in stores:
+            own = sources(s.node, s.index, TRUE)
+            for root in reversed(own):
+                for key, wanted in self._order(root, number):
+                    if wanted is None and self._reads_stage(key[0]):
+                        return None
+                    add(key, wanted)
+            add((s.node, s.index, TRUE), own)
+            out.append((self.slots[self.buffers[s.node]], self.flat(s.node, s.index), _root_gate(s.node, s.index)))
+        return (*out, *[(b.dtype, b.arg.device, b.shape) for b in self.args])
+
+    def slot(self, buf: UOp) -> int:
+        """The number of this kernel's PARAM for a buffer."""
+        k = self.slots.get(buf)
+        if k is None:
+            k = self.slots[buf] = len(self.args)
+            self.args.append(buf)
+        return k
 
     def param(self, buf: UOp) -> UOp:
         """This kernel's flat PARAM for a buffer."""
-        p = self.params.get(buf)
-        if p is None:
-            arg = ParamArg(len(self.args), buf.dtype, buf.arg.device, "GLOBAL")
-            p = self.params[buf] = node("PARAM", (shape_source((count(buf.shape),)),), arg)
-            self.args.append(buf)
-        return p
+        arg = ParamArg(self.slot(buf), buf.dtype, buf.arg.device, "GLOBAL")
+        return node("PARAM", (shape_source((count(buf.shape),)),), arg)
 
     def _bind_variables(self, sink: UOp) -> UOp:
         """Symbolic Variables become the last PARAMs of the kernel."""
@@ -138,27 +186,28 @@ class KernelBuilder:
         return self._compute(u, index, TRUE)
 
     def value(self, u: UOp, index: Index, gate: UOp) -> UOp:
-        """The scalar expression for element `index` of `u`, without recursion."""
-        stack: list[Key] = [(u, index, gate)]
-        while stack:
-            key = stack[-1]
-            if key in self.memo:
-                stack.pop()
-                continue
-            wanted = self._wanted(key)
-            pending = [k for k in wanted if k not in self.memo]
-            if pending:
-                stack.extend(reversed(pending))
-            else:
-                stack.pop()
-                self.memo[key] = self._assemble(key, wanted)
+        """The scalar expression for element `index` of `u`."""
+        for key, wanted in self._order((u, index, gate), self.memo):
+            self.memo[key] = self._assemble(key, wanted)
         return self.memo[u, index, gate]
+
+    def _order(self, root: Key, known: Container[Key]) -> Iterator[tuple[Key, Wanted]]:
+        """What `root` is computed from and is not `known` yet, sources first; whoever takes one makes it known."""
+        stack: list[Any] = [root]
+        while stack:
+            key = stack.pop()
+            if len(key) == 2:
+                yield key
+            elif key not in known:
+                wanted = self._wanted(key)
+                stack.append((key, wanted))
+                stack.extend(reversed(wanted or ()))
 
     def _compute(self, u: UOp, index: Index, gate: UOp) -> UOp:
         wanted = self._sources((u, index, gate))
         for k in reversed(wanted):
             self.value(*k)
-        return self._assemble((u, index, gate), wanted, own=True)
+        return self._assemble((u, index, gate), wanted)
 
     def _reads_buffer(self, u: UOp, index: Index) -> bool:
         if u.op in ("PARAM", "BUFFER"):
@@ -186,9 +235,9 @@ class KernelBuilder:
         at = flatten(tuple(index[a] for a in s.inner), shape)
         return node("LOAD", (node("INDEX", (self.fills[u], at)),))
 
-    def _wanted(self, key: Key) -> list[Key]:
+    def _wanted(self, key: Key) -> Wanted:
         u, index, gate = key
-        return [] if self._reads_stage(u) or self._reads_buffer(u, index) else self._sources(key)
+        return None if self._reads_stage(u) or self._reads_buffer(u, index) else self._sources(key)
 
     def _sources(self, key: Key) -> list[Key]:
         wanted = sources(*key)
@@ -196,12 +245,10 @@ class KernelBuilder:
             self.unfilled.update((h, h) for h in (placeholder(*k) for k in wanted[1:]))
         return wanted
 
-    def _assemble(self, key: Key, wanted: list[Key], own: bool = False) -> UOp:
+    def _assemble(self, key: Key, wanted: Wanted) -> UOp:
         u, index, gate = key
-        if not own and self._reads_buffer(u, index):
-            return self._load(u, index, gate)
-        if not own and self._reads_stage(u):
-            return self.stage(u, index)
+        if wanted is None:
+            return self._load(u, index, gate) if self._reads_buffer(u, index) else self.stage(u, index)
         vals = [self.memo[k] for k in wanted]
         op = u.op
         if op in ELEMENTWISE:

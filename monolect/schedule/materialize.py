@@ -44,6 +44,9 @@ class Cost(NamedTuple):
     heavy: bool = False
 
 
+NOTHING = Cost(0, 0, False)
+
+
 def values(roots: list[UOp], made_of: Callable[[UOp], tuple[UOp, ...]] | None = None) -> list[UOp]:
     """The tensor values below `roots`, sources first, with effects' targets and values (no shapes). `made_of` says in
     which order those of a value come.
@@ -59,7 +62,9 @@ def values(roots: list[UOp], made_of: Callable[[UOp], tuple[UOp, ...]] | None = 
         elif u not in seen:
             seen.add(u)
             stack.append((u,))
-            stack.extend(s for s in reversed(made_of(u)) if s not in seen)
+            for s in reversed(made_of(u)):
+                if s not in seen:
+                    stack.append(s)
     return out
 
 
@@ -166,28 +171,27 @@ def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
     """The Cost of each value, sources first."""
     out: dict[UOp, Cost] = {}
     for u in order:
-        made_of = value_sources(u)
-        if u.op in FREE and not made_of:
-            out[u] = Cost(0, 0, False)
+        op, made_of = u.op, value_sources(u)
+        if op in FREE and not made_of:
+            out[u] = NOTHING
             continue
-        n = size_max(count(u.shape))
-        heavy = any(s in out and s not in forced and out[s].heavy for s in made_of)
-        if u.op == "PARAM" or u.op == "BUFFER" or u in forced:
-            out[u] = Cost(0, n, False, rows=u.op == "CONTIGUOUS" and out[u.src[0]].rows, heavy=heavy)
-            continue
-        below_ = [out[s] for s in made_of]
-        joins = u.op in ELEMENTWISE or u.op == "STACK"
-        ops = sum(c.ops for c in below_) if joins else max((c.ops for c in below_), default=0)
-        leaf = max((c.leaf for c in below_), default=0)
-        rows = any(c.rows for c in below_)
-        if u.op == "REDUCE":
-            product = _is_product(u, out)
-            out[u] = Cost(0, n, True, product, not product and below_[0].product, heavy or reuses(u, out))
-        elif u.op in ELEMENTWISE:
-            product = any(c.product and s.shape == u.shape for s, c in zip(made_of, below_, strict=True))
-            out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, any(c.reduces for c in below_), product, rows, heavy)
+        ops = most = leaf = 0
+        reduces = product = rows = heavy = False
+        for s in made_of:
+            if (c := out.get(s)) is not None:  # an effect has none
+                ops, most, leaf = ops + c.ops, max(most, c.ops), max(leaf, c.leaf)
+                reduces, rows, heavy = reduces or c.reduces, rows or c.rows, heavy or (c.heavy and s not in forced)
+                product = product or (c.product and (s.shape == u.shape or op not in ELEMENTWISE))
+        if op == "PARAM" or op == "BUFFER" or u in forced:
+            out[u] = Cost(0, size_max(count(u.shape)), False, False, op == "CONTIGUOUS" and rows, heavy)
+        elif op == "REDUCE":
+            below_, product = product, _is_product(u, out)
+            heavy = heavy or reuses(u, out)
+            out[u] = Cost(0, size_max(count(u.shape)), True, product, below_ and not product, heavy)
+        elif op in ELEMENTWISE:
+            out[u] = Cost(min(ops + _weight(u), 1 << 20), leaf, reduces, product, rows, heavy)
         else:
-            out[u] = Cost(ops, leaf, any(c.reduces for c in below_), any(c.product for c in below_), rows, heavy)
+            out[u] = Cost(ops if op == "STACK" else most, leaf, reduces, product, rows, heavy)
     return out
 
 

@@ -10,10 +10,10 @@ from monolect.ir.ops import BufferArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.schedule.join_products import join_products
-from monolect.schedule.kernels import KernelBuilder
+from monolect.schedule.kernels import KernelBuilder, Known
 from monolect.schedule.materialize import own_targets
 from monolect.schedule.partition import Partition
-from monolect.schedule.ranges import overwrites
+from monolect.schedule.ranges import forget, overwrites
 from monolect.schedule.result import Schedule
 from monolect.schedule.split_reductions import split_reductions
 from monolect.schedule.split_scatters import split_scatters
@@ -22,16 +22,24 @@ from monolect.schedule.split_softmax import split_softmax
 
 def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Schedule:
     """Kernels for the requested values `roots`, whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
+    try:
+        return _schedule(roots, default_device, local_bytes)
+    finally:
+        forget()
+
+
+def _schedule(roots: list[UOp], default_device: str, local_bytes: int) -> Schedule:
     roots = join_products(own_targets([_same_value(r) for r in roots]))
     roots = split_reductions(split_scatters(roots))
     roots = split_softmax(roots, local_bytes)
     part = Partition(roots, default_device, local_bytes).run()
-    buffers = _buffers(part)
+    buffers = buffers_of(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]
     alive.sort(key=lambda k: -part.kernel(k).later.bit_count())
     calls = []
+    known: Known = {}
     for k in alive:
-        sink, args = KernelBuilder(part, k, buffers).build()
+        sink, args = KernelBuilder(part, k, buffers, known).build()
         if sink.src:
             calls.append(node("CALL", (sink, *args)))
     outputs = tuple(buffers.get(r, r) for r in roots)
@@ -45,7 +53,7 @@ def _same_value(root: UOp) -> UOp:
     return root
 
 
-def _buffers(part: Partition) -> dict[UOp, UOp]:
+def buffers_of(part: Partition) -> dict[UOp, UOp]:
     """The buffer behind each stored value; a partial assign shares its target's."""
     out: dict[UOp, UOp] = {}
     for u in part.order:

@@ -140,19 +140,24 @@ class Partition:
         assert out is not None
         return out
 
-    def new_kernel(self, blocks: list[RangeSet], stores: list[Store], dev: Any) -> int:
+    def new_kernel(self, blocks: list[RangeSet], stores: list[Store], dev: Any, consumers: set[int]) -> int:
+        """One more kernel, which writes what `consumers` read; no other comes before it yet."""
         k = len(self.kernels)
         self.kernels.append(Kernel(blocks, stores, dev))
         self.alias.append(k)
+        self.kernel(k).later = self._after(consumers)
         return k
+
+    def _after(self, kernels: set[int]) -> int:
+        """The kernels, and all that must run after them."""
+        bits = 0
+        for k in kernels:
+            bits |= 1 << k | self.kernel(k).later
+        return bits
 
     def run_after(self, k: int, consumers: set[int]) -> None:
         """Record that `consumers` read what kernel k writes."""
-        bits = 0
-        for c in consumers:
-            if c != k:
-                bits |= 1 << c | self.kernel(c).later
-        mine = self.kernel(k)
+        mine, bits = self.kernel(k), self._after(consumers - {k})
         if bits & ~mine.later:
             mine.later |= bits
             for other in self.kernels:
@@ -220,7 +225,7 @@ class Partition:
             return
         if u.op in ("PARAM", "BUFFER"):
             demands = self._join_siblings(u, demands)
-            if u in self.roots:
+            if u in self.forced:
                 self.store(u, demands)
             return
         if u in self.forced:
@@ -293,17 +298,17 @@ class Partition:
     def store(self, u: UOp, demands: list[Demand]) -> None:
         """Give `u` a buffer: as one more store of a kernel that computes it anyway, else by a kernel of its own."""
         host = self._host(u, demands)
+        consumers = {self.find(c) for c in self.whole.get(u, ())} | {d.kernel for d in demands}
         if host is None:
             index = full_index(u.shape)
             rs = frozenset(r for r in index if r.op == "RANGE")
-            k = self.new_kernel([rs], [Store(u, index)], self._device(u))
+            k = self.new_kernel([rs], [Store(u, index)], self._device(u), consumers)
             here = Demand(k, index, TRUE, rs, ())
         else:
             here, k, index = host, host.kernel, host.index
             self.kernel(k).stores.append(Store(u, index))
+            self.run_after(k, consumers)
         self.stored[u] = (k, index)
-        consumers = {self.find(c) for c in self.whole.get(u, ())} | {d.kernel for d in demands}
-        self.run_after(k, consumers)
         self.kernel(k).n_values += 1
         if u.op == "REDUCE":
             self.kernel(k).reuse |= reuses(u, self.cost)
@@ -318,10 +323,9 @@ class Partition:
         for index in borders:
             loops = [i for x in index for i in ranges(x)]
             blocks += [frozenset((i,)) for i in loops if frozenset((i,)) not in blocks]
-        k = self.new_kernel(blocks, [Store(f.around, index) for index in borders], self._device(f.around))
         consumers = {d.kernel for d in demands}
-        self.stored[f.around] = (k, ())
-        self.run_after(k, consumers)
+        stores = [Store(f.around, index) for index in borders]
+        self.stored[f.around] = (self.new_kernel(blocks, stores, self._device(f.around), consumers), ())
         self.frames[f.value] = f
         self.forced.add(f.value)
         self.whole.setdefault(f.value, set()).update(consumers)
@@ -376,9 +380,8 @@ class Partition:
             shape = e.src[1].shape
             index = full_index(shape)
             rs = frozenset(r for r in index if r.op == "RANGE")
-            k = self.new_kernel([rs], [Store(u, index, e)], self._device(u))
+            k = self.new_kernel([rs], [Store(u, index, e)], self._device(u), consumers)
             self.stored[u] = (k, index)
-            self.run_after(k, consumers)
             here = Demand(k, index, TRUE, rs, ())
             self._effect_sources(u, e, here)
             consumers = {k}

@@ -6,12 +6,14 @@ chain of any length becomes index arithmetic, kept small by the normal form; PAD
 source is ever read. An integer-tensor INDEX puts a placeholder `INDEX(tensor, i...)` into the index, filled in when
 kernels are built.
 
-It decides nothing: which values get a buffer is `partition`'s business.
+It decides nothing: which values get a buffer is `partition`'s business. Layers of a network ask for the same again and
+again, so within one schedule what a reshape does to an index, and where an element lies, is remembered.
 Invariant: under its gate each returned index lies inside its source.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from monolect.base.errors import InternalError
@@ -43,6 +45,7 @@ def full_index(shape: tuple) -> Index:
     return tuple(ZERO if n == 1 else node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate(shape))
 
 
+@cache
 def flatten(index: Index, shape: tuple) -> UOp:
     """The row-major position of `index` in `shape`."""
     at: UOp = ZERO
@@ -120,6 +123,7 @@ def _reshape(u: UOp, index: Index, gate: UOp) -> list[Demand]:
     return [(u.src[0], reshape_index(index, u.shape, u.src[0].shape), gate)]
 
 
+@cache
 def reshape_index(index: Index, new: tuple, old: tuple) -> Index:
     """The index into `old` of the element at `index` of `new`; axes are grouped where the sizes agree, so that
     divisions appear only inside a group that really changes.
@@ -143,6 +147,12 @@ def reshape_index(index: Index, new: tuple, old: tuple) -> Index:
                 break
         out.extend(_regroup(index[i0:i], new[i0:i], old[j0:j]))
     return tuple(out)
+
+
+def forget() -> None:
+    """Let go of what was remembered, and of the nodes it names: a schedule is done."""
+    flatten.cache_clear()
+    reshape_index.cache_clear()
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -10,59 +10,64 @@ Invariant: graphs that differ in the order of such operands alone are walked in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from monolect.base.hashing import blake2b
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.uop import UOp
 from monolect.schedule.materialize import below, values
 
+Sources = dict[UOp, tuple[UOp, ...]]  # what each value is made of, sources first
+
 
 def walk(roots: list[UOp]) -> list[UOp]:
     """`values`, in an order that does not depend on how operands stand that may stand in any order."""
     order = values(roots)
+    made_of = {u: below(u) for u in order}
     heights: dict[UOp, int] = {}
     names: dict[UOp, int] = {}
     turned: dict[UOp, tuple[UOp, ...]] = {}
     for u in order:
-        heights[u] = 1 + max([heights[s] for s in below(u)], default=0)
+        heights[u] = 1 + max([heights[s] for s in made_of[u]], default=0)
         if u.op not in COMMUTATIVE or (x := u.src[0]) is (y := u.src[1]) or y.op == "CONST":
             continue
         by = heights[x] - heights[y]
         if by == 0:
-            names = names or _names(order, roots)
+            names = names or _names(made_of, roots)
             by = 1 if names[x] > names[y] else 0
         if by > 0:
             turned[u] = (y, x)
-    return values(roots, lambda u: turned.get(u) or below(u)) if turned else order
+    return values(roots, (made_of | turned).__getitem__) if turned else order
 
 
-def _names(order: list[UOp], roots: list[UOp]) -> dict[UOp, int]:
+def _names(made_of: Sources, roots: list[UOp]) -> dict[UOp, int]:
     """What tells values apart by what they are made of, what is made of them, and of what else that is made. Not by the
     numbers of buffers: those are given in the order in which another walk met them.
     """
-    above: dict[UOp, list[int]] = {u: [] for u in order}
+    above: dict[UOp, list[int]] = {u: [] for u in made_of}
     for k, r in enumerate(roots):
         above[r].append(k)
-    made = _joined(order, _kinds(order))
+    made = _joined(made_of, _kinds(made_of))
     beside: dict[UOp, int] = {}
-    for u in reversed(order):
+    for u in reversed(made_of):
         beside[u] = name = hash((made[u], *sorted(above[u])))
-        for k, s in enumerate(below(u)):
+        for k, s in enumerate(made_of[u]):
             above[s].append(name if u.op in COMMUTATIVE else hash((name, k)))
-    return _joined(order, beside)
+    return _joined(made_of, beside)
 
 
-def _joined(order: list[UOp], names: dict[UOp, int]) -> dict[UOp, int]:
+def _joined(made_of: Sources, names: dict[UOp, int]) -> dict[UOp, int]:
     """Names of values with those of all that they are made of."""
     out: dict[UOp, int] = {}
-    for u in order:
-        made_of = [out[s] for s in below(u)]
+    for u, sources in made_of.items():
+        parts = [out[s] for s in sources]
         if u.op in COMMUTATIVE:
-            made_of.sort()
-        out[u] = hash((names[u], *made_of))  # of whole numbers: the same in any process
+            parts.sort()
+        out[u] = hash((names[u], *parts))  # of whole numbers: the same in any process
     return out
 
 
-def _kinds(order: list[UOp]) -> dict[UOp, int]:
+def _kinds(order: Iterable[UOp]) -> dict[UOp, int]:
     """A number for what each value does, whatever it does it to."""
     known: dict[tuple, int] = {}
     out: dict[UOp, int] = {}
