@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from monolect.ir.bounds import ranges, replace_ranges, unused_ranges
-from monolect.ir.normal import conjuncts, linear, negate
+from monolect.ir.bounds import Interval, ranges, replace_ranges, unused_ranges
+from monolect.ir.normal import conjuncts, limits, linear, negate
 from monolect.ir.uop import UOp, build, idx, node, rebuild, toposort
 
 MOST_PIECES = 64
@@ -29,6 +29,8 @@ MANY_SEAMS = 8  # from which on pieces of several elements are stored apart: mor
 LONG_RUN = 64  # neighbours in memory from which on the loop over them is each piece's own
 MOST_NODES = 8192  # in all of these: code generation takes a second
 WORTH_IT = 48  # nodes in all pieces from which on stores of elements that are no neighbours cost less
+
+Holds = dict[UOp, Interval | None]  # of conditions: the first and the last iteration in which they hold
 
 
 def stored_apart(sink: UOp, own_loops: bool = True) -> UOp:
@@ -46,26 +48,6 @@ def stored_apart(sink: UOp, own_loops: bool = True) -> UOp:
         else:
             k += 1
     return sink
-
-
-def _chosen(store: UOp, r: UOp, start: int) -> UOp:
-    """`store` in the piece that begins at `start`: what other pieces are made of is not walked."""
-    new: dict[UOp, UOp] = {}
-
-    def pick(u: UOp) -> UOp:
-        while u.op == "WHERE" and u.src[0].op == "CMPLT" and u.src[0].src[0] is r:
-            u = u.src[1] if start < u.src[0].src[1].value else u.src[2]
-        return u
-
-    stack = [store]
-    while stack:
-        u = stack[-1]
-        src = [pick(s) for s in u.src]
-        if later := [s for s in src if s not in new]:
-            stack += later
-        else:
-            new[stack.pop()] = rebuild(u, tuple(new[s] for s in src))
-    return new[store]
 
 
 def _nest(sink: UOp) -> bool:
@@ -99,9 +81,10 @@ def _apart(end: UOp, sink: UOp, own_loops: bool) -> Iterator[list[UOp]]:
         single = len(loops) > 1 and n <= MOST_PIECES and picks.count(frozenset((r,))) == n - 1
         if single and not (near and len(body) < WORTH_IT):
             rest = tuple(x for x in loops if x is not r)
-            yield [node("END", (replace_ranges(store, {r: idx(k)}), *rest), end.arg) for k in range(n)]
+            holds = _holds(asked, r)
+            yield [node("END", (_piece(store, r, k, idx(k), holds), *rest), end.arg) for k in range(n)]
         elif own_loops and len(seams := _seams(asked, r)) >= MANY_SEAMS:
-            pieces = _pieces(end, r, seams, sink)
+            pieces = _pieces(end, r, seams, sink, _holds(asked, r))
             if sum(len(toposort(p)) for p in pieces) <= MOST_NODES:
                 yield pieces
 
@@ -129,7 +112,7 @@ def _seams(asked: set[UOp], r: UOp) -> list[int]:
     return sorted({c.src[1].value for c in mine})
 
 
-def _pieces(end: UOp, r: UOp, seams: list[int], sink: UOp) -> list[UOp]:
+def _pieces(end: UOp, r: UOp, seams: list[int], sink: UOp, holds: Holds) -> list[UOp]:
     """A store for each piece; a loop for those of each size, of which one takes the number of r if that is free."""
     store, loops, numbers = end.src[0], end.src[1:], unused_ranges(toposort(sink))
     is_free = all(r not in u.src for u in sink.src if u is not end)
@@ -140,9 +123,39 @@ def _pieces(end: UOp, r: UOp, seams: list[int], sink: UOp) -> list[UOp]:
             sizes[n] = node("RANGE", (idx(n),), r.arg if is_free and not sizes else (next(numbers), r.arg[1]))
         x = sizes[n] if n > 1 else idx(0)
         rest = [sizes[n] if y is r else y for y in loops if y is not r or n > 1]
-        piece = replace_ranges(_chosen(store, r, start), {r: x + idx(start)})
+        piece = _piece(store, r, start, x + idx(start), holds)
         out.append(node("END", (piece, *rest), end.arg) if rest else piece)
     return out
+
+
+def _holds(asked: set[UOp], r: UOp) -> Holds:
+    """From which iteration of r to which each condition holds; None where that is not all it asks."""
+    return {c: limits((c,)).get(r) for c in asked}
+
+
+def _piece(store: UOp, r: UOp, start: int, place: UOp, holds: Holds) -> UOp:
+    """The store at r = `place`, in the piece that begins at `start`. Of a choice whose condition `holds` from one r to
+    another only what is picked is looked at: there may be as many choices, each in the one before, as pieces.
+    """
+    new = {r: place}
+    stack = [store]
+    while stack:
+        u = stack[-1]
+        src = [_picked(s, start, holds) for s in u.src]
+        if u in new or r not in ranges(u):
+            new.setdefault(stack.pop(), u)
+        elif pending := [s for s in src if s not in new]:
+            stack.extend(reversed(pending))
+        else:
+            new[stack.pop()] = rebuild(u, tuple([new[s] for s in src]))
+    return new[store]
+
+
+def _picked(u: UOp, k: int, holds: Holds) -> UOp:
+    """What choices pick in iteration k."""
+    while u.op == "WHERE" and (when := holds[u.src[0]]) is not None:
+        u = u.src[1] if when[0] <= k <= when[1] else u.src[2]
+    return u
 
 
 def read_at_once(sink: UOp) -> UOp:

@@ -1,5 +1,8 @@
 """Movement ops vanish: a chain of any length is index arithmetic inside the kernel that reads through it."""
 
+import sys
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +14,7 @@ from monolect.ir.normal import linear
 from monolect.ir.uop import toposort
 from monolect.optimize.apply import optimize
 from monolect.pipeline import lower_kernel
+from monolect.rules.joined import stored_apart
 from tests.structure.conftest import kernels_of
 
 
@@ -210,6 +214,23 @@ def test_stacked_values_are_computed_once_each(check, data):
     wanted = np.stack([a * i + a[:, ::-1] for i in range(2, 9)])
     (k,) = check(Tensor.stack([x * i + x.flip(1) for i in range(2, 9)]), wanted)
     assert k.code["STORE"] == 7 and k.code["WHERE"] == 0 and k.code["LOAD"] == 2
+
+
+def test_stacked_values_are_told_apart_in_steps_in_proportion_to_their_number(data):
+    """Of the choices of each place only what it picks is rebuilt: not all choices for all places."""
+    calls = []
+    for n in (16, 32, 64):
+        x = Tensor(data(8, 40)).realize()
+        (k,) = kernels_of(Tensor.stack([x * i + x.flip(1) for i in range(2, 2 + n)]))
+        count = Counter()
+        sys.setprofile(lambda frame, event, arg, count=count: count.update((event,)))
+        try:
+            apart = stored_apart(k.sink)
+        finally:
+            sys.setprofile(None)
+        assert len(apart.src) == n
+        calls.append(count["call"])
+    assert calls[2] - calls[1] <= 2.2 * (calls[1] - calls[0])
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
