@@ -71,29 +71,38 @@ class KernelBuilder:
 
     def _made_of(self, stores: list[Store]) -> tuple | None:
         """All that the SINK hangs on: loops; each element that is computed, with the numbers of those it is computed
-        from; what is read and stored where; buffers. None of a kernel with effects or stages.
+        from; what is read, kept and stored where; buffers. None of a kernel with effects.
         """
-        if self.kernel.staged or any(s.effect is not None for s in stores):
+        if any(s.effect is not None for s in stores):
             return None
-        out: list[Any] = [self._is_frame(), *self.kernel.blocks]
+        out: list[Any] = [self._is_frame(), self.kernel.staged, *self.kernel.blocks]
         number: dict[Key, int] = {}
+        stages: dict[UOp, int] = {}
 
-        def add(key: Key, wanted: Wanted) -> None:
-            number[key] = len(number)
-            u, index, gate = key
-            if wanted is None:
-                out.append((self.slot(self.buffers.get(u, u)), self.flat(u, index), gate, u.dtype))
-            else:
-                out.append((u.op, u.arg, u.dtype, index, gate, *[number[k] for k in wanted]) if wanted else key)
-
-        for s in stores:
-            own = sources(s.node, s.index, TRUE)
+        def add(u: UOp, index: Index) -> None:
+            own = sources(u, index, TRUE)
             for root in reversed(own):
                 for key, wanted in self._order(root, number):
-                    if wanted is None and self._reads_stage(key[0]):
-                        return None
-                    add(key, wanted)
-            add((s.node, s.index, TRUE), own)
+                    number[key] = len(number)
+                    out.append(read(*key) if wanted is None else made(key, wanted))
+            out.append(made((u, index, TRUE), own))
+
+        def made(key: Key, wanted: list[Key]) -> tuple:
+            u, index, gate = key
+            return (u.op, u.arg, u.dtype, index, gate, *[number[k] for k in wanted]) if wanted else key
+
+        def read(u: UOp, index: Index, gate: UOp) -> tuple:
+            if self._reads_buffer(u, index):
+                return self.slot(self.buffers.get(u, u)), self.flat(u, index), gate, u.dtype
+            if u not in stages:
+                s = self.part.staged[u]
+                add(u, s.index)
+                out.append((s.index, s.inner, u.shape))
+                stages[u] = len(stages)
+            return stages[u], index
+
+        for s in stores:
+            add(s.node, s.index)
             out.append((self.slots[self.buffers[s.node]], self.flat(s.node, s.index), _root_gate(s.node, s.index)))
         return (*out, *[(b.dtype, b.arg.device, b.shape) for b in self.args])
 

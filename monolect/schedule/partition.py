@@ -14,6 +14,7 @@ Invariant: kernels form a DAG: `later[k]` holds, as bits, the kernels that must 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
@@ -21,11 +22,11 @@ from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import TRUE, count, linear
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, node, toposort
 from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources, value_sources
-from monolect.schedule.stages import SMALL_WORK, Stage, is_wanted, main_source, ranges_of, size, stage
+from monolect.schedule.stages import FIRST_RANGE, SMALL_WORK, Stage, is_wanted, main_source, ranges_of, size, stage
 from monolect.schedule.walk import walk
 
 RangeSet = frozenset[UOp]
@@ -215,7 +216,20 @@ class Partition:
                 for s in below(u):  # what a Tensor method made inside belongs to the same call
                     s.origin = s.origin or u.origin
             self.visit(u)
+        self._number_stages()
         return self
+
+    def _number_stages(self) -> None:
+        """The loops of stages, which had numbers of their own, are numbered in each kernel by itself: those of equal
+        layers are equal.
+        """
+        n: Counter[int] = Counter()
+        for u, s in self.staged.items():
+            k, index = self.find(s.kernel), list(s.index)
+            for a in s.inner:
+                index[a] = node("RANGE", index[a].src, (FIRST_RANGE + n[k], "LOOP"))
+                n[k] += 1
+            self.staged[u] = Stage(k, tuple(index), s.inner)
 
     def visit(self, u: UOp) -> None:
         demands = self._current(u)

@@ -77,8 +77,8 @@ def test_a_kernel_known_by_what_it_is_made_of_is_the_one_that_would_be_built(pro
     for k, kernel in enumerate(part.kernels):
         if kernel is not None:
             assert KernelBuilder(part, k, buffers, known).build() == KernelBuilder(part, k, buffers, {}).build()
-    if program is residual and not local_bytes:
-        assert len(known) == 3 < LAYERS * 3 == sum(kernel is not None for kernel in part.kernels)
+    if program is residual:
+        assert 2 * len(known) <= sum(kernel is not None for kernel in part.kernels)
 
 
 def test_nothing_is_remembered_when_a_schedule_is_done():
