@@ -3,9 +3,11 @@
 What it is for: `step()` turns gradients into new parameters and realizes parameters and state together, in one batch.
 What it is not: no parameter groups, no schedules (set `lr`).
 
-The learning rate and the number of steps are one small tensor on the device, and corrections that depend on them are
-computed there. So every step builds the same graph, which is compiled once and can be captured and replayed. Both are
-one tensor because a step assigns it: what a captured step assigns is state, which is read anew at each replay.
+The learning rate and each parameter's number of steps are one small tensor on the device, and corrections that depend
+on them are computed there. So every step builds the same graph, which is compiled once and can be captured and
+replayed. Both are one tensor because a step assigns it: what a captured step assigns is state, which is read anew at
+each replay. A parameter without a gradient takes no step, so one whose first gradient comes late counts from there.
+Parameters that took all their steps together share what is computed of the number: all of them, mostly.
 
 Invariant: state tensors are buffers from the start; `step` changes a parameter only if it has a gradient.
 Source: torch.optim, including the order in which weight decay and momentum are applied.
@@ -13,7 +15,7 @@ Source: torch.optim, including the order in which weight decay and momentum are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf, log
 from typing import Any
 
@@ -25,10 +27,28 @@ from monolect.nn.state import load_state_dict
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
+Groups = tuple[tuple[int, ...], ...]
+
 
 def _zeros(shape: tuple, dtype: DType, device: Any) -> Tensor:
     """A tensor with memory of its own, which needs no kernel to be made."""
     return Tensor(np.zeros(shape, to_numpy(dtype)), device=device)
+
+
+def _split(groups: Groups, by: Sequence[Any]) -> Groups:
+    """The groups of places, apart where `by` has different values."""
+    parts: dict[tuple, list[int]] = {}
+    for g, group in enumerate(groups):
+        for i in group:
+            parts.setdefault((g, by[i]), []).append(i)
+    return tuple(map(tuple, parts.values()))
+
+
+def _ones(moves: list[bool], device: Any) -> Tensor:
+    """What a step adds to the learning rate and the counts: a constant of kernels where every parameter moves."""
+    if all(moves):
+        return Tensor.arange(1 + len(moves)) > 0
+    return Tensor(np.array([False, *moves]), device=device)
 
 
 def _check(name: str, value: float, low: float, high: float | None = None) -> float:
@@ -60,8 +80,10 @@ class Optimizer:
                 raise ArgumentError("optimizer: a parameter", expected="requires_grad=True", found=repr(p))
         self._lr = _check("lr", lr, 0.0)
         wide = dtypes.float64 if any(p.dtype is dtypes.float64 for p in self.params) else dtypes.float32
-        start = np.array([self._lr, 0.0], to_numpy(wide))
+        start = np.zeros(1 + len(self.params), to_numpy(wide))
+        start[0] = self._lr
         self._numbers = {d: Tensor(start.copy(), device=d) for d in {p.device: None for p in self.params}}
+        self._together: Groups = (tuple(range(len(self.params))),)  # places of parameters that took the same steps
         self._state = {s: [_zeros(p.shape, p.dtype, p.device) for p in self.params] for s in self.slots}
 
     # ---- the learning rate -------------------------------------------------------------------------------------------
@@ -95,23 +117,28 @@ class Optimizer:
 
         `loss.realize(*optimizer.schedule_step())` computes loss and step in one batch.
         """
-        if all(p.grad is None for p in self.params):
+        moves = [p.grad is not None for p in self.params]
+        if not any(moves):
             return []
+        together = _split(self._together, moves)
+        if together != self._together:
+            self._together = together
         changed = []
         for device, numbers in self._numbers.items():
-            numbers.assign(numbers + (Tensor.arange(2) == 1).cast(numbers.dtype))
+            numbers.assign(numbers + _ones(moves, device).cast(numbers.dtype))
             changed.append(numbers)
-            shared = self._shared(numbers[0], numbers[1])
-            for i, p in enumerate(self.params):
-                if p.device != device or p.grad is None:
-                    continue
-                states = [self._state[s][i] for s in self.slots]
-                p.assign((p.detach() - self._change(p.detach(), p.grad.detach(), states, shared)).cast(p.dtype))
-                changed += [p, *states]
+            for group in together:
+                here = [i for i in group if moves[i] and self.params[i].device == device]
+                shared = self._shared(numbers[0], numbers[1 + group[0]]) if here else ()
+                for i in here:
+                    p, states = self.params[i], [self._state[s][i] for s in self.slots]
+                    grad: Any = p.grad
+                    p.assign((p.detach() - self._change(p.detach(), grad.detach(), states, shared)).cast(p.dtype))
+                    changed += [p, *states]
         return changed
 
     def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
-        """Scalars every parameter of a device uses."""
+        """Scalars that all parameters of a device use that took `count` steps together, the one under way included."""
         return (lr,)
 
     def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
@@ -126,14 +153,19 @@ class Optimizer:
     def state_dict(self) -> dict[str, Tensor]:
         """The tensors that, beside the parameters, make training continue where it was.
 
-        `numbers` are the learning rate and the steps so far; the others stand in the order of the parameters.
+        `numbers` are the learning rate and the steps so far of each parameter; the others stand in the order of the
+        parameters.
         """
         return {f"{k}.{i}": t for k, ts in self._entries().items() for i, t in enumerate(ts)}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Put back what `state_dict` gave. Raises as `nn.state.load_state_dict` does, and then changes nothing."""
         load_state_dict(self, state, strict=strict)
-        self._lr = float(next(iter(self._numbers.values())).numpy()[0])
+
+    def _loaded(self) -> None:
+        """`nn.state.load_state_dict` has written to the tensors, perhaps as those of a larger object."""
+        lr, *counts = next(iter(self._numbers.values())).tolist()
+        self._lr, self._together = float(lr), _split((tuple(range(len(counts))),), counts)
 
 
 @guard_methods

@@ -26,11 +26,12 @@ def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
     ['layers.0', 'layers.1']
     """
     out: dict[str, Tensor] = {}
-    _collect(obj, prefix.rstrip("."), out, ())
+    _collect(obj, prefix.rstrip("."), out, (), [])
     return out
 
 
-def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...]) -> None:
+def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...], owners: list[Any]) -> None:
+    """Puts the tensors of `obj` into `out`, and the objects that say themselves which are theirs into `owners`."""
     if isinstance(obj, Tensor):
         out[name] = obj
         return
@@ -39,6 +40,7 @@ def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...])
     entries: Any = ()
     if hasattr(obj, "_entries"):
         entries = obj._entries().items()
+        owners.append(obj)
     elif isinstance(obj, list | tuple):
         entries = enumerate(obj)
     elif isinstance(obj, dict):
@@ -47,7 +49,7 @@ def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...])
         entries = vars(obj).items()
     for key, value in entries:
         if not isinstance(value, str | int | float | bool | None):
-            _collect(value, f"{name}.{key}" if name else str(key), out, (*path, id(obj)))
+            _collect(value, f"{name}.{key}" if name else str(key), out, (*path, id(obj)), owners)
 
 
 def get_parameters(obj: Any) -> list[Tensor]:
@@ -72,7 +74,9 @@ def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> Non
     >>> model["w"].tolist()
     [3.0, 4.0]
     """
-    own = get_state_dict(obj)
+    own: dict[str, Tensor] = {}
+    owners: list[Any] = []
+    _collect(obj, "", own, (), owners)
     missing, unknown = [k for k in own if k not in state], [k for k in state if k not in own]
     if strict and (missing or unknown):
         found = f"missing: {_some(missing)}; not expected: {_some(unknown)}"
@@ -91,6 +95,9 @@ def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> Non
         target.assign(value)
     if pairs:
         pairs[0][0].realize(*(t for t, _ in pairs[1:]))
+    for owner in owners:
+        if hasattr(owner, "_loaded"):
+            owner._loaded()
 
 
 def _some(names: list[str]) -> str:

@@ -9,6 +9,7 @@ import torch
 
 from monolect import jit, nn
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from monolect.runtime.profile import Recorder
 from monolect.tensor.tensor import Tensor
 
 rng = np.random.default_rng(0)
@@ -298,7 +299,83 @@ def test_steps_without_gradients_change_nothing() -> None:
     (p * 3).sum().backward()
     optimizer.step()
     assert q.tolist() == [1.0] and p.item() < 1.0
-    assert optimizer.state_dict()["numbers.0"].tolist()[1] == 1.0
+    assert optimizer.state_dict()["numbers.0"].tolist()[1:] == [1.0, 0.0]
+
+
+LATE = {"first": (0,), "then": (0, 1), "both": (0, 1, 2), "without": (1, 2), "all": (0, 1, 2)}
+
+
+@pytest.mark.parametrize("wrap", [jit, lambda f: f], ids=["jit", "eager"])
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
+def test_a_parameter_counts_its_own_steps(name: str, options: dict, wrap: Any) -> None:
+    """As in PyTorch it takes none without a gradient; the state of the run is put into a new optimizer on the way."""
+    start = [array(3), array(3), array(2, 2)]
+    ours = [Tensor(a.copy(), requires_grad=True) for a in start]
+    theirs = [torch.tensor(a, requires_grad=True) for a in start]
+    other = getattr(torch.optim, name)(theirs, **options)
+
+    def steps() -> tuple[Any, Any]:
+        optimizer = getattr(nn.optim, name)(ours, **options)
+
+        @wrap
+        def step(scale: Tensor, which: tuple[int, ...]) -> None:
+            optimizer.zero_grad()
+            (sum((ours[i] * ours[i]).sum() for i in which) * scale).backward()
+            optimizer.step()
+
+        return optimizer, step
+
+    optimizer, step = steps()
+    for which in LATE.values():
+        for scale in (1.0, 0.5, 2.0):
+            step(Tensor(scale), which)
+            other.zero_grad()
+            (sum((theirs[i] * theirs[i]).sum() for i in which) * scale).backward()
+            other.step()
+            for p, q in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-4, atol=2e-6)
+        if which == LATE["then"]:
+            state = {k: v.numpy().copy() for k, v in optimizer.state_dict().items()}
+            optimizer, step = steps()
+            optimizer.load_state_dict(state)
+    assert optimizer.state_dict()["numbers.0"].tolist()[1:] == [12.0, 12.0, 9.0]
+
+
+def test_parameters_that_step_together_share_their_scalars() -> None:
+    def kernels(late: bool) -> int:
+        ours = [Tensor(array(3), requires_grad=True) for _ in range(8)]
+        optimizer = nn.optim.Adam(ours, lr=0.1)
+        for first in (late, False, False):
+            optimizer.zero_grad()
+            sum((p * p).sum() for p in ours[first:]).backward()
+            with Recorder() as seen:
+                optimizer.step()
+        return len(seen)
+
+    numbers, scalars, updates = 1, 1, 4  # two parameters of a shape in one kernel
+    assert kernels(late=False) <= numbers + scalars + updates
+    assert kernels(late=True) <= numbers + 2 * scalars + 2 * updates
+
+
+def test_counts_that_were_loaded_with_a_model_are_counted_on() -> None:
+    def run(optimizer: Any, p: Tensor, q: Tensor, both: bool) -> None:
+        optimizer.zero_grad()
+        ((p * p).sum() + (q * q).sum() if both else (p * p).sum()).backward()
+        optimizer.step()
+
+    def made() -> tuple[Any, Tensor, Tensor]:
+        p, q = Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0, 4.0], requires_grad=True)
+        return nn.optim.Adam([p, q], lr=0.1), p, q
+
+    first, second = made(), made()
+    for _ in range(3):
+        run(*first, both=False)
+    whole = nn.state.get_state_dict(first)
+    nn.state.load_state_dict(second, {k: v.numpy().copy() for k, v in whole.items()})
+    run(*first, both=True)
+    run(*second, both=True)
+    assert first[1].tolist() == second[1].tolist() and first[2].tolist() == second[2].tolist()
+    assert second[0].state_dict()["numbers.0"].tolist()[1:] == [4.0, 1.0]
 
 
 def test_optimizer_state_continues_a_run() -> None:
