@@ -301,9 +301,10 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
     if any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes):
         if op == "MAX" and u.dtype is not dtypes.bool:
             raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
-        shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
-        shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
-        return graph.full(shape, neutral(op, u.dtype), u.dtype)
+        if not u.dtype.is_float:  # a float stays a reduction of `u`: the gradient of its leaves is there, all zeros
+            shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
+            shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
+            return graph.full(shape, neutral(op, u.dtype), u.dtype)
     return graph.reduce(u, op, axes, keepdim)
 
 

@@ -1,5 +1,6 @@
 """Gradients of graphs: second derivatives, writes, functions, the table and its reasons, the functional forms."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -187,3 +188,25 @@ def test_ten_thousand_steps_need_no_recursion() -> None:
         y = y * 1.0001
     y.sum().backward()
     assert x.grad is not None
+
+
+EMPTY: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda x: x[0:0].sum(),
+    "sum of an axis": lambda x: x[:, 1:1].sum(1).sum(),
+    "prod": lambda x: x[0:0].prod(),
+    "mean": lambda x: x[0:0].mean(),
+    "squares": lambda x: (x * x)[2:2].sum(),
+    "product": lambda x: x[0:0] @ x.T,
+    "beside others": lambda x: x[0:0].sum() + 0 * x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_the_gradient_of_no_elements_is_zero(name: str) -> None:
+    x = Tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    y = torch.ones(2, 3, requires_grad=True)
+    ours, theirs = EMPTY[name](x), EMPTY[name](y)
+    ours.sum().backward()
+    theirs.sum().backward()
+    np.testing.assert_array_equal(ours.numpy(), theirs.detach().numpy())
+    np.testing.assert_array_equal(x.grad.numpy(), y.grad.numpy())
