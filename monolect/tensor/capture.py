@@ -17,7 +17,7 @@ import os
 import warnings
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
@@ -122,8 +122,9 @@ class Captured(NamedTuple):
     same: tuple[int, ...] = ()  # of results, if the function returned a Tensor twice: its first place
 
 
-def live_tensors() -> list[Tensor]:
-    """Every Tensor of the process: an object refers to its class.
+def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
+    """Every Tensor of the process: an object refers to its class. After `gc.freeze()` Python does not list those made
+    before: of them the leaves, and what is `known`.
 
     Not out of all objects: CPython raises SystemError in a thread that is making a tuple which somebody else holds.
     """
@@ -131,8 +132,8 @@ def live_tensors() -> list[Tensor]:
     for k in kinds:
         kinds.extend(k.__subclasses__())
     kinds = [k for k in kinds if not hasattr(k, "donated_at")]
-    found = [t for t in gc.get_referrers(*kinds) if type(t) in kinds]
-    return [t for t in found if getattr(t, "_uop", None) is not None]  # another thread may be making one
+    found = {id(t): t for t in (*gc.get_referrers(*kinds), *leaves(), *known) if type(t) in kinds}
+    return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
 class Jit:
@@ -396,7 +397,7 @@ class Jit:
             lost = _lost(outputs)
             order = toposort(*(t._uop for t in batch), stop=is_body)  # a constant in a kernel is nobody's tensor
             graph = {u for u in order if u.serial < start and not is_realized(u)}
-            live = functools.cache(live_tensors)
+            live = functools.cache(lambda: live_tensors([t for r in reached for t in r.tensors]))
             gone, sources = self._computed_outside(live, batch, graph)
             graph = (graph - gone) | sources
             if batch:

@@ -5,6 +5,8 @@ import gc
 import linecache
 import mmap
 import re
+import subprocess
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -685,3 +687,26 @@ def test_replayed_kernels_are_marked(capsys: pytest.CaptureFixture) -> None:
         second = capsys.readouterr().err
     kernels = [line.split()[0] for text in (first, second) for line in text.splitlines() if "GFLOP/s" in line]
     assert not kernels[0].endswith("r") and kernels[-1].endswith("r")
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_tensors_of_a_step_that_were_frozen_are_seen_to_change(leaf: bool) -> None:
+    code = f"""
+import gc
+from monolect import Tensor, jit
+
+class Model: pass
+
+model = Model()
+model.w = Tensor([3.0], requires_grad={leaf})
+model.late = Tensor([1.0]) + 1.0
+gc.freeze()
+f = jit(lambda x: (x * model.w + model.late).detach())
+x = Tensor([2.0])
+assert [f(x).item() for _ in range(2)] == [8.0, 8.0]
+model.w.assign(Tensor([5.0])).realize()
+assert f(x).item() == 12.0
+model.late.assign(Tensor([0.0])).realize()
+assert f(x).item() == 10.0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
