@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from monolect.base.target import Target
+from monolect.ir.digest import digests
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, rebuild, toposort
 from monolect.lower.matrix import multiply
@@ -82,20 +83,26 @@ def _replacement(u: UOp, target: Target) -> UOp:
 
 
 def _multiply_add(sink: UOp) -> UOp:
-    """ADD(MUL(a, b), c) of floats as MULACC(a, b, c) where the product has no other use."""
+    """ADD(MUL(a, b), c) of floats as MULACC(a, b, c) where the product has no other use.
+
+    Of a sum of two products one is rounded and the other is not, so which is which must not depend on the order of
+    operands, which is that in which nodes were made: a kernel compiled again has the same bits. Their digests decide.
+    """
     order = toposort(sink)
     uses: Counter[UOp] = Counter(s for u in order for s in u.src)
+    names: dict[UOp, bytes] = {}
     new: dict[UOp, UOp] = {}
     for u in order:
         src = tuple(new[s] for s in u.src)
+        products = []
         if u.op == "ADD" and u.dtype.is_float:
-            for k in (0, 1):
-                m = u.src[k]
-                if m.op == "MUL" and uses[m] == 1 and src[k].op == "MUL":
-                    new[u] = build("MULACC", *src[k].src, src[1 - k])
-                    break
-            else:
-                new[u] = rebuild(u, src)
+            products = [k for k, m in enumerate(u.src) if m.op == "MUL" and uses[m] == 1 and src[k].op == "MUL"]
+        if len(products) == 2:
+            names = names or digests(sink)
+            products.sort(key=lambda k: names[u.src[k]])
+        if products:
+            k = products[0]
+            new[u] = build("MULACC", *src[k].src, src[1 - k])
         else:
             new[u] = rebuild(u, src)
     return new[sink]
