@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError, ParseError
 from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg
-from monolect.ir.text import parse, show, summary
+from monolect.ir.text import _Arguments, _plain_record, parse, show, summary
 from monolect.ir.uop import NEGATIVE_ZERO, UOp, const, idx, node, shape_source
 from tests.strategies import any_graphs
 
@@ -64,6 +64,48 @@ def test_records_and_tags() -> None:
     text = show(u)
     assert parse(text) is u
     assert 'tag=("tag", b"00")' in text and "bf16[%" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'ParamArg(slot=3, dtype=f32, device="cpu", addrspace="GLOBAL")',
+        'ParamArg(slot=12, dtype=idx, device="python:gpu", addrspace="GLOBAL", name="n", min=1, max=99)',
+        'BufferArg(slot=0, dtype=f32, device=None, addrspace="LOCAL")',
+        "ParamArg(dtype=f32, slot=007)",
+        "KernelInfo(fills=True)",
+    ],
+)
+def test_records_of_plain_values_are_read_at_once(text: str) -> None:
+    assert (found := _plain_record(text)) is not None
+    assert repr(found) == repr(_Arguments(text, 1).read())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "(4, idx)",
+        "KernelInfo()",
+        "KernelInfo",
+        "ParamArg(slot=0)",
+        "ParamArg(slot=0, dtype=f32",
+        "ParamArg(slot=0, dtype=f32, )",
+        "ParamArg(slot=0, dtype=f32) tag=1",
+        "ParamArg(slot=0, dtype=f32) # a comment",
+        "ParamArg(slot=0, slot=1, dtype=f32)",
+        "ParamArg(slot=0, dtype=f32, colour=2)",
+        "ParamArg(slot=0, dtype=colour)",
+        "ParamArg(slot=-1, dtype=f32)",
+        "ParamArg(slot=0.5, dtype=f32)",
+        'ParamArg(slot=0, dtype=f32, device="a, b")',
+        "ParamArg(slot=0)dtype=f32)",
+        "ParamArg (slot=0, dtype=f32)",
+        'BufferArg(slot=0, dtype=f32, device=("cpu", "c"))',
+    ],
+)
+def test_other_arguments_are_left_to_the_reader_of_all(text: str) -> None:
+    assert _plain_record(text) is None
 
 
 def test_deep_chains_need_no_recursion() -> None:
