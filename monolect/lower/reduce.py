@@ -2,7 +2,8 @@
 
 Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions
 that do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own,
-so from here on a RANGE is exactly one loop. Where only the last step asks what is inside, accumulators start with it.
+so from here on a RANGE is exactly one loop. Where only the last step asks what is inside, accumulators start with it
+(`tails`); long sums in float32 are added part by part (`folds`).
 
 Before: REDUCE(ADD, x(r0, r1000), r1000)
 After:  LOAD(AFTER(acc, END(STORE(acc, ADD(LOAD(AFTER(acc, STORE(AFTER(acc, r0), 0))), x)), r1000)))
@@ -11,10 +12,13 @@ Invariant: no REDUCE over ranges is left; each RANGE is closed in one place of t
 
 from __future__ import annotations
 
+from math import prod
+
 from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.lower.folds import folded, split
 from monolect.lower.tails import loops_of, tails, without_last
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
@@ -35,6 +39,8 @@ class ReduceLowering:
         self.slots = unused_slots(order)
         self.ids = unused_ranges(order)
         self.tails = tails(order) if apart else {}
+        self.folded = folded(order) if apart else frozenset()
+        self.folds: dict[Group, tuple[list[UOp], list[UOp], dict[UOp, UOp]]] = {}
         self.clones: dict[tuple, dict[UOp, UOp]] = {}  # by group, and by iteration of what is unrolled
 
     def run(self) -> UOp:
@@ -64,19 +70,36 @@ class ReduceLowering:
         mapping = self._own_ranges(group, body, closed)
         closed = [mapping[r] for r in closed]
         steps = self._steps(u, replace_ranges(body, mapping), group)
-        shape = body.shape
         if not closed:
             steps = [*first, *steps]
             return self._combine(op, steps[0], steps[1:])
-        acc = node("BUFFER", (shape_source(shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
         outer = sorted(group[0], key=lambda r: r.arg[0])
         begin = self._combine(op, first[0], first[1:]) if first else neutral(op, u.dtype)
+        if parts := self._parts(u, group, closed):
+            over, closed, places = parts
+            steps = [replace_ranges(s, places) for s in steps]
+            steps = [self._accumulate(u, neutral(op, u.dtype), steps, [*outer, *over], closed)]
+            closed = over
+        return self._accumulate(u, begin, steps, outer, closed)
+
+    def _accumulate(self, u: UOp, begin: UOp, steps: list[UOp], outer: list[UOp], closed: list[UOp]) -> UOp:
+        """What `steps` add up to with `begin`, in loops over `closed` inside of `outer`."""
+        acc = node("BUFFER", (shape_source(steps[0].shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
         start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, begin))
         before = node("LOAD", (node("AFTER", (acc, start, *closed)),))
-        end = node("END", (node("STORE", (acc, self._combine(op, before, steps))), *closed))
+        end = node("END", (node("STORE", (acc, self._combine(u.arg[0], before, steps))), *closed))
         out = node("LOAD", (node("AFTER", (acc, end)),))
         out.origin = u.origin
         return out
+
+    def _parts(self, u: UOp, group: Group, closed: list[UOp]) -> tuple[list[UOp], list[UOp], dict[UOp, UOp]] | None:
+        """The loops over parts of a sum and those within a part, the same for all of a group. None: it has no parts."""
+        if loops_of(u) not in self.folded:
+            return None
+        if group not in self.folds:
+            copies = prod(r.src[0].value for r in u.src[1:] if r.arg[1] == "UNROLL")
+            self.folds[group] = split(sorted(closed, key=lambda r: r.arg[0]), copies, self.ids)
+        return self.folds[group] if self.folds[group][0] else None
 
     def _steps(self, u: UOp, body: UOp, key: tuple) -> list[UOp]:
         """`body` in each iteration of what is unrolled."""

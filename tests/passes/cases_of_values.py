@@ -313,6 +313,73 @@ CASES["lower_reduce", "a sum"] = (
 """,
 )
 
+CASES["lower_reduce", "a long sum, part by part"] = (
+    lower_reduce,
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = CONST idx[] (521, idx)
+%6 = STACK idx[1] %5
+%7 = PARAM f32[521] %6 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%8 = RANGE idx[] %5 (0, "REDUCE")
+%9 = INDEX f32[] %7 %8
+%10 = LOAD f32[] %9
+%11 = REDUCE f32[] %10 %8 ("ADD", ())
+%12 = STORE void[] %4 %11
+%13 = SINK void[] %12 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (1, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM f32[1] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
+%3 = CONST idx[] (0, idx)
+%4 = INDEX f32[] %2 %3
+%5 = STACK idx[0]
+%6 = BUFFER f32[] %5 BufferArg(slot=1, dtype=f32, device=None, addrspace="REG")
+%7 = BUFFER f32[] %5 BufferArg(slot=0, dtype=f32, device=None, addrspace="REG")
+%8 = CONST idx[] (521, idx)
+%9 = STACK idx[1] %8
+%10 = PARAM f32[521] %9 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
+%11 = CONST idx[] (5, idx)
+%12 = RANGE idx[] %11 (1, "REDUCE")
+%13 = CONST idx[] (128, idx)
+%14 = MUL idx[] %12 %13
+%15 = CONST idx[] (-521, idx)
+%16 = ADD idx[] %14 %15
+%17 = CONST idx[] (-128, idx)
+%18 = MAX idx[] %16 %17
+%19 = CONST idx[] (-1, idx)
+%20 = MUL idx[] %18 %19
+%21 = RANGE idx[] %20 (2, "REDUCE")
+%22 = ADD idx[] %14 %21
+%23 = INDEX f32[] %10 %22
+%24 = LOAD f32[] %23
+%25 = AFTER f32[] %7 %12
+%26 = CONST f32[] (0.0, f32)
+%27 = STORE void[] %25 %26
+%28 = AFTER f32[] %7 %27 %21
+%29 = LOAD f32[] %28
+%30 = ADD f32[] %24 %29
+%31 = STORE void[] %7 %30
+%32 = END void[] %31 %21
+%33 = AFTER f32[] %7 %32
+%34 = LOAD f32[] %33
+%35 = STORE void[] %6 %26
+%36 = AFTER f32[] %6 %35 %12
+%37 = LOAD f32[] %36
+%38 = ADD f32[] %34 %37
+%39 = STORE void[] %6 %38
+%40 = END void[] %39 %12
+%41 = AFTER f32[] %6 %40
+%42 = LOAD f32[] %41
+%43 = STORE void[] %4 %42
+%44 = SINK void[] %43 KernelInfo()
+""",
+)
+
 CASES["lower_reduce", "a last step that is masked"] = (
     lower_reduce,
     """

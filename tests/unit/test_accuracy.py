@@ -143,3 +143,16 @@ def test_a_running_sum_that_was_asked_for_in_float64_is_one_in_float64():
     exact = np.cumsum(x.astype(np.float64))
     np.testing.assert_allclose(Tensor(x).double().cumsum(0).numpy(), exact, rtol=1e-14)
     assert_close(Tensor(x).double().cumsum(0).float().numpy(), exact, 0.51, x)
+
+
+@pytest.mark.parametrize(
+    "shape", [(60_000, 100), (9973, 33), (65_535, 16), (16, 100_000), (3, 99_991), (64, 7, 9, 1000)]
+)
+@pytest.mark.parametrize("method", ["sum", "var"])
+def test_long_sums_are_added_part_by_part(shape, method):
+    """Added one after another they are 1e-5 off along columns, and their variances 2e-5."""
+    x = RNG.random(shape).astype(np.float32)
+    axes = {2: int(shape[0] < shape[1]), 4: (0, 2, 3)}[len(shape)]
+    exact = getattr(x.astype(np.float64), method)(axes, **({"ddof": 1} if method == "var" else {}))
+    got = getattr(Tensor(x), method)(axes).numpy()
+    assert_close(got.ravel(), exact.ravel(), 16.0, exact.ravel())

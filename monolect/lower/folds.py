@@ -1,0 +1,85 @@
+"""Which sums in float32 are added part by part, and the loops that do it.
+
+An accumulator is off by a rounding for each value it has taken: of a million values by a million roundings, of the sums
+of a thousand parts by two thousand. So a long chain goes to an accumulator of its own that starts at zero in each part,
+and is added to the other one when the part ends: one addition, and one end of a loop, for `PART` values.
+
+Reductions over the same loop stay in one: all of them are added so, or none is. What is multiplied in tiles has its
+registers full of accumulators: those keep their chains, which PACK ends at its blocks.
+
+What it is not: the accumulators, which `reduce` makes; sums over many cores (`split_reductions`); what is carried
+through memory.
+
+Before: r (0..1023)
+After:  r' (0..7) over r" (0..127), r = r' * 128 + r"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isqrt, prod
+
+from monolect.base.dtype import dtypes
+from monolect.ir.bounds import ranges
+from monolect.ir.normal import smaller
+from monolect.ir.uop import UOp, idx, node, toposort
+from monolect.lower.tails import Loops, loops_of
+
+PART = 128  # values that one accumulator takes, at the least
+LONGEST = 2 * PART  # chains that are left as they are
+MOST_LANES = 128  # in float32, eight registers of 512 bits: as many again fit beside them
+OWN_MEMORY = ("REDUCE", "END", "AFTER", "STORE", "BUFFER", "BARRIER", "WMMA")
+
+
+def folded(order: list[UOp]) -> frozenset[Loops]:
+    """The loops whose reductions are added part by part."""
+    long: set[Loops] = set()
+    refused: set[Loops] = set()
+    for u in order:
+        if u.op == "REDUCE" and len(u.src) > 1:
+            if not _may(u):
+                refused.add(loops_of(u))
+            elif u.arg[0] == "ADD" and u.dtype == dtypes.float32:
+                long.add(loops_of(u))
+    return frozenset(long - refused)
+
+
+def _may(u: UOp) -> bool:
+    """A long chain, few accumulators, and in a step no loop or memory of its own."""
+    loops = frozenset(u.src[1:])
+    if any(r.src[0].op != "CONST" for r in loops) or prod(r.src[0].value for r in loops) <= LONGEST:
+        return False
+    if prod(d for d in u.shape) > MOST_LANES:
+        return False
+    inside = toposort(u.src[0], stop=lambda v: loops.isdisjoint(ranges(v)))
+    return not any(v.op in OWN_MEMORY for v in inside if not loops.isdisjoint(ranges(v)))
+
+
+def split(loops: list[UOp], copies: int, ids: Iterator[int]) -> tuple[list[UOp], list[UOp], dict[UOp, UOp]]:
+    """The loops over parts, those within one, and what stands for `loops`, which come outermost first. Of the values of
+    a step there are `copies`.
+    """
+    want = max(PART // copies, isqrt(prod(r.src[0].value for r in loops)), 1)
+    over, done = list(loops), 1
+    within: list[UOp] = []
+    while over and done * over[-1].src[0].value <= 2 * want:
+        within.insert(0, over.pop())
+        done *= within[0].src[0].value
+    places: dict[UOp, UOp] = {}
+    if not over or 2 * done >= want:
+        return over, within, places
+    r = over.pop()
+    n, steps = r.src[0].value, _part(r.src[0].value, -(-want // done))
+    outside = node("RANGE", (idx(-(-n // steps)),), r.arg)
+    bound = idx(steps) if n % steps == 0 else smaller(outside * -steps + n, steps)
+    inside = node("RANGE", (bound,), (next(ids), r.arg[1]))
+    places[r] = outside * steps + inside
+    for x in within:  # loops nest in the order of their numbers
+        places[x] = node("RANGE", x.src, (next(ids), x.arg[1]))
+    return [*over, outside], [inside, *(places[x] for x in within)], places
+
+
+def _part(n: int, want: int) -> int:
+    """The steps of a part: what divides n, when it is about as many as wanted."""
+    near = [d for d in range(max(want // 2, 2), 2 * want + 1) if n % d == 0]
+    return min(near, key=lambda d: max(d, want) / min(d, want), default=want)

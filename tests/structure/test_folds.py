@@ -1,0 +1,37 @@
+"""Long chains of float32 additions are added part by part; what has its registers full, or is no such sum, is not."""
+
+import numpy as np
+import pytest
+
+from monolect import Tensor
+from monolect.ir.uop import toposort
+from tests.structure.conftest import kernels_of
+
+
+def accumulators(t: Tensor) -> list[int]:
+    """Of each kernel."""
+    return [sum(u.op == "BUFFER" and u.arg.addrspace == "REG" for u in toposort(k.linear)) for k in kernels_of(t)]
+
+
+@pytest.mark.parametrize("shape, axis", [((60_000, 100), 0), ((9973, 33), 0), ((16, 100_000), 1), ((16, 99_991), 1)])
+def test_a_long_chain_has_an_accumulator_for_its_parts(data, shape, axis):
+    assert accumulators(Tensor(data(*shape)).sum(axis)) == [2]
+
+
+def test_short_chains_exact_sums_and_extremes_have_one(data):
+    x = Tensor(data(16, 1000))
+    assert accumulators(x.sum(1)) == [1]
+    long = data(60_000, 100)
+    assert accumulators(Tensor(long).amax(0)) == [1]
+    assert accumulators(Tensor((long * 100).astype(np.int32)).sum(0)) == [1]
+
+
+def test_all_reductions_of_a_loop_are_added_so_or_none(data):
+    """A sum and a maximum of the same columns stay in one loop."""
+    x = Tensor(data(60_000, 128))
+    assert accumulators(x.sum(0) + x.amax(0)) == [4]
+
+
+def test_tiles_of_products_keep_their_chains(data):
+    a, b = Tensor(data(256, 2048)), Tensor(data(2048, 256))
+    assert all(n <= 1 for n in accumulators(a @ b))
