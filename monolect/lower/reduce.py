@@ -59,7 +59,7 @@ class ReduceLowering:
         return new[self.sink]
 
     def _loop(self, u: UOp, body: UOp, group: Group) -> UOp:
-        op = u.arg[0]
+        op, shape = u.arg[0], body.shape
         closed = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
         first: list[UOp] = []
         if (known := self.tails.get(loops_of(u))) is not None:
@@ -72,19 +72,21 @@ class ReduceLowering:
         steps = self._steps(u, replace_ranges(body, mapping), group)
         if not closed:
             steps = [*first, *steps]
-            return self._combine(op, steps[0], steps[1:])
+            return _of_shape(self._combine(op, steps[0], steps[1:]), shape)
         outer = sorted(group[0], key=lambda r: r.arg[0])
         begin = self._combine(op, first[0], first[1:]) if first else neutral(op, u.dtype)
         if parts := self._parts(u, group, closed):
             over, closed, places = parts
             steps = [replace_ranges(s, places) for s in steps]
-            steps = [self._accumulate(u, neutral(op, u.dtype), steps, [*outer, *over], closed)]
+            steps = [self._accumulate(u, shape, neutral(op, u.dtype), steps, [*outer, *over], closed)]
             closed = over
-        return self._accumulate(u, begin, steps, outer, closed)
+        return self._accumulate(u, shape, begin, steps, outer, closed)
 
-    def _accumulate(self, u: UOp, begin: UOp, steps: list[UOp], outer: list[UOp], closed: list[UOp]) -> UOp:
+    def _accumulate(
+        self, u: UOp, shape: tuple, begin: UOp, steps: list[UOp], outer: list[UOp], closed: list[UOp]
+    ) -> UOp:
         """What `steps` add up to with `begin`, in loops over `closed` inside of `outer`."""
-        acc = node("BUFFER", (shape_source(steps[0].shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
+        acc = node("BUFFER", (shape_source(shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
         start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, begin))
         before = node("LOAD", (node("AFTER", (acc, start, *closed)),))
         end = node("END", (node("STORE", (acc, self._combine(u.arg[0], before, steps))), *closed))
@@ -157,6 +159,14 @@ class ReduceLowering:
 def _own(body: UOp, r: UOp) -> list[UOp]:
     """The loops and stores of `body` that are inside of r."""
     return [v for v in toposort(body) if v.op in ("END", "STORE") and r in ranges(v)]
+
+
+def _of_shape(v: UOp, shape: tuple) -> UOp:
+    """`v` with the lanes of what it was before its conditions were known: without them it may be the same in all."""
+    if v.shape == shape:
+        return v
+    ones = (1,) * (len(shape) - len(v.shape))
+    return build("EXPAND", build("RESHAPE", v, shape_source((*ones, *v.shape))), shape_source(shape))
 
 
 def lower_reduce(sink: UOp, apart: bool = True) -> UOp:

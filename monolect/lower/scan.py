@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from monolect.base.dtype import DType
 from monolect.ir.uop import UOp, build, node, shape_source
 from monolect.rules.carried import rounded_sum
 
 
 class Step(NamedTuple):
-    """One step of a running sum: what the accumulator held, what is added, and the range whose iterations are lanes."""
+    """One step of a running sum: what the accumulator held, what is added, by which lanes, and in which type these add."""
 
     before: UOp
     term: UOp
     lane: UOp
+    dtype: DType
 
 
 class Scans:
@@ -38,11 +40,11 @@ class Scans:
             elif u.op == "STORE":
                 for before in [s for s in u.src[1].src if s in lanes]:
                     (term,) = [s for s in u.src[1].src if s is not before]
-                    self.steps[u.src[1]] = Step(before, term, lanes[before])
-        for store in [s for u in order if (s := rounded_sum(u)) is not None and s.src[1] in self.steps]:
-            total = store.src[1]
-            (term,) = [s.src[0] for s in total.src if s is not self.steps[total].before]
-            self.steps[total] = self.steps[total]._replace(term=term)
+                    self.steps[u.src[1]] = Step(before, term, lanes[before], term.dtype)
+        for u in order:
+            if (store := rounded_sum(u)) is not None and (s := self.steps.get(store.src[1])) is not None:
+                is_cast = s.term.op == "CAST" and s.term.src[0].dtype is u.dtype  # else it was folded into the term
+                self.steps[store.src[1]] = s._replace(term=s.term.src[0] if is_cast else s.term, dtype=u.dtype)
 
     def lanes(self) -> set[UOp]:
         """The ranges that became lanes of a SCAN."""
@@ -66,8 +68,8 @@ class Scans:
         return None
 
     def _scan(self, total: UOp, new: dict[UOp, UOp]) -> UOp:
-        _, term, lane = self.steps[total]
-        wide = widen(new[term], self.place[lane], lane.src[0].value)
+        _, term, lane, dtype = self.steps[total]
+        wide = widen(build("CAST", new[term], arg=dtype), self.place[lane], lane.src[0].value)
         return node("SCAN", (wide,), (total.op, len(wide.shape) - self.place[lane]))
 
     def _last(self, total: UOp, new: dict[UOp, UOp]) -> UOp:

@@ -75,7 +75,9 @@ def _kind(v: UOp) -> tuple:
         return ()
     x, axis = v.src[0], v.arg[1][0]
     a, b = _factors(v)
-    if any(n.__class__ is not int for n in x.shape) or any(f.shape[axis] != x.shape[axis] for f in (a, b)):
+    if any(n.__class__ is not int for n in x.shape) or any(len(f.shape) != len(x.shape) for f in (a, b)):
+        return ()  # a size that is not known; a number times a tensor
+    if any(f.shape[axis] != x.shape[axis] for f in (a, b)):
         return ()
     read = count(a.shape) + count(b.shape)
     if count(x.shape) < REUSE * read or read > LONG * count(v.shape):

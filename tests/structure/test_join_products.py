@@ -96,6 +96,11 @@ def test_a_step_is_right(data):
     np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=2e-4, atol=2e-4)
 
 
+def test_sums_of_a_number_times_tensors_stay(check, data):
+    xs = [data(33, 5) for _ in range(9)]
+    check(added([(Tensor(x) * 2).sum(1) for x in xs]), sum(x.astype(np.float64).sum(1) * 2 for x in xs))
+
+
 @pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "RMSprop"])
 def test_scalars_that_updates_share_have_a_kernel_of_their_own(data, optimizer):
     """Beside loops they would keep threads from sharing those out."""

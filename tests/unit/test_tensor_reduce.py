@@ -172,3 +172,28 @@ def test_errors(f: Any, error: type, text: str) -> None:
     with pytest.raises(error) as info:
         f(Tensor(X))
     assert text in str(info.value) and __file__ in str(info.value)
+
+
+@pytest.mark.parametrize(("pads", "n"), [(((2, 2), (0, 2)), 1000), (((1, 0), (0, 5)), 40), (((3, 1), (2, 1)), 4097)])
+def test_rows_of_what_a_tensor_is_padded_with(pads: Any, n: int) -> None:
+    """All their lanes hold one number, but for those behind the end."""
+    x = RNG.normal(size=(70, n)).astype(np.float32)
+    ours, exact = Tensor(x).realize(), np.pad(x.astype(np.float64), pads)
+    np.testing.assert_allclose((ours.pad(pads) + 1).sum(1).numpy(), (exact + 1).sum(1), rtol=1e-5, atol=1e-3)
+    np.testing.assert_array_equal((ours.pad(pads) + 1).amax(1).numpy(), (np.pad(x, pads) + 1).max(1))
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (40,)])
+@pytest.mark.parametrize("n", [33, 257, 1000])
+def test_running_sums_of_what_has_no_float32_of_its_own(lead: tuple[int, ...], n: int) -> None:
+    """Constants, masks and choices between numbers are made in the type of the accumulator at once."""
+    x = RNG.normal(size=(*lead, n)).astype(np.float32)
+    t, axis = Tensor(x).realize(), len(lead)
+    cases = [
+        (Tensor.full((*lead, n), 0.5), np.full((*lead, n), 0.5)),
+        ((t > 0).float(), x > 0),
+        ((t > 0).where(1.0, 0.25), np.where(x > 0, 1.0, 0.25)),
+        ((t * 9).to(np.int8).float(), (x * 9).astype(np.int8)),
+    ]
+    for ours, exact in cases:
+        np.testing.assert_allclose(ours.cumsum(axis).numpy(), exact.cumsum(axis, dtype=np.float64), rtol=1e-6)
