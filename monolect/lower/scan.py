@@ -17,7 +17,7 @@ from monolect.rules.carried import rounded_sum
 
 
 class Step(NamedTuple):
-    """One step of a running sum: what the accumulator held, what is added, by which lanes, and in which type these add."""
+    """One step of a running sum: what the accumulator held, what is added, by which lanes, in which type."""
 
     before: UOp
     term: UOp

@@ -113,17 +113,27 @@ def _seams(asked: set[UOp], r: UOp) -> list[int]:
 
 
 def _pieces(end: UOp, r: UOp, seams: list[int], sink: UOp, holds: Holds) -> list[UOp]:
-    """A store for each piece; a loop for those of each size, of which one takes the number of r if that is free."""
+    """A store for each piece; those of each size have loops of their own from r on, for loops inside that all share would
+    have to be around those of r. One size takes the numbers of these if they are free.
+    """
     store, loops, numbers = end.src[0], end.src[1:], unused_ranges(toposort(sink))
-    is_free = all(r not in u.src for u in sink.src if u is not end)
-    sizes: dict[int, UOp] = {}
+    inside = [x for x in loops if x.arg[0] >= r.arg[0]]
+    is_free = all(x not in u.src for u in sink.src if u is not end for x in inside)
+    sizes: dict[int, dict[UOp, UOp]] = {}
     out = []
     for start, stop in zip([0, *seams], [*seams, r.src[0].value], strict=True):
         if (n := stop - start) not in sizes:
-            sizes[n] = node("RANGE", (idx(n),), r.arg if is_free and not sizes else (next(numbers), r.arg[1]))
-        x = sizes[n] if n > 1 else idx(0)
-        rest = [sizes[n] if y is r else y for y in loops if y is not r or n > 1]
-        piece = _piece(store, r, start, x + idx(start), holds)
+            keeps = is_free and not sizes
+            sizes[n] = {
+                x: node("RANGE", (idx(n),) if x is r else x.src, x.arg if keeps else (next(numbers), x.arg[1]))
+                for x in inside
+            }
+        own = sizes[n]
+        x = own[r] if n > 1 else idx(0)
+        rest = [own.get(y, y) for y in loops if y is not r or n > 1]
+        piece = replace_ranges(
+            _piece(store, r, start, x + idx(start), holds), {y: own[y] for y in inside if y is not r}
+        )
         out.append(node("END", (piece, *rest), end.arg) if rest else piece)
     return out
 

@@ -437,3 +437,13 @@ def test_elements_far_apart_are_stored_together(check, data):
     xs = [data(4, 200) for _ in range(20)]
     (k,) = check(Tensor(xs[0]).stack(*map(Tensor, xs[1:]), dim=2), np.stack(xs, 2), rtol=0)
     assert k.loops <= 3
+
+
+@pytest.mark.parametrize("perm", [(2, 0, 1), (2, 1, 0), (1, 0, 2), (0, 2, 1), (1, 2, 0)])
+@pytest.mark.parametrize("rows, width", [(16, 2), (1, 2), (33, 1), (3, 70)])
+def test_many_pieces_of_any_sizes_are_stored_right_in_any_order_of_axes(check, data, perm, rows, width):
+    """Loops inside of those over pieces belong to these: shared by all pieces they would have to be around."""
+    xs = [data(rows, width, n) for n in (2, 3, 4, 1, 8, 4, 9, 8, 5, 10)]
+    wanted = np.concatenate(xs, 2).transpose(perm)
+    check(Tensor.cat([Tensor(x) for x in xs], dim=2).permute(*perm).contiguous(), wanted)
+    check(Tensor.cat([Tensor(x) * 2 for x in xs], dim=2).permute(*perm) + 1, wanted * 2 + 1)
