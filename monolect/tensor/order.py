@@ -139,7 +139,8 @@ def _place_by_blocks(u: UOp) -> UOp:
     places = graph.reshape(build("ADD", starts, iota(block, dtypes.index, 1, 2)), (1, blocks * block))
     whole = gather_rows(flat, build("EXPAND", places, shape_source((rows, blocks * block))))
     tops = graph.reduce(graph.reshape(whole, (rows, blocks, block)), "MAX", (2,), keep=False)
-    start = smaller(cast(_place_by_key(tops, 1), dtypes.index) * block, idx(n - block))
+    first = _place_by_key if u.dtype.bits + _place_bits(blocks) <= 64 else _place_of_maximum
+    start = smaller(cast(first(tops, 1), dtypes.index) * block, idx(n - block))
     start = build("MAX", start, idx(0))  # known to be inside: the block is read in vectors
     places = e("ADD", start, iota(block, dtypes.index, 1, 2))
     inside = arg_extreme(gather_rows(flat, places), 1)

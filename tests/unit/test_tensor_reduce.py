@@ -197,3 +197,15 @@ def test_running_sums_of_what_has_no_float32_of_its_own(lead: tuple[int, ...], n
     ]
     for ours, exact in cases:
         np.testing.assert_allclose(ours.cumsum(axis).numpy(), exact.cumsum(axis, dtype=np.float64), rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [70_000, 200_690])
+@pytest.mark.parametrize("place", [0, 17, 35_000, -3, -1])
+def test_places_in_long_rows_of_64_bits(n: int, place: int) -> None:
+    """Their keys leave no bits for the number of a block."""
+    x = np.floor(RNG.normal(size=n))
+    x[place] = np.nan
+    assert Tensor(x).argmax().item() == Tensor(x).argmin().item() == place % n
+    k = RNG.integers(-(2**63), 2**63 - 1, n)
+    k[place] = 2**63 - 1
+    assert Tensor(k).argmax().item() == np.argmax(k) and Tensor(k).argmin().item() == np.argmin(k)
