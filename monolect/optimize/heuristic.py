@@ -30,6 +30,7 @@ SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
 AHEAD_BYTES = 4096  # how far ahead a stream is asked for
 LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
+ROWS_THAT_SHARE = 4  # a vector that multiplies each of them: as many sums as one step of a sum waits for
 NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
 MOST_TAPS = 16  # of reductions that are unrolled whole
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
@@ -269,6 +270,8 @@ class Chooser:
             elif self.profile.unit(j, inside):
                 if rows := self.rows_of_dots(j):
                     self.stream_dots(j, *rows)
+                elif row := self.rows_that_share(j, inside):
+                    self.share_vector(j, row)
                 elif self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
                     self.streams(j)
             elif (c := self.columns(j, inside)) is not None:
@@ -342,6 +345,34 @@ class Chooser:
             n_bytes = rows * (a.step(r) or 0) * a.uop.dtype.itemsize
             near = n_bytes <= self.plan.target.l2_bytes // 4
             self.side_by_side.append((a, n_bytes if near else ROW_AHEAD_BYTES))
+
+    def rows_that_share(self, j: UOp, inside: list[Access]) -> UOp | None:
+        """The loop over rows of a matrix in cache that are multiplied by one vector, if there are enough of them."""
+        plan, itemsize = self.plan, max((a.uop.dtype.itemsize for a in inside), default=0)
+        near = self.profile.work() * itemsize <= plan.target.l3_bytes and self.profile.n_ops <= MANY_OPS
+        rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) > 1]
+        if not near or not rows or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
+            return None
+        r, moving = rows[-1], [rows[-1] in a.steps for a in inside if a.step(j) == 1]
+        return r if any(moving) and not all(moving) and self.rows_sharing(r) else None
+
+    def rows_sharing(self, r: UOp) -> int:
+        """How many rows along r share a vector; those behind the last of them may be few. None if 0."""
+        n = self.plan.size(r)
+        if n < ROWS_THAT_SHARE * self.plan.target.n_threads:
+            return 0
+        sizes = [k for k in (ROWS_THAT_SHARE, ROWS_THAT_SHARE - 1) if n % k == 0]
+        return sizes[0] if sizes else ROWS_THAT_SHARE if -n % ROWS_THAT_SHARE * EMPTY_SHARE <= n else 0
+
+    def share_vector(self, j: UOp, r: UOp) -> None:
+        """A vector of each of some rows at once, for which one is loaded of what multiplies them: several vectors of
+        a row would be as many sums, but load it for each.
+        """
+        if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
+            k = self.rows_sharing(r)
+            if self.plan.divisor(r) % k:
+                self.act("PADTO", self.plan.axis_of(r), k, "rows beyond the end repeat the last")
+            self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} rows share a vector")
 
     def streams(self, j: UOp) -> None:
         """Two rows at once where long ones come from memory: more of it is under way. Others are one stream together,

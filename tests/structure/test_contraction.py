@@ -431,10 +431,11 @@ def test_what_a_matrix_unit_reads_stays_narrow():
 
 # ---- sums along memory -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("rows", "k", "at_once"), [(36, 363, 4), (6, 363, 3), (7, 363, 1), (2, 363, 1), (36, 384, 1), (36, 16, 4)]
+    ("rows", "k", "at_once"),
+    [(36, 363, 4), (6, 363, 3), (7, 363, 1), (2, 363, 1), (36, 384, 4), (36, 16, 4), (67, 384, 4), (13, 384, 1)],
 )
-def test_sums_of_one_vector_in_flight_run_side_by_side(rows, k, at_once):
-    """A sum's steps wait for each other; with an even number of vectors a row has several of its own in flight."""
+def test_rows_that_are_multiplied_by_one_vector_share_it(rows, k, at_once):
+    """A load of the vector serves several rows, the last of which may be few. Of 13 rows, 3 of 16 would be idle."""
     chooser = planned(of(rows, k) @ of(k))
     chooser.run()
     splits = (arg for op, _, arg in chooser.plan.actions if op == "SPLIT")

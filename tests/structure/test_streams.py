@@ -242,7 +242,6 @@ def test_weights_that_stream_are_read_once(rows, multiply_adds):
         (64, 2048, {"multiply_adds": 2}, []),
         (64, 512, {}, []),  # short ones, one after the other, are one stream
         (64, 2056, {}, []),  # each step would ask which lanes are inside
-        (64, 2048, {"l3_bytes": 1 << 20}, []),
     ],
 )
 def test_long_rows_that_are_multiplied_by_one_vector_stream_side_by_side(n, k, changes, side_by_side):
@@ -253,6 +252,14 @@ def test_long_rows_that_are_multiplied_by_one_vector_stream_side_by_side(n, k, c
     assert flags_of(kernel)[1] == [str(rows * k * 4) for rows in side_by_side]  # where the next rows have it
     if side_by_side:
         assert flags(data(1, k) @ data(n, k).T, target._replace(l2_bytes=1 << 12))[1] == ["1024"]
+
+
+def test_rows_of_a_matrix_in_cache_share_the_vector_and_no_more():
+    target = TARGET._replace(multiply_adds=1, l3_bytes=1 << 20)
+    kernel = optimized(data(1, 2048) @ data(64, 2048).T, target)
+    splits = [arg for op, _, arg in kernel.arg.actions if op == "SPLIT"]
+    assert [rows for rows, kind, _ in splits if kind == "UPCAST"] == [4]
+    assert flags_of(kernel)[1] == []
 
 
 # ---- products of many rows -------------------------------------------------------------------------------------------
