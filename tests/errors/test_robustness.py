@@ -326,7 +326,7 @@ def test_an_interrupt_leaves_things_usable():
         signal.signal(signal.SIGALRM, old)
 
 
-# One that arrives while a block goes back to its list is dropped by Python, with a warning; the next one comes 5 ms later.
+# One that arrives while a block goes back to its list is dropped by Python, with a warning; 5 ms later comes another.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_of_replays_leave_no_lock_and_no_half_of_a_step():
     """Each comes anywhere in the loop: in the usual call, in the general one, in one that is not jitted."""
