@@ -197,9 +197,10 @@ def origin_of(call: UOp) -> str:
 def origins(sink: UOp) -> list[tuple[str, int, str]]:
     """(file, line, Tensor method) of each value that a kernel computes, from its results back.
 
-    A node is as old as the first program line that made an equal one: constants and places count only where nothing
-    else has a line.
+    A node is as old as the first program line that made an equal one: constants count only where nothing else has a
+    line, and places last.
     """
     order = [u for u in reversed(toposort(sink)) if u.origin is not None]
     values = [u for u in order if u.op not in _PLACES and u.dtype.kind != "x"]
-    return [u.origin for u in values or order]
+    constants = [u for u in order if u.op == "CONST" and u.dtype.kind != "x"]
+    return [u.origin for u in values or constants or order]

@@ -32,6 +32,15 @@ def kernels(target: Target, f: Callable[..., Tensor], *arrays: np.ndarray) -> li
     return [call.src[0] for call in calls]
 
 
+def kernel(target: Target, f: Callable[..., Tensor], *arrays: np.ndarray) -> tuple[UOp, list[np.ndarray]]:
+    """The one kernel of `f`, and the arrays in the order of its arguments, which come after its result."""
+    tensors = [Tensor(a) for a in arrays]
+    sink, buffers, _ = callify([f(*tensors).uop])
+    (call,) = schedule(list(sink.src), "null", 0 if target.workgroups else target.local_bytes).linear.src
+    of = {u: a for t, a in zip(tensors, arrays, strict=True) for u in toposort(t.uop) if u.op == "BUFFER"}
+    return call.src[0], [of[buffers[p.arg.slot]] for p in call.src[1:] if p.op == "PARAM"]
+
+
 def planned(f: Callable[..., Tensor], want: np.ndarray, *arrays: np.ndarray, actions: tuple) -> Case:
     """A tensor program of one kernel, under a plan."""
 

@@ -132,7 +132,7 @@ def test_kernels_without_ir_have_pages_too():
 
 def test_a_kernel_of_constants_knows_its_line():
     with profile.Recorder() as kernels:
-        Tensor.full((3, 41), 7.5).contiguous().realize()
+        Tensor.full((3, 41), 7.53125).contiguous().realize()
     assert "test_seeing.py:" in profile.origin_of(kernels[-1].call)
 
 
