@@ -20,15 +20,14 @@ from collections.abc import Iterator
 from math import isqrt, prod
 
 from monolect.base.dtype import dtypes
-from monolect.ir.bounds import ranges
 from monolect.ir.normal import smaller
-from monolect.ir.uop import UOp, idx, node, toposort
-from monolect.lower.tails import Loops, loops_of
+from monolect.ir.uop import UOp, idx, node
+from monolect.lower.tails import OWN, Loops, loops_of, step_of
 
 PART = 128  # values that one accumulator takes, at the least
 LONGEST = 2 * PART  # chains that are left as they are
 MOST_LANES = 128  # in float32, eight registers of 512 bits: as many again fit beside them
-OWN_MEMORY = ("REDUCE", "END", "AFTER", "STORE", "BUFFER", "BARRIER", "WMMA")
+_OWN = OWN | {"BARRIER", "WMMA"}  # nor what lanes do together
 
 
 def folded(order: list[UOp]) -> frozenset[Loops]:
@@ -46,13 +45,10 @@ def folded(order: list[UOp]) -> frozenset[Loops]:
 
 def _may(u: UOp) -> bool:
     """A long chain, few accumulators, and in a step no loop or memory of its own."""
-    loops = frozenset(u.src[1:])
+    loops = u.src[1:]
     if any(r.src[0].op != "CONST" for r in loops) or prod(r.src[0].value for r in loops) <= LONGEST:
         return False
-    if prod(d for d in u.shape) > MOST_LANES:
-        return False
-    inside = toposort(u.src[0], stop=lambda v: loops.isdisjoint(ranges(v)))
-    return not any(v.op in OWN_MEMORY for v in inside if not loops.isdisjoint(ranges(v)))
+    return prod(u.shape) <= MOST_LANES and not any(v.op in _OWN for v in step_of(u, loops))
 
 
 def split(loops: list[UOp], copies: int, ids: Iterator[int]) -> tuple[list[UOp], list[UOp], dict[UOp, UOp]]:

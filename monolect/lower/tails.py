@@ -10,6 +10,8 @@ What it is not: PEEL, which does this to loops over outputs, as an action; nor t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from monolect.ir.bounds import min_max, ranges, replace_ranges
 from monolect.ir.normal import FALSE, TRUE
 from monolect.ir.uop import UOp, idx, node, toposort
@@ -19,10 +21,19 @@ MOST_OPS = 100  # values in a step that may stand in the code twice
 Loops = tuple[frozenset[UOp], tuple[UOp, ...]]
 Facts = dict[UOp, UOp]
 
+OWN = frozenset(("REDUCE", "END", "AFTER", "STORE", "BUFFER"))  # loops and memory of a step's own
+
 
 def loops_of(u: UOp) -> Loops:
     """What reductions that share a loop have in common."""
     return ranges(u), u.src[1:]
+
+
+def step_of(u: UOp, loops: Iterable[UOp]) -> list[UOp]:
+    """What each step of a reduction computes anew: the values inside that depend on its loops."""
+    loops = frozenset(loops)
+    inside = toposort(u.src[0], stop=lambda v: loops.isdisjoint(ranges(v)))
+    return [v for v in inside if not loops.isdisjoint(ranges(v))]
 
 
 def tails(order: list[UOp]) -> dict[Loops, Facts]:
@@ -51,9 +62,9 @@ def _facts(u: UOp) -> Facts | None:
     if len(loops) != 1 or loops[0].src[0].op != "CONST" or loops[0].src[0].value < 2:
         return None
     (r,) = loops
-    inside = [v for v in toposort(u.src[0], stop=lambda v: r not in ranges(v)) if r in ranges(v)]
-    if len(inside) > MOST_OPS or any(v.op in ("REDUCE", "END", "AFTER", "STORE", "BUFFER") for v in inside):
-        return None  # loops and memory of its own
+    inside = step_of(u, loops)
+    if len(inside) > MOST_OPS or any(v.op in OWN for v in inside):
+        return None
     out: Facts = {}
     for c in inside:
         if c.op in ("CMPLT", "CMPNE") and c.src[0].dtype.kind == "x":

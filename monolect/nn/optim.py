@@ -120,9 +120,7 @@ class Optimizer:
         moves = [p.grad is not None for p in self.params]
         if not any(moves):
             return []
-        together = _split(self._together, moves)
-        if together != self._together:
-            self._together = together
+        self._together = together = _split(self._together, moves)
         changed = []
         for device, numbers in self._numbers.items():
             numbers.assign(numbers + _ones(moves, device).cast(numbers.dtype))

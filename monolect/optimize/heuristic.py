@@ -357,7 +357,7 @@ class Chooser:
         return r if any(moving) and not all(moving) and self.rows_sharing(r) else None
 
     def rows_sharing(self, r: UOp) -> int:
-        """How many rows along r share a vector; those behind the last of them may be few. None if 0."""
+        """How many rows along r share a vector; those behind the last of them may be few. 0: none."""
         n = self.plan.size(r)
         if n < ROWS_THAT_SHARE * self.plan.target.n_threads:
             return 0

@@ -23,9 +23,8 @@ _DIVISIONS = frozenset(("IDIV", "MOD"))
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:
     """See the module docstring."""
-    while (
-        divided := _divided(sink, target.lanes(4))
-    ) is not sink:  # one of two may be two again: neighbours of a place on two axes
+    # one of two may be two again: neighbours of a place on two axes
+    while (divided := _divided(sink, target.lanes(4))) is not sink:
         sink = divided
     while True:
         order = toposort(sink)

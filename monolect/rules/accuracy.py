@@ -2,7 +2,8 @@
 
 What it is for: the bounds that `docs/reference/accuracy.md` prints and that tests/unit/test_accuracy.py and
 tests/unit/test_decompose.py measure, both where a product and a sum are fused and where they are not.
-What it is not: a bound on sums that are not running ones, products of functions (silu, gelu), or functions that a target computes by itself.
+What it is not: a bound on sums that are not running ones, products of functions (silu, gelu), or functions that a
+target computes by itself.
 
 Invariant: the bounds hold for every argument, subnormal, huge or infinite; nan and infinities come out as NumPy's.
 """

@@ -14,7 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from monolect.backend.registry import Device
 from monolect.base.target import Target
+from monolect.ir.call import stored_slots
 from monolect.ir.ops import KernelInfo
+from monolect.ir.place import memory_of
 from monolect.ir.pseudocode import pseudocode
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
@@ -57,8 +59,9 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
     done = lower_kernel(ready, target, first="optimize", last="optimize")
     actions = (done.arg or KernelInfo()).actions or ()
     out = [*head, "buffers", *_buffers(k.call), "computes", _indented(pseudocode(ready))]
-    out += ["actions", *(_actions(ready, actions, target) or ["  none"])]
-    out += ["loops", *_loops(ready, actions, target)]
+    plan = Plan(ready, target)
+    out += ["actions", *(_actions(plan, actions, _reasons(ready, actions, target)) or ["  none"])]
+    out += ["loops", *_loops(plan)]
     if not brief:
         out += ["kernel IR", show(sink), "generated code", k.program.source or "(loaded from the cache)"]
     return "\n".join(out)
@@ -88,20 +91,25 @@ def _speed(k: KernelRun, runs: Sequence[KernelRun]) -> str:
 def _buffers(call: UOp) -> Iterator[str]:
     """The arguments of a kernel by the names that `computes` gives them."""
     order = toposort(call.src[0])
-    written = {p for u in order if u.op in ("STORE", "ATOMICADD") for p in toposort(u.src[0]) if p.op == "PARAM"}
-    read = {p for u in order if u.op == "LOAD" for p in toposort(u.src[0]) if p.op == "PARAM"}
+    written = stored_slots(call.src[0])
+    read = {memory_of(u.src[0]) for u in order if u.op == "LOAD"}
     for p in sorted((u for u in order if u.op == "PARAM" and u.shape), key=lambda p: p.arg.slot):
-        words = [word for word, some in (("read", read), ("written", written)) if p in some]
+        words = [word for word, does in (("read", p in read), ("written", p.arg.slot in written)) if does]
         yield f"  p{p.arg.slot} {p.dtype.short}[{', '.join(map(str, p.shape))}] {' and '.join(words)}".rstrip()
 
 
-def _actions(ready: UOp, actions: tuple[Action, ...], target: Target) -> list[str]:
-    """A line an action: what it was, of which loop, and why, where the cost model and no search chose it."""
+def _reasons(ready: UOp, actions: tuple[Action, ...], target: Target) -> list[str]:
+    """Why each action, where the cost model and no search chose them; else none."""
+    if not actions or (ready.arg or KernelInfo()).actions:
+        return []
     chosen = Plan(ready, target)
-    reasons = choose(chosen) if actions and not (ready.arg or KernelInfo()).actions else []
-    if tuple(chosen.actions) != tuple(actions):
-        reasons = []
-    plan, out = Plan(ready, target), []
+    reasons = choose(chosen)
+    return reasons if tuple(chosen.actions) == tuple(actions) else []
+
+
+def _actions(plan: Plan, actions: tuple[Action, ...], reasons: Sequence[str]) -> list[str]:
+    """A line an action: what it was, of which loop, and why. Acts on the loops of `plan`."""
+    out = []
     for i, action in enumerate(actions):
         axes = plan.axes
         on_loop = action[0] in ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND", "TC") and isinstance(action[1], int)
@@ -113,11 +121,8 @@ def _actions(ready: UOp, actions: tuple[Action, ...], target: Target) -> list[st
     return out
 
 
-def _loops(ready: UOp, actions: tuple[Action, ...], target: Target) -> Iterator[str]:
+def _loops(plan: Plan) -> Iterator[str]:
     """A line a loop of `computes`: the parts the actions made of it, outer ones first; then what the types mean."""
-    plan = Plan(ready, target)
-    for action in actions:
-        plan.act(action)
     for root in (*plan.outputs, *plan.reduced):
         parts = sorted((p for p in plan.axes if p.root is root), key=lambda p: -p.stride)
         padded = f", padded to a multiple of {plan.padded[root]}" if root in plan.padded else ""

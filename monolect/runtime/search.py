@@ -107,12 +107,11 @@ def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
             found = search(sink, target, heuristic(sink, target), settings.BEAM, bench, shown.text)
         finally:
             bench.close()
-    except MonolectError as error:
-        warnings.warn(f"BEAM: {what} keeps the heuristic's actions: {error.describe()}", RuntimeWarning, stacklevel=2)
-        return None
-    except Exception as error:  # an action that breaks the compiler: the program does without
-        text = f"BEAM: {what} keeps the heuristic's actions, please report: {type(error).__name__}: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    except Exception as error:  # also of an action that breaks the compiler: the program does without
+        why = f", please report: {type(error).__name__}: {error}"
+        if isinstance(error, MonolectError):
+            why = f": {error.describe()}"
+        warnings.warn(f"BEAM: {what} keeps the heuristic's actions{why}", RuntimeWarning, stacklevel=2)
         return None
     except BaseException:
         dismiss()  # Ctrl-C: the workers may be in the middle of an answer
