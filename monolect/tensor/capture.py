@@ -318,31 +318,35 @@ class Jit:
                 u = part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
             t._uop = u
 
-    def _readers(self, live: Live, found: set[UOp], graph: set[UOp]) -> Readers:
+    def _readers(self, live: Live, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> Readers:
         """The tensors that the step reads from outside, buffers `found`, so that a later assign to one is seen.
 
         One that alone has a buffer can be bound anew. What a tensor is that is a view of one, shares one, or was still
-        part of the step's `graph`, is woven into the kernels: the step is captured again when it changes.
+        part of the step's `graph`, is woven into the kernels, and what a result only shows, buffers `shown`, into that:
+        the step is captured again when it changes.
         """
-        tensors = live() if found or graph else []
+        around = found | shown
+        tensors = live() if around or graph else []
         holders = [t for t in tensors if t._uop in found]
         shared = Counter(t._uop for t in holders)
         reads = [(t, t._uop) for t in holders if shared[t._uop] == 1]
-        woven = [t for t in tensors if shared[t._uop] > 1 or t._uop in graph]
-        woven += [t for t in tensors if t._uop not in found and base_of(t._uop) in found]
+        woven = [t for t in tensors if shared[t._uop] > 1 or t._uop in graph or t._uop in shown]
+        woven += [t for t in tensors if t._uop not in around and base_of(t._uop) in around]
         return reads, [(weakref.ref(t), t._uop) for t in woven]
 
-    def _computed_outside(self, live: Live, batch: list[Tensor], graph: set[UOp]) -> tuple[set[UOp], set[UOp]]:
+    def _computed_outside(
+        self, live: Live, batch: list[Tensor], own: set[int], graph: set[UOp]
+    ) -> tuple[set[UOp], set[UOp]]:
         """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now,
         and those they were computed from. The step may as well have written the same expression of these as read the
         value: where they change it is captured again.
 
-        It is no part of the step: a replay must not draw initial weights anew. Of what a Variable steers only that
-        which none does: equal expressions are one node, and that of the step takes another value at each call.
+        It is no part of the step, whose Tensors are `own`: a replay must not draw initial weights anew. Of what a
+        Variable steers only that which none does: equal expressions are one node, and that of the step takes another
+        value at each call.
         """
         if not graph:
             return set(), set()
-        own = {id(t) for t in batch}
         outside = [t for t in live() if t._uop in graph and id(t) not in own]
         if not outside:
             return set(), set()
@@ -398,7 +402,9 @@ class Jit:
             order = toposort(*(t._uop for t in batch), stop=is_body)  # a constant in a kernel is nobody's tensor
             graph = {u for u in order if u.serial < start and not is_realized(u)}
             live = functools.cache(lambda: live_tensors([t for r in reached for t in r.tensors]))
-            gone, sources = self._computed_outside(live, batch, graph)
+            found_outside = {id(t) for r in reached for t in r.tensors}.difference(map(id, assigned))
+            own = {id(t) for t in batch} - found_outside  # the step may return one as it is
+            gone, sources = self._computed_outside(live, batch, own, graph)
             graph = (graph - gone) | sources
             if batch:
                 batch[0].realize(*batch[1:])
@@ -412,7 +418,10 @@ class Jit:
             t._uop.origin = origin
         same = same_tensors(outputs)
         back = unflatten(result, as_returned([Tensor._wrap(u) for u in outs], same))
-        reads, woven = self._readers(live, {*external(runs, inputs)} - {before for _, before, _ in states}, graph)
+        olds = {before for _, before, _ in states}
+        read = {*external(runs, inputs)} - olds
+        shown = {base_of(u) for u in outs}.difference(read, olds, inputs, *(r.fresh for r in runs))
+        reads, woven = self._readers(live, read, graph, shown)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop

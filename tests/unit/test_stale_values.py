@@ -541,3 +541,28 @@ def test_an_argument_of_a_class_of_its_own_keeps_it(wrap) -> None:
     Scaled.scale = 5.0
     assert step(x).tolist() == [5.0, 10.0]
     Scaled.scale = 2.0
+
+
+@pytest.mark.parametrize(
+    "shows",
+    [
+        lambda x, s: s,
+        lambda x, s: (s, x + 1),
+        lambda x, s: s.detach(),
+        lambda x, s: s.T,
+        lambda x, s: s[1],
+        lambda x, s: (s.reshape(4), x * 2),
+        lambda x, s: s.expand(2, 2, 2),
+    ],
+)
+def test_a_result_that_only_shows_what_is_outside_follows_it(shows) -> None:
+    held = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    step, x = jit(lambda x: shows(x, held)), Tensor([1.0])
+    news = [None, lambda: held.assign(held * 2), lambda: held.assign(held.flip(0)), lambda: held.__setitem__(1, 7.0)]
+    for change in (*news, None):
+        if change is not None:
+            change()
+        found, wanted = step(x), shows(x, held)
+        if not isinstance(found, tuple):
+            found, wanted = (found,), (wanted,)
+        assert [t.tolist() for t in found] == [t.tolist() for t in wanted]
