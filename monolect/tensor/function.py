@@ -24,6 +24,7 @@ from monolect.autograd.gradient import Backward, replace
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.base.settings import settings
+from monolect.ir.call import is_body
 from monolect.ir.ops import ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
@@ -189,9 +190,11 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
 
 
 def _body(roots: tuple[UOp, ...], stands: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
-    """TUPLE of the roots over PARAMs: for the stand-ins, and for every other buffer; these come as inputs, too."""
+    """TUPLE of the roots over PARAMs: for the stand-ins, and for every other buffer; these come as inputs, too. What
+    kernels have for themselves, in bodies of their own, stays there.
+    """
     known = frozenset(stands)
-    extra = tuple(u for u in toposort(*roots) if u.op == "BUFFER" and u not in known)
+    extra = tuple(u for u in toposort(*roots, stop=is_body) if u.op == "BUFFER" and u not in known)
     params: dict[UOp, UOp] = {}
     for k, u in enumerate((*stands, *extra)):
         params[u] = node("PARAM", (shape_source(u.shape),), ParamArg(k, u.dtype, device(u), "GLOBAL"))

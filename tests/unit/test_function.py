@@ -461,3 +461,17 @@ def test_a_tensor_that_is_returned_twice_is_one_tensor(precompile):
         assert x.grad.tolist() == [8 * value]
         y.assign(y + 1)
         assert (found["first"].tolist(), z.tolist()) == ([2 * value + 1], [2 * value])
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("n", [64, 257])
+def test_a_kernel_of_its_own_inside_keeps_its_local_memory(precompile, n):
+    """A row is sorted by a kernel of vectors, which has registers and local memory: no inputs of the function."""
+    x = Tensor(np.random.default_rng(n).integers(-9, 9, (3, n)).astype(np.float32))
+    f = function(lambda v: (*v.sort(1), v.flip(0) + 1), precompile=precompile)
+    for k in range(2):
+        for got, wanted in zip(f(x * (k + 1)), (*(x * (k + 1)).sort(1), (x * (k + 1)).flip(0) + 1), strict=True):
+            np.testing.assert_array_equal(got.numpy(), wanted.numpy())
+    step = jit(lambda v: f(v * 2)[0])
+    for k in range(3):
+        np.testing.assert_array_equal(step(x + k).numpy(), np.sort((x.numpy() + k) * 2, 1))
