@@ -198,7 +198,7 @@ class Contraction(TileCosts):
         i = self.loop_of(t.c)
         n_blocks = self.n_blocks(wide, self.plan.axes[i].size * wide if i is not None else wide, again)
         deepest = self.deepest
-        depth = -(-self.plan.size(deepest) // n_blocks)
+        depth = -(-self.plan.extent(deepest) // n_blocks)
         most = self.columns(wide, depth, again) // wide
         self.cut(t.c, most // 2 if ahead else most, "a panel of columns stays in cache")
         if n_blocks > 1:

@@ -230,7 +230,7 @@ class TileCosts:
         repacked = [a for a in scalars if self.is_copied_again(a, r)]
         blocks = self.n_blocks(lanes * v, n, bool(repacked)) if packs else 1
         if repacked:
-            wide = self.columns(lanes * v, -(-max(map(self.plan.size, self.heavy)) // blocks), True) if packs else n
+            wide = self.columns(lanes * v, -(-max(map(self.plan.extent, self.heavy)) // blocks), True) if packs else n
             copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v)), k, unit) for a in repacked)
         start = 8 * k // (unit.m if unit is not None else 1)
         gated = (GATED_STORE if blocks == 1 else GATED_SUM) if m % k else 0
@@ -364,7 +364,7 @@ class TileCosts:
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
         """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;
-        equal ones where a divisor is near; one where nothing holds what a block leaves.
+        equal ones where a divisor is near; one where nothing holds what a block leaves, or a size is symbolic.
         """
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.heavy]
@@ -381,7 +381,7 @@ class TileCosts:
         """Columns of a block of `depth` steps of the longest reduction. Where all of it is in one block and scalars are
         packed for each, a panel may be as large as the second cache.
         """
-        sizes = [self.plan.size(j) for j in self.heavy]
+        sizes = [self.plan.extent(j) for j in self.heavy]
         room = self.target.l2_bytes // (1 if again and depth == max(sizes) else 2)
         return room // (self.item * depth * (prod(sizes) // max(sizes))) // wide * wide
 

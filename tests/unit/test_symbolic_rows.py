@@ -143,3 +143,16 @@ def test_windows_that_do_not_fit_the_least_size_and_modes_that_are_refused():
         x.conv_transpose2d(Tensor(np.zeros((1, 1, 2, 2), np.float32)))
     with pytest.raises(ArgumentError, match="unfold"):
         x.unfold(2, 5)
+
+
+def test_products_summed_over_an_axis_of_symbolic_size():
+    """The sum may be all there is to a tile's depth: no panel of columns of it has a constant size."""
+    rows = Variable("rows", 136, 152, 8)
+    data = np.random.default_rng(7).standard_normal((16, 153, 64)).astype(np.float32)
+    x = Tensor(data).realize()
+    for k in (136, 144, 152):
+        wanted = data[:, :k].max(0)
+        with rows.bind(k):
+            y = x[:, :rows].amax(0)
+            got = (y.transpose(0, 1) @ y).numpy()
+        np.testing.assert_allclose(got, wanted.T @ wanted, rtol=1e-5, atol=1e-4)
