@@ -148,7 +148,7 @@ def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> b
     below = _difference(polynomial(size), at)
     _add_to(below, {(): 1}, -1)
     search = _Search(facts, (at, below))
-    if all(search.succeeds(goal, _DEPTH) for goal in (at, below)):
+    if all(search.finds(goal) for goal in (at, below)):
         return True
     atom = next((x for p in (at, below, *facts) for m in p for x in m if x.op in ("MAX", "WHERE")), None)
     if atom is None or not cases:
@@ -234,20 +234,31 @@ class _Search:
         self.seen: set[Any] = set()
         todo = list(facts)
         fresh = [m for p in (*goals, *facts) for m in p]
+        most = max(2, *map(len, fresh)) if fresh else 2  # x = n * (x // n) + x % n, times n, would have no end
         met: set[Monomial] = {()}
         while fresh and len(todo) < _FACTS:  # facts about atoms bring atoms of their own
             m = fresh.pop()
             if m not in met:
                 met.add(m)
                 for f in _known_about(m):
-                    todo.append(f)
-                    fresh.extend(f)
+                    if all(len(n) <= most for n in f):
+                        todo.append(f)
+                        fresh.extend(f)
         todo += [f for m in met if len(m) == 1 and m[0].op == "IDIV" for f in _rounded(m[0], todo)]
         for f in map(_reduced, todo):
             if _least(f) < 0:  # what intervals show already cannot help
                 for m, c in f.items():
                     if m:
                         self.by_monomial.setdefault((m, c > 0), []).append(f)
+
+    def finds(self, goal: Poly) -> bool:
+        """Whether goal >= 0 follows: from few facts, which one long way down may pass by, or else from more."""
+        steps, self.steps = self.steps, _STEPS // 4
+        if self.succeeds(goal, _DEPTH // 2):
+            self.steps = steps
+            return True
+        self.steps = steps
+        return self.succeeds(goal, _DEPTH)
 
     def succeeds(self, goal: Poly, depth: int) -> bool:
         """Whether goal >= 0 follows from at most `depth` facts."""
@@ -280,6 +291,8 @@ def _reduced(p: Poly) -> Poly:
 
 def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
     """Bounds of x // c, rounded to whole numbers, from facts that bound x by constants and by multiples of c."""
+    if q.src[1].op != "CONST":
+        return _whole(q, facts)
     if not _is_positive(q.src[1]):
         return []
     c, x = q.src[1].value, polynomial(q.src[0])
@@ -294,6 +307,30 @@ def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
                 bound = k - f.get((), 0) * sign  # x >= bound - rest, or x <= bound + rest
                 out.append({(q,): sign, (): -(bound // c) * sign, **{m: n // c for m, n in rest.items()}})
     return out
+
+
+def _whole(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
+    """Whole numbers that bound x // c, where c is a size above 0: from facts that bound x by multiples of that."""
+    if min_max(q.src[1])[0] < 1:
+        return []
+    x, c = polynomial(q.src[0]), polynomial(q.src[1])
+    m, times = max(c.items(), key=lambda item: len(item[0]))
+    loop = [_difference(polynomial(q.src[0].src[0]), {**x, (): 1})] if q.src[0].op == "RANGE" else []
+    least, most = min_max(q)
+    low, high = least, most
+    for sign in (1, -1):  # f >= 0 says x <= f + x, or x >= x - f
+        for f in (*facts, *(loop if sign == 1 else ())):
+            bound = {n: k * sign for n, k in f.items()}
+            _add_to(bound, x, 1)
+            k = bound.get(m, 0) // times
+            left = _difference(bound, {n: k * d for n, d in c.items()})  # bound == k * c + left
+            if sign == 1 and _least({n: -d for n, d in left.items()}) > 0:
+                high = min(high, k - 1)
+            elif sign == 1 and _least(_difference(c, left)) > 0:
+                high = min(high, k)
+            elif sign == -1 and _least(left) >= 0:
+                low = max(low, k)
+    return [f for f in ({(q,): -1, (): high}, {(q,): 1, (): -low}) if (high < most if f[q,] < 0 else low > least)]
 
 
 def _known_about(m: Monomial) -> list[Poly]:
@@ -319,12 +356,17 @@ def _known_about_atom(x: UOp) -> list[Poly]:
         return [left]
     if x.op == "MAX":
         return [_difference({(x,): 1}, polynomial(s)) for s in x.src]
-    if x.op in ("IDIV", "MOD") and _is_positive(x.src[1]):
+    if x.op in ("IDIV", "MOD") and min_max(x.src[1])[0] > 0:
         whole, c = x.src
         q, r = (x, build("MOD", whole, c)) if x.op == "IDIV" else (build("IDIV", whole, c), x)
         back = _difference(polynomial(whole), polynomial(r))  # whole - c*q - r == 0
-        _add_to(back, polynomial(q), -c.value)
-        return [back, {n: -k for n, k in back.items()}] if back else []
+        _add_to(back, _times(polynomial(c), polynomial(q)), -1)
+        out = [back, {n: -k for n, k in back.items()}] if back else []
+        if c.op != "CONST":  # r < c, which intervals do not show
+            below = _difference(polynomial(c), polynomial(r))
+            _add_to(below, {(): 1}, -1)
+            out.append(below)
+        return out
     return []
 
 

@@ -104,6 +104,20 @@ class TestWithoutZ3:
         assert not proves(r * m + s + 1, n * m)
         assert proves(n * -1 + r + n, n)
 
+    def test_quotients_and_remainders_of_a_symbolic_size(self) -> None:
+        n = variable("n", 2, 102)
+        q, r = (build(op, loop(n * 16), n) for op in ("IDIV", "MOD"))
+        rest = loop(3, 1) * 16 + loop(16, 2)
+        assert proves(q, 16) and not proves(q, 15) and proves(r * 3 + 2, n * 3) and not proves(r * 3 + 3, n * 3)
+        assert proves(q * 3366 + r * 33 + rest, 16 * 3366, less(rest, 33))
+        assert not proves(q * 3366 + r * 33 + rest, 16 * 3366, less(rest, 34))
+        size = n * 16
+        whole = loop(3, 2) * 16 + loop(16, 3) + size - 37
+        again = build("MOD", whole, size) + build("IDIV", whole, size) * size
+        inside = within(whole, 0, size)
+        assert proves(again, size, inside) and proves(loop(33, 1) * size + again, size * 33, inside)
+        assert not proves(again, size) and not proves(loop(34, 1) * size + again, size * 33, inside)
+
     def test_clamped_indices(self) -> None:
         i, n = loaded(), variable("n", 1, 64)
         low = build("MAX", i, idx(0))

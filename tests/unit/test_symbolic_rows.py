@@ -156,3 +156,28 @@ def test_products_summed_over_an_axis_of_symbolic_size():
             y = x[:, :rows].amax(0)
             got = (y.transpose(0, 1) @ y).numpy()
         np.testing.assert_allclose(got, wanted.T @ wanted, rtol=1e-5, atol=1e-4)
+
+
+K, J = Variable("k", 17, 18), Variable("j", 16, 32, 16)
+
+
+@pytest.mark.parametrize(
+    ("shape", "part", "sizes"),
+    [
+        ((17, 19), lambda x, k, j: x[:, :k] @ x[:, :k].T, (17, 16)),
+        ((2, 33, 37), lambda x, k, j: x[:, :, 37 - j :] @ x[:, :, 37 - j :].transpose(-1, -2), (17, 32)),
+        ((19,), lambda x, k, j: (lambda z: z.transpose(-1, -2) @ z)(Tensor.stack([x[:k]] * 3, dim=0)), (18, 16)),
+    ],
+)
+def test_gradients_through_flattened_axes_of_symbolic_size_are_inside(shape, part, sizes):
+    """Indices with quotients and remainders of the size, which the prover must follow."""
+    data = np.random.default_rng(8).standard_normal(shape).astype(np.float32)
+
+    def gradient(k, j):
+        x = Tensor(data, requires_grad=True)
+        part(x, k, j).square().sum().backward()
+        return x.grad.numpy()
+
+    wanted = gradient(*sizes)
+    with K.bind(sizes[0]), J.bind(sizes[1]):
+        np.testing.assert_allclose(gradient(K.uop, J.uop), wanted, rtol=1e-4, atol=1e-3)
