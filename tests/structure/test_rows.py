@@ -38,6 +38,19 @@ def test_short_far_and_long_rows_do_not(shape, axis):
     assert (ops(k)["EXP2"], ops(k)["BUFFER"]) == (2, 0)
 
 
+@pytest.mark.parametrize("n, lanes", [(3, []), (4, [4]), (7, [8]), (13, [16]), (16, [16])])
+def test_rows_of_a_few_values_are_vectors_of_their_own(n, lanes, data):
+    """What all lanes of the result need alike is not computed value by value, though the sum has few steps."""
+    x = data(33, n)
+    y = Tensor(x).softmax(-1)
+    (k,) = kernels(y)
+    splits = [arg for op, _, arg in optimize(k, TARGET).arg.actions if op == "SPLIT"]
+    assert [size for size, kind, _ in splits if kind == "GROUP_REDUCE"] == lanes
+    assert [size for size, kind, _ in splits if kind == "UNROLL"] == ([] if lanes else [n])
+    e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(y.numpy(), e / e.sum(-1, keepdims=True), rtol=2e-5)
+
+
 def test_a_softmax_over_rows_of_symbolic_length(data):
     n = Variable("n", 64, 200)
     x = data(16, 200)
