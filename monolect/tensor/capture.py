@@ -137,15 +137,21 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
 
 
 class Jit:
-    """A function and its captures, a bounded cache of them. `owner`: the instance, weakly, whose method it is."""
+    """A function and its captures, a bounded cache of them. `owner`: the instance, weakly, whose method it is.
+
+    What a call runs stands in a slot: Python goes from the step to the usual call without a function in between, which
+    would gather the arguments and hand them on (0.1 us).
+    """
+
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+    __call__: Callable[..., Any]  # one value: threads replace it at once
 
     def __init__(self, function: Callable[..., Any], owner: Callable[[], Any] | None = None, donate: Any = ()):
         self.function, self.owner = function, owner
         self.donation = Donation(function, donate, owner is not None)
         self.captures: OrderedDict[Any, Captured] = OrderedDict()
         self.n_changing = 0  # captures in a row that changed what is around them
-        # For a call like the last, when that was of Tensors alone: how many. One value: threads replace both at once.
-        self.usual: tuple[int, Callable[..., Any] | None] = (-1, None)
+        self.__call__ = self._general = _general(self)
         self.around = Reach(())  # looked for at the first call: much may come to stand around it until then
         self._methods: dict[int, Jit] = {}
         code = getattr(function, "__code__", None)
@@ -178,11 +184,10 @@ class Jit:
     def __reduce__(self) -> str | tuple:
         return global_name(self) or (Jit, (self.function, None, self.donation.names))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        n, usual = self.usual
-        if len(args) == n and not kwargs and (result := usual(*args)) is not MISS:  # type: ignore[misc]
-            return result
-        return self._call(args, kwargs)
+    @property
+    def usual(self) -> Callable[..., Any] | None:
+        """What a call like the last one runs, when that was of Tensors alone."""
+        return None if self.__call__ is self._general else self.__call__
 
     @property
     def peak_bytes(self) -> int:
@@ -212,11 +217,10 @@ class Jit:
         found: list[Tensor] = []
         flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
-        if any(t._uop.op != "BUFFER" or t._uop.storage is None for t in tensors):
+        if not _are_buffers(tensors):
             self._own_buffers(tensors)
-            n, usual = self.usual
-            if len(args) == n and not kwargs and (result := usual(*args)) is not MISS:  # type: ignore[misc]
-                return result
+            if _are_buffers(tensors):
+                return self.__call__(*args, **kwargs)
         if is_new := not self.around.holds():
             self.around = self._reached()
         places: tuple[int, ...] = ()
@@ -278,12 +282,11 @@ class Jit:
             call = calls.get(around, MISS)
             if call is MISS:
                 origin = captured.origin or self.origin
-                call = usual_call(
-                    captured.capture, captured.kinds, captured.template, around, origin, captured.blank, captured.same
-                )
+                made = captured.capture, captured.kinds, captured.template
+                call = usual_call(*made, around, origin, self._general, captured.blank, captured.same)
                 calls.clear()
                 calls[around] = call
-        self.usual = (-1, None) if captured is None or call is None else (len(captured.kinds), call)
+        self.__call__ = self._general if call is None else call
 
     def _bounded(self, key: Any) -> None:
         """After a capture: drop old ones, and warn when there will be no end to them."""
@@ -460,6 +463,24 @@ class Jit:
         programs are not portable (those of `cpu` and `c` are).
         """
         import_module("monolect.tensor.saved").save(self, path, tensors or {})
+
+
+def _general(step: Jit) -> Callable[..., Any]:
+    """What a call that is not the usual one runs. It holds the step weakly, as it stands in the step's own slot: a
+    cycle is not gone when it is dropped. Who holds the call alone, as `step.__call__`, calls a new step.
+    """
+    function, owner, names, me = step.function, step.owner, step.donation.names, weakref.ref(step)
+
+    def __call__(*args: Any, **kwargs: Any) -> Any:
+        given = tuple(a for a in args if a is not MISS)
+        return (me() or Jit(function, owner, names))._call(given, kwargs)
+
+    return __call__
+
+
+def _are_buffers(tensors: list[Tensor]) -> bool:
+    """Whether each has memory of its own."""
+    return all(t._uop.op == "BUFFER" and t._uop.storage is not None for t in tensors)
 
 
 class Method:

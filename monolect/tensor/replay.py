@@ -2,12 +2,12 @@
 
 What it is for: around a kernel of a microsecond a general replay is loops, lists and calls. What a step looks at never
 changes, so it is written down once: is everything around it, each argument and each state what it was; the native call;
-the results. Where anything is not so, nothing was done yet, and `Jit` goes the general way.
+the results. Where anything is not so, nothing was done yet, and the call goes the general way.
 
 A small result whose node and memory nobody holds any more gives both to the next call: of the last two of each output,
 for a loop holds one while it makes the other.
 
-Invariant: a call returns MISS and has changed nothing, or it did what the general way would have done.
+Invariant: a call goes the general way and has changed nothing, or it did what that would have done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
 
-MISS = object()
+MISS = object()  # in place of an argument that was not given
 MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
 KEPT_BYTES = 256 << 10  # of a result whose memory is kept for the next one: two of them are half of a second cache
 Kinds = tuple[tuple[UOp, Any, Any, bool], ...]  # of each argument: shape, dtype, device; does it require a gradient?
@@ -51,10 +51,13 @@ def usual_call(
     template: Any,
     around: Reach,
     origin: Any,
+    general: Callable[..., Any],
     blank: Sequence[Any] = (),
     same: tuple[int, ...] = (),
 ) -> Callable[..., Any] | None:
     """A function of as many Tensors as `kinds`; None for a step whose calls need the general way.
+
+    It may be called with anything: what is not usual it passes on to `general`, MISS for what was not given.
 
     `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origin`: the line that
     results are said to come from. `blank`: places of arguments, and Tensors, that must have no gradient.
@@ -75,19 +78,22 @@ def usual_call(
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
         "running": running, "prologue": capture.prologue,
+        "general": general,
         "capture": capture,  # what native code reads lives as long as the call, though another capture took its place
     }  # fmt: skip
     for _, bound in (*looked_at, *states):
         names |= bound
     args = [f"a{i}" for i in range(len(kinds))]
-    lines = [f"def call({', '.join(args)}):"]
+    head = "".join(f"{a}=MISS, " for a in args) + "/, " * bool(args)
+    lines = []
     names["steering"] = settings.steering
-    lines += _refuse(["under_way", "settings.tracing", "profile.recording", "settings.steering is not steering"])
+    lines += _refuse(["more", "named", "under_way", "settings.tracing", "profile.recording"])
+    lines += _refuse(["settings.steering is not steering"])
     names |= {f"blank{i}": t for i, t in enumerate(blank) if t.__class__ is not int}
     without = [f"a{t}" if t.__class__ is int else f"blank{i}" for i, t in enumerate(blank)]
     if looked_at:  # a cell may have become empty
         lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
-        lines += [" except ValueError: return MISS"]
+        lines += [" except ValueError: break"]
     lines += _refuse([f"{a}.__class__ is not Tensor" for a in args])
     lines += _refuse([f"{t}._grad is not None" for t in without])
     for i, kind in enumerate(kinds):
@@ -115,14 +121,19 @@ def usual_call(
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
         lines += [" with running.lock:", *(" " + line for line in run), f"  native({', '.join(given)})"]
     lines += [*results, f" return {_tree(template, len(outputs))}"]
-    exec(compile("\n".join(lines), "<monolect usual call>", "exec"), names)
-    call: Callable[..., Any] = names.pop("call")  # its names do not name it: without a cycle it goes when it is dropped
+    # who gives up leaves the block, and with it the lock, before the general way begins
+    text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
+    text.append(f" return general({''.join(f'{a}, ' for a in args)}*more, **named)")
+    exec(compile("\n".join(text), "<monolect usual call>", "exec"), names)
+    call: Callable[..., Any] = names.pop(
+        "__call__"
+    )  # its names do not name it: without a cycle it goes when it is dropped
     return call
 
 
 def _refuse(conditions: list[str]) -> list[str]:
     """A line that gives up when one of them holds."""
-    return [f" if {' or '.join(conditions)}: return MISS"] if conditions else []
+    return [f" if {' or '.join(conditions)}: break"] if conditions else []
 
 
 def _around(around: Reach) -> Iterator[Line]:

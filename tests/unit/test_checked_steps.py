@@ -71,9 +71,7 @@ def test_a_step_without_the_setting_is_as_it_was():
             with profile.Recorder() as kernels:
                 step(indices(0, 1))
             (captured,) = step.captures.values()
-            counts.append(
-                (len(kernels), len(captured.capture.outputs), len(captured.checks), step.usual[1] is not None)
-            )
+            counts.append((len(kernels), len(captured.capture.outputs), len(captured.checks), step.usual is not None))
     assert counts[0][1:] == (1, 0, True)
     assert counts[1][1:] == (3, 1, False) and counts[1][0] > counts[0][0]
 
