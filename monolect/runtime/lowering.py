@@ -22,22 +22,30 @@ READY = "merge_ranges"  # the last pass before actions are chosen
 
 
 def lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str, UOp]]:
-    """(name, key, LINEAR) of (kernel, key), each lowered when it is asked for."""
-    for linear, (_, key) in zip(lower([s for s, _ in missing], dev), missing, strict=True):
+    """(name, key, LINEAR) of (kernel, key), each lowered when it is asked for. Where a search failed the key is
+    another: who looks for a program whose actions were searched finds none.
+    """
+    sinks, first = prepared([s for s, _ in missing], dev)
+    failed = import_module("monolect.runtime.search").failed if first else ()
+    for s, (_, key) in zip(sinks, missing, strict=True):
+        linear = lower_kernel(s, Device[dev].target, first=first)
         if linear.op != "LINEAR":
             expected = "'' to run a program, or `monolect run` to look at one"
             raise SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
-        yield linear.arg.name, key, linear
+        yield linear.arg.name, f"{key}/not searched" if s in failed else key, linear
 
 
 def lower(sinks: list[UOp], dev: str, last: str = "") -> Iterator[UOp]:
     """Each kernel through the kernel passes, up to `last`; with BEAM its actions are searched."""
-    target = Device[dev].target
-    first = ""
-    if settings.BEAM and not settings.STOP_AFTER:
-        sinks = searched([lower_kernel(s, target, last=READY) for s in sinks], dev)
-        first = "optimize"
-    return (lower_kernel(s, target, first=first, last=last) for s in sinks)
+    sinks, first = prepared(sinks, dev)
+    return (lower_kernel(s, Device[dev].target, first=first, last=last) for s in sinks)
+
+
+def prepared(sinks: list[UOp], dev: str) -> tuple[list[UOp], str]:
+    """(kernels, the pass to begin with, "" for the first): with BEAM they are ready for `optimize`, and searched."""
+    if not settings.BEAM or settings.STOP_AFTER:
+        return sinks, ""
+    return searched([lower_kernel(s, Device[dev].target, last=READY) for s in sinks], dev), "optimize"
 
 
 def searched(sinks: list[UOp], dev: str) -> list[UOp]:

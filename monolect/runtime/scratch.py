@@ -10,12 +10,12 @@ and integers stay inside the axes they index. What a kernel reads and writes is 
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
 from monolect.backend.base import Launch, Program
+from monolect.backend.common.memory import machine_bytes
 from monolect.base.dtype import DType
 from monolect.base.errors import AllocationError
 from monolect.ir.bounds import size_max
@@ -35,11 +35,11 @@ class Scratch:
     def __init__(self, kernel: UOp, device: Any):
         self.device = device
         order = toposort(kernel)
-        self.params = {u.arg.slot: u for u in order if u.op == "PARAM"}
-        self.written = {_base(u).arg.slot for u in order if u.op in ("STORE", "ATOMICADD") and _base(u).op == "PARAM"}
+        self.params, self.written = _memory_of(order)
         read = {_base(u).arg.slot for u in order if u.op in ("LOAD", "ATOMICADD") and _base(u).op == "PARAM"}
         self.tolerance = TOLERANCE[min((u.dtype.bits for u in order if u.dtype.is_float), default=64)]
-        self.check_size()
+        if not fits(kernel):
+            raise AllocationError("too large to search", expected="a quarter of the memory", found=kernel.arg.name)
         self.memory: dict[int, Any] = {}
         self.before: dict[int, np.ndarray] = {}  # of what is read and written
         self.wanted: dict[int, np.ndarray] = {}
@@ -51,13 +51,6 @@ class Scratch:
                     self.values(slot)[:] = _values(u, order)
                 if slot in read & self.written:
                     self.before[slot] = self.values(slot).copy()
-
-    def check_size(self) -> None:
-        """At most a quarter of the machine's memory, with the copies kept of what is written."""
-        n = sum(_bytes(u) * (3 if slot in self.written else 1) for slot, u in self.params.items() if not u.arg.name)
-        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
-        if n > most:
-            raise AllocationError("too large to search", expected=f"at most {most} bytes", found=n)
 
     def raw(self, slot: int) -> np.ndarray:
         """The bytes of a buffer and its fences."""
@@ -102,6 +95,18 @@ class Scratch:
             if text := difference(wanted, self.values(slot), self.params[slot].dtype, self.tolerance):
                 return ns, f"PARAM {slot}{text}"
         return ns, ""
+
+
+def fits(kernel: UOp) -> bool:
+    """Whether buffers for `kernel`, with the copies kept of what is written, take at most a quarter of the memory."""
+    params, written = _memory_of(toposort(kernel))
+    return sum(_bytes(u) * (3 if slot in written else 1) for slot, u in params.items()) <= machine_bytes() // 4
+
+
+def _memory_of(order: list[UOp]) -> tuple[dict[int, UOp], set[int]]:
+    """The PARAMs of a kernel by slot, and the slots it writes."""
+    params = {u.arg.slot: u for u in order if u.op == "PARAM"}
+    return params, {_base(u).arg.slot for u in order if u.op in ("STORE", "ATOMICADD") and _base(u).op == "PARAM"}
 
 
 def difference(wanted: np.ndarray, found: np.ndarray, dtype: DType, tolerance: float) -> str:

@@ -4,7 +4,8 @@ What it is not: the search itself is `optimize.search`, timing is `runtime.bench
 as bytes (`backend.base.Portable`) keeps the heuristic's choice, and so does a kernel whose search fails.
 
 Invariant: a search changes no result and raises nothing; what it found is kept under the kernel, the target, its
-caches, the compiler's version and the width, and is checked before it is used.
+caches, the compiler's version and the width, and is checked before it is used. A search that failed, as on a machine
+that has no memory for it just now, is told, and not kept: this process does without, another one tries again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from monolect.backend.base import Portable
 from monolect.base.cache import DiskCache
-from monolect.base.errors import ActionError, MonolectError
+from monolect.base.errors import ActionError, DeviceError, MonolectError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.base.version import compiler_version
@@ -37,9 +38,11 @@ from monolect.optimize.search import Found, search
 from monolect.runtime.bench import ProcessBench
 from monolect.runtime.crew import crew, dismiss
 from monolect.runtime.execute import running
+from monolect.runtime.scratch import fits
 
 cache = DiskCache("search", measured=True)
 known: dict[str, Move] = {}  # what this process found or read
+failed: set[UOp] = set()  # kernels whose search failed in this process
 
 
 def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
@@ -66,8 +69,12 @@ def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
     found = known.get(key)
     if found is None:
         found = read(cache.get(key), sink, target)
-    if found is None and (found := _search(sink, device, shown)) is not None:
-        cache.put(key, repr(found).encode())
+    if found is None and sink not in failed:
+        found = _search(sink, device, shown)
+        if found is None:
+            failed.add(sink)
+        else:
+            cache.put(key, repr(found).encode())
     if found is not None:
         known[key] = found
         if "actions" in settings.tracing:
@@ -100,6 +107,8 @@ def heuristic(sink: UOp, target: Target) -> Move:
 def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
     start, target = time.perf_counter(), device.target
     what = kernel_name(Plan(sink, target))
+    if not fits(sink):
+        return heuristic(sink, target)
     shown.kernel(what)
     try:
         bench = ProcessBench(crew(device.name, target, n_cores()), shown.step)
@@ -107,6 +116,9 @@ def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
             found = search(sink, target, heuristic(sink, target), settings.BEAM, bench, shown.text)
         finally:
             bench.close()
+        if found.n_rounds == 0:  # the heuristic's own plan has no time
+            why = "; ".join(f"{f.kind}: {f.text}" for f in bench.failures)
+            raise DeviceError("no search without a time of its own plan", expected="a candidate that runs", found=why)
     except Exception as error:  # also of an action that breaks the compiler: the program does without
         why = f", please report: {type(error).__name__}: {error}"
         if isinstance(error, MonolectError):

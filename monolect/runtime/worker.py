@@ -116,6 +116,7 @@ def main(device: str, target_key: str) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not print into the answers
     _no_core_dumps()
+    _first_to_go()
     nowhere = open(os.devnull, "w")  # noqa: SIM115
     worker: Worker | None = None
     while True:
@@ -145,3 +146,12 @@ def _no_core_dumps() -> None:
     except ImportError:  # not on every system
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _first_to_go() -> None:
+    """Where memory ends, Linux shall end this process, and not the one that asks."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:  # not on every system
+        pass

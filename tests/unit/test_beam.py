@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
 
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
+from monolect.base import cache as disk
 from monolect.base.cache import DiskCache
 from monolect.base.errors import DeviceError, SettingError
 from monolect.base.settings import Settings, settings
@@ -23,7 +25,7 @@ from monolect.optimize import moves
 from monolect.optimize import search as searching
 from monolect.pipeline import lower_kernel
 from monolect.runtime import bench as benches
-from monolect.runtime import lowering
+from monolect.runtime import lowering, scratch
 from monolect.runtime import search as tuning
 from monolect.runtime.callify import callify
 from monolect.runtime.execute import plans as known_plans
@@ -50,6 +52,7 @@ def small(monkeypatch, tmp_path):
 def fresh(monkeypatch):
     """As in a new process: nothing is known but what is on disk."""
     monkeypatch.setattr(tuning, "known", {})
+    monkeypatch.setattr(tuning, "failed", set())
     monkeypatch.setattr(Device["cpu"], "programs", {})
     known_plans.clear()
 
@@ -238,6 +241,49 @@ def test_without_workers_the_heuristic_stays_and_says_so(monkeypatch):
     monkeypatch.setattr(tuning, "crew", none)
     with Context(BEAM=1), pytest.warns(RuntimeWarning, match="keeps the heuristic's actions: no process"):
         np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+
+
+def test_a_search_that_failed_is_tried_again_by_the_next_process(asked, monkeypatch, tmp_path):
+    """As on a machine that has no memory, or no time, for it just now: neither actions nor a program are kept."""
+    with monkeypatch.context() as m, Context(BEAM=1):
+        m.setattr(benches.ProcessBench, "times", lambda self, kernels: [float("inf")] * len(kernels))
+        with pytest.warns(RuntimeWarning, match="keeps the heuristic's actions: no search without a time"):
+            np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            known_plans.clear()
+            product()  # this process does without
+    assert not (tmp_path / "search").exists()
+    fresh(monkeypatch)
+    with Context(BEAM=1):
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+    assert len(asked) > 3 and (tmp_path / "search").exists()
+
+
+def test_a_kernel_too_large_to_time_keeps_the_heuristics_actions(asked, monkeypatch, tmp_path):
+    monkeypatch.setattr(scratch, "machine_bytes", lambda: 1000)
+    with warnings.catch_warnings(), Context(BEAM=1):
+        warnings.simplefilter("error")
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+    assert asked == []
+    assert len(list((tmp_path / "search").iterdir())) == 1  # known, so that no process asks again
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
+def test_a_search_on_a_full_disk(asked, monkeypatch):
+    """Nothing can be kept: the process searches once."""
+
+    def full(folder, path, data):
+        with open("/dev/full", "wb") as file:
+            file.write(data)
+
+    monkeypatch.setattr(disk, "_write_new", full)
+    with Context(BEAM=1):
+        product()
+        n = len(asked)
+        known_plans.clear()
+        np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
+    assert len(asked) == n > 3
 
 
 def test_a_compiler_that_breaks_on_a_candidate_breaks_no_program(monkeypatch):

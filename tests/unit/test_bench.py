@@ -198,9 +198,17 @@ def test_integers_stay_inside_what_they_index():
 
 
 def test_a_kernel_of_too_much_memory_is_not_searched(monkeypatch):
-    monkeypatch.setattr(scratches.os, "sysconf", lambda name: 8)
+    assert scratches.fits(kernel())
+    monkeypatch.setattr(scratches, "machine_bytes", lambda: 8)
+    assert not scratches.fits(kernel())
     with pytest.raises(AllocationError, match="too large to search"):
         Scratch(kernel(), DEVICE)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/oom_score_adj"), reason="the system has no such choice")
+def test_where_memory_ends_a_worker_goes_first(crew):
+    with open(f"/proc/{crew.worker(0).process.pid}/oom_score_adj") as file:
+        assert file.read().strip() == "1000"
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])

@@ -326,3 +326,15 @@ def test_what_a_name_holds_is_told_from_what_others_hold() -> None:
     assert sys.getrefcount(thing) == memory.ONE_NAME
     others = [thing]
     assert sys.getrefcount(thing) == memory.ONE_NAME + len(others)
+
+
+def test_memory_is_what_a_container_may_use(monkeypatch, tmp_path):
+    limits = [tmp_path / "memory.max", tmp_path / "limit_in_bytes"]
+    monkeypatch.setattr(memory, "GROUP_LIMITS", tuple(map(str, limits)))
+    whole = memory.machine_bytes()
+    assert whole > 0
+    limits[0].write_text("max\n")
+    limits[1].write_text(f"{1 << 62}\n")
+    assert memory.machine_bytes() == whole
+    limits[0].write_text("1048576\n")
+    assert memory.machine_bytes() == 1 << 20

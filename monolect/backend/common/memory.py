@@ -47,6 +47,7 @@ _new: Final = object.__new__
 _ARENA_BYTES: Final = 8 << 20
 _BATCH_BYTES: Final = 4096  # a refill of tiny blocks carves this much at once
 _MIN_CACHED_BYTES: Final = 1 << 30
+GROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # cgroups 2, 1
 
 
 def _one_name() -> int:
@@ -199,19 +200,28 @@ def _small_shelves() -> list[_Shelf]:
     return shelves
 
 
-def _default_cached_bytes() -> int:
-    """A quarter of the machine's memory, at least 1 GiB."""
+def machine_bytes() -> int:
+    """The memory that this process may use: the machine's, or what its group (a container) may; 0 where nobody says."""
     try:
-        return max(_MIN_CACHED_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return _MIN_CACHED_BYTES
+        return 0
+    for path in GROUP_LIMITS:
+        try:
+            with open(path) as file:
+                found = min(found, int(file.read()))
+        except (OSError, ValueError):  # no such file; "max"
+            continue
+    return found
 
 
 class Allocator:
     """Hands out `Memory`. Safe to use from several threads; small blocks take no lock."""
 
     def __init__(self, max_cached_bytes: int | None = None) -> None:
-        self.max_cached_bytes = _default_cached_bytes() if max_cached_bytes is None else max_cached_bytes
+        self.max_cached_bytes = (
+            max(_MIN_CACHED_BYTES, machine_bytes() // 4) if max_cached_bytes is None else max_cached_bytes
+        )
         self._shelves = _small_shelves()
         # Re-entrant: the garbage collector may free a block while this thread is inside the allocator.
         self._lock = threading.RLock()
