@@ -20,7 +20,7 @@ from monolect.backend.common.memory import ONE_NAME
 from monolect.backend.registry import Device
 from monolect.base.errors import IndexRangeError, JitError
 from monolect.base.settings import settings
-from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
+from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
@@ -50,13 +50,15 @@ class Check(NamedTuple):
 
 class Assigned(dict[int, tuple[Any, UOp]]):
     """Tensors with their nodes before, by identity; `looked`: those whose gradient was read before it was set;
-    `checks`: None where nobody would look; `start`: what was made before is no part of the step.
+    `checks`: None where nobody would look; `start`: what was made before is no part of the step; `inputs`: what stands
+    for its arguments.
     """
 
     def __init__(self) -> None:
         self.looked: dict[int, tuple[Any, Any]] = {}
         self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
         self.start = 0
+        self.inputs: frozenset[UOp] = frozenset()
 
 
 SHORT_WORK = 1 << 17  # operations and bytes of a step that is over in a few times what letting in another thread takes
@@ -125,10 +127,17 @@ def note_gradient(tensor: Any, gradient: Any) -> None:
         c.looked.setdefault(id(tensor), (tensor, gradient))
 
 
-def refuse_while_capturing(what: str) -> None:
-    """Raise JitError when a capture is under way: what a replay could not repeat must not be recorded."""
-    if changes.captures:
+def refuse_while_capturing(what: str, u: UOp) -> None:
+    """Raise JitError when a capture is under way, or another thread's that has brought `u` its arguments: what a replay
+    could not repeat must not be recorded.
+    """
+    if changes.captures or (under_way and _is_of_a_capture(u)):
         raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
+
+
+def _is_of_a_capture(u: UOp) -> bool:
+    captures = [c for c in under_way if isinstance(c, Assigned) and c.inputs]
+    return bool(captures) and not set(toposort(u)).isdisjoint(*(c.inputs for c in captures))
 
 
 class State:

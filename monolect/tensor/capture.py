@@ -388,7 +388,7 @@ class Jit:
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
             checks: list[tuple[Check, Tensor, Tensor]] = []
-            befores.checks, befores.start = checks, start
+            befores.checks, befores.start, befores.inputs = checks, start, frozenset(inputs)
             with drawn.heard(any(r.asks for r in reached), _refuse_asking):
                 result = steps.call(function, args, kwargs)
             outputs: list[Tensor] = []
@@ -576,10 +576,10 @@ def _passing(*reached: Reach) -> dict[str, tuple[Any, Any]]:
     return {name: (g, drawn.state_of(g)) for r in reached for name, g in r.generators.items()}
 
 
-def _refuse_asking(name: str) -> None:
+def _refuse_asking(name: str, line: tuple[str, int]) -> None:
     """Raise JitError, at the line that asks, for what each replay would take for what it was at the capture."""
     expected = "the number as an argument, or Tensor.rand and its like"
-    raise JitError("a jitted function asks for what differs at each call", expected=expected, found=name)
+    raise JitError("a jitted function asks for what differs at each call", expected=expected, found=name, line=line)
 
 
 def _refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:

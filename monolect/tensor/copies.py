@@ -56,7 +56,7 @@ class CopyMixin(TensorBase):
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         """The values, computed, with device, `requires_grad` and `grad`. Raises JitError inside a jitted function."""
-        refuse_while_capturing("pickling a tensor")
+        refuse_while_capturing("pickling a tensor", self._uop)
         values = self.numpy()
         device = "cpu" if str(self.device).startswith("disk:") else self.device
         return _from_values, (type(self), values, device), self.__getstate__()

@@ -61,8 +61,8 @@ def differs_each_time(f: Any) -> bool:
 
 
 @contextmanager
-def heard(does: bool, found: Callable[[str], None]) -> Iterator[None]:
-    """Call `found` with the name of each function that asks a clock for code of the user's, or for random bits.
+def heard(does: bool, found: Callable[[str, tuple[str, int]], None]) -> Iterator[None]:
+    """Call `found` with each function that asks a clock for code of the user's, or for random bits: its name, the line.
 
     Not for that of libraries: a line in a log has its time. `does`: whether there is anything to listen to.
     """
@@ -71,8 +71,8 @@ def heard(does: bool, found: Callable[[str], None]) -> Iterator[None]:
     def listen(frame: FrameType, event: str, f: Any) -> None:
         if before is not None:
             before(frame, event, f)
-        if event == "c_call" and differs_each_time(f) and _is_of_user(frame, f in _ENTROPY):
-            found(f.__name__)
+        if event == "c_call" and differs_each_time(f) and (by := _of_user(frame, f in _ENTROPY)) is not None:
+            found(f.__name__, (by.f_code.co_filename, by.f_lineno))
 
     if not does:
         yield
@@ -84,16 +84,17 @@ def heard(does: bool, found: Callable[[str], None]) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def _is_of_user(frame: FrameType | None, through_python: bool) -> bool:
-    """Whether the code of a frame is the user's; or, `through_python`, that which called modules of Python's own."""
+def _of_user(frame: FrameType | None, through_python: bool) -> FrameType | None:
+    """The frame, if its code is the user's; or, `through_python`, that which called modules of Python's own."""
     while frame is not None:
         top = frame.f_globals.get("__name__", "").partition(".")[0]
         if top not in sys.stdlib_module_names or top == "__main__":
-            return top != __name__.partition(".")[0] and "-packages" not in frame.f_code.co_filename
+            ours = top == __name__.partition(".")[0] or "-packages" in frame.f_code.co_filename
+            return None if ours else frame
         if not through_python:
-            return False
+            return None
         frame = frame.f_back
-    return False
+    return None
 
 
 __all__ = ["ASKED", "MODULES", "differs_each_time", "generator_of", "heard", "is_generator", "state_of"]

@@ -158,7 +158,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
             t._uop = stands[found.nodes[t._uop]]
         asked: list[str] = []
         try:
-            with drawn.heard(found.asks, asked.append):
+            with drawn.heard(found.asks, lambda name, line: asked.append(name)):
                 result = running.call(f, args, kwargs)
             flatten(result, outputs)
             check_results(result, (), "@function")

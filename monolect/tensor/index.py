@@ -68,8 +68,8 @@ def _element(kind: Any) -> type:
         t.__class__ = kind
 
     def item(t: Any) -> Any:
-        refuse_while_capturing("reading the values of a tensor")
         u, _, at = t._part
+        refuse_while_capturing("reading the values of a tensor", u)
         value = element_at(u, at)
         return kind.item(t) if value is None else value
 

@@ -232,12 +232,12 @@ class Tensor(
         >>> Tensor([[1, 2], [3, 4]]).numpy().sum(axis=0).tolist()
         [4, 6]
         """
-        refuse_while_capturing("reading the values of a tensor")
+        refuse_while_capturing("reading the values of a tensor", self._uop)
         return to_numpy(self.realize()._uop)
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
-        refuse_while_capturing("reading the values of a tensor")
+        refuse_while_capturing("reading the values of a tensor", self._uop)
         found = listed(self.realize()._uop)
         if found is not None:
             return found
@@ -249,7 +249,7 @@ class Tensor(
         u = self._uop
         if u.shape != () and self.numel() != 1:
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
-        refuse_while_capturing("reading the values of a tensor")
+        refuse_while_capturing("reading the values of a tensor", u)
         value = element(u)
         if value is None:
             value = element(self.realize()._uop)
@@ -301,7 +301,7 @@ class Tensor(
         >>> t.tolist()
         [7, 2, 3]
         """
-        refuse_while_capturing("sharing the memory of a tensor")
+        refuse_while_capturing("sharing the memory of a tensor", self._uop)
         here = self.__dlpack_device__()
         there = dl_device or here
         if there != here and (there != _dlpack().HOST or copy is False):

@@ -4,12 +4,14 @@ import dataclasses
 import gc
 import linecache
 import mmap
+import pickle
 import re
 import subprocess
 import sys
 import warnings
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from unittest.mock import Mock
 
@@ -609,6 +611,23 @@ def test_reading_values_inside_is_refused() -> None:
     with pytest.raises(JitError, match="inside a jitted function"):
         f(Tensor([1.0, 2.0]))
     assert Tensor([1.0]).item() == 1.0
+
+
+@pytest.mark.parametrize(
+    "read", [Tensor.item, Tensor.tolist, Tensor.numpy, lambda t: np.from_dlpack(t[None]), pickle.dumps]
+)
+def test_reading_values_in_a_thread_of_its_own_is_refused(read: Callable) -> None:
+    """A replay would use what the thread read at the capture. What the step does not make may be read meanwhile."""
+    outside = Tensor([3.0]) * 2
+
+    def step(x: Tensor) -> Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(outside.item).result() == 6.0
+            return x * pool.submit(read, x.sum()).result()
+
+    for _ in range(2):
+        with pytest.raises(JitError, match="inside a jitted function"):
+            jit(step)(Tensor([1.0, 2.0]))
 
 
 def test_what_is_not_a_function_is_refused() -> None:
