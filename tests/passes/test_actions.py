@@ -322,6 +322,35 @@ def test_a_unit_reads_operands_as_they_lie(name, unit):
         np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
 
 
+SELDOM_DRAWN = {  # where mutations of the compiler passed all random sequences
+    "a row whose padded end is in the middle": (
+        "columns of one number", [("PADTO", 0, 4), ("SPLIT", 0, (4, "UPCAST", False)), ("PEEL", 0, (1, 0))]
+    ),
+    "sums whose padded end is in the middle": (
+        "normalised, with its sums", [("PADTO", 0, 4), ("SPLIT", 0, (4, "UPCAST", False)), ("PEEL", 0, (1, 0))]
+    ),
+    "sections before a padded end": (
+        "row of 203", [("PADTO", 0, 4), ("SPLIT", 0, (4, "UPCAST", False)), ("PEEL", 0, (1, 1, 0))]
+    ),
+    "a bounded loop whose reader is unrolled": (
+        "masked attention", [("SPLIT", 6, (5, "UNROLL", False)), ("BOUND", 3, None)]
+    ),
+    "a bounded loop that is read in lanes": (
+        "masked attention", [("SPLIT", 7, (4, "GROUP_REDUCE", False)), ("BOUND", 3, None)]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SELDOM_DRAWN)
+def test_actions_that_are_seldom_drawn_together_keep_results(what):
+    name, actions = SELDOM_DRAWN[what]
+    kernel, arrays, wanted = made(name)
+    got = [a.copy() for a in arrays]
+    run(apply_actions(kernel, tuple(actions), TARGET), got, f"test/{name}/{actions}")
+    for p in written(kernel):
+        np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
+
+
 def test_unrolled_steps_of_a_unit_add_to_what_earlier_blocks_left():
     name, unit = "product with a tail of one", next(r.unit for r in ROWS if r.unit.name == "vdpbf16ps")
     kernel, arrays, wanted = made(name)
