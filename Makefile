@@ -6,6 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets compiled test-compiled check bench bench-quick bench-host bench-cuda golden docs clean
+.PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -24,8 +25,8 @@ test-all: .venv/.stamp-test ## run all tests, with many more random examples
 	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=thorough
 
 test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda-compile ## compile kernels for NVIDIA GPUs; none is needed
-	$(BIN)/python -m pytest tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs
-	$(BIN)/python -m pytest tests/backend/test_llvm_gpu.py -k "not amd and not linker and not spirv" -rs
+	$(BIN)/python -m pytest $(PARALLEL) tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs
+	$(BIN)/python -m pytest $(PARALLEL) tests/backend/test_llvm_gpu.py -k "not amd and not linker and not spirv" -rs
 
 test-cuda: .venv/.stamp-test .venv/.stamp-cuda ## run everything that CUDA runs; needs an NVIDIA GPU and its driver
 	$(BIN)/monolect devices
@@ -35,31 +36,13 @@ test-hip: .venv/.stamp-test ## run everything that HIP runs; needs an AMD GPU, i
 	$(BIN)/monolect devices
 	$(BIN)/python -m pytest tests/backend -k hip -rs
 
-# clang 19 is unpacked beside the sources where it is not installed: that needs Debian's apt, and no rights
+# What targets without a GPU need is installed where it is not there. Packages of TOOLS are unpacked beside the sources:
+# that needs Debian's apt, and no rights; node and drivers are installed as packages of the system.
 TOOLS := PATH="$$PWD/.tools/usr/bin:$$PATH" LD_LIBRARY_PATH="$$PWD/.tools/usr/lib/$$(uname -m)-linux-gnu"
 PACKAGES_clang := clang-19 lld-19 libclang-cpp19 libllvm19 libclang-common-19-dev
 PACKAGES_emulators := qemu-user-static spirv-tools
-
-test-metal: .venv/.stamp-test .venv/.stamp-metal ## run everything that Metal runs; needs a Mac
-	$(BIN)/monolect devices
-	$(BIN)/python -m pytest tests/backend -k metal -rs
-
-test-hip-compile: .venv/.stamp-test ## compile kernels for AMD GPUs; none is needed, nor ROCm
-	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/.stamp-clang
-	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_gpu_compile.py tests/backend/test_llvm_gpu.py \
-	  -k "hip or clang or amd or linker" -rs
-
-test-wasm: .venv/.stamp-test ## link kernels as WebAssembly and run them in node
-	@command -v wasm-ld-19 || $(MAKE) --no-print-directory .tools/.stamp-clang
-	@command -v node || { \
-	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
-	  $$root apt-get update -qq && $$root apt-get install -y -qq nodejs; }
-	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_elsewhere.py -k wasm32 -rs
-
-test-llvm-targets: .venv/.stamp-test ## run kernels of AArch64 and RISC-V under qemu, validate SPIR-V
-	@command -v clang-19 && command -v ld.lld-19 || $(MAKE) --no-print-directory .tools/.stamp-clang
-	@command -v qemu-aarch64-static && command -v spirv-val || $(MAKE) --no-print-directory .tools/.stamp-emulators
-	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_elsewhere.py tests/backend/test_llvm_gpu.py -k "not wasm32" -rs
+UNPACK = $(MAKE) --no-print-directory .tools/.stamp-$@
+INSTALL = if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; $$root apt-get update -qq && $$root apt-get install -y -qq
 
 .tools/.stamp-%:
 	@mkdir -p .tools
@@ -67,28 +50,52 @@ test-llvm-targets: .venv/.stamp-test ## run kernels of AArch64 and RISC-V under 
 	  for package in *.deb; do dpkg -x "$$package" . || exit 1; done && rm -f *.deb
 	@touch $@
 
-test-opencl: .venv/.stamp-test .venv/.stamp-opencl ## install PoCL where no driver is, run everything that OpenCL runs
-	@ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 || { \
-	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
-	  $$root apt-get update -qq && $$root apt-get install -y -qq pocl-opencl-icd ocl-icd-libopencl1; }
-	$(BIN)/monolect devices
-	$(BIN)/python -m pytest tests/unit/test_handles.py tests/backend/test_opencl.py
-	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_methods.py \
-	  tests/backend/test_ops_suite.py -k opencl
-
-test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu ## install a driver for Vulkan where none is, run everything that WebGPU runs
+clang:
+	@command -v clang-19 && command -v ld.lld-19 && command -v wasm-ld-19 || $(UNPACK)
+emulators:
+	@command -v qemu-aarch64-static && command -v spirv-val || $(UNPACK)
+node:
+	@command -v node || { $(INSTALL) nodejs; }
+pocl:
+	@ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 || { $(INSTALL) pocl-opencl-icd ocl-icd-libopencl1; }
+vulkan:
 	@ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json 2>/dev/null | grep -q . || { \
-	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
-	  $$root apt-get update -qq && $$root apt-get install -y -qq mesa-vulkan-drivers; }
+	  $(INSTALL) mesa-vulkan-drivers; }
+
+test-metal: .venv/.stamp-test .venv/.stamp-metal ## run everything that Metal runs; needs a Mac
 	$(BIN)/monolect devices
-	$(BIN)/python -m pytest tests/backend/test_webgpu.py
-	$(BIN)/python -m pytest tests/backend/test_group_devices.py tests/backend/test_training.py tests/backend/test_methods.py \
-	  tests/backend/test_ops_suite.py -k webgpu
+	$(BIN)/python -m pytest tests/backend -k metal -rs
 
-TARGETS := test-hip-compile test-cuda-compile test-wasm test-llvm-targets test-opencl test-webgpu
+test-hip-compile: .venv/.stamp-test clang ## compile kernels for AMD GPUs; none is needed, nor ROCm
+	$(TOOLS) $(BIN)/python -m pytest $(PARALLEL) tests/backend/test_gpu_compile.py tests/backend/test_llvm_gpu.py \
+	  -k "hip or clang or amd or linker" -rs
 
-test-targets: $(TARGETS) ## install and run everything that runs or compiles for targets without a GPU
-	$(TOOLS) $(BIN)/python -m pytest $(PARALLEL) tests/backend -m "not slow" -rs
+test-wasm: .venv/.stamp-test clang node ## link kernels as WebAssembly and run them in node
+	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_elsewhere.py -k wasm32 -rs
+
+test-llvm-targets: .venv/.stamp-test clang emulators ## run kernels of AArch64 and RISC-V under qemu, validate SPIR-V
+	$(TOOLS) $(BIN)/python -m pytest $(PARALLEL) tests/backend/test_elsewhere.py tests/backend/test_llvm_gpu.py \
+	  -k "not wasm32" -rs
+
+# The methods of Tensor that run on a device beside the tests of its own.
+ON_DEVICES := $(patsubst %,tests/backend/test_%.py,group_devices training methods ops_suite)
+
+test-opencl: .venv/.stamp-test .venv/.stamp-opencl pocl ## run everything that OpenCL runs, on PoCL where no driver is
+	$(BIN)/monolect devices
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit/test_handles.py tests/backend/test_opencl.py
+	$(BIN)/python -m pytest $(PARALLEL) $(ON_DEVICES) -k opencl
+
+test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu vulkan ## run everything that WebGPU runs, by software where no driver is
+	$(BIN)/monolect devices
+	$(BIN)/python -m pytest $(PARALLEL) tests/backend/test_webgpu.py
+	$(BIN)/python -m pytest $(PARALLEL) $(ON_DEVICES) -k webgpu
+
+# What the targets above run, once and together, and the rest of the folder.
+EXTRAS := $(patsubst %,.venv/.stamp-%,cuda-compile opencl webgpu)
+INSTALLED := clang emulators node pocl vulkan
+
+test-targets: .venv/.stamp-test $(EXTRAS) $(INSTALLED) ## install and run all that runs or compiles for targets without a GPU
+	$(TOOLS) $(BIN)/python -m pytest $(PARALLEL) tests/backend tests/unit/test_handles.py -rs
 
 # A copy: a compiled module beside a source that is edited would hide the edits.
 compiled: .venv/.stamp-compiled ## compile nodes and scheduler by mypyc, in build/compiled; needs a C compiler
