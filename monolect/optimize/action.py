@@ -21,8 +21,8 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name;
   ("TC", axis, (unit, rows, columns))  of one that a warp has in common: with parts of the axes rows and columns
 A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
-levels: a PACK copies at the innermost block its load depends on. PACK, STREAM and FETCH depend on every loop: only they
-follow each other.
+levels: a PACK copies at the innermost block its load depends on. A sum may have two of them: groups, and blocks.
+PACK, STREAM and FETCH depend on every loop: only they follow each other.
 `Plan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a finished plan into IR.
 
 Invariant: no legal sequence changes what the kernel computes, beyond the order of float additions.
@@ -59,7 +59,7 @@ from monolect.optimize.sequence import (
 )
 from monolect.optimize.stages import Stages
 from monolect.optimize.stream import check_fetch, check_stream
-from monolect.optimize.sums import are_in_result, are_local, block_of_sum, bytes_of_sums
+from monolect.optimize.sums import are_local, block_of_sum, bytes_of_sums, have_place
 from monolect.optimize.visible import Limit, visible
 from monolect.optimize.warp import in_warp
 from monolect.optimize.workgroup import Workgroup
@@ -247,8 +247,6 @@ class Plan:
         elif op == "SPLIT":
             self._split(axis, *arg)
         elif op == "PEEL":
-            if block_of_sum(self) is not None and are_local(self):
-                raise ActionError("PEEL", expected="sums of blocks in the result", found="in local memory")
             self.peeled[self.axes[axis]] = check_peel(self, self.axes[axis], arg)
         elif op == "BOUND":
             self._bound(axis)
@@ -343,7 +341,7 @@ class Plan:
         """After `changes`, blocks of a sum must leave what they add up somewhere."""
         then = copy(self)
         vars(then).update(changes)
-        if block_of_sum(then) is not None and not are_local(then) and not are_in_result(then):
+        if not have_place(then):
             expected = f"an output, or {self.target.local_bytes} bytes of local memory, that can hold partial sums"
             raise ActionError("a reduction in blocks", expected=expected, found=f"{bytes_of_sums(then)} bytes")
 

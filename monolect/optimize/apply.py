@@ -32,7 +32,7 @@ from monolect.optimize.pack import Block
 from monolect.optimize.peel import Peeler
 from monolect.optimize.stages import Rows
 from monolect.optimize.stream import buffer_bytes, kept_inside, next_rows, rows_later
-from monolect.optimize.sums import are_local, block_of_sum, finished_later
+from monolect.optimize.sums import are_local, block_of_sum, blocks_of_sum, waiting
 from monolect.optimize.visible import Bounds
 
 MOST_NAMED = 8  # loops in the name of a kernel
@@ -144,10 +144,11 @@ def apply_plan(plan: Plan) -> UOp:
             guards[root] = less(e, root.src[0])
     rows = Rows(plan, dict(made))
     new = exprs | packed | _clamped(plan, guards, exprs, packed) | rows.new
-    out = _rebuild(plan, parts, new, guards, rows, info)
+    known = {r: {guards[r]: TRUE, kept_inside(r, exprs[r]): exprs[r]} for r in guards}
+    peeler = Peeler(plan, dict(made), exprs, known)
+    out = _rebuild(plan, parts, new, guards, rows, peeler, info)
     if plan.peeled:
-        known = {r: {guards[r]: TRUE, kept_inside(r, exprs[r]): exprs[r]} for r in guards}
-        out = Peeler(plan, dict(made), exprs, known).run(out)
+        out = node("SINK", peeler.run(out.src), out.arg)
     return _thread_special(out, plan, parts)
 
 
@@ -279,14 +280,13 @@ def _rebuild(
     exprs: dict[UOp, UOp],
     guards: dict[UOp, UOp],
     rows: Rows,
+    peeler: Peeler,
     info: KernelInfo,
 ) -> UOp:
     new: dict[UOp, UOp] = dict(exprs)
-    cut = block_of_sum(plan)
-    block = next((r for r in (parts[cut.root] if cut is not None else ()) if r.arg[1] == "LOOP"), None)
-    later: dict[UOp, UOp] | None = (
-        None  # with sums in local memory: the loops that finish them, by those that they repeat
-    )
+    blocks = [r for cut in blocks_of_sum(plan)[:1] for r in parts[cut.root] if r.arg[1] == "LOOP"]
+    around = blocks  # those of them in which the store is
+    later: dict[UOp, UOp] = {}  # with sums in local memory: the loops that finish them, by those that they repeat
     for u in plan.order:
         if u in new:
             continue
@@ -295,16 +295,14 @@ def _rebuild(
             closed = sorted((p for r in u.src[1:] for p in parts[r]), key=lambda r: r.arg[0])
             body = new[u.src[0]]
             if u.op == "REDUCE" and plan.unit is not None:
-                closed = [r for r in closed if r is not block]
+                closed = [r for r in closed if r not in blocks]
                 new[u] = _contracted(plan, u, new, parts, closed)
                 continue
             if u.op == "REDUCE":
                 body = _guarded(plan, body, u, guards)
-                closed = [r for r in closed if r is not block]
-            elif later is not None:
-                closed = sorted((later.get(r, r) for r in closed), key=lambda r: r.arg[0])
-            elif block is not None:
-                closed = [block, *closed]
+                closed = [r for r in closed if r not in blocks]
+            elif blocks:
+                closed = sorted((*around, *(later.get(r, r) for r in closed)), key=lambda r: r.arg[0])
             closed = [r for r in closed if r.arg[1] != "THREAD"] if u.op == "END" else closed
             new[u] = node(u.op, (body, *closed), u.arg) if closed else body
         elif u.op == "INDEX" and is_memory(u) and (b := memory_of(u)) in rows.new:
@@ -314,13 +312,17 @@ def _rebuild(
             new[u] = node("AFTER", (new[u.src[0]], *deps))
         elif u.op in ("LOAD", "STORE", "ATOMICADD") and u.src[0].op == "INDEX":
             new[u] = _gated(plan, u, src, guards)
-            if block is not None and u.op == "STORE" and are_local(plan):
-                new[u], later = finished_later(plan, new[u], new[plan.reduces[0]], _make_ranges(plan), block)
-            elif block is not None and u.op == "STORE":
-                new[u] = _accumulated(plan, new[u], new, block)
+            if blocks and u.op == "STORE":
+                total = new[plan.reduces[0]]
+                if are_local(plan):
+                    *around, block = blocks
+                    sums, later = waiting(plan, new[u], total, _make_ranges(plan), block, peeler)
+                    new[u], total = substitute(new[u], later | {total: sums}), sums
+                for block in around:
+                    new[u] = _accumulated(plan, new[u], total, block)
         elif u.op == "SINK":
-            if block is not None and later is None:  # a total has no END yet
-                src = tuple(s if s.op == "END" else node("END", (s, block)) for s in src)
+            if around:  # a total has no END yet
+                src = tuple(s if s.op == "END" else node("END", (s, *around)) for s in src)
             new[u] = node("SINK", (*src, *rows_later(plan, new)), info)
         else:
             new[u] = rebuild(u, src)
@@ -341,12 +343,11 @@ def _contracted(plan: Plan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[U
     return products(plan.unit, u, new[a], new[b], closed, columns)
 
 
-def _accumulated(plan: Plan, store: UOp, new: dict[UOp, UOp], block: UOp) -> UOp:
+def _accumulated(plan: Plan, store: UOp, total: UOp, block: UOp) -> UOp:
     """The store of a blocked reduction into its result: add to what earlier blocks left, finish in the last block.
 
     That is read when the sum is known, so that until then registers hold the sum alone; and asked for rows before.
     """
-    total = new[plan.reduces[0]]
     target, value, *gate = store.src
     started = less(idx(0), block)
     gates = build("AND", gate[0], started) if gate else started

@@ -24,6 +24,7 @@ from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import MOST_ROWS, PAGE_BYTES, buffer_bytes, named_by, vector_of
+from monolect.optimize.sums import groups
 from monolect.optimize.tile_cost import L1_WAY_BYTES, ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
@@ -218,9 +219,23 @@ class Chooser:
         if rows := self.rows_at_once(r):
             j = self.plan.reduced[0]
             self.side_by_side = [(a, ROW_AHEAD_BYTES) for a in self.rows(r, j)]
-            self.act("SPLIT", self.plan.axis_of(j), (self.plan.size(j) // rows, "LOOP", True), f"{rows} rows at once")
+            self.split_blocks(j, self.plan.size(j) // rows, f"{rows} rows at once")
             if rows % 4 == 0:
                 self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
+
+    def split_blocks(self, j: UOp, n: int, why: str) -> None:
+        """`n` blocks of the sum over j, in groups where they are many and there is a place for the sums of one."""
+        i, many = self.plan.axis_of(j), groups(n) if self.plan.size(j) % n == 0 else 1
+        trial = self.plan.copy()
+        try:
+            trial.act(("SPLIT", i, (many, "LOOP", True)))
+            trial.act(("SPLIT", i + 1, (n // many, "LOOP", True)))
+        except ActionError:
+            many = 1
+        if many > 1:
+            self.act("SPLIT", i, (many, "LOOP", True), f"groups of {n // many} blocks: each sum sees fewer roundings")
+            i, n = i + 1, n // many
+        self.act("SPLIT", i, (n, "LOOP", True), why)
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
         """Split r into (rest, vectors, lanes)."""

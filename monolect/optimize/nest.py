@@ -60,8 +60,9 @@ def check_blocked(plan: Plan, p: Part, k: int, top: bool) -> None:
     what = "SPLIT of a reduction to LOOP"
     if not top:
         raise ActionError(what, expected="the outer part", found=(k, top))
-    if any(q.type == "LOOP" and q.root in plan.reduced for q in plan.axes):
-        raise ActionError(what, expected="at most one blocked reduction", found="a second")
+    others = [q for q in plan.axes if q.type == "LOOP" and q.root in plan.reduced]
+    if len(others) > 1 or any(q.root is not p.root for q in others):
+        raise ActionError(what, expected="one blocked reduction, with groups of blocks", found="another")
     stores = [u for u in plan.order if u.op in ("STORE", "ATOMICADD")]
     if len(plan.reduces) != 1 or len(stores) != 1 or stores[0].op != "STORE" or plan.reduces[0].arg[0] != "ADD":
         raise ActionError(what, expected="one sum and one store", found=len(stores))

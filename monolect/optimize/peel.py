@@ -17,6 +17,7 @@ After:  SINK(STORE(.., 0), END(STORE(.., LOAD(INDEX(A, r1))), r1:63))
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -182,11 +183,11 @@ class Peeler:
     def __init__(self, plan: Plan, made: dict[Part, UOp], exprs: dict[UOp, UOp], known: dict[UOp, dict[UOp, UOp]]):
         self.plan, self.made, self.exprs, self.known = plan, made, exprs, known
 
-    def run(self, sink: UOp) -> UOp:
-        """`sink` with these loops in sections, the outermost first."""
-        self.ids = unused_ranges(toposort(sink))
+    def run(self, ends: Iterable[UOp], taken: Iterable[UOp] = ()) -> tuple[UOp, ...]:
+        """`ends` with these loops in sections, the outermost first. No new loop has the number of one of `taken`."""
+        self.ids = unused_ranges([*toposort(*ends), *taken])
         parts = sorted((p for p in self.plan.peeled if p in self.made), key=lambda p: self.made[p].arg[0])
-        return node("SINK", tuple(self._peeled(list(sink.src), parts, {})), sink.arg)
+        return tuple(self._peeled(list(ends), parts, {}))
 
     def _peeled(self, ends: list[UOp], parts: list[Part], new: dict[UOp, UOp]) -> list[UOp]:
         """`ends`, in which loops of the plan are what `new` says, in sections of `parts`."""

@@ -9,6 +9,9 @@ Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                      
 After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
             ADD(LOAD(INDEX(LOCAL, i), 0, 0 < b), REDUCE(ADD, x, j))), b, i)), i')))), i')
 What a block left is read AFTER the sum of the next: until then registers hold that alone.
+
+Each block is a rounding of all that came before it, so many blocks are cut once more, into groups: the sums of a group
+stand in local memory, and are added to the result at its end. Of n blocks, each result sees twice the root of n.
 Invariant: loops around b are around both; sums lie in the order in which both visit them.
 """
 
@@ -25,13 +28,22 @@ from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitu
 
 if TYPE_CHECKING:
     from monolect.optimize.action import Part, Plan
+    from monolect.optimize.peel import Peeler
 
+MANY_BLOCKS = 64  # roundings of a result that are worth a second place for sums
+GAIN = 4  # times fewer of them in groups
 SHORT_BLOCK = 32  # steps of a sum, of a few rows that stream
+
+
+def blocks_of_sum(plan: Plan) -> list[Part]:
+    """The blocks of the reduction that is cut, behind the groups of them if there are any."""
+    found = [p for p in plan.axes if p.is_block and p.root in plan.reduced and p.size > 1]
+    return sorted(found, key=lambda p: p.made)
 
 
 def block_of_sum(plan: Plan) -> Part | None:
     """The blocks of the reduction that is cut."""
-    return next((p for p in plan.axes if p.is_block and p.root in plan.reduced), None)
+    return next(reversed(blocks_of_sum(plan)), None)
 
 
 def inside(plan: Plan) -> list[Part]:
@@ -48,9 +60,28 @@ def bytes_of_sums(plan: Plan) -> int:
 
 def are_local(plan: Plan) -> bool:
     """Whether the sums stand in local memory: they had better, and it holds them."""
-    if plan.workgroup or plan.peeled or not plan.locals or not had_better_wait(plan):
+    if plan.workgroup or not plan.locals or not (in_groups(plan) or had_better_wait(plan)):
         return False
     return 0 < bytes_of_sums(plan) <= plan.target.local_bytes
+
+
+def groups(n: int) -> int:
+    """How many groups `n` blocks make, about as many as one has blocks; 1 where they are few, or no divisor is near."""
+    best = min((k for k in range(2, n) if n % k == 0), key=lambda k: max(k, n // k), default=n)
+    return best if MANY_BLOCKS <= n >= GAIN * max(best, n // best) else 1
+
+
+def in_groups(plan: Plan) -> bool:
+    """Whether there are groups of blocks."""
+    return len(blocks_of_sum(plan)) > 1
+
+
+def have_place(plan: Plan) -> bool:
+    """Whether there is a place for what blocks leave, and for what groups do."""
+    if not (blocks := blocks_of_sum(plan)):
+        return True
+    places = are_local(plan), are_in_result(plan)
+    return all(places) if len(blocks) > 1 else any(places)
 
 
 def had_better_wait(plan: Plan) -> bool:
@@ -73,7 +104,8 @@ def are_moved_often(plan: Plan) -> bool:
     """
     block = block_of_sum(plan)
     rows = {p.root for p in plan.axes if p.type == "UPCAST" and p.root not in plan.reduced}
-    return block is not None and len(rows) > 1 and plan.extent(block.root) <= SHORT_BLOCK * block.size
+    n = prod(p.size for p in blocks_of_sum(plan))
+    return block is not None and len(rows) > 1 and plan.extent(block.root) <= SHORT_BLOCK * n
 
 
 def are_in_result(plan: Plan) -> bool:
@@ -81,11 +113,11 @@ def are_in_result(plan: Plan) -> bool:
     return plan.stores[0].src[1].dtype is plan.reduces[0].dtype
 
 
-def finished_later(
-    plan: Plan, store: UOp, total: UOp, made: list[tuple[Part, UOp]], block: UOp
+def waiting(
+    plan: Plan, store: UOp, total: UOp, made: list[tuple[Part, UOp]], block: UOp, peeler: Peeler
 ) -> tuple[UOp, dict[UOp, UOp]]:
-    """`store`, of what is made of `total`, in loops of its own after the sums of all blocks; and those loops, by those
-    that they repeat.
+    """What all blocks make of `total`, in loops of its own after them, for what is made of it to `store`; and those
+    loops, by those that they repeat.
     """
     parts = inside(plan)
     mine = [(p, r) for p, r in made if p in parts]
@@ -108,9 +140,8 @@ def finished_later(
         known = node("AFTER", (memory, total))
         old = node("LOAD", (node("INDEX", (known, place)), const(0, total.dtype), less(idx(0), block)))
     end = node("END", (node("STORE", (target, build("ADD", old, total))), block, *again))
-    filled = node("AFTER", (memory, end))
-    sums = node("LOAD", (node("INDEX", (filled, substitute(place, again))),))
-    return substitute(store, again | {total: sums}), again
+    filled = node("AFTER", (memory, *peeler.run((end,), again.values())))
+    return node("LOAD", (node("INDEX", (filled, substitute(place, again))),)), again
 
 
 def _zeroed(memory: UOp, place: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:

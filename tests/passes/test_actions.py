@@ -362,6 +362,33 @@ def test_unrolled_steps_of_a_unit_add_to_what_earlier_blocks_left():
         np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
 
 
+GROUPS = [("SPLIT", 1, (4, "LOOP", True)), ("SPLIT", 2, (3, "LOOP", True))]
+
+
+@pytest.mark.parametrize(
+    "name, actions",
+    [
+        ("half sums", [("SPLIT", 1, (2, "LOOP", True)), ("PEEL", 0, (1, 1))]),
+        ("columns", [*GROUPS, ("PADTO", 0, 4), ("SPLIT", 0, (4, "UPCAST", False)), ("PEEL", 0, (0, 1))]),
+        ("columns", [*GROUPS, ("SPLIT", 0, (2, "THREAD", True)), ("SPLIT", 4, (2, "UNROLL", False))]),
+        ("columns", [*GROUPS, ("SPLIT", 0, (4, "LOOP", True))]),
+        ("columns", [GROUPS[0], ("SPLIT", 0, (4, "LOOP", True)), ("SPLIT", 3, (3, "LOOP", True))]),
+        ("scaled columns", GROUPS),
+        ("total", [("SPLIT", 0, (3, "LOOP", True)), ("SPLIT", 1, (4, "LOOP", True))]),
+    ],
+)
+def test_sums_of_blocks_wait_for_their_group(name, actions):
+    kernel, arrays, wanted = made(name)
+    plan = Plan(kernel, TARGET)
+    got = [a.copy() for a in arrays]
+    for a in actions:
+        plan.act(a)
+    assert sum(p.is_block and p.root in plan.reduced for p in plan.axes) >= 1
+    run(apply_actions(kernel, tuple(actions), TARGET), got, f"test/{name}/{actions}")
+    for p in written(kernel):
+        np.testing.assert_array_equal(got[p.arg.slot].view(p.dtype.numpy), wanted[p.arg.slot].view(p.dtype.numpy))
+
+
 def test_what_is_packed_of_a_padded_sum_is_zero_beyond_its_end():
     """The rows of a matrix lie on one line: what is beyond the end of one is the beginning of the next."""
     kernel, arrays, wanted = made("two reductions")
@@ -539,14 +566,16 @@ REFUSED = {
     "fetching rows one element at a time": ("gather", [("FETCH", 0, ("rows", 1))], "vectors of rows"),
     "fetching rows of a tile": (
         "gather", [("SPLIT", 0, (3, "UPCAST", False)), ("SPLIT", 2, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 1))], "one loop"),
-    "two blocks": ("total", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
+    "groups of groups": (
+        "total", [("SPLIT", 0, (3, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True)), ("SPLIT", 2, (2, "LOOP", True))], "reduction to LOOP"),
+    "groups whose sums the result cannot hold": (
+        "half sums", [("SPLIT", 1, (2, "LOOP", True)), ("SPLIT", 2, (2, "LOOP", True))], "partial sums"),
     "a block of a maximum": ("maximum", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "blocks of two reductions": ("two reductions", [("SPLIT", 1, (2, "LOOP", True))], "reduction to LOOP"),
     "a block that partial sums cannot hold": (
         "half sums", [("NOLOCALS", None, None), ("SPLIT", 1, (2, "LOOP", True))], "partial sums"),
     "no local memory for partial sums": (
         "half sums", [("SPLIT", 1, (2, "LOOP", True)), ("NOLOCALS", None, None)], "partial sums"),
-    "peeling around sums of blocks": ("half sums", [("SPLIT", 1, (2, "LOOP", True)), ("PEEL", 0, (1, 0))], "in local memory"),
     "a block outside the innermost loop": ("scaled", [("SPLIT", 2, (2, "LOOP", True))], "innermost"),
     "added rows as THREAD": ("rows added", [("SPLIT", 0, (2, "THREAD", True))], "SPLIT to THREAD"),
     "places of one histogram as THREAD": ("histograms", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
@@ -564,6 +593,8 @@ REFUSED = {
 PROGRAMS |= {
     "rows of one number": lambda: narrow(I8, 6, 1).expand(6, 8).int() @ narrow(I8, 8, 4).int(),
     "columns of one number": lambda: narrow(I8, 6, 8).int() @ narrow(I8, 1, 4).expand(8, 4).int(),
+    "columns": lambda: whole(48, 14).sum(0),
+    "scaled columns": lambda: whole(48, 14).sum(0) * 2 + 1,
     "half sums": lambda: whole(6, 20).sum(1).cast(dtypes.float16),
     "a slice": lambda: assigned(whole(12) * 2, slice(1, 9), whole(8)),
     "row of 5": lambda: whole(5) + 1,

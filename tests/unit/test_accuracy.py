@@ -145,6 +145,27 @@ def test_a_running_sum_that_was_asked_for_in_float64_is_one_in_float64():
     assert_close(Tensor(x).double().cumsum(0).float().numpy(), exact, 0.51, x)
 
 
+def four_deviations(*levels):
+    """How far positive values of one size, which are added in chains of chains, may be off as a share of their sum; the
+    numbers of steps, the outermost chain's first. An addition is off by a unit in the last place by the root of 12,
+    the sum that it rounds grows, which is another root of 3, and inner chains are as many as outer ones have steps.
+    """
+    chains = np.cumprod([1, *levels[:-1]])
+    return (4 / 6 * np.sqrt(np.sum(levels / chains)) + 0.5) * 2.0**-23
+
+
+@pytest.mark.parametrize(
+    "rows, columns, groups, blocks", [(4096, 512, 16, 32), (4096, 300, 16, 16), (2048, 1000, 8, 16)]
+)
+@pytest.mark.parametrize("method", ["sum", "mean"])
+def test_sums_of_blocks_wait_for_their_group(rows, columns, groups, blocks, method):
+    """Added to the result block by block they are 1e-6 off."""
+    x = RNG.random((rows, columns)).astype(np.float32)
+    exact = getattr(x.astype(np.float64), method)(0)
+    off = np.abs(getattr(Tensor(x), method)(0).numpy() - exact) / exact
+    assert off.max() <= four_deviations(groups, blocks, rows // groups // blocks) + 2.0**-24 * (method == "mean")
+
+
 @pytest.mark.parametrize(
     "shape", [(60_000, 100), (9973, 33), (65_535, 16), (16, 100_000), (3, 99_991), (64, 7, 9, 1000)]
 )
