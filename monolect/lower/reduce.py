@@ -18,7 +18,7 @@ from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
-from monolect.lower.folds import folded, split
+from monolect.lower.folds import folded, part_of, split
 from monolect.lower.tails import loops_of, tails, without_last
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
@@ -100,7 +100,8 @@ class ReduceLowering:
             return None
         if group not in self.folds:
             copies = prod(r.src[0].value for r in u.src[1:] if r.arg[1] == "UNROLL")
-            self.folds[group] = split(sorted(closed, key=lambda r: r.arg[0]), copies, self.ids)
+            least = part_of(u) // copies
+            self.folds[group] = split(sorted(closed, key=lambda r: r.arg[0]), least, self.ids)
         return self.folds[group] if self.folds[group][0] else None
 
     def _steps(self, u: UOp, body: UOp, key: tuple) -> list[UOp]:

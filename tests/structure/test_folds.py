@@ -32,6 +32,14 @@ def test_all_reductions_of_a_loop_are_added_so_or_none(data):
     assert accumulators(x.sum(0) + x.amax(0)) == [4]
 
 
-def test_tiles_of_products_keep_their_chains(data):
-    a, b = Tensor(data(256, 2048)), Tensor(data(2048, 256))
-    assert all(n <= 1 for n in accumulators(a @ b))
+def test_tiles_of_products_have_longer_parts(data):
+    """Their accumulators fill the registers: those of the parts wait in memory."""
+    small, large = (Tensor(data(64, k)) @ Tensor(data(k, 64)) for k in (1000, 1024))
+    assert accumulators(small) == [1] and accumulators(large) == [2]
+
+
+def test_a_chain_that_a_mask_ends_is_added_part_by_part(data):
+    """How long it is depends on the row."""
+    q, k, v = (Tensor(data(1, 2, 1024, 64)) for _ in range(3))
+    plain, causal = (q.scaled_dot_product_attention(k, v, is_causal=c) for c in (False, True))
+    assert sum(accumulators(causal)) == sum(accumulators(plain))

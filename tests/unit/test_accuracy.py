@@ -166,6 +166,27 @@ def test_sums_of_blocks_wait_for_their_group(rows, columns, groups, blocks, meth
     assert off.max() <= four_deviations(groups, blocks, rows // groups // blocks) + 2.0**-24 * (method == "mean")
 
 
+@pytest.mark.parametrize("keys, causal", [(1024, False), (16_384, False), (1024, True)])
+def test_attention_adds_many_keys_part_by_part(keys, causal):
+    """Of equal scores it is a mean, of exact weights where nothing is masked."""
+    v = RNG.random((2, keys, 64)).astype(np.float32)
+    rows = keys if causal else 32
+    q, k = Tensor.zeros(2, rows, 64), Tensor.zeros(2, keys, 64)
+    got = q.scaled_dot_product_attention(k, Tensor(v), is_causal=causal).numpy()
+    exact = v.astype(np.float64).cumsum(1) / np.arange(1, keys + 1)[:, None] if causal else v.mean(1, np.float64)
+    exact = np.broadcast_to(exact if causal else exact[:, None], got.shape)
+    off = np.abs(got - exact) / exact
+    assert off.max() <= four_deviations(keys // 512, 512) + 2.0**-23 * causal
+
+
+@pytest.mark.parametrize("m, k, n", [(256, 1024, 256), (48, 5000, 80)])
+def test_products_add_many_terms_part_by_part(m, k, n):
+    b = RNG.random((k, n)).astype(np.float32)
+    exact = b.astype(np.float64).sum(0)
+    off = np.abs((Tensor(np.ones((m, k), np.float32)) @ Tensor(b)).numpy() - exact) / exact
+    assert off.max() <= four_deviations(k // 512, 512)
+
+
 @pytest.mark.parametrize(
     "shape", [(60_000, 100), (9973, 33), (65_535, 16), (16, 100_000), (3, 99_991), (64, 7, 9, 1000)]
 )
