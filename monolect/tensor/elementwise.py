@@ -7,6 +7,7 @@ expanded; shapes, dtypes and devices that do not fit raise at the call.
 
 from __future__ import annotations
 
+import operator
 from functools import wraps
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import special
 from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import broadcast_to, cast, e, number, where
-from monolect.base.dtype import DType, as_dtype, dtypes, promote, scalar_dtype
+from monolect.base.dtype import dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.normal import TRUE
@@ -115,7 +116,7 @@ def negation(u: UOp) -> UOp:
     return build("CMPNE", u, TRUE)
 
 
-def _compare(name: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) -> Any:
+def _compare(name: str, sign: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) -> Any:
     """A comparison: the op for floats, and the canonical one for others, perhaps exchanged and negated."""
 
     def method(self: Any, other: Any) -> Tensor:
@@ -136,16 +137,17 @@ def _compare(name: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) 
 
     method.__name__ = name
     method.__code__ = method.__code__.replace(co_name=name)  # the name that provenance reports
-    method.__doc__ = f"Elementwise `{name}`; the result is bool."
+    example = f">>> Tensor([1, 2, 3]).{name}(2).tolist()\n{[getattr(operator, name)(x, 2) for x in (1, 2, 3)]}"
+    method.__doc__ = f"`self {sign} other`, broadcast and promoted; the result is bool.\n\n{example}\n"
     return method
 
 
-_lt = _compare("lt", ("CMPLT", False), ("CMPLT", False, False))
-_gt = _compare("gt", ("CMPGT", False), ("CMPLT", True, False))
-_le = _compare("le", ("CMPLE", False), ("CMPLT", True, True))
-_ge = _compare("ge", ("CMPGE", False), ("CMPLT", False, True))
-_eq = _compare("eq", ("CMPEQ", False), ("CMPNE", False, True))
-_ne = _compare("ne", ("CMPNE", False), ("CMPNE", False, False))
+_lt = _compare("lt", "<", ("CMPLT", False), ("CMPLT", False, False))
+_gt = _compare("gt", ">", ("CMPGT", False), ("CMPLT", True, False))
+_le = _compare("le", "<=", ("CMPLE", False), ("CMPLT", True, True))
+_ge = _compare("ge", ">=", ("CMPGE", False), ("CMPLT", False, True))
+_eq = _compare("eq", "==", ("CMPEQ", False), ("CMPNE", False, True))
+_ne = _compare("ne", "!=", ("CMPNE", False), ("CMPNE", False, False))
 
 
 @guard_methods
@@ -224,24 +226,40 @@ class ElementwiseMixin(TensorBase):
         return binary(self, "ADD", other if alpha == 1 else other * alpha)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """`self - alpha * other`."""
+        """`self - alpha * other`, broadcast and promoted. Raises DTypeError for a bool tensor.
+
+        >>> Tensor([5, 7]).sub(Tensor([1, 2]), alpha=2).tolist()
+        [3, 3]
+        """
         self._no_bool("-")
         return binary(self, "SUB", other if alpha == 1 else other * alpha)
 
     subtract = sub
 
     def rsub(self, other: Any) -> Tensor:
-        """`other - self`."""
+        """`other - self`.
+
+        >>> Tensor([1, 2]).rsub(10).tolist()
+        [9, 8]
+        """
         return binary(self, "SUB", other, True)
 
     def mul(self, other: Any) -> Tensor:
-        """`self * other`."""
+        """`self * other`, broadcast and promoted.
+
+        >>> Tensor([1, 2]).mul(Tensor([[2.0], [0.5]])).tolist()
+        [[2.0, 4.0], [0.5, 1.0]]
+        """
         return binary(self, "MUL", other)
 
     multiply = mul
 
     def neg(self) -> Tensor:
-        """-self."""
+        """`-self`. Raises DTypeError for a bool tensor.
+
+        >>> Tensor([1, -2]).neg().tolist()
+        [-1, 2]
+        """
         return -self
 
     negative = neg
@@ -260,6 +278,8 @@ class ElementwiseMixin(TensorBase):
 
     def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """`self / other` in floats; with `rounding_mode` "floor" or "trunc", rounded, and in integers for integers.
+
+        Raises ArgumentError for another mode.
 
         >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
         [3, -4]
@@ -320,6 +340,8 @@ class ElementwiseMixin(TensorBase):
     def pow(self, exponent: Any) -> Tensor:
         """`self ** exponent`. Whole exponents of integers up to 64 multiply; 0.5 is a square root.
 
+        Raises ArgumentError for integers to a negative number.
+
         >>> (Tensor([2, 3]) ** 2).tolist()
         [4, 9]
         """
@@ -346,19 +368,35 @@ class ElementwiseMixin(TensorBase):
     float_power = pow
 
     def square(self) -> Tensor:
-        """`self * self`."""
+        """`self * self`.
+
+        >>> Tensor([-3, 4]).square().tolist()
+        [9, 16]
+        """
         return self * self
 
     def reciprocal(self) -> Tensor:
-        """1 / self."""
+        """`1 / self`; of integers in float32.
+
+        >>> Tensor([2, 4]).reciprocal().tolist()
+        [0.5, 0.25]
+        """
         return self._wrap(build("RECIP", floating(self)))
 
     def maximum(self, other: Any) -> Tensor:
-        """The larger of both; nan where either is nan."""
+        """The larger of both; nan where either is nan.
+
+        >>> Tensor([1, 5]).maximum(Tensor([4, 2])).tolist()
+        [4, 5]
+        """
         return binary(self, "MAX", other)
 
     def minimum(self, other: Any) -> Tensor:
-        """The smaller of both; nan where either is nan."""
+        """The smaller of both; nan where either is nan.
+
+        >>> Tensor([1.0, 5.0]).minimum(Tensor([float("nan"), 2.0])).tolist()
+        [nan, 2.0]
+        """
         a, b = pair(self, other)
         same_device(a, b)
         flip = "NEG" if a.dtype.is_float else "NOT"  # NOT reverses the order of integers without overflow
@@ -368,17 +406,29 @@ class ElementwiseMixin(TensorBase):
             raise refused("minimum", error, a, b) from None
 
     def fma(self, other: Any, addend: Any) -> Tensor:
-        """`self * other + addend`."""
+        """`self * other + addend`.
+
+        >>> Tensor([1, 2]).fma(10, 3).tolist()
+        [13, 23]
+        """
         return self * other + addend
 
     @in_single
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """`self + value * tensor1 * tensor2`."""
+        """`self + value * tensor1 * tensor2`.
+
+        >>> Tensor([1, 1]).addcmul(Tensor([2, 3]), Tensor([4, 5]), value=10).tolist()
+        [81, 151]
+        """
         return self + self._scalar(tensor1) * tensor2 * value
 
     @in_single
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """`self + value * tensor1 / tensor2`."""
+        """`self + value * tensor1 / tensor2`.
+
+        >>> Tensor([1.0, 1.0]).addcdiv(Tensor([1.0, 3.0]), Tensor([2.0, 4.0])).tolist()
+        [1.5, 1.75]
+        """
         return self + self._scalar(tensor1) / tensor2 * value
 
     # ---- comparisons -------------------------------------------------------------------------------------------------
@@ -391,17 +441,29 @@ class ElementwiseMixin(TensorBase):
     __hash__ = object.__hash__
 
     def isnan(self) -> Tensor:
-        """Where the value is nan."""
+        """Where the value is nan: bool, False everywhere for integers.
+
+        >>> Tensor([1.0, float("nan")]).isnan().tolist()
+        [False, True]
+        """
         return self._wrap(build("CMPNE", self._uop, self._uop)) if self.dtype.is_float else self._nowhere()
 
     def isinf(self) -> Tensor:
-        """Where the value is an infinity."""
+        """Where the value is an infinity: bool, False everywhere for integers.
+
+        >>> Tensor([1.0, float("-inf")]).isinf().tolist()
+        [False, True]
+        """
         if not self.dtype.is_float:
             return self._nowhere()
         return self._wrap(e("CMPEQ", special.absolute(self._uop), inf))
 
     def isfinite(self) -> Tensor:
-        """Where the value is neither nan nor an infinity."""
+        """Where the value is neither nan nor an infinity: bool, True everywhere for integers.
+
+        >>> Tensor([1.0, float("inf"), float("nan")]).isfinite().tolist()
+        [True, False, False]
+        """
         if not self.dtype.is_float:
             return ~self._nowhere()
         return self._wrap(e("CMPLT", special.absolute(self._uop), inf))
@@ -420,7 +482,12 @@ class ElementwiseMixin(TensorBase):
         return close | (self.isnan() & other.isnan()) if equal_nan else close
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-        """Whether all elements are close; computes."""
+        """Whether all elements are close, as a Python bool; computes. See `isclose`.
+
+        >>> a, b = Tensor([1.0, 2.0]), Tensor([1.0, 2.1])
+        >>> a.allclose(b), a.allclose(b, rtol=0.1)
+        (False, True)
+        """
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
     # ---- logic and bits ----------------------------------------------------------------------------------------------
@@ -432,12 +499,27 @@ class ElementwiseMixin(TensorBase):
         return binary(self, op, other, reverse)
 
     def __and__(self, other: Any) -> Tensor:
+        """`self & other` of integers or bool. Raises DTypeError for floats.
+
+        >>> (Tensor([12, 10]) & 6).tolist()
+        [4, 2]
+        """
         return self._bits("AND", other)
 
     def __or__(self, other: Any) -> Tensor:
+        """`self | other` of integers or bool. Raises DTypeError for floats.
+
+        >>> (Tensor([12, 10]) | 6).tolist()
+        [14, 14]
+        """
         return self._bits("OR", other)
 
     def __xor__(self, other: Any) -> Tensor:
+        """`self ^ other` of integers or bool. Raises DTypeError for floats.
+
+        >>> (Tensor([12, 10]) ^ 6).tolist()
+        [10, 12]
+        """
         return self._bits("XOR", other)
 
     bitwise_and = __rand__ = __and__
@@ -445,6 +527,11 @@ class ElementwiseMixin(TensorBase):
     bitwise_xor = __rxor__ = __xor__
 
     def __invert__(self) -> Tensor:
+        """`~self`: each bit the other way; of bool, not. Raises DTypeError for floats.
+
+        >>> (~Tensor([0, 5])).tolist(), (~Tensor([True, False])).tolist()
+        ([-1, -6], [False, True])
+        """
         u = self._uop
         if u.dtype.is_float:
             raise DTypeError("~ needs integers or bool", expected="an integer dtype or bool", found=u.dtype.name)
@@ -453,9 +540,19 @@ class ElementwiseMixin(TensorBase):
     bitwise_not = __invert__
 
     def __lshift__(self, other: Any) -> Tensor:
+        """`self << other`: times 2 ** other. Raises DTypeError for floats.
+
+        >>> (Tensor([1, 5]) << 2).tolist()
+        [4, 20]
+        """
         return self._bits("SHL", other)
 
     def __rshift__(self, other: Any) -> Tensor:
+        """`self >> other`: over 2 ** other, rounded down. Raises DTypeError for floats.
+
+        >>> (Tensor([20, -5]) >> 2).tolist()
+        [5, -2]
+        """
         return self._bits("SHR", other)
 
     def __rlshift__(self, other: Any) -> Tensor:
@@ -467,88 +564,36 @@ class ElementwiseMixin(TensorBase):
     bitwise_left_shift, bitwise_right_shift = __lshift__, __rshift__
 
     def logical_not(self) -> Tensor:
-        """True where the element is zero."""
+        """True where the element is zero.
+
+        >>> Tensor([0, 2]).logical_not().tolist()
+        [True, False]
+        """
         return ~self.bool()
 
     def logical_and(self, other: Any) -> Tensor:
-        """True where both are not zero."""
+        """True where both are not zero.
+
+        >>> Tensor([0, 1, 2]).logical_and(Tensor([1, 0, 3])).tolist()
+        [False, False, True]
+        """
         return self.bool() & self._scalar(other).bool()
 
     def logical_or(self, other: Any) -> Tensor:
-        """True where one is not zero."""
+        """True where one or both are not zero.
+
+        >>> Tensor([0, 0, 2]).logical_or(Tensor([1, 0, 3])).tolist()
+        [True, False, True]
+        """
         return self.bool() | self._scalar(other).bool()
 
     def logical_xor(self, other: Any) -> Tensor:
-        """True where exactly one is not zero."""
+        """True where exactly one is not zero.
+
+        >>> Tensor([0, 0, 2]).logical_xor(Tensor([1, 0, 3])).tolist()
+        [True, False, False]
+        """
         return self.bool() ^ self._scalar(other).bool()
-
-
-@guard_methods
-class CastMixin(TensorBase):
-    """Changes of dtype. A class of its own, because its names shadow the builtins in annotations."""
-
-    __slots__ = ()
-
-    def cast(self, dtype: Any) -> Tensor:
-        """The values in another dtype. Floats saturate into integers and nan becomes 0.
-
-        >>> Tensor([1.7, -2.5]).cast("int32").tolist()
-        [1, -2]
-        """
-        d = dtype if isinstance(dtype, DType) else as_dtype(dtype)
-        u = self._uop
-        if d is dtypes.bool and u.dtype is not d:
-            return self._wrap(e("CMPNE", u, 0))
-        return self._wrap(cast(u, d))
-
-    type = cast
-
-    def type_as(self, other: Tensor) -> Tensor:
-        """The values in the dtype of `other`."""
-        return self.cast(other.dtype)
-
-    def bitcast(self, dtype: Any) -> Tensor:
-        """The same bytes read as another dtype; the last axis changes when the sizes differ.
-
-        >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
-        [1065353216]
-        """
-        try:
-            return self._wrap(build("BITCAST", self._uop, arg=as_dtype(dtype)))
-        except IRError as error:
-            raise refused("bitcast", error, self._uop) from None
-
-    def float(self) -> Tensor:
-        """The values as float32."""
-        return self.cast(dtypes.float32)
-
-    def double(self) -> Tensor:
-        """The values as float64."""
-        return self.cast(dtypes.float64)
-
-    def half(self) -> Tensor:
-        """The values as float16."""
-        return self.cast(dtypes.float16)
-
-    def bfloat16(self) -> Tensor:
-        """The values as bfloat16."""
-        return self.cast(dtypes.bfloat16)
-
-    def int(self) -> Tensor:
-        """The values as int32."""
-        return self.cast(dtypes.int32)
-
-    def long(self) -> Tensor:
-        """The values as int64."""
-        return self.cast(dtypes.int64)
-
-    def bool(self) -> Tensor:
-        """True where the element is not zero."""
-        return self.cast(dtypes.bool)
-
-    def is_floating_point(self) -> Any:
-        """Whether the dtype is a float."""
-        return self._uop.dtype.is_float
 
 
 # ---- formulas --------------------------------------------------------------------------------------------------------

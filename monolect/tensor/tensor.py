@@ -26,11 +26,12 @@ from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import OWN, changes, note_assign, note_gradient, refuse_while_capturing
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
+from monolect.tensor.casts import CastMixin
 from monolect.tensor.conv import ConvMixin
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer
-from monolect.tensor.elementwise import CastMixin, ElementwiseMixin
+from monolect.tensor.elementwise import ElementwiseMixin
 from monolect.tensor.functions import FunctionsMixin
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.index import IndexMixin
@@ -127,7 +128,11 @@ class Tensor(
     # ---- what it is --------------------------------------------------------------------------------------------------
     @property
     def uop(self) -> UOp:
-        """The node this tensor stands for."""
+        """The node this tensor stands for.
+
+        >>> (Tensor([1.0, 2.0]) + 1).uop.op
+        'ADD'
+        """
         return self._uop
 
     @uop.setter
@@ -138,7 +143,13 @@ class Tensor(
 
     @property
     def grad(self) -> Tensor | None:
-        """The derivative `backward` added up here, or None."""
+        """The derivative `backward` added up here, or None. Raises ShapeError for one of another shape.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> _ = (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [6.0]
+        """
         if changes.captures:
             note_gradient(self, self._grad)
         return self._grad
@@ -154,7 +165,15 @@ class Tensor(
 
     @property
     def requires_grad(self) -> bool:
-        """Whether `backward` leaves a gradient here. Setting it makes the tensor a leaf with an identity of its own."""
+        """Whether `backward` leaves a gradient here. Setting it makes the tensor a leaf with an identity of its own.
+
+        Raises GradientError for integers.
+
+        >>> x = Tensor([1.0])
+        >>> x.requires_grad = True
+        >>> (x * 2).requires_grad  # not a leaf
+        False
+        """
         return self._requires_grad
 
     @requires_grad.setter
@@ -178,34 +197,66 @@ class Tensor(
         self.uop = self._uop
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set `requires_grad` and return the tensor."""
+        """Set `requires_grad` and return the tensor.
+
+        >>> Tensor([1.0]).requires_grad_().requires_grad
+        True
+        """
         self.requires_grad = requires_grad
         return self
 
     def numel(self) -> Any:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> Tensor.zeros(2, 3).numel()
+        6
+        """
         return count(self._uop.shape)
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or the size of one axis."""
+        """The shape, or the size of one axis.
+
+        >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(-1)
+        ((2, 3), 3)
+        """
         return self.shape if dim is None else self.shape[self._axis(dim)]
 
     def dim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        >>> Tensor.zeros(2, 3).dim()
+        2
+        """
         return self.ndim
 
     def element_size(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element.
+
+        >>> Tensor.zeros(3, dtype=dtypes.float16).element_size()
+        2
+        """
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> Any:
-        """Bytes of all elements."""
+        """Bytes of all elements.
+
+        >>> Tensor.zeros(3, dtype=dtypes.float16).nbytes
+        6
+        """
         return self.numel() * self.dtype.itemsize
 
     # ---- computing ---------------------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Tensor:
-        """Compute this tensor and `others`, together with the pending random state, and return this one."""
+        """Compute this tensor and `others`, together with the pending random state, and return this one.
+
+        >>> a = Tensor([1.0, 2.0])
+        >>> total, twice = a.sum(), a * 2
+        >>> total.realize(twice) is total  # both, in one batch
+        True
+        >>> total, twice
+        (Tensor(shape=(), dtype=float32, device='cpu'), Tensor(shape=(2,), dtype=float32, device='cpu'))
+        """
         for t in others:
             _check_tensor("realize", t)
         if not is_realized(self._uop) or any(not is_realized(t._uop) for t in others):
@@ -236,7 +287,11 @@ class Tensor(
         return to_numpy(self.realize()._uop)
 
     def tolist(self) -> Any:
-        """The values as nested Python lists."""
+        """The values as nested Python lists, a scalar as a number.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist(), Tensor(5).tolist()
+        ([[1, 2], [3, 4]], 5)
+        """
         refuse_while_capturing("reading the values of a tensor", self._uop)
         found = listed(self.realize()._uop)
         if found is not None:
@@ -245,7 +300,11 @@ class Tensor(
         return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
 
     def item(self) -> Any:
-        """The only element as a Python number. Raises ShapeError when there is not exactly one."""
+        """The only element as a Python number. Raises ShapeError when there is not exactly one.
+
+        >>> Tensor([[1.5]]).item()
+        1.5
+        """
         u = self._uop
         if u.shape != () and self.numel() != 1:
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
@@ -334,7 +393,13 @@ class Tensor(
 
     # ---- copies and places -------------------------------------------------------------------------------------------
     def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Tensor:
-        """The tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`."""
+        """The tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
+
+        >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
+        [1, 2]
+        >>> Tensor([1.0]).to("python").device
+        'python'
+        """
         for a in args:
             if isinstance(a, DType) or isinstance(a, type):
                 dtype = a
@@ -346,24 +411,51 @@ class Tensor(
         return self if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Tensor:
-        """The tensor on the cpu device."""
+        """The tensor on the cpu device.
+
+        >>> Tensor([1.0], device="python").cpu().device
+        'cpu'
+        """
         return self.to("cpu")
 
     def contiguous(self) -> Tensor:
-        """The same values in a buffer of their own, in row-major order."""
+        """The same values in a buffer of their own, in row-major order: what is made of it reads them from there.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
         return self._wrap(build("CONTIGUOUS", self._uop))
 
     def contiguous_backward(self) -> Tensor:
-        """The same values; the gradient that flows back through here gets a buffer of its own."""
+        """The same values; the gradient that flows back through here gets a buffer of its own.
+
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> _ = (x.contiguous_backward() * 3).sum().backward()
+        >>> x.grad.tolist()
+        [3.0, 3.0]
+        """
         return self._wrap(build("CONTIGUOUS_BACKWARD", self._uop))
 
     def clone(self) -> Tensor:
-        """A copy that no later assignment to this tensor reaches."""
+        """A copy that no later assignment to this tensor reaches.
+
+        >>> a = Tensor([1.0, 2.0])
+        >>> b = a.clone()
+        >>> a[0] = 9.0
+        >>> b.tolist()
+        [1.0, 2.0]
+        """
         buffer = new_buffer(self._uop.shape, self.dtype, self.device)
         return self._wrap(build("AFTER", buffer, build("STORE", buffer, self._uop)))
 
     def detach(self) -> Tensor:
-        """The same values, through which no gradient flows."""
+        """The same values, through which no gradient flows.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> _ = (x * x.detach()).sum().backward()
+        >>> x.grad.tolist()  # not 6
+        [3.0]
+        """
         return self._wrap(build("DETACH", self._uop))
 
     def assign(self, value: Any) -> Tensor:
