@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 
-def _op(name: str, function: Any, prose: str) -> Any:
-    """A method that applies a function of nodes to floats."""
+def _op(name: str, function: Any, prose: str, at: float, gives: float) -> Any:
+    """A method that applies a function of nodes to floats; to `at` it gives, rounded, what its docstring shows."""
 
     def method(self: Any) -> Tensor:
         return self._wrap(function(floating(self)))
 
-    method.__name__, method.__doc__ = name, prose
+    example = f">>> round(Tensor({at}).{name}().item(), 4)\n{gives}"
+    method.__name__, method.__doc__ = name, f"{prose} Of integers in float32.\n\n{example}\n"
     method.__code__ = method.__code__.replace(co_name=name)  # the name that provenance reports
     return method
 
@@ -41,50 +42,74 @@ class FunctionsMixin(TensorBase):
     __slots__ = ()
 
     # ---- exponentials, roots, trigonometry ---------------------------------------------------------------------------
-    exp = _op("exp", special.exp, "e ** self.")
-    exp2 = _op("exp2", widened(lambda x: build("EXP2", x)), "2 ** self.")
-    expm1 = _op("expm1", special.expm1, "e ** self - 1, accurate near 0.")
-    log = _op("log", special.log_e, "The natural logarithm.")
-    log2 = _op("log2", widened(lambda x: build("LOG2", x)), "The logarithm to base 2.")
-    log10 = _op("log10", widened(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))), "The logarithm to base 10.")
-    log1p = _op("log1p", special.log1p, "log(1 + self), accurate near 0.")
-    sqrt = _op("sqrt", lambda x: build("SQRT", x), "The square root; nan below 0.")
-    rsqrt = _op("rsqrt", widened(lambda x: build("RECIP", build("SQRT", x))), "1 / sqrt(self).")
-    sin = _op("sin", lambda x: build("SIN", x), "The sine, in radians.")
-    cos = _op("cos", widened(cosine), "The cosine, in radians.")
-    tan = _op("tan", widened(lambda x: build("DIV", build("SIN", x), cosine(x))), "The tangent, in radians.")
-    asin = arcsin = _op("asin", special.asin, "The arc sine; nan outside [-1, 1].")
-    acos = arccos = _op("acos", special.acos, "The arc cosine; nan outside [-1, 1].")
-    atan = arctan = _op("atan", special.atan, "The arc tangent.")
-    sinh = _op("sinh", special.sinh, "The hyperbolic sine.")
-    cosh = _op("cosh", special.cosh, "The hyperbolic cosine.")
-    tanh = _op("tanh", special.tanh, "The hyperbolic tangent.")
-    asinh = arcsinh = _op("asinh", special.asinh, "The inverse hyperbolic sine.")
-    acosh = arccosh = _op("acosh", special.acosh, "The inverse hyperbolic cosine; nan below 1.")
-    atanh = arctanh = _op("atanh", special.atanh, "The inverse hyperbolic tangent; nan outside [-1, 1].")
-    erf = _op("erf", special.erf, "The error function.")
-    erfc = _op("erfc", special.erfc, "1 - erf(self), accurate where that is tiny.")
-    sigmoid = _op("sigmoid", special.sigmoid, "1 / (1 + exp(-self)).")
-    logsigmoid = _op("logsigmoid", special.log_sigmoid, "log(sigmoid(self)) without overflow.")
-    deg2rad = _op("deg2rad", widened(lambda x: e("MUL", x, pi / 180)), "Degrees to radians.")
-    rad2deg = _op("rad2deg", widened(lambda x: e("MUL", x, 180 / pi)), "Radians to degrees.")
+    exp = _op("exp", special.exp, "e ** self.", 1.0, 2.7183)
+    exp2 = _op("exp2", widened(lambda x: build("EXP2", x)), "2 ** self.", 3.0, 8.0)
+    expm1 = _op("expm1", special.expm1, "e ** self - 1, accurate near 0.", 1.0, 1.7183)
+    log = _op("log", special.log_e, "The natural logarithm.", 10.0, 2.3026)
+    log2 = _op("log2", widened(lambda x: build("LOG2", x)), "The logarithm to base 2.", 8.0, 3.0)
+    log10 = _op(
+        "log10",
+        widened(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))),
+        "The logarithm to base 10.",
+        1000.0,
+        3.0,
+    )
+    log1p = _op("log1p", special.log1p, "log(1 + self), accurate near 0.", 1.0, 0.6931)
+    sqrt = _op("sqrt", lambda x: build("SQRT", x), "The square root; nan below 0.", 2.0, 1.4142)
+    rsqrt = _op("rsqrt", widened(lambda x: build("RECIP", build("SQRT", x))), "1 / sqrt(self).", 4.0, 0.5)
+    sin = _op("sin", lambda x: build("SIN", x), "The sine, in radians.", 1.0, 0.8415)
+    cos = _op("cos", widened(cosine), "The cosine, in radians.", 1.0, 0.5403)
+    tan = _op(
+        "tan", widened(lambda x: build("DIV", build("SIN", x), cosine(x))), "The tangent, in radians.", 1.0, 1.5574
+    )
+    asin = arcsin = _op("asin", special.asin, "The arc sine; nan outside [-1, 1].", 1.0, 1.5708)
+    acos = arccos = _op("acos", special.acos, "The arc cosine; nan outside [-1, 1].", 0.0, 1.5708)
+    atan = arctan = _op("atan", special.atan, "The arc tangent.", 1.0, 0.7854)
+    sinh = _op("sinh", special.sinh, "The hyperbolic sine.", 1.0, 1.1752)
+    cosh = _op("cosh", special.cosh, "The hyperbolic cosine.", 1.0, 1.5431)
+    tanh = _op("tanh", special.tanh, "The hyperbolic tangent.", 1.0, 0.7616)
+    asinh = arcsinh = _op("asinh", special.asinh, "The inverse hyperbolic sine.", 1.0, 0.8814)
+    acosh = arccosh = _op("acosh", special.acosh, "The inverse hyperbolic cosine; nan below 1.", 2.0, 1.317)
+    atanh = arctanh = _op("atanh", special.atanh, "The inverse hyperbolic tangent; nan outside [-1, 1].", 0.5, 0.5493)
+    erf = _op("erf", special.erf, "The error function.", 1.0, 0.8427)
+    erfc = _op("erfc", special.erfc, "1 - erf(self), accurate where that is tiny.", 1.0, 0.1573)
+    sigmoid = _op("sigmoid", special.sigmoid, "1 / (1 + exp(-self)).", 1.0, 0.7311)
+    logsigmoid = _op("logsigmoid", special.log_sigmoid, "log(sigmoid(self)) without overflow.", 0.0, -0.6931)
+    deg2rad = _op("deg2rad", widened(lambda x: e("MUL", x, pi / 180)), "Degrees to radians.", 180.0, 3.1416)
+    rad2deg = _op("rad2deg", widened(lambda x: e("MUL", x, 180 / pi)), "Radians to degrees.", 1.0, 57.2958)
 
     @in_single
     def logit(self, eps: float | None = None) -> Tensor:
-        """log(self / (1 - self)); with `eps`, self is first clamped to [eps, 1 - eps]."""
+        """log(self / (1 - self)), the inverse of `sigmoid`; with `eps`, self is first clamped to [eps, 1 - eps].
+
+        >>> Tensor([0.5, 1.0]).logit().tolist()
+        [0.0, inf]
+        """
         x = self if eps is None else self.clamp(eps, 1 - eps)
         return (x / (1 - x)).log()
 
     def logaddexp(self, other: Any) -> Tensor:
-        """log(exp(self) + exp(other)) without overflow."""
+        """log(exp(self) + exp(other)) without overflow.
+
+        >>> round(Tensor(1000.0).logaddexp(1000.0).item(), 3)
+        1000.693
+        """
         return self._two("logaddexp", special.logaddexp, other)
 
     def hypot(self, other: Any) -> Tensor:
-        """sqrt(self**2 + other**2) without overflow."""
+        """sqrt(self**2 + other**2) without overflow.
+
+        >>> Tensor([3, 30]).hypot(Tensor([4, 40])).tolist()
+        [5.0, 50.0]
+        """
         return self._two("hypot", special.hypot, other)
 
     def atan2(self, other: Any) -> Tensor:
-        """The angle of the point (other, self), in (-pi, pi]."""
+        """The angle of the point (other, self), in (-pi, pi].
+
+        >>> Tensor([1.0, -1.0]).atan2(Tensor([0.0, -1.0])).rad2deg().tolist()
+        [90.0, -135.0]
+        """
         return self._two("atan2", special.atan2, other)
 
     arctan2 = atan2
@@ -104,17 +129,29 @@ class FunctionsMixin(TensorBase):
         return self._wrap(function(self._uop) if self.dtype.is_float else self._uop)
 
     def trunc(self) -> Tensor:
-        """Rounded toward zero."""
+        """Rounded toward zero; integers as they are.
+
+        >>> Tensor([1.7, -1.7]).trunc().tolist()
+        [1.0, -1.0]
+        """
         return self._rounded(lambda x: build("TRUNC", x))
 
     fix = trunc
 
     def floor(self) -> Tensor:
-        """Rounded down."""
+        """Rounded down; integers as they are.
+
+        >>> Tensor([1.7, -1.7]).floor().tolist()
+        [1.0, -2.0]
+        """
         return self._rounded(floor)
 
     def ceil(self) -> Tensor:
-        """Rounded up."""
+        """Rounded up; integers as they are.
+
+        >>> Tensor([1.2, -1.7]).ceil().tolist()
+        [2.0, -1.0]
+        """
         return self._rounded(_ceil)
 
     @in_single
@@ -130,19 +167,31 @@ class FunctionsMixin(TensorBase):
         return self._rounded(_round)
 
     def frac(self) -> Tensor:
-        """What is left after rounding toward zero."""
+        """What is left after rounding toward zero. Raises DTypeError for integers.
+
+        >>> Tensor([1.75, -1.75]).frac().tolist()
+        [0.75, -0.75]
+        """
         self._check_float("frac")
         return self - self.trunc()
 
     def abs(self) -> Tensor:
-        """The absolute value."""
+        """The absolute value.
+
+        >>> Tensor([-2, 3]).abs().tolist()
+        [2, 3]
+        """
         u = self._uop
         return self._wrap(u if u.dtype.is_unsigned else special.absolute(u))
 
     absolute = abs
 
     def sign(self) -> Tensor:
-        """1, 0 or -1; 0 of nan, as in PyTorch."""
+        """1, 0 or -1; 0 of nan, as in PyTorch.
+
+        >>> Tensor([-2.5, 0.0, 3.0]).sign().tolist()
+        [-1.0, 0.0, 1.0]
+        """
         u = self._uop
         if u.dtype is dtypes.bool:
             return self._wrap(u)
@@ -152,16 +201,26 @@ class FunctionsMixin(TensorBase):
     sgn = sign
 
     def signbit(self) -> Tensor:
-        """Where the sign is negative, that of -0.0 included."""
+        """Where the sign is negative, that of -0.0 included.
+
+        >>> Tensor([-1.0, -0.0, 0.0]).signbit().tolist()
+        [True, True, False]
+        """
         return self._wrap(special.negative(self._uop) if self.dtype.is_float else e("CMPLT", self._uop, 0))
 
     def copysign(self, other: Any) -> Tensor:
-        """The magnitude of self with the sign of `other`."""
+        """The magnitude of self with the sign of `other`.
+
+        >>> Tensor([1.0, 2.0]).copysign(Tensor([-3.0, 0.0])).tolist()
+        [-1.0, 2.0]
+        """
         return self._two("copysign", special.copysign, other)
 
     # ---- choosing and clamping ---------------------------------------------------------------------------------------
     def where(self: Any, input: Any, other: Any) -> Tensor:
         """`Tensor.where(condition, a, b)` or `condition.where(a, b)`: a where the condition holds, else b.
+
+        Raises DTypeError for a condition that is not bool.
 
         >>> Tensor.where(Tensor([True, False]), Tensor([1, 2]), 0).tolist()
         [1, 0]
@@ -182,7 +241,7 @@ class FunctionsMixin(TensorBase):
             raise refused("where", error, self._uop, a, b) from None
 
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
-        """`value` where `mask` holds, self elsewhere.
+        """`value` where `mask` holds, self elsewhere. Raises DTypeError for a mask that is not bool.
 
         >>> Tensor([1, 2, 3]).masked_fill(Tensor([True, False, True]), 0).tolist()
         [0, 2, 0]
@@ -197,6 +256,8 @@ class FunctionsMixin(TensorBase):
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """`self` kept within [min, max], either of which may be missing or a tensor; nan stays.
+
+        Raises ArgumentError without a bound.
 
         >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
         [0.0, 0.5, 1.0]
@@ -214,11 +275,19 @@ class FunctionsMixin(TensorBase):
     clip = clamp
 
     def clamp_min(self, min: Any) -> Tensor:
-        """self, but at least `min`."""
+        """self, but at least `min`.
+
+        >>> Tensor([-1, 2]).clamp_min(0).tolist()
+        [0, 2]
+        """
         return self.clamp(min=min)
 
     def clamp_max(self, max: Any) -> Tensor:
-        """self, but at most `max`."""
+        """self, but at most `max`.
+
+        >>> Tensor([-1, 2]).clamp_max(0).tolist()
+        [-1, 0]
+        """
         return self.clamp(max=max)
 
     @in_single
@@ -237,7 +306,11 @@ class FunctionsMixin(TensorBase):
             raise refused("lerp", error, a, b, w) from None
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-        """`nan` and infinities replaced; infinities by the largest finite values unless said otherwise."""
+        """`nan` and infinities replaced; infinities by the largest finite values unless said otherwise.
+
+        >>> Tensor([float("nan"), float("inf"), 1.0]).nan_to_num(posinf=9.0).tolist()
+        [0.0, 9.0, 1.0]
+        """
         if not self.dtype.is_float:
             return self._wrap(self._uop)
         top = _LARGEST[self.dtype.name]
@@ -248,40 +321,68 @@ class FunctionsMixin(TensorBase):
 
     # ---- activations -------------------------------------------------------------------------------------------------
     def relu(self) -> Tensor:
-        """max(self, 0); its derivative at 0 is 0."""
+        """max(self, 0); its derivative at 0 is 0.
+
+        >>> Tensor([-1.0, 2.0]).relu().tolist()
+        [0.0, 2.0]
+        """
         u = self._uop
         if u.dtype.is_unsigned:
             return self._wrap(u)
         return self._wrap(where(e("CMPLE", u, 0.0) if u.dtype.is_float else e("CMPLT", u, 0), 0, u))
 
     def relu6(self) -> Tensor:
-        """min(max(self, 0), 6)."""
+        """min(max(self, 0), 6).
+
+        >>> Tensor([-1.0, 2.0, 8.0]).relu6().tolist()
+        [0.0, 2.0, 6.0]
+        """
         return self.hardtanh(0.0, 6.0)
 
     @in_single
     def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
-        """`self` where positive, else negative_slope * self."""
+        """`self` where positive, else negative_slope * self.
+
+        >>> Tensor([-2.0, 3.0]).leaky_relu(0.25).tolist()
+        [-0.5, 3.0]
+        """
         return (self > 0).where(self, self * negative_slope)
 
     @in_single
     def prelu(self, weight: Tensor) -> Tensor:
-        """leaky_relu with a slope for each channel (axis 1)."""
+        """leaky_relu with a slope for each channel (axis 1).
+
+        >>> Tensor([[-2.0, -2.0], [1.0, 1.0]]).prelu(Tensor([0.5, 0.25])).tolist()
+        [[-1.0, -0.5], [1.0, 1.0]]
+        """
         shape = (-1, *(1,) * (self.ndim - 2)) if self.ndim > 1 and weight.numel() != 1 else (1,)
         return (self > 0).where(self, self * weight.reshape(*shape))
 
     @in_single
     def elu(self, alpha: float = 1.0) -> Tensor:
-        """`self` where positive, else alpha * expm1(self)."""
+        """`self` where positive, else alpha * expm1(self).
+
+        >>> round(Tensor(-1.0).elu().item(), 4)
+        -0.6321
+        """
         return (self > 0).where(self, self._below_zero().expm1() * alpha)
 
     @in_single
     def celu(self, alpha: float = 1.0) -> Tensor:
-        """`self` where positive, else alpha * expm1(self / alpha)."""
+        """`self` where positive, else alpha * expm1(self / alpha).
+
+        >>> round(Tensor(-1.0).celu(alpha=2.0).item(), 4)
+        -0.7869
+        """
         return (self > 0).where(self, (self._below_zero() / alpha).expm1() * alpha)
 
     @in_single
     def selu(self) -> Tensor:
-        """The self-normalising elu."""
+        """The self-normalising elu: alpha 1.6733, times 1.0507.
+
+        >>> round(Tensor(-1.0).selu().item(), 4)
+        -1.1113
+        """
         return self.elu(1.6732632423543772) * 1.0507009873554805
 
     def _below_zero(self) -> Tensor:
@@ -289,7 +390,7 @@ class FunctionsMixin(TensorBase):
         return self.clamp(max=0.0)
 
     def gelu(self, approximate: str = "none") -> Tensor:
-        """The Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
+        """The Gaussian error linear unit; `approximate` is "none" (exact) or "tanh". Raises ArgumentError.
 
         >>> round(Tensor(1.0).gelu().item(), 4)
         0.8413
@@ -299,17 +400,29 @@ class FunctionsMixin(TensorBase):
         return self._wrap((special.gelu if approximate == "none" else special.gelu_tanh)(floating(self)))
 
     def silu(self) -> Tensor:
-        """`self * sigmoid(self)`."""
+        """`self * sigmoid(self)`.
+
+        >>> round(Tensor(1.0).silu().item(), 4)
+        0.7311
+        """
         return self._wrap(special.silu(floating(self)))
 
     @in_single
     def swish(self, beta: float = 1.0) -> Tensor:
-        """`self * sigmoid(beta * self)`."""
+        """`self * sigmoid(beta * self)`.
+
+        >>> round(Tensor(1.0).swish(beta=2.0).item(), 4)
+        0.8808
+        """
         return self.silu() if beta == 1 else self * (self * beta).sigmoid()
 
     @in_single
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-        """log(1 + exp(beta * self)) / beta; the identity where beta * self > threshold."""
+        """log(1 + exp(beta * self)) / beta; the identity where beta * self > threshold.
+
+        >>> round(Tensor(0.0).softplus().item(), 4), Tensor(30.0).softplus().item()
+        (0.6931, 30.0)
+        """
         if beta == 1:
             soft = self._wrap(special.softplus(floating(self)))
             return (self > threshold).where(self, soft)
@@ -318,54 +431,98 @@ class FunctionsMixin(TensorBase):
 
     @in_single
     def mish(self) -> Tensor:
-        """`self * tanh(softplus(self))`."""
+        """`self * tanh(softplus(self))`.
+
+        >>> round(Tensor(1.0).mish().item(), 4)
+        0.8651
+        """
         return self * self._wrap(special.tanh(special.softplus(floating(self))))
 
     @in_single
     def softsign(self) -> Tensor:
-        """`self / (1 + |self|)`."""
+        """`self / (1 + |self|)`.
+
+        >>> Tensor([1.0, -3.0]).softsign().tolist()
+        [0.5, -0.75]
+        """
         return self / (self.abs() + 1)
 
     @in_single
     def tanhshrink(self) -> Tensor:
-        """`self - tanh(self)`."""
+        """`self - tanh(self)`.
+
+        >>> round(Tensor(1.0).tanhshrink().item(), 4)
+        0.2384
+        """
         return self - self.tanh()
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-        """`self` clamped; the derivative is 0 at the bounds, as PyTorch has it."""
+        """`self` clamped to [min_val, max_val]; the derivative is 0 at the bounds, as PyTorch has it.
+
+        >>> Tensor([-3.0, 0.5, 3.0]).hardtanh().tolist()
+        [-1.0, 0.5, 1.0]
+        """
         u = floating(self)
         inner = where(e("CMPLE", u, min_val), min_val, u)
         return self._wrap(where(e("CMPGE", u, max_val), max_val, inner))
 
     @in_single
     def hardsigmoid(self) -> Tensor:
-        """clamp(self / 6 + 1/2, 0, 1)."""
+        """clamp(self / 6 + 1/2, 0, 1).
+
+        >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
+        [0.0, 0.5, 1.0]
+        """
         return (self + 3).relu6() / 6
 
     @in_single
     def hardswish(self) -> Tensor:
-        """`self * hardsigmoid(self)`."""
+        """`self * hardsigmoid(self)`.
+
+        >>> Tensor([-1.5, 1.5, 4.0]).hardswish().tolist()
+        [-0.375, 1.125, 4.0]
+        """
         return self * (self + 3).relu6() / 6
 
     def hardshrink(self, lambd: float = 0.5) -> Tensor:
-        """self, but 0 within [-lambd, lambd]."""
+        """self, but 0 within [-lambd, lambd].
+
+        >>> Tensor([-2.0, 0.5, 1.0]).hardshrink().tolist()
+        [-2.0, 0.0, 1.0]
+        """
         return (self.abs() <= lambd).where(0.0, self)
 
     def softshrink(self, lambd: float = 0.5) -> Tensor:
-        """`self` moved toward 0 by `lambd`, 0 where that crosses it."""
+        """`self` moved toward 0 by `lambd`, 0 where that crosses it.
+
+        >>> Tensor([-2.0, 0.5, 1.0]).softshrink().tolist()
+        [-1.5, 0.0, 0.5]
+        """
         return (self.abs() <= lambd).where(0.0, (self > 0).where(self - lambd, self + lambd))
 
     def threshold(self, threshold: float, value: float) -> Tensor:
-        """`self` where above the threshold, else `value`."""
+        """`self` where above the threshold, else `value`.
+
+        >>> Tensor([1, 2, 3]).threshold(1, -1).tolist()
+        [-1, 2, 3]
+        """
         return (self <= threshold).where(value, self)
 
     def heaviside(self, values: Any) -> Tensor:
-        """0 below 0, 1 above, `values` at 0."""
+        """0 below 0, 1 above, `values` at 0.
+
+        >>> Tensor([-2.0, 0.0, 3.0]).heaviside(0.5).tolist()
+        [0.0, 0.5, 1.0]
+        """
         return self.eq(0).where(values, (self > 0).cast(self.dtype))
 
     @in_single
     def sinc(self) -> Tensor:
-        """sin(pi x) / (pi x), 1 at 0."""
+        """sin(pi x) / (pi x), 1 at 0.
+
+        >>> [round(x, 4) for x in Tensor([0.0, 0.5]).sinc().tolist()]
+        [1.0, 0.6366]
+        """
         x = self * pi
         return self.eq(0).where(1.0, x.sin() / x.eq(0).where(1.0, x))
 
