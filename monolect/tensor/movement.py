@@ -32,6 +32,8 @@ class MovementMixin(TensorBase):
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements, in row-major order, in another shape; one size may be -1.
 
+        Raises ShapeError for another number of elements.
+
         >>> Tensor.arange(6).reshape(2, -1).shape
         (2, 3)
         """
@@ -48,13 +50,17 @@ class MovementMixin(TensorBase):
     view = reshape
 
     def view_as(self, other: Tensor) -> Tensor:
-        """Reshape to the shape of `other`."""
+        """Reshape to the shape of `other`.
+
+        >>> Tensor([1, 2, 3, 4]).view_as(Tensor.zeros(2, 2)).tolist()
+        [[1, 2], [3, 4]]
+        """
         return self.reshape(other.shape)
 
     reshape_as = view_as
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Join the axes from `start_dim` to `end_dim` into one.
+        """Join the axes from `start_dim` to `end_dim` into one. Raises AxisError.
 
         >>> Tensor.ones(2, 3, 4).flatten(1).shape
         (2, 12)
@@ -96,7 +102,11 @@ class MovementMixin(TensorBase):
         return self.reshape((*s[:a], 1, *s[a:]))
 
     def expand(self, *sizes: Any) -> Tensor:
-        """Repeat axes of size 1 without copying; -1 keeps an axis, new axes go in front."""
+        """Repeat axes of size 1 without copying; -1 keeps an axis, new axes go in front. Raises ShapeError.
+
+        >>> Tensor([[1], [2]]).expand(-1, 3).tolist()
+        [[1, 1, 1], [2, 2, 2]]
+        """
         s, new = self.shape, as_sizes(sizes)
         if len(new) < len(s):
             raise ShapeError("expand: fewer axes than the tensor has", expected=f"at least {len(s)}", found=new)
@@ -105,7 +115,7 @@ class MovementMixin(TensorBase):
         return self.broadcast_to(new)
 
     def broadcast_to(self, shape: Any) -> Tensor:
-        """The tensor repeated to `shape`, right-aligned.
+        """The tensor repeated to `shape`, right-aligned. Raises ShapeError for sizes that differ and are not 1.
 
         >>> Tensor.ones(3, 1).broadcast_to((2, 3, 4)).shape
         (2, 3, 4)
@@ -119,12 +129,16 @@ class MovementMixin(TensorBase):
             ) from None
 
     def expand_as(self, other: Tensor) -> Tensor:
-        """The tensor repeated to the shape of `other`."""
+        """The tensor repeated to the shape of `other`.
+
+        >>> Tensor([1, 2]).expand_as(Tensor.zeros(2, 2)).tolist()
+        [[1, 2], [1, 2]]
+        """
         return self.expand(other.shape)
 
     # ---- order -------------------------------------------------------------------------------------------------------
     def permute(self, *dims: Any) -> Tensor:
-        """Axis k of the result is axis `dims[k]`.
+        """Axis k of the result is axis `dims[k]`. Raises AxisError unless each axis is named once.
 
         >>> Tensor.ones(2, 3, 4).permute(2, 0, 1).shape
         (4, 2, 3)
@@ -150,24 +164,36 @@ class MovementMixin(TensorBase):
 
     @property
     def T(self) -> Tensor:
-        """All axes in reverse order."""
+        """All axes in reverse order.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.tolist()
+        [[1, 3], [2, 4]]
+        """
         return self._wrap(graph.permute(self._uop, reversed(range(self.ndim))))
 
     @property
     def mT(self) -> Tensor:
-        """The last two axes exchanged."""
+        """The last two axes exchanged. Raises ShapeError where there are fewer.
+
+        >>> Tensor([[[1, 2], [3, 4]]]).mT.tolist()
+        [[[1, 3], [2, 4]]]
+        """
         if self.ndim < 2:
             raise ShapeError("mT needs a matrix", expected="at least 2 axes", found=f"shape {self.shape}")
         return self.transpose(-2, -1)
 
     def t(self) -> Tensor:
-        """A matrix transposed; a vector or a scalar as it is."""
+        """A matrix transposed; a vector or a scalar as it is. Raises ShapeError for more than two axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).t().tolist()
+        [[1, 3], [2, 4]]
+        """
         if self.ndim > 2:
             raise ShapeError("t() is for matrices", expected="at most 2 axes", found=f"shape {self.shape}")
         return self.T
 
     def movedim(self, source: Any, destination: Any) -> Tensor:
-        """Move axes to other positions; the rest keep their order.
+        """Move axes to other positions; the rest keep their order. Raises AxisError for unequal numbers of axes.
 
         >>> Tensor.ones(2, 3, 4).movedim(0, -1).shape
         (3, 4, 2)
@@ -185,12 +211,16 @@ class MovementMixin(TensorBase):
     moveaxis = movedim
 
     def flip(self, *dims: Any) -> Tensor:
-        """Reverse the order along `dims`."""
+        """Reverse the order along `dims`. Raises AxisError for one that is missing or named twice.
+
+        >>> Tensor([[1, 2], [3, 4]]).flip(1).tolist()
+        [[2, 1], [4, 3]]
+        """
         axes = self._axes(list(as_sizes(dims, "axis")))
         return self._wrap(graph.flip(self._uop, axes))
 
     def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-        """Rotate by 90 degrees `k` times, from the first of `dims` toward the second.
+        """Rotate by 90 degrees `k` times, from the first of `dims` toward the second. Raises AxisError.
 
         >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
         [[2, 4], [1, 3]]
@@ -207,6 +237,8 @@ class MovementMixin(TensorBase):
 
     def roll(self, shifts: Any, dims: Any = None) -> Tensor:
         """Move the elements along axes; those pushed off one end come in at the other. Without `dims`: flattened.
+
+        Raises ArgumentError unless each axis has a shift.
 
         >>> Tensor([1, 2, 3, 4]).roll(1, 0).tolist()
         [4, 1, 2, 3]
@@ -227,7 +259,7 @@ class MovementMixin(TensorBase):
 
     # ---- parts -------------------------------------------------------------------------------------------------------
     def narrow(self, dim: int, start: Any, length: Any) -> Tensor:
-        """`length` elements of one axis from `start`.
+        """`length` elements of one axis from `start`. Raises ShapeError for a part that leaves the axis.
 
         >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
         [2, 3]
@@ -242,6 +274,8 @@ class MovementMixin(TensorBase):
 
     def split(self, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Parts along an axis: of one size (the last may be smaller), or of the sizes in a list.
+
+        Raises ShapeError for sizes that do not add up, ArgumentError for one size below 1.
 
         >>> [part.shape for part in Tensor.ones(5, 2).split(2)]
         [(2, 2), (2, 2), (1, 2)]
@@ -265,6 +299,8 @@ class MovementMixin(TensorBase):
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` parts of equal size along an axis; the last may be smaller.
+
+        Raises ArgumentError for less than 1.
 
         >>> [part.shape for part in Tensor.ones(5, 2).chunk(3)]
         [(2, 2), (2, 2), (1, 2)]
@@ -291,7 +327,7 @@ class MovementMixin(TensorBase):
         return iter(self.unbind(0))
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-        """A diagonal of two axes, as the last axis of the result.
+        """A diagonal of two axes, as the last axis of the result. Raises AxisError.
 
         >>> Tensor([[1, 2, 3], [4, 5, 6]]).diagonal(1).tolist()
         [2, 6]
@@ -314,6 +350,8 @@ class MovementMixin(TensorBase):
 
     def unfold(self, dimension: int, size: int, step: int = 1) -> Tensor:
         """Windows of `size` elements, `step` apart, along an axis; the window becomes the last axis.
+
+        Raises ArgumentError.
 
         >>> Tensor([1, 2, 3, 4, 5]).unfold(0, 3, 2).tolist()
         [[1, 2, 3], [3, 4, 5]]
@@ -340,7 +378,7 @@ class MovementMixin(TensorBase):
 
     # ---- repeats and joins -------------------------------------------------------------------------------------------
     def repeat(self, *repeats: Any) -> Tensor:
-        """The tensor laid side by side, `repeats[k]` times along axis k.
+        """The tensor laid side by side, `repeats[k]` times along axis k. Raises ShapeError for fewer counts than axes.
 
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
@@ -354,7 +392,11 @@ class MovementMixin(TensorBase):
         return self._wrap(graph.reshape(u, tuple(r * n for r, n in zip(reps, s, strict=True))))
 
     def tile(self, *dims: Any) -> Tensor:
-        """`repeat` that counts missing axes as 1."""
+        """`repeat` that counts missing axes as 1.
+
+        >>> Tensor([[1, 2], [3, 4]]).tile(2).tolist()
+        [[1, 2, 1, 2], [3, 4, 3, 4]]
+        """
         reps = as_sizes(dims, "repeat")
         return self.repeat(*(1,) * (self.ndim - len(reps)), *reps)
 
@@ -380,7 +422,11 @@ class MovementMixin(TensorBase):
         return ts[0]._wrap(join([t._uop for t in ts], ts[0]._axis(dim)))
 
     def stack(self: Any, *others: Any, dim: int = 0) -> Tensor:
-        """Tensors of one shape joined along a new axis: `a.stack(b)` or `Tensor.stack([a, b])`."""
+        """Tensors of one shape joined along a new axis: `a.stack(b)` or `Tensor.stack([a, b])`. Raises ShapeError.
+
+        >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
+        [[1, 3], [2, 4]]
+        """
         ts, dim = _several("stack", self, others, dim)
         for t in ts:
             if t.shape != ts[0].shape:
@@ -389,7 +435,14 @@ class MovementMixin(TensorBase):
         return ts[0]._wrap(join([graph.reshape(t._uop, (*s[:a], 1, *s[a:])) for t in ts], a))
 
     def meshgrid(self: Any, *others: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-        """The coordinates of a grid over vectors, one tensor an axis: `Tensor.meshgrid(x, y)`."""
+        """The coordinates of a grid over vectors, one tensor an axis: `Tensor.meshgrid(x, y)`.
+
+        `indexing` is "ij" or "xy", which exchanges the first two axes. Raises ShapeError for matrices,
+        ArgumentError for another `indexing`.
+
+        >>> [t.tolist() for t in Tensor.meshgrid(Tensor([1, 2]), Tensor([5, 6]))]
+        [[[1, 1], [2, 2]], [[5, 6], [5, 6]]]
+        """
         ts, _ = _several("meshgrid", self, others, 0)
         if indexing not in ("ij", "xy"):
             raise ArgumentError("meshgrid: unknown indexing", expected="'ij' or 'xy'", found=repr(indexing))
@@ -406,7 +459,8 @@ class MovementMixin(TensorBase):
         """Elements added around the axes; negative widths cut them.
 
         `pad` is (before, after) of the last axis, then of the one before it, and so on, as PyTorch writes it; or one
-        (before, after) pair for each axis, first axis first. `mode` is constant, reflect, replicate or circular.
+        (before, after) pair for each axis, first axis first. `mode` is constant, reflect, replicate or circular. Raises
+        ShapeError and ArgumentError.
 
         >>> Tensor([1, 2]).pad((1, 2), value=9).tolist()
         [9, 1, 2, 9, 9]
