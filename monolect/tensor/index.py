@@ -167,6 +167,8 @@ class IndexMixin(TensorBase):
     def scatter(self, dim: int, index: Tensor, src: Any, reduce: str | None = None) -> Tensor:
         """A copy with `src` written where `index` says along an axis; of equal positions any one wins.
 
+        Raises ArgumentError for an unknown `reduce`.
+
         >>> Tensor.zeros(2, 3).scatter(1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
         [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
         """
@@ -212,7 +214,11 @@ class IndexMixin(TensorBase):
         return self._into_slices("STORE", dim, index, self._wrap(graph.full(shape, value, self.dtype)))
 
     def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-        """A copy with `source` at the positions `index` of the flattened tensor, written or added."""
+        """A copy with `source` at the positions `index` of the flattened tensor, written or added.
+
+        >>> Tensor.zeros(2, 2).put(Tensor([0, 3]), Tensor([7.0, 8.0])).tolist()
+        [[7.0, 0.0], [0.0, 8.0]]
+        """
         flat = graph.reshape(position(index, count(self.shape), "put"), (count(index.shape),))
         value = self._source(source, index.shape)
         return self._scattered("ATOMICADD" if accumulate else "STORE", graph.reshape(value, flat.shape), flat)

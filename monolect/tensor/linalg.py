@@ -56,6 +56,8 @@ class LinalgMixin(TensorBase):
     def bmm(self, mat2: Tensor) -> Tensor:
         """The matrix products of two batches, (B, M, K) and (B, K, N); the batch sizes must be equal.
 
+        Raises ShapeError.
+
         >>> Tensor.ones(2, 1, 3).bmm(Tensor.ones(2, 3, 1)).tolist()
         [[[3.0]], [[3.0]]]
         """
@@ -92,7 +94,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(contract(g.reshape(a, (*a.shape, 1)), g.reshape(b, (1, *b.shape)), ()))
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """`self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N).
+        """`self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N). Raises ShapeError.
 
         >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0, 1.0]]), Tensor([0.5])).tolist()
         [[3.5]]

@@ -91,6 +91,8 @@ class LossMixin(NormMixin):
     ) -> Tensor:
         """The negative of the log-probability, (N, C, ...) or (C,), of each target class. See `cross_entropy`.
 
+        Raises DTypeError for log-probabilities that are integers and targets that are not.
+
         >>> Tensor([[-0.5, -1.0]]).nll_loss(Tensor([1])).item()
         1.0
         """
@@ -156,6 +158,8 @@ class LossMixin(NormMixin):
     def smooth_l1_loss(self, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
         """The square d * d / (2 beta) where the difference d is below beta, else |d| - beta / 2.
 
+        Raises ArgumentError for a negative `beta`.
+
         >>> Tensor([0.5, 3.0]).smooth_l1_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
         """
@@ -168,6 +172,8 @@ class LossMixin(NormMixin):
 
     def huber_loss(self, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
         """The square d * d / 2 where the difference d is below delta, else delta * (|d| - delta / 2).
+
+        Raises ArgumentError for a `delta` that is not positive.
 
         >>> Tensor([0.5, 3.0]).huber_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]

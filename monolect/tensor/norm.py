@@ -88,6 +88,8 @@ class NormMixin(TensorBase):
     ) -> Tensor:
         """Mean 0 and variance 1 over each of `num_groups` groups of channels, (N, C, ...); weight and bias are (C,).
 
+        Raises ShapeError, and ArgumentError where `num_groups` does not divide the channels.
+
         >>> Tensor.ones(1, 4, 3).group_norm(2).tolist()[0][0]
         [0.0, 0.0, 0.0]
         """
@@ -111,7 +113,8 @@ class NormMixin(TensorBase):
     ) -> Tensor:
         """Mean 0 and variance 1 over each channel of each sample, (N, C, ...).
 
-        Without `use_input_stats` the running statistics are used, as in evaluation; they are never updated.
+        Without `use_input_stats` the running statistics are used, as in evaluation; they are never updated. Raises
+        ShapeError.
 
         >>> Tensor([[[1.0, 3.0]]]).instance_norm(eps=0.0).tolist()
         [[[-1.0, 1.0]]]
@@ -180,7 +183,8 @@ class NormMixin(TensorBase):
     def dropout(self, p: float = 0.5, training: bool | None = None) -> Tensor:
         """Each element is 0 with probability `p`, else divided by 1 - p; the input itself when not training.
 
-        `training` is by default the setting TRAINING. Raises ArgumentError unless 0 <= p <= 1.
+        `training` is by default the setting TRAINING. Raises ArgumentError unless 0 <= p <= 1, DTypeError
+        for integers.
 
         >>> Tensor([1.0, 2.0]).dropout(0.5, training=False).tolist()
         [1.0, 2.0]

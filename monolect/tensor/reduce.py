@@ -66,7 +66,7 @@ class ReduceMixin(TensorBase):
     def mean(
         self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
     ) -> Tensor:
-        """The mean along axes; integers need a `dtype`, as in PyTorch.
+        """The mean along axes; integers need a `dtype`, as in PyTorch: raises DTypeError without.
 
         >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(1, keepdim=True).tolist()
         [[1.5], [4.0]]
@@ -102,7 +102,7 @@ class ReduceMixin(TensorBase):
         axis: Any = None,
         keepdims: bool = False,
     ) -> Tensor:
-        """The variance along axes, over n - correction.
+        """The variance along axes, over n - correction. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
         (2.0, 1.0)
@@ -120,17 +120,29 @@ class ReduceMixin(TensorBase):
         axis: Any = None,
         keepdims: bool = False,
     ) -> Tensor:
-        """The standard deviation along axes."""
+        """The standard deviation along axes: the root of `var`.
+
+        >>> Tensor([1.0, 5.0]).std(correction=0).item()
+        2.0
+        """
         c = correction if unbiased is None else float(unbiased)
         v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
         return self._wrap(cast(build("SQRT", v), self.dtype))
 
     def var_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        """The variance and the mean."""
+        """The variance and the mean.
+
+        >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
+        [2.0, 2.0]
+        """
         return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def std_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        """The standard deviation and the mean."""
+        """The standard deviation and the mean.
+
+        >>> [t.item() for t in Tensor([1.0, 5.0]).std_mean(correction=0)]
+        [2.0, 3.0]
+        """
         return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def count_nonzero(self, dim: Any = None) -> Tensor:
@@ -144,6 +156,8 @@ class ReduceMixin(TensorBase):
     @in_single
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
         """The p-norm of the elements along axes: any number, inf, -inf, or "fro" for 2.
+
+        Raises DTypeError for integers, ArgumentError for another `p`.
 
         >>> Tensor([3.0, 4.0]).norm().item()
         5.0
@@ -166,11 +180,19 @@ class ReduceMixin(TensorBase):
 
     # ---- extremes ----------------------------------------------------------------------------------------------------
     def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The largest element along axes; equal ones share the gradient."""
+        """The largest element along axes; equal ones share the gradient. Raises ShapeError for no elements.
+
+        >>> Tensor([[1, 4], [3, 2]]).amax(1).tolist()
+        [4, 3]
+        """
         return self._joined(self._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
 
     def amin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The smallest element along axes; equal ones share the gradient."""
+        """The smallest element along axes; equal ones share the gradient. Raises ShapeError for no elements.
+
+        >>> Tensor([[1, 4], [3, 2]]).amin(1).tolist()
+        [1, 2]
+        """
         flip = reverse(self.dtype)
         axes = self._axes(axis if dim is None else dim)
         return self._wrap(flip(_reduce(flip(self._uop), "MAX", axes, keepdim or keepdims)))
@@ -184,7 +206,11 @@ class ReduceMixin(TensorBase):
         return self._extreme("max", dim, keepdim or keepdims, axis)
 
     def min(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
-        """The smallest element; along one axis (values, indices); beside another tensor `minimum`."""
+        """The smallest element; along one axis (values, indices); beside another tensor `minimum`.
+
+        >>> Tensor([3, 1, 2]).min().item(), Tensor([3, 1, 2]).min(dim=0).indices.item()
+        (1, 1)
+        """
         return self._extreme("min", dim, keepdim or keepdims, axis)
 
     def _extreme(self, name: str, dim: Any, keepdim: bool, axis: Any) -> Any:
@@ -207,7 +233,11 @@ class ReduceMixin(TensorBase):
         return self._position(self._uop, axis if dim is None else dim, keepdim or keepdims)
 
     def argmin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The position of the first smallest element (int64). nan is smallest."""
+        """The position of the first smallest element (int64). nan is smallest.
+
+        >>> Tensor([[1, 3, 1], [5, 4, 2]]).argmin(1).tolist()
+        [0, 2]
+        """
         flip = reverse(self.dtype)
         return self._position(flip(self._uop), axis if dim is None else dim, keepdim or keepdims)
 
@@ -228,15 +258,27 @@ class ReduceMixin(TensorBase):
 
     # ---- logic -------------------------------------------------------------------------------------------------------
     def any(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Whether some element is not zero."""
+        """Whether some element is not zero; False for no elements.
+
+        >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
+        [True, False]
+        """
         return self._joined(self.bool()._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
 
     def all(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Whether no element is zero."""
+        """Whether no element is zero; True for no elements.
+
+        >>> Tensor([[1, 1], [0, 1]]).all(1).tolist()
+        [True, False]
+        """
         return ~(~self.bool()).any(axis if dim is None else dim, keepdim or keepdims)
 
     def equal(self, other: Tensor) -> bool:
-        """Whether shapes and all elements are equal; computes."""
+        """Whether shapes and all elements are equal, as a Python bool; computes.
+
+        >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([[1, 2]]))
+        (True, False)
+        """
         return self.shape == other.shape and bool((self == other).all().item())
 
     # ---- softmax -----------------------------------------------------------------------------------------------------
@@ -250,7 +292,7 @@ class ReduceMixin(TensorBase):
         return build("SUB", u, m), m, axes
 
     def softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
-        """exp(self) over its sum along an axis.
+        """exp(self) over its sum along an axis. Raises DTypeError for integers.
 
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
@@ -261,17 +303,27 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
     def log_softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
-        """The logarithm of softmax, without forming it."""
+        """The logarithm of softmax, without forming it: finite where softmax rounds to 0.
+
+        Raises DTypeError for integers.
+
+        >>> Tensor([0.0, 200.0]).log_softmax().tolist()
+        [-200.0, 0.0]
+        """
         x, _, axes = self._shifted(dim if axis is None else axis, dtype)
         out = build("SUB", x, special.log_e(_reduce(special.exp(x), "ADD", axes, True)))
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
     def softmin(self, dim: Any = -1) -> Tensor:
-        """`softmax` of -self."""
+        """`softmax` of -self: the smallest element has the largest share.
+
+        >>> [round(x, 4) for x in Tensor([0.0, 1.0]).softmin().tolist()]
+        [0.7311, 0.2689]
+        """
         return (-self).softmax(dim)
 
     def logsumexp(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
-        """log(sum(exp(self))) without overflow; -inf where all elements are.
+        """log(sum(exp(self))) without overflow; -inf where all elements are. Raises DTypeError for integers.
 
         >>> round(Tensor([1000.0, 1000.0]).logsumexp(0).item(), 3)
         1000.693

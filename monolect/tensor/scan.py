@@ -60,7 +60,11 @@ class ScanMixin(TensorBase):
         return self._running_extreme(self._uop, dim)
 
     def cummin(self, dim: int = 0) -> ValuesIndices:
-        """(values, indices) of the smallest element so far; of equal ones the last, as in PyTorch."""
+        """(values, indices) of the smallest element so far; of equal ones the last, as in PyTorch.
+
+        >>> [t.tolist() for t in Tensor([3, 1, 2, 1]).cummin(0)]
+        [[3, 1, 1, 1], [0, 1, 1, 3]]
+        """
         flip = reverse(self.dtype)
         values, indices = self._running_extreme(flip(self._uop), dim)
         return ValuesIndices(self._wrap(flip(values._uop)), indices)
@@ -72,7 +76,11 @@ class ScanMixin(TensorBase):
     def logcumsumexp(self, dim: int = 0) -> Tensor:
         """log(cumsum(exp(self))), shifted by the largest element of the axis, in float64.
 
-        A partial sum is -inf where its elements are more than 745 below the largest of the axis.
+        A partial sum is -inf where its elements are more than 745 below the largest of the axis. Raises DTypeError for
+        integers.
+
+        >>> [round(x, 3) for x in Tensor([1000.0, 1000.0]).logcumsumexp(0).tolist()]
+        [1000.0, 1000.693]
         """
         self._check_float("logcumsumexp")
         wide = self.double()

@@ -57,7 +57,11 @@ class SortMixin(TensorBase):
         return self.sort(dim, descending).indices
 
     def msort(self) -> Tensor:
-        """The values in order along the first axis."""
+        """The values in order along the first axis.
+
+        >>> Tensor([[3, 1], [2, 4]]).msort().tolist()
+        [[2, 1], [3, 4]]
+        """
         return self.sort(0).values
 
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
@@ -100,6 +104,9 @@ class SortMixin(TensorBase):
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
     ) -> Tensor:
         """The q-th quantiles (0 <= q <= 1) along an axis, or of all elements; a vector `q` adds an axis in front.
+
+        `interpolation` is linear, lower, higher, nearest or midpoint. Raises DTypeError for integers,
+        ShapeError and ArgumentError for `q`.
 
         >>> Tensor([1.0, 2.0, 4.0]).quantile(0.75).item()
         3.0
