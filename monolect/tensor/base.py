@@ -71,22 +71,38 @@ class TensorBase:
 
     @property
     def dtype(self) -> DType:
-        """The element type."""
+        """The element type.
+
+        >>> Tensor([1.0]).dtype, Tensor([1]).dtype, Tensor([True]).dtype
+        (dtypes.float32, dtypes.int64, dtypes.bool)
+        """
         return self._uop.dtype
 
     @property
     def shape(self) -> tuple:
-        """The size of each axis: ints, or index nodes where a size is symbolic."""
+        """The size of each axis: ints, or index nodes where a size is symbolic.
+
+        >>> Tensor([[1, 2, 3]]).shape
+        (1, 3)
+        """
         return self._uop.shape
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        >>> Tensor([[1, 2, 3]]).ndim
+        2
+        """
         return len(self._uop.shape)
 
     @property
     def device(self) -> Any:
-        """The device the value lives on, or will; a tuple when several share it."""
+        """The device the value lives on, or will; a tuple when several share it.
+
+        >>> Tensor([1.0], device="python").device
+        'python'
+        """
         return place_device(self._uop) or Device.default
 
     # ---- arguments ---------------------------------------------------------------------------------------------------

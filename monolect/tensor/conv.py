@@ -141,7 +141,13 @@ class ConvMixin(PoolMixin):
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw). See `conv2d`."""
+        """Convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw).
+
+        See `conv2d`.
+
+        >>> Tensor.ones(1, 1, 2, 2, 2).conv3d(Tensor.ones(1, 1, 2, 2, 2)).tolist()
+        [[[[[8.0]]]]]
+        """
         return self._conv(3, weight, bias, stride, padding, dilation, groups)
 
     def _conv_transpose(
@@ -185,7 +191,13 @@ class ConvMixin(PoolMixin):
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor:
-        """The transpose of `conv1d`, with weight (Cin, Cout / groups, K). See `conv_transpose2d`."""
+        """The transpose of `conv1d`: (N, Cin, L) with weight (Cin, Cout / groups, K) -> (N, Cout, L').
+
+        See `conv_transpose2d`.
+
+        >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]])).tolist()
+        [[[1.0, 12.0, 20.0]]]
+        """
         return self._conv_transpose(1, weight, bias, stride, padding, output_padding, groups, dilation)
 
     def conv_transpose2d(
@@ -215,5 +227,9 @@ class ConvMixin(PoolMixin):
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor:
-        """The transpose of `conv3d`. See `conv_transpose2d`."""
+        """The transpose of `conv3d`, with weight (Cin, Cout / groups, Kd, Kh, Kw). See `conv_transpose2d`.
+
+        >>> Tensor.ones(1, 1, 1, 1, 2).conv_transpose3d(Tensor.ones(1, 1, 1, 1, 2)).tolist()
+        [[[[[1.0, 2.0, 1.0]]]]]
+        """
         return self._conv_transpose(3, weight, bias, stride, padding, output_padding, groups, dilation)

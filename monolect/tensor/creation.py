@@ -143,19 +143,32 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def zeros(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """Zeros, float32 unless `dtype` says otherwise."""
+        """Zeros, float32 unless `dtype` says otherwise.
+
+        >>> Tensor.zeros(2, 2).tolist()
+        [[0.0, 0.0], [0.0, 0.0]]
+        """
         d = dtypes.float32 if dtype is None else as_dtype(dtype)
         return cls._make(full(check_sizes(as_sizes(size)), 0, d), device, requires_grad)
 
     @classmethod
     def ones(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """Ones, float32 unless `dtype` says otherwise."""
+        """Ones, float32 unless `dtype` says otherwise.
+
+        >>> Tensor.ones(2, dtype=dtypes.int64).tolist()
+        [1, 1]
+        """
         d = dtypes.float32 if dtype is None else as_dtype(dtype)
         return cls._make(full(check_sizes(as_sizes(size)), 1, d), device, requires_grad)
 
     @classmethod
     def empty(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """A tensor of `size` to be assigned to; until then it holds whatever its memory held."""
+        """A tensor of `size` to be assigned to; until then it holds whatever its memory held.
+
+        >>> t = Tensor.empty(2)
+        >>> t.assign(Tensor([1.0, 2.0])).tolist()
+        [1.0, 2.0]
+        """
         shape, d = check_sizes(as_sizes(size)), dtypes.float32 if dtype is None else as_dtype(dtype)
         out = cls._wrap(new_buffer(shape, d, as_device(device)))
         out.requires_grad = requires_grad
@@ -171,21 +184,39 @@ class CreationMixin(TensorBase):
         return self._wrap(on_device(full(self.shape, fill_value, d), as_device(device or self.device)))
 
     def zeros_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Zeros in the shape, dtype and device of this tensor."""
+        """Zeros in the shape, dtype and device of this tensor.
+
+        >>> Tensor([1, 2]).zeros_like().tolist()
+        [0, 0]
+        """
         return self.full_like(0, dtype=dtype, device=device)
 
     def ones_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Ones in the shape, dtype and device of this tensor."""
+        """Ones in the shape, dtype and device of this tensor.
+
+        >>> Tensor([5, 6]).ones_like(dtype=dtypes.float32).tolist()
+        [1.0, 1.0]
+        """
         return self.full_like(1, dtype=dtype, device=device)
 
     def empty_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """A tensor to be assigned to, like this one."""
+        """A tensor of this shape, dtype and device to be assigned to. See `empty`.
+
+        >>> Tensor.ones(2, 3).empty_like().shape
+        (2, 3)
+        """
         d = self.dtype if dtype is None else as_dtype(dtype)
         return self._wrap(new_buffer(self.shape, d, as_device(device or self.device)))
 
     @classmethod
     def buffer(cls, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        """Zeros with storage of their own: assignments go into it in place."""
+        """Zeros with storage of their own: assignments go into it in place.
+
+        >>> t = Tensor.buffer(3)
+        >>> t[1] = 5
+        >>> t.tolist()
+        [0.0, 5.0, 0.0]
+        """
         shape, d = check_sizes(as_sizes(size)), dtypes.float32 if dtype is None else as_dtype(dtype)
         b = new_buffer(shape, d, as_device(device))
         return cls._wrap(build("AFTER", b, build("STORE", b, full(shape, 0, d))))
@@ -202,6 +233,8 @@ class CreationMixin(TensorBase):
         requires_grad: bool = False,
     ) -> Tensor:
         """start, start + step, ... below `end`: int64 when all are ints, otherwise float32.
+
+        Raises ArgumentError for a step of 0.
 
         >>> Tensor.arange(2, 10, 3).tolist()
         [2, 5, 8]
@@ -231,6 +264,8 @@ class CreationMixin(TensorBase):
         cls, start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
         """`steps` evenly spaced numbers from `start` to `end`, both included.
+
+        Raises ArgumentError for negative `steps`.
 
         >>> Tensor.linspace(0, 1, 5).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -273,7 +308,11 @@ class CreationMixin(TensorBase):
         return self._triangle(diagonal, lower=True)
 
     def triu(self, diagonal: int = 0) -> Tensor:
-        """The tensor with zeros below a diagonal of its last two axes."""
+        """The tensor with zeros below a diagonal of its last two axes.
+
+        >>> Tensor.ones(2, 3).triu(1).tolist()
+        [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
+        """
         return self._triangle(diagonal, lower=False)
 
     def _triangle(self, diagonal: int, lower: bool) -> Tensor:
@@ -288,6 +327,8 @@ class CreationMixin(TensorBase):
     def one_hot(self, num_classes: int) -> Tensor:
         """1 at the position each element names on a new last axis, 0 elsewhere; int64, shape (*shape, num_classes).
 
+        Raises DTypeError for floats.
+
         >>> Tensor([1, 0]).one_hot(3).tolist()
         [[0, 1, 0], [1, 0, 0]]
         """
@@ -301,7 +342,14 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def from_numpy(cls, array: Any) -> Tensor:
-        """A tensor over a NumPy array; it shares the memory where layout and alignment allow."""
+        """A tensor over a NumPy array; it shares the memory where layout and alignment allow.
+
+        >>> a = np.zeros(16, np.float32)
+        >>> t = Tensor.from_numpy(a)
+        >>> a[0] = 7
+        >>> t[0].item()
+        7.0
+        """
         return cls(np.asarray(array))  # type: ignore[call-arg,return-value]
 
     @classmethod

@@ -200,7 +200,11 @@ class PoolMixin(TensorBase):
     def max_pool3d(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Tensor:
-        """The largest element of each window over the last three axes. See `max_pool2d`."""
+        """The largest element of each window over the last three axes. See `max_pool2d`.
+
+        >>> Tensor([[[[1, 5], [2, 3]]]]).max_pool3d((1, 2, 2)).tolist()
+        [[[[5]]]]
+        """
         return self._max_pool(3, kernel_size, stride, padding, dilation, ceil_mode)
 
     def avg_pool1d(
@@ -212,7 +216,11 @@ class PoolMixin(TensorBase):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        """The mean of each window over the last axis. See `avg_pool2d`."""
+        """The mean of each window over the last axis. See `avg_pool2d`.
+
+        >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).avg_pool1d(2).tolist()
+        [[3.0, 3.0]]
+        """
         return self._avg_pool(1, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def avg_pool2d(
@@ -242,11 +250,19 @@ class PoolMixin(TensorBase):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        """The mean of each window over the last three axes. See `avg_pool2d`."""
+        """The mean of each window over the last three axes. See `avg_pool2d`.
+
+        >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).avg_pool3d((1, 2, 2)).tolist()
+        [[[[3.0]]]]
+        """
         return self._avg_pool(3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def adaptive_avg_pool1d(self, output_size: Any) -> Tensor:
-        """The means of equal parts of the last axis; None keeps an axis. See `adaptive_avg_pool2d`."""
+        """The means of equal parts of the last axis; None keeps an axis. See `adaptive_avg_pool2d`.
+
+        >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).adaptive_avg_pool1d(2).tolist()
+        [[3.0, 3.0]]
+        """
         kernel = self._adaptive(1, output_size, "adaptive_avg_pool1d")
         return self._avg_pool(1, kernel, kernel, 0, False, True, None)
 
@@ -262,21 +278,37 @@ class PoolMixin(TensorBase):
         return self._avg_pool(2, kernel, kernel, 0, False, True, None)
 
     def adaptive_avg_pool3d(self, output_size: Any) -> Tensor:
-        """The means of equal parts of the last three axes; None keeps an axis. See `adaptive_avg_pool2d`."""
+        """The means of equal parts of the last three axes; None keeps an axis. See `adaptive_avg_pool2d`.
+
+        >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).adaptive_avg_pool3d((None, 1, 1)).tolist()
+        [[[[3.0]]]]
+        """
         kernel = self._adaptive(3, output_size, "adaptive_avg_pool3d")
         return self._avg_pool(3, kernel, kernel, 0, False, True, None)
 
     def adaptive_max_pool1d(self, output_size: Any) -> Tensor:
-        """The largest elements of equal parts of the last axis. See `adaptive_avg_pool2d`."""
+        """The largest elements of equal parts of the last axis. See `adaptive_avg_pool2d`.
+
+        >>> Tensor([[1, 5, 2, 4]]).adaptive_max_pool1d(2).tolist()
+        [[5, 4]]
+        """
         kernel = self._adaptive(1, output_size, "adaptive_max_pool1d")
         return self._max_pool(1, kernel, kernel, 0, 1, False)
 
     def adaptive_max_pool2d(self, output_size: Any) -> Tensor:
-        """The largest elements of equal parts of the last two axes. See `adaptive_avg_pool2d`."""
+        """The largest elements of equal parts of the last two axes. See `adaptive_avg_pool2d`.
+
+        >>> Tensor([[1, 5], [2, 4]]).adaptive_max_pool2d((None, 1)).tolist()
+        [[5], [4]]
+        """
         kernel = self._adaptive(2, output_size, "adaptive_max_pool2d")
         return self._max_pool(2, kernel, kernel, 0, 1, False)
 
     def adaptive_max_pool3d(self, output_size: Any) -> Tensor:
-        """The largest elements of equal parts of the last three axes. See `adaptive_avg_pool2d`."""
+        """The largest elements of equal parts of the last three axes. See `adaptive_avg_pool2d`.
+
+        >>> Tensor([[[[1, 5], [2, 4]]]]).adaptive_max_pool3d(1).tolist()
+        [[[[5]]]]
+        """
         kernel = self._adaptive(3, output_size, "adaptive_max_pool3d")
         return self._max_pool(3, kernel, kernel, 0, 1, False)

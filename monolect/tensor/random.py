@@ -210,7 +210,14 @@ class RandomMixin(TensorBase):
 
     @classmethod
     def manual_seed(cls, seed: int) -> None:
-        """See the function `manual_seed`."""
+        """Start the random sequence of every device anew. See the function `manual_seed`.
+
+        >>> Tensor.manual_seed(7)
+        >>> a = Tensor.rand(3).tolist()
+        >>> Tensor.manual_seed(7)
+        >>> a == Tensor.rand(3).tolist()
+        True
+        """
         manual_seed(seed)
 
     @classmethod
@@ -246,7 +253,8 @@ class RandomMixin(TensorBase):
     def randint(cls, low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
         """Whole numbers in [low, high), int64 unless `dtype` says otherwise; `randint(high, size)` starts at 0.
 
-        The bias of ranges up to 2**32 is below their size times 2**-32. Raises ArgumentError for an empty range.
+        The bias of ranges up to 2**32 is below their size times 2**-32. Raises ArgumentError for an empty range,
+        DTypeError for a `dtype` of floats.
 
         >>> x = Tensor.randint(3, 5, (4,))
         >>> bool(((x >= 3) & (x < 5)).all().item())
@@ -297,7 +305,7 @@ class RandomMixin(TensorBase):
         device: Any = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """Normal numbers with the given mean and standard deviation.
+        """Normal numbers with the given mean and standard deviation. Raises ArgumentError for a negative `std`.
 
         >>> Tensor.normal(3, mean=2.0, std=0.1).shape
         (3,)
@@ -308,15 +316,28 @@ class RandomMixin(TensorBase):
         return t.requires_grad_(True) if requires_grad else t
 
     def rand_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Uniform numbers in [0, 1) of this shape, dtype and device."""
+        """Uniform numbers in [0, 1) of this shape, dtype and device. Raises DTypeError for integers.
+
+        >>> Tensor.zeros(2, 3).rand_like().shape
+        (2, 3)
+        """
         return self.rand(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
 
     def randn_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Normal numbers of this shape, dtype and device."""
+        """Normal numbers of this shape, dtype and device. Raises DTypeError for integers.
+
+        >>> Tensor.zeros(2, dtype=dtypes.float64).randn_like().dtype
+        dtypes.float64
+        """
         return self.randn(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
 
     def randint_like(self, low: int, high: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Whole numbers in [low, high) of this shape, dtype and device."""
+        """Whole numbers in [low, high) of this shape, dtype and device.
+
+        >>> x = Tensor.zeros(4, dtype=dtypes.int64).randint_like(3, 5)
+        >>> set(x.tolist()) <= {3, 4}
+        True
+        """
         d = self.dtype if dtype is None else dtype
         low, high = (0, low) if high is None else (low, high)
         return self.randint(low, high, self.shape, dtype=d, device=device or self.device)
@@ -342,7 +363,7 @@ class RandomMixin(TensorBase):
         return cls._wrap(g.cast(rank, dtypes.int64 if dtype is None else as_dtype(dtype)))
 
     def bernoulli(self) -> Tensor:
-        """1 with the probability each element gives, else 0, in this dtype.
+        """1 with the probability each element gives, else 0, in this dtype. Raises DTypeError for integers.
 
         >>> Tensor([0.0, 1.0]).bernoulli().tolist()
         [0.0, 1.0]
@@ -353,7 +374,8 @@ class RandomMixin(TensorBase):
     def multinomial(self, num_samples: int, replacement: bool = False) -> Tensor:
         """Indices drawn by the weights of the last axis: (..., classes) -> (..., num_samples), int64.
 
-        Without replacement only one sample can be drawn. Weights need not add up to 1. Raises ArgumentError.
+        Without replacement only one sample can be drawn. Weights need not add up to 1. Raises ArgumentError,
+        ShapeError for more than 2 axes, DTypeError for integers.
 
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
         [1]
@@ -387,18 +409,33 @@ class RandomMixin(TensorBase):
 
     @classmethod
     def kaiming_normal(cls, *size: Any, a: float = 0.0, **options: Any) -> Tensor:
-        """Normal weights (out, in, ...) that keep the variance of activations of a leaky ReLU of slope `a`."""
+        """Normal weights (out, in, ...) that keep the variance of activations of a leaky ReLU of slope `a`.
+
+        The standard deviation is sqrt(2 / ((1 + a * a) * in)).
+
+        >>> Tensor.kaiming_normal(4, 6).shape
+        (4, 6)
+        """
         fan_in, _ = _fans(_shape(size, "kaiming_normal"), "kaiming_normal")
         return cls.normal(*size, std=sqrt(2.0 / ((1.0 + a * a) * max(fan_in, 1))), **options)
 
     @classmethod
     def xavier_uniform(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
-        """Uniform weights (out, in, ...) with variance gain**2 * 2 / (in + out); also known as Glorot's."""
+        """Uniform weights (out, in, ...) with variance gain**2 * 2 / (in + out); also known as Glorot's.
+
+        >>> w = Tensor.xavier_uniform(2, 4)  # within sqrt(6 / (2 + 4))
+        >>> bool((w.abs() <= 1.0).all().item())
+        True
+        """
         bound = gain * sqrt(6.0 / max(sum(_fans(_shape(size, "xavier_uniform"), "xavier_uniform")), 1))
         return cls.uniform(*size, low=-bound, high=bound, **options)
 
     @classmethod
     def xavier_normal(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
-        """Normal weights (out, in, ...) with variance gain**2 * 2 / (in + out)."""
+        """Normal weights (out, in, ...) with variance gain**2 * 2 / (in + out).
+
+        >>> Tensor.xavier_normal(4, 6).shape
+        (4, 6)
+        """
         std = gain * sqrt(2.0 / max(sum(_fans(_shape(size, "xavier_normal"), "xavier_normal")), 1))
         return cls.normal(*size, std=std, **options)
