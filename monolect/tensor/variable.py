@@ -31,6 +31,14 @@ class Variable:
 
     `uop` is what stands for it in a graph: a scalar PARAM, times `multiple_of`. So the compiler knows what divides it.
     Sums, differences, products with it, `//` and `%` are sizes too.
+
+    Raises ArgumentError for a name that is no identifier and for bounds that make no sense.
+
+    >>> n = Variable("n", 1, 4)
+    >>> x = Tensor([1.0, 2.0, 3.0, 4.0])[:n] * 2
+    >>> with n.bind(3):
+    ...     x.tolist()
+    [2.0, 4.0, 6.0]
     """
 
     __slots__ = ("max", "min", "multiple_of", "name", "symbol", "uop")
@@ -124,7 +132,11 @@ class Variable:
             late[0].realize(*late[1:])
 
     def check(self, value: SupportsIndex) -> int:
-        """`value` if it is an integer within the bounds, and a multiple. Raises ArgumentError otherwise."""
+        """`value` if it is an integer within the bounds, and a multiple. Raises ArgumentError otherwise.
+
+        >>> Variable("n", 0, 8, multiple_of=4).check(4)
+        4
+        """
         try:
             number = index(value)
         except TypeError:
