@@ -58,7 +58,11 @@ class ReLU(Module):
 
 @guard_methods
 class LeakyReLU(Module):
-    """`x` above 0, `negative_slope * x` below."""
+    """`x` above 0, `negative_slope * x` below.
+
+    >>> LeakyReLU(0.25)(Tensor([-2.0, 3.0])).tolist()
+    [-0.5, 3.0]
+    """
 
     def __init__(self, negative_slope: float = 0.01):
         self.negative_slope = negative_slope
@@ -70,7 +74,11 @@ class LeakyReLU(Module):
 
 @guard_methods
 class GELU(Module):
-    """The input times the normal distribution function of it; `approximate` is "none" or "tanh"."""
+    """The input times the normal distribution function of it; `approximate` is "none" or "tanh".
+
+    >>> round(GELU()(Tensor(1.0)).item(), 4)
+    0.8413
+    """
 
     def __init__(self, approximate: str = "none"):
         self.approximate = approximate
@@ -82,7 +90,11 @@ class GELU(Module):
 
 @guard_methods
 class SiLU(Module):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    >>> round(SiLU()(Tensor(1.0)).item(), 4)
+    0.7311
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
@@ -91,7 +103,11 @@ class SiLU(Module):
 
 @guard_methods
 class Tanh(Module):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> round(Tanh()(Tensor(1.0)).item(), 4)
+    0.7616
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
@@ -100,7 +116,11 @@ class Tanh(Module):
 
 @guard_methods
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> round(Sigmoid()(Tensor(1.0)).item(), 4)
+    0.7311
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
@@ -109,7 +129,11 @@ class Sigmoid(Module):
 
 @guard_methods
 class Softmax(Module):
-    """exp(x) over its sum along an axis."""
+    """exp(x) over its sum along an axis.
+
+    >>> Softmax()(Tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
 
     def __init__(self, dim: int = -1):
         self.dim = dim
@@ -172,7 +196,11 @@ class AvgPool2d(Module):
 
 @guard_methods
 class AdaptiveAvgPool2d(Module):
-    """The means of equal parts. See `Tensor.adaptive_avg_pool2d`."""
+    """The means of equal parts. See `Tensor.adaptive_avg_pool2d`.
+
+    >>> AdaptiveAvgPool2d(1)(Tensor.ones(1, 1, 4, 4)).tolist()
+    [[[[1.0]]]]
+    """
 
     def __init__(self, output_size: Any):
         self.output_size = output_size

@@ -53,6 +53,16 @@ def mnist_from_folder(path: str | os.PathLike[str], part: str = "train") -> Arra
 
     `part` is "train" or "test". Files are named as MNIST's own: `train-images-idx3-ubyte`, `t10k-labels-idx1-ubyte.gz`
     and so on, also with a dot before `idx`. Raises FileNotFoundError, and FileFormatError for a damaged file.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with open(os.path.join(folder, "train-images-idx3-ubyte"), "wb") as f:
+    ...     _ = f.write(struct.pack(">BBBB3I", 0, 0, 8, 3, 2, 28, 28) + bytes(2 * 28 * 28))
+    >>> with open(os.path.join(folder, "train-labels-idx1-ubyte"), "wb") as f:
+    ...     _ = f.write(struct.pack(">BBBBI", 0, 0, 8, 1, 2) + bytes([7, 3]))
+    >>> images, labels = mnist_from_folder(folder)
+    >>> images.shape, labels.tolist()
+    ((2, 1, 28, 28), [7, 3])
     """
     if part not in _MNIST:
         raise ArgumentError("mnist_from_folder: part", expected="'train' or 'test'", found=repr(part))
@@ -66,7 +76,15 @@ def mnist_from_folder(path: str | os.PathLike[str], part: str = "train") -> Arra
 
 @guarded
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an idx file, gzip or not. Raises FileFormatError when the file is not whole."""
+    """The array in an idx file, gzip or not. Raises FileFormatError when the file is not whole.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(delete=False) as f:
+    ...     _ = f.write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 6, 7]))  # uint8, one axis of 3
+    >>> read_idx(f.name).tolist()
+    [5, 6, 7]
+    >>> os.unlink(f.name)
+    """
     name, data = os.fspath(path), _bytes(path)
     if len(data) < 4 or data[0] != 0 or data[1] != 0 or data[2] not in _IDX_TYPES:
         raise FileFormatError(f"{name} is not an idx file", expected="00 00, a type, a rank", found=data[:4].hex(" "))

@@ -185,7 +185,11 @@ class BatchNorm2d(_BatchNorm):
 
 @guard_methods
 class BatchNorm3d(_BatchNorm):
-    """Mean 0 and variance 1 of each channel of (N, C, D, H, W). See `Tensor.batch_norm`."""
+    """Mean 0 and variance 1 of each channel of (N, C, D, H, W). See `Tensor.batch_norm`.
+
+    >>> BatchNorm3d(3).eval()(Tensor.ones(2, 3, 1, 2, 2)).shape
+    (2, 3, 1, 2, 2)
+    """
 
     ranks = (5,)
 

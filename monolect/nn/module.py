@@ -31,7 +31,11 @@ class Module:
     training: bool = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling the module computes."""
+        """What calling the module computes. Raises NotImplementedError where a subclass defines none.
+
+        >>> nn.Identity().forward(Tensor([1.0])).tolist()
+        [1.0]
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +47,11 @@ class Module:
         return vars(self)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below, also those in lists and dicts."""
+        """The modules directly below, also those in lists and dicts.
+
+        >>> [name for name, _ in Sequential(nn.ReLU(), nn.Tanh()).named_children()]
+        ['0', '1']
+        """
         for name, value in self._entries().items():
             if isinstance(value, Module):
                 yield name, value
@@ -53,11 +61,19 @@ class Module:
                 yield from ((f"{name}.{k}", m) for k, m in value.items() if isinstance(m, Module))
 
     def children(self) -> Iterator[Module]:
-        """The modules directly below."""
+        """The modules directly below.
+
+        >>> list(Sequential(nn.ReLU(), nn.Tanh()).children())
+        [ReLU(), Tanh()]
+        """
         return (m for _, m in self.named_children())
 
     def modules(self) -> Iterator[Module]:
-        """The module itself and all below, each once."""
+        """The module itself and all below, each once.
+
+        >>> [type(m).__name__ for m in Sequential(nn.ReLU(), Sequential(nn.Tanh())).modules()]
+        ['Sequential', 'ReLU', 'Sequential', 'Tanh']
+        """
         seen: set[int] = set()
         stack: list[Module] = [self]
         while stack:
@@ -68,7 +84,11 @@ class Module:
                 stack.extend(reversed(list(m.children())))
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that require a gradient, each once, with their names."""
+        """The tensors that require a gradient, each once, with their names.
+
+        >>> [(name, p.shape) for name, p in nn.Linear(3, 2).named_parameters()]
+        [('weight', (2, 3)), ('bias', (2,))]
+        """
         seen: set[int] = set()
         for name, t in get_state_dict(self).items():
             if t.requires_grad and id(t) not in seen:
@@ -78,51 +98,89 @@ class Module:
     def parameters(self) -> list[Tensor]:
         """The tensors that require a gradient, each once.
 
-        >>> [p.shape for p in Sequential(Module(), Module()).parameters()]
-        []
+        >>> [p.shape for p in Sequential(nn.Linear(3, 2), nn.Linear(2, 1, bias=False)).parameters()]
+        [(2, 3), (2,), (1, 2)]
         """
         return [t for _, t in self.named_parameters()]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All tensors of this module and those below, parameters or not, by name."""
+        """All tensors of this module and those below, parameters or not, by name.
+
+        >>> list(nn.BatchNorm2d(3).state_dict())
+        ['weight', 'bias', 'running_mean', 'running_var', 'num_batches_tracked']
+        """
         return get_state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Put the tensors of `state` into those of the same names. See `nn.state.load_state_dict` for the errors."""
+        """Put the tensors of `state` into those of the same names. See `nn.state.load_state_dict` for the errors.
+
+        >>> a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+        >>> b.load_state_dict(a.state_dict())
+        >>> a.weight.equal(b.weight)
+        True
+        """
         load_state_dict(self, state, strict=strict)
 
     # ---- changing it -------------------------------------------------------------------------------------------------
     def train(self, mode: bool = True) -> Self:
-        """Turn dropout and batch statistics on (or off), here and below."""
+        """Turn dropout and batch statistics on (or off), here and below; returns the module.
+
+        >>> model = Sequential(nn.Dropout(0.5)).eval()
+        >>> model.train()[0].training
+        True
+        """
         for m in self.modules():
             m.training = mode
         return self
 
     def eval(self) -> Self:
-        """Turn dropout and batch statistics off, here and below."""
+        """Turn dropout and batch statistics off, here and below; returns the module.
+
+        >>> Sequential(nn.Dropout(0.5)).eval()[0].training
+        False
+        """
         return self.train(False)
 
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+        """Forget the gradients of all parameters.
+
+        >>> model = nn.Linear(1, 1)
+        >>> _ = model(Tensor.ones(1, 1)).sum().backward()
+        >>> model.zero_grad()
+        >>> model.weight.grad is None
+        True
+        """
         for p in self.parameters():
             p.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze (False) or unfreeze the floating point tensors of this module that are parameters now."""
+        """Freeze (False) or unfreeze the floating point tensors of this module that are parameters now.
+
+        >>> len(nn.Linear(3, 2).requires_grad_(False).parameters())
+        0
+        """
         for p in self.parameters() if not requires_grad else get_state_dict(self).values():
             if p.dtype.is_float:
                 p.requires_grad = requires_grad
         return self
 
     def realize(self) -> Self:
-        """Compute all tensors of this module, such as its initial weights, in one batch."""
+        """Compute all tensors of this module, such as its initial weights, in one batch.
+
+        >>> nn.Linear(3, 2).realize().weight
+        Tensor(shape=(2, 3), dtype=float32, device='cpu', requires_grad=True)
+        """
         tensors = list(get_state_dict(self).values())
         if tensors:
             tensors[0].realize(*tensors[1:])
         return self
 
     def extra_repr(self) -> str:
-        """What stands between the brackets in the text of this module."""
+        """What stands between the brackets in the text of this module.
+
+        >>> nn.Linear(3, 2).extra_repr(), nn.Linear(3, 2)
+        ('3, 2, bias=True', Linear(3, 2, bias=True))
+        """
         return ""
 
     def __repr__(self) -> str:
@@ -155,7 +213,11 @@ class Sequential(Module):
         return x
 
     def append(self, layer: Any) -> Self:
-        """Add a layer at the end. Raises DTypeError for what cannot be called."""
+        """Add a layer at the end. Raises DTypeError for what cannot be called.
+
+        >>> Sequential(lambda x: x + 1).append(lambda x: x * 2)(Tensor([1.0])).tolist()
+        [4.0]
+        """
         if not callable(layer):
             raise DTypeError(f"{type(self).__name__}: a layer", expected="a module or a function", found=repr(layer))
         self.layers.append(layer)

@@ -64,6 +64,16 @@ class Optimizer:
 
     `params` are Tensors with `requires_grad`, such as `model.parameters()`. Raises ArgumentError when there are none,
     or for one that requires no gradient.
+
+    >>> class Signs(Optimizer):
+    ...     def _change(self, p, grad, state, shared):
+    ...         (lr,) = shared
+    ...         return grad.sign() * lr
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> _ = (w * w).sum().backward()
+    >>> Signs([w], lr=0.5).step()
+    >>> w.tolist()
+    [0.5, 1.5]
     """
 
     slots: tuple[str, ...] = ()
@@ -89,7 +99,13 @@ class Optimizer:
     # ---- the learning rate -------------------------------------------------------------------------------------------
     @property
     def lr(self) -> float:
-        """The learning rate. Setting it writes to the device, so captured steps use the new one too."""
+        """The learning rate. Setting it writes to the device, so captured steps use the new one too.
+
+        >>> optimizer = SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
+        >>> optimizer.lr = 0.05
+        >>> optimizer.lr
+        0.05
+        """
         return self._lr
 
     @lr.setter
@@ -102,12 +118,26 @@ class Optimizer:
 
     # ---- stepping ----------------------------------------------------------------------------------------------------
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+        """Forget the gradients of all parameters.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> _ = (w * w).sum().backward()
+        >>> SGD([w]).zero_grad()
+        >>> w.grad is None
+        True
+        """
         for p in self.params:
             p.grad = None
 
     def step(self) -> None:
-        """Change every parameter that has a gradient, and compute all of them in one batch."""
+        """Change every parameter that has a gradient, and compute all of them in one batch.
+
+        >>> w = Tensor([1.0, 2.0], requires_grad=True)
+        >>> _ = (w * w).sum().backward()
+        >>> SGD([w], lr=0.25).step()
+        >>> w.tolist()
+        [0.5, 1.0]
+        """
         changed = self.schedule_step()
         if changed:
             changed[0].realize(*changed[1:])
@@ -116,6 +146,11 @@ class Optimizer:
         """What `step` does, without computing it: the changed tensors, to be realized with others.
 
         `loss.realize(*optimizer.schedule_step())` computes loss and step in one batch.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> loss = (w * w).sum().backward()
+        >>> loss.realize(*SGD([w], lr=0.25).schedule_step()).item(), w.item()
+        (1.0, 0.5)
         """
         moves = [p.grad is not None for p in self.params]
         if not any(moves):
@@ -153,11 +188,21 @@ class Optimizer:
 
         `numbers` are the learning rate and the steps so far of each parameter; the others stand in the order of the
         parameters.
+
+        >>> list(Adam([Tensor([1.0], requires_grad=True)]).state_dict())
+        ['numbers.0', 'mean.0', 'square.0']
         """
         return {f"{k}.{i}": t for k, ts in self._entries().items() for i, t in enumerate(ts)}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Put back what `state_dict` gave. Raises as `nn.state.load_state_dict` does, and then changes nothing."""
+        """Put back what `state_dict` gave. Raises as `nn.state.load_state_dict` does, and then changes nothing.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> old, new = SGD([w], lr=0.5), SGD([w], lr=0.1)
+        >>> new.load_state_dict(old.state_dict())
+        >>> new.lr
+        0.5
+        """
         load_state_dict(self, state, strict=strict)
 
     def _loaded(self) -> None:
