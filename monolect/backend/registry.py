@@ -27,7 +27,11 @@ TARGETS: dict[str, tuple[str, str]] = {
 
 
 class Registry:
-    """Opens devices by name. Example: `Device["cpu"].target.n_threads`."""
+    """Opens devices by name, each once.
+
+    >>> Device["cpu"] is Device["CPU:0"]
+    True
+    """
 
     def __init__(self) -> None:
         self._open: dict[str, Any] = {}
@@ -40,6 +44,11 @@ class Registry:
         """Make a device of one's own known: `Device["name"]` opens `device("name")`, `Device["name:1"]` another one.
 
         Raises DeviceError for a name that is none, or that is taken. `docs/how-to/add-a-device.md` builds one.
+
+        >>> Device.register("cpu", object)
+        Traceback (most recent call last):
+        monolect.base.errors.DeviceError: the name of a device of monolect
+        ...
         """
         if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
             raise DeviceError("not a name for a device", expected="lower-case letters and digits", found=repr(name))
@@ -49,11 +58,19 @@ class Registry:
         self._open = {k: d for k, d in self._open.items() if k.partition(":")[0] != name}
 
     def targets(self) -> list[str]:
-        """The names of all targets."""
+        """The names of all targets.
+
+        >>> Device.targets()[:2]
+        ['cpu', 'c']
+        """
         return [*TARGETS, *self._own]
 
     def device_class(self, target: str) -> Any:
-        """The class of a target's devices, imported."""
+        """The class of a target's devices, imported.
+
+        >>> Device.device_class("null").__name__
+        'NullDevice'
+        """
         if target in self._own:
             return self._own[target]
         module, name = TARGETS[target]
@@ -61,11 +78,19 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The name of the device new tensors live on: the setting DEVICE."""
+        """The name of the device new tensors live on: the setting DEVICE.
+
+        >>> Device.default
+        'cpu'
+        """
         return self.canonical(settings.DEVICE)
 
     def canonical(self, name: str) -> str:
-        """`name` in the form used everywhere: lower case but for a disk's path. Raises DeviceError."""
+        """`name` in the form used everywhere: lower case but for a disk's path. Raises DeviceError.
+
+        >>> Device.canonical("CPU:0"), Device.canonical("cuda:1")
+        ('cpu', 'cuda:1')
+        """
         if not isinstance(name, str):
             raise DeviceError("not a device name", expected="a string such as 'cpu'", found=repr(name))
         target, sep, rest = name.partition(":")
@@ -91,7 +116,11 @@ class Registry:
         return dev
 
     def present(self) -> dict[str, str]:
-        """For each target "" when it can be used here, otherwise what is missing."""
+        """For each target "" when it can be used here, otherwise what is missing.
+
+        >>> Device.present()["cpu"]
+        ''
+        """
         out = {}
         for name in self.targets():
             missing = getattr(self.device_class(name), "missing", None)
@@ -99,7 +128,11 @@ class Registry:
         return out
 
     def about(self, name: str) -> tuple[str, str]:
-        """Driver and compiler of a target that is present, "" where it has none."""
+        """Driver and compiler of a target that is present, "" where it has none.
+
+        >>> Device.about("null")
+        ('', '')
+        """
         about = getattr(self.device_class(name), "about", None)
         driver, compiler = about() if about is not None else ("", "")
         return driver, compiler

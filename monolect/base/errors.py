@@ -90,58 +90,105 @@ class MonolectError(Exception):
 class ShapeError(MonolectError, ValueError):
     """Sizes do not fit together.
 
-    Wrong: `Tensor.ones(2, 3) + Tensor.ones(2, 4)`. Right: `Tensor.ones(2, 3) + Tensor.ones(2, 1)`.
+    >>> Tensor.ones(2, 3) + Tensor.ones(2, 4)
+    Traceback (most recent call last):
+    monolect.base.errors.ShapeError: ...
+    >>> (Tensor.ones(2, 3) + Tensor.ones(2, 1)).shape
+    (2, 3)
     """
 
 
 class DTypeError(MonolectError, TypeError):
     """An element type that is unknown or not allowed here.
 
-    Wrong: `Tensor([1.5, 2.5]) << 1`. Right: `Tensor([1, 2]) << 1`.
+    >>> Tensor([1.5, 2.5]) << 1
+    Traceback (most recent call last):
+    monolect.base.errors.DTypeError: ...
+    >>> (Tensor([1, 2]) << 1).tolist()
+    [2, 4]
     """
 
 
 class DeviceError(MonolectError, ValueError):
     """A device that is unknown, absent on this machine, or mixed with another in one operation.
 
-    Wrong: `Tensor([1], device="cpuu")`. Right: `Tensor([1], device="cpu")`.
+    >>> Tensor([1], device="cpuu")
+    Traceback (most recent call last):
+    monolect.base.errors.DeviceError: ...
+    >>> Tensor([1], device="cpu").tolist()
+    [1]
     """
 
 
 class AxisError(MonolectError, IndexError):
     """An axis outside the tensor's dimensions, or one that is named twice.
 
-    Wrong: `Tensor.ones(2, 3).sum(axis=2)`. Right: `Tensor.ones(2, 3).sum(axis=1)` or `axis=-1`.
+    >>> Tensor.ones(2, 3).sum(axis=2)
+    Traceback (most recent call last):
+    monolect.base.errors.AxisError: ...
+    >>> Tensor.ones(2, 3).sum(axis=-1).tolist()
+    [3.0, 3.0]
     """
 
 
 class IndexRangeError(MonolectError, IndexError):
     """An index outside its axis.
 
-    Wrong: `Tensor([1, 2, 3])[3]`. Right: `Tensor([1, 2, 3])[2]` or `[-1]`.
+    >>> Tensor([1, 2, 3])[3]
+    Traceback (most recent call last):
+    monolect.base.errors.IndexRangeError: ...
+    >>> Tensor([1, 2, 3])[-1].item()
+    3
     """
 
 
 class SettingError(MonolectError, ValueError):
     """A setting nobody knows, or a value it cannot take.
 
-    Wrong: `Context(DEBUG=9)`. Right: `Context(DEBUG=2)`; `monolect settings` lists all of them.
+    `monolect settings` lists all of them.
+
+    >>> Context(DEBUG=9)
+    Traceback (most recent call last):
+    monolect.base.errors.SettingError: ...
+    >>> with Context(DEBUG=0):
+    ...     Tensor([1]).tolist()
+    [1]
     """
 
 
 class ArgumentError(MonolectError, ValueError):
-    """An argument that makes no sense and has no class of its own (a negative stride, an unknown mode)."""
+    """An argument that makes no sense and has no class of its own (a negative stride, an unknown mode).
+
+    >>> Tensor([1.0, 2.0]).pad((1, 1), mode="mirror")
+    Traceback (most recent call last):
+    monolect.base.errors.ArgumentError: ...
+    >>> Tensor([1.0, 2.0]).pad((1, 1), mode="reflect").tolist()
+    [2.0, 1.0, 2.0, 1.0]
+    """
 
 
 class GradientError(MonolectError, RuntimeError):
     """A derivative that does not exist or was not asked for.
 
-    Wrong: `Tensor.ones(3).backward()`, which is not a scalar. Right: `Tensor.ones(3).sum().backward()`.
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).backward()  # not a scalar
+    Traceback (most recent call last):
+    monolect.base.errors.GradientError: ...
+    >>> _ = (x * x).sum().backward()
+    >>> x.grad.tolist()
+    [2.0, 4.0]
     """
 
 
 class JitError(MonolectError, RuntimeError):
-    """A step that cannot be captured, or a replay whose arguments differ from what was captured."""
+    """A step that cannot be captured, or a replay whose arguments differ from what was captured.
+
+    >>> jit(lambda x: x * 2 if x.sum().item() > 0 else x)(Tensor([1.0]))
+    Traceback (most recent call last):
+    monolect.base.errors.JitError: ...
+    >>> jit(lambda x: (x.sum() > 0).where(x * 2, x))(Tensor([1.0])).tolist()
+    [2.0]
+    """
 
 
 class IRError(MonolectError, ValueError):

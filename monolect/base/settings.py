@@ -168,8 +168,12 @@ settings = Settings(dict(os.environ))
 class Context(ContextDecorator):
     """Set some settings for a `with` block or a decorated function, and restore them after it, whatever happens.
 
-    Example: `with Context(DEBUG=2, NOOPT=1): loss.realize()`, or `@Context(TRAINING=1)` above a training step.
-    All names and values are checked before any is set. One Context may be entered again while it is active.
+    `@Context(TRAINING=1)` stands above a training step. All names and values are checked before any is set: raises
+    SettingError. One Context may be entered again while it is active.
+
+    >>> with Context(THREADS=1, NOOPT=1):
+    ...     settings.THREADS, (Tensor([1.0]) + 1).tolist()
+    (1, [2.0])
     """
 
     def __init__(self, **values: int | str) -> None:

@@ -78,6 +78,12 @@ def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Ten
 
     Raises FileFormatError when the file is truncated, corrupt, or of another format; FileNotFoundError when there is
     none; DTypeError for an element type monolect lacks; MissingExtraError without the library.
+
+    >>> import tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> safe_save({"w": Tensor([1.0, 2.0]), "n": Tensor(3)}, path)
+    >>> {name: t.tolist() for name, t in sorted(safe_load(path).items())}
+    {'n': 3, 'w': [1.0, 2.0]}
     """
     library = _library()
     with open(path, "rb") as f:
