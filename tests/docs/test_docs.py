@@ -2,18 +2,23 @@
 
 import doctest
 import importlib
+import inspect
 import os
 import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import monolect
 from monolect.cli import main
+from monolect.interop import safetensors
+from monolect.tensor.capture import Jit
 from tests.docs.pages import BLOCK, FLAGS, blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +61,41 @@ def test_docstring_examples(module):
     code = importlib.import_module(module)
     names = {name: getattr(monolect, name) for name in monolect.__all__} | {"np": np} | vars(code)
     assert doctest.testmod(code, globs=names, optionflags=FLAGS).failed == 0
+
+
+OF_A_LAYER = ("forward", "extra_repr")  # the example is that of the class
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """All that a program reaches by name: functions, classes but for errors, their methods and properties."""
+    nn = monolect.nn
+    found = [(name, getattr(space, name)) for space in (monolect, nn) for name in space.__all__]
+    for space in (nn.optim, nn.state, nn.datasets, safetensors):
+        own = [name for name, value in vars(space).items() if getattr(value, "__module__", None) == space.__name__]
+        found += [(name, getattr(space, name)) for name in own if name[0] != "_"]
+    for name, value in [*found, ("Jit", Jit)]:
+        if inspect.isfunction(value):
+            yield name, value
+        elif not inspect.ismodule(value):
+            cls = value if isinstance(value, type) else type(value)
+            if issubclass(cls, Exception):
+                continue
+            yield name, cls
+            for of_it in [x for x in dir(cls) if x[0] != "_"]:
+                member = inspect.getattr_static(cls, of_it)
+                member = getattr(member, "__func__", getattr(member, "fget", member))
+                if inspect.isfunction(member) and not (issubclass(cls, nn.Module) and of_it in OF_A_LAYER):
+                    yield f"{name}.{of_it}", member
+
+
+def test_all_that_is_public_has_an_example_that_is_executed():
+    named = [(name, x) for name, x in public() if str(sys.modules[x.__module__].__file__).endswith(".py")]
+    modules = {x.__module__ for _, x in named}
+    assert modules <= {"monolect", *MODULES}, "the examples of these are executed"
+    tests = [test for module in modules for test in doctest.DocTestFinder().find(sys.modules[module])]
+    executed = {test.docstring for test in tests if test.examples}
+    assert [name for name, x in named if x.__doc__ not in executed] == []
+    assert len(named) > 500
 
 
 @pytest.mark.parametrize("table", REFERENCE)
