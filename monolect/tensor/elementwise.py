@@ -226,7 +226,7 @@ class ElementwiseMixin(TensorBase):
         return binary(self, "ADD", other if alpha == 1 else other * alpha)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """`self - alpha * other`, broadcast and promoted. Raises DTypeError for a bool tensor.
+        """`self - alpha * other`, broadcast and promoted. Raises DTypeError where self is bool.
 
         >>> Tensor([5, 7]).sub(Tensor([1, 2]), alpha=2).tolist()
         [3, 3]
@@ -237,11 +237,12 @@ class ElementwiseMixin(TensorBase):
     subtract = sub
 
     def rsub(self, other: Any) -> Tensor:
-        """`other - self`.
+        """`other - self`. Raises DTypeError where self is bool.
 
         >>> Tensor([1, 2]).rsub(10).tolist()
         [9, 8]
         """
+        self._no_bool("-")
         return binary(self, "SUB", other, True)
 
     def mul(self, other: Any) -> Tensor:
@@ -477,9 +478,11 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
         [True, False]
         """
-        other = other if isinstance(other, TensorBase) else self._scalar(other)
-        close: Any = (self == other) | (((self - other).abs() <= other.abs() * rtol + atol) & other.isfinite())
-        return close | (self.isnan() & other.isnan()) if equal_nan else close
+        a, b = (self._wrap(u) for u in pair(self, other))
+        away = (a - b).abs() if a.dtype.is_float else _distance(a, b)
+        bound: Any = self._wrap(floating(b)).abs() * rtol + atol
+        close: Any = (a == b) | ((away <= bound) & b.isfinite())
+        return close | (a.isnan() & b.isnan()) if equal_nan else close
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
         """Whether all elements are close, as a Python bool; computes. See `isclose`.
@@ -597,6 +600,13 @@ class ElementwiseMixin(TensorBase):
 
 
 # ---- formulas --------------------------------------------------------------------------------------------------------
+def _distance(a: Any, b: Any) -> Any:
+    """|a - b| of integers or bools as float32: their difference may take one bit more than they have."""
+    if a.dtype is dtypes.bool:
+        return (a ^ b).float()
+    return (a.maximum(b) - a.minimum(b)).bitcast(f"uint{a.dtype.bits}").float()
+
+
 def _truncated(a: UOp, b: UOp) -> UOp:
     """The integer quotient rounded toward zero; 0 where b is 0."""
     q = build("IDIV", a, b)

@@ -78,6 +78,10 @@ class FunctionsMixin(TensorBase):
     deg2rad = _op("deg2rad", widened(lambda x: e("MUL", x, pi / 180)), "Degrees to radians.", 180.0, 3.1416)
     rad2deg = _op("rad2deg", widened(lambda x: e("MUL", x, 180 / pi)), "Radians to degrees.", 1.0, 57.2958)
 
+    def _floats(self) -> Tensor:
+        """self, in float32 if it holds integers: sums and differences of those would wrap."""
+        return self._wrap(floating(self))
+
     @in_single
     def logit(self, eps: float | None = None) -> Tensor:
         """log(self / (1 - self)), the inverse of `sigmoid`; with `eps`, self is first clamped to [eps, 1 - eps].
@@ -85,7 +89,7 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([0.5, 1.0]).logit().tolist()
         [0.0, inf]
         """
-        x = self if eps is None else self.clamp(eps, 1 - eps)
+        x = self._floats() if eps is None else self._floats().clamp(eps, 1 - eps)
         return (x / (1 - x)).log()
 
     def logaddexp(self, other: Any) -> Tensor:
@@ -255,7 +259,7 @@ class FunctionsMixin(TensorBase):
             raise refused("masked_fill", error, self._uop, mask._uop) from None
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        """`self` kept within [min, max], either of which may be missing or a tensor; nan stays.
+        """`self` kept within [min, max], either of which may be missing or a tensor; nan stays, also that of a bound.
 
         Raises ArgumentError without a bound.
 
@@ -269,6 +273,8 @@ class FunctionsMixin(TensorBase):
             if bound is not None:
                 a, b = pair(out, bound)
                 beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
+                if a.dtype.is_float:
+                    beyond = build("OR", beyond, build("CMPNE", b, b))
                 out = self._wrap(build("WHERE", beyond, b, a))
         return self._wrap(out._uop)
 
@@ -445,7 +451,8 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([1.0, -3.0]).softsign().tolist()
         [0.5, -0.75]
         """
-        return self / (self.abs() + 1)
+        x = self._floats()
+        return x / (x.abs() + 1)
 
     @in_single
     def tanhshrink(self) -> Tensor:
@@ -473,7 +480,7 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
         [0.0, 0.5, 1.0]
         """
-        return (self + 3).relu6() / 6
+        return (self._floats() + 3).relu6() / 6
 
     @in_single
     def hardswish(self) -> Tensor:
@@ -482,7 +489,8 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([-1.5, 1.5, 4.0]).hardswish().tolist()
         [-0.375, 1.125, 4.0]
         """
-        return self * (self + 3).relu6() / 6
+        x = self._floats()
+        return x * (x + 3).relu6() / 6
 
     def hardshrink(self, lambd: float = 0.5) -> Tensor:
         """self, but 0 within [-lambd, lambd].

@@ -290,8 +290,30 @@ def test_infinities_and_nan(check: Any) -> None:
         check(getattr(x, name)(), want)
     check(Tensor([1.0, nan]).maximum(Tensor([nan, 1.0])), torch.tensor([nan, nan]))
     check(Tensor([nan, 1.0]).clamp(0, 0.5), torch.tensor([nan, 0.5]))
+    check(Tensor([1.0, nan]).clamp(Tensor([nan, 0.0])), torch.tensor([nan, nan]))
+    check(Tensor([1.0, 2.0]).clamp(max=nan), torch.tensor([nan, nan]))
     check(Tensor([inf, -inf, inf]).logaddexp(Tensor([inf, -inf, -inf])), torch.tensor([inf, -inf, inf]))
     check(Tensor([inf, 3e38]).hypot(Tensor([nan, 1e38])), torch.tensor([inf, float(np.hypot(3e38, 1e38))]))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64"])
+def test_integers_are_close_by_their_distance_even_if_that_overflows(dtype: str, check: Any) -> None:
+    d = np.dtype(dtype)
+    low, high = (False, True) if dtype == "bool" else (np.iinfo(d).min, np.iinfo(d).max)
+    a, b = (x.ravel() for x in np.meshgrid(np.array([low, 0, 1, high], d), np.array([low, 0, 1, high], d)))
+    assert Tensor(a).isclose(Tensor(b), rtol=0, atol=0).tolist() == (a == b).tolist()
+    assert Tensor(a).isclose(Tensor(b)).tolist() == [
+        math.isclose(x, y, rel_tol=1e-5) for x, y in zip(a, b, strict=True)
+    ]
+    assert Tensor(a).allclose(Tensor(a)) and not Tensor(a).allclose(Tensor(b))
+    check(Tensor([10, 12]).isclose(Tensor([11, 10]), rtol=0, atol=1), torch.tensor([True, False]))
+
+
+@pytest.mark.parametrize("name", ["logit", "softsign", "hardsigmoid", "hardswish"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
+def test_formulas_of_integers_do_not_wrap(name: str, dtype: str, check: Any) -> None:
+    x = np.array([0, 1]).astype(dtype) if dtype == "bool" else np.array([*range(-128, 128)]).astype(dtype)
+    check(getattr(Tensor(x), name)(), torch.tensor(getattr(Tensor(x.astype(np.float32)), name)().numpy()))
 
 
 def test_atan2_in_all_directions() -> None:
@@ -327,6 +349,7 @@ def test_cast_saturates() -> None:
         (lambda: Tensor([1.5]) & Tensor([1]), DTypeError, "float32"),
         (lambda: -Tensor([True]), DTypeError, "bool"),
         (lambda: Tensor([True]) - Tensor([True]), DTypeError, "bool"),
+        (lambda: Tensor([True]).rsub(1), DTypeError, "bool"),
         (lambda: Tensor([1]) + "a", ArgumentError, "'a'"),
         (lambda: Tensor([1]).where(1, 2), DTypeError, "bool condition"),
         (lambda: Tensor([2]) ** -1, ArgumentError, "negative power"),
