@@ -122,6 +122,8 @@ class TensorBase:
             return tuple(range(len(self._uop.shape)))
         if not isinstance(dim, tuple | list):
             return (self._axis(dim),) if len(self._uop.shape) or dim not in (0, -1) else ()
+        if not self._uop.shape and tuple(dim) in ((0,), (-1,)):
+            return ()
         out = tuple(sorted(self._axis(d) for d in dim))
         if len(set(out)) != len(out):
             raise AxisError("an axis is named twice", expected="distinct axes", found=tuple(dim))

@@ -288,7 +288,7 @@ class ReduceMixin(TensorBase):
         u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
         u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
         axes = self._axes(dim)
-        m = build("DETACH", _reduce(u, "MAX", axes, True))
+        m = top(u, axes)
         return build("SUB", u, m), m, axes
 
     def softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
@@ -332,7 +332,7 @@ class ReduceMixin(TensorBase):
         axes = self._axes(axis if dim is None else dim)
         u = self._uop
         w = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
-        m = build("DETACH", _reduce(w, "MAX", axes, True))
+        m = top(w, axes)
         m = where(e("CMPLT", special.absolute(m), inf), m, 0.0)  # an infinite maximum must not be subtracted
         total = _reduce(special.exp(build("SUB", w, m)), "ADD", axes, True)
         out = build("ADD", special.log_e(total), m)
@@ -358,6 +358,13 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
             return graph.full(shape, neutral(op, u.dtype), u.dtype)
     return graph.reduce(u, op, axes, keepdim)
+
+
+def top(u: UOp, axes: tuple[int, ...]) -> UOp:
+    """The largest elements along axes, which keep size 1, without a gradient; 0 where there are none."""
+    if any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes):
+        return graph.full(tuple(1 if i in axes else n for i, n in enumerate(u.shape)), 0, u.dtype)
+    return build("DETACH", _reduce(u, "MAX", axes, True))
 
 
 def _over(u: UOp, n: Any) -> UOp:

@@ -20,7 +20,7 @@ from monolect.ir.uop import UOp, build, const
 from monolect.tensor import order
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.reduce import ValuesIndices, neutral, reverse
+from monolect.tensor.reduce import ValuesIndices, neutral, reverse, top
 from monolect.tensor.rows import add_rows
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ class ScanMixin(TensorBase):
         """
         self._check_float("logcumsumexp")
         wide = self.double()
-        m = wide.detach().amax(dim, keepdim=True)
-        m = (m.abs() == inf).where(0.0, m)  # an infinite maximum must not be subtracted
+        x = wide.detach()  # what is not finite must not be subtracted, nor reach the sums before it
+        most = top(x.isfinite().where(x, -inf)._uop, self._axes(dim))
+        m = self._wrap(where(e("CMPEQ", most, -inf), 0.0, most))
         return ((wide - m).exp().cumsum(dim).log() + m).cast(self.dtype)
 
     def _along(self, u: UOp, dim: int, f: Callable[[UOp], UOp]) -> UOp:

@@ -101,6 +101,22 @@ def test_logcumsumexp_of_far_and_infinite_elements(check: Any) -> None:
     rows = [[-300, 0, 300, 5], [-math.inf] * 4, [-math.inf, 1, 2, -math.inf], [1, math.inf, 2, 3], [0, -90, -91, -300]]
     x = np.array(rows, np.float32)
     check(Tensor(x).logcumsumexp(1), torch.tensor(x).logcumsumexp(1))
+    x[:, 2] = np.nan  # which reaches no sum before it
+    check(Tensor(x).logcumsumexp(1), torch.tensor(x).logcumsumexp(1))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "logcumsumexp"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_exponentials_of_no_elements(name: str, dim: int, check: Any) -> None:
+    x = torch.zeros(2, 0)
+    check(getattr(Tensor.zeros(2, 0), name)(dim), getattr(x, name)(dim))
+
+
+def test_a_scalar_has_one_axis_to_reduce_and_reverse() -> None:
+    x = Tensor(3.0)
+    assert [y.tolist() for y in (x.sum(0), x.sum((0,)), x.amax((-1,)), x.flip(0))] == [3.0] * 4
+    with pytest.raises(AxisError):
+        x.flip(1)
 
 
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
