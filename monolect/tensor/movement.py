@@ -110,7 +110,10 @@ class MovementMixin(TensorBase):
         s, new = self.shape, as_sizes(sizes)
         if len(new) < len(s):
             raise ShapeError("expand: fewer axes than the tensor has", expected=f"at least {len(s)}", found=new)
-        old = (1,) * (len(new) - len(s)) + s
+        k = len(new) - len(s)
+        if any(n.__class__ is int and n == -1 for n in new[:k]):
+            raise ShapeError("expand: -1 keeps an axis, and this one is new", expected="a size", found=new)
+        old = (1,) * k + s
         new = tuple(o if n.__class__ is int and n == -1 else n for o, n in zip(old, new, strict=True))
         return self.broadcast_to(new)
 

@@ -160,6 +160,7 @@ def test_views_run_nothing() -> None:
         (lambda x: x.repeat(2), ShapeError, "count for each"),
         (lambda x: x.t(), ShapeError, "2 axes"),
         (lambda x: x.diagonal(0, 1, 1), AxisError, "two axes"),
+        (lambda x: x.expand(-1, 2, 3, 4), ShapeError, "new"),
         (lambda x: x.movedim(0, 9), AxisError, "axis 9"),
         (lambda x: x.reshape("a"), ArgumentError, "'a'"),
         (
