@@ -8,37 +8,40 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from monolect.backend.registry import Device
-from monolect.base.dtype import dtypes
-from monolect.base.errors import (
-    ActionError,
-    AllocationError,
-    ArgumentError,
-    AxisError,
-    CaptureWarning,
-    CompileError,
-    DeviceError,
-    DTypeError,
-    FileFormatError,
-    GradientError,
-    IndexRangeError,
-    InternalError,
-    IRError,
-    JitError,
-    MissingExtraError,
-    MonolectError,
-    ObjectFileError,
-    ParseError,
-    SettingError,
-    ShapeError,
-    VerifyError,
-)
-from monolect.base.settings import Context
-from monolect.tensor.capture import jit
-from monolect.tensor.function import function
-from monolect.tensor.tensor import Tensor
-from monolect.tensor.transform import grad, value_and_grad
-from monolect.tensor.variable import Variable
+from monolect.base.collector import made_to_stay
+
+with made_to_stay():
+    from monolect.backend.registry import Device
+    from monolect.base.dtype import dtypes
+    from monolect.base.errors import (
+        ActionError,
+        AllocationError,
+        ArgumentError,
+        AxisError,
+        CaptureWarning,
+        CompileError,
+        DeviceError,
+        DTypeError,
+        FileFormatError,
+        GradientError,
+        IndexRangeError,
+        InternalError,
+        IRError,
+        JitError,
+        MissingExtraError,
+        MonolectError,
+        ObjectFileError,
+        ParseError,
+        SettingError,
+        ShapeError,
+        VerifyError,
+    )
+    from monolect.base.settings import Context
+    from monolect.tensor.capture import jit
+    from monolect.tensor.function import function
+    from monolect.tensor.tensor import Tensor
+    from monolect.tensor.transform import grad, value_and_grad
+    from monolect.tensor.variable import Variable
 
 if TYPE_CHECKING:
     from monolect.tensor.kernel import custom_kernel, native_function

@@ -29,7 +29,6 @@ every message can say what was expected, what was found, and which line of the u
 Beside it stands CaptureWarning (UserWarning): what works, and costs more than it should.
 """
 
-import linecache
 from collections.abc import Iterable
 
 from monolect.base.origin import provenance
@@ -83,6 +82,8 @@ class MonolectError(Exception):
         parts = [self.describe()]
         file, number = self.line
         if file:
+            import linecache  # which reads tokens: 1 ms to import, and only errors need it
+
             parts.append(f"  at {file}:{number}: {linecache.getline(file, number).strip()}".rstrip(": "))
         return "\n".join(parts)
 

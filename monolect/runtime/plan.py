@@ -6,16 +6,14 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Commands, Launch, Ordered, Program
 from monolect.backend.common.native import NativeDevice
 from monolect.backend.registry import Device
+from monolect.base.collector import collection_paused
 from monolect.base.errors import ArgumentError, DeviceError, InternalError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
@@ -47,20 +45,6 @@ class Plan(NamedTuple):
     variables: tuple[UOp, ...]  # symbolic sizes, numbered after everything else
     reads: frozenset[int]  # the inputs that some launch takes
     launches: tuple[Launch, ...]
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside: compiling makes many nodes and no cycles, and tracing them again and again
-    costs as much as making them.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def make_plan(roots: list[UOp], n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:

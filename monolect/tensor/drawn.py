@@ -8,9 +8,7 @@ What it is not: it follows no code of other libraries. Random numbers of Tensors
 
 from __future__ import annotations
 
-import datetime
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -51,12 +49,14 @@ def state_of(generator: Any) -> Any:
     if hasattr(generator, "getstate"):
         return generator.getstate()
     bits = getattr(generator, "bit_generator", None)
-    return pickle.dumps(generator.get_state() if bits is None else bits.state)
+    state = generator.get_state() if bits is None else bits.state
+    return import_module("pickle").dumps(state)  # arrays, which do not compare as one
 
 
 def differs_each_time(f: Any) -> bool:
     """Whether a function in C asks a clock, or for random bits of the system's."""
-    of_dates = f.__name__ in _OF_DATES and isinstance(f.__self__, type) and issubclass(f.__self__, datetime.date)
+    date = getattr(sys.modules.get("datetime"), "date", ())  # nobody has a method of a module that nobody imported
+    of_dates = f.__name__ in _OF_DATES and isinstance(f.__self__, type) and issubclass(f.__self__, date)
     return of_dates or f in _TOLD or f in _ENTROPY
 
 

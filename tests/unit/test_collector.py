@@ -1,0 +1,69 @@
+"""The garbage collector while much is made that stays."""
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from monolect.base.collector import collection_paused, made_to_stay
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    was_on, frozen = gc.isenabled(), gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    (gc.enable if was_on else gc.disable)()
+    if frozen:
+        gc.freeze()
+
+
+@pytest.mark.parametrize("paused", [collection_paused, made_to_stay])
+@pytest.mark.parametrize("is_on", [True, False])
+def test_it_is_paused_and_then_as_it_was(paused, is_on):
+    (gc.enable if is_on else gc.disable)()
+    with paused():
+        assert not gc.isenabled()
+    assert gc.isenabled() == is_on
+    with pytest.raises(ValueError), paused():
+        raise ValueError
+    assert gc.isenabled() == is_on
+
+
+def test_what_stays_is_old_at_once_and_still_collected():
+    gc.disable()
+    with made_to_stay():
+        cycle: list = []
+        cycle.append(cycle)
+    assert any(x is cycle for x in gc.get_objects(generation=2))
+    del cycle
+    assert gc.collect() >= 1
+
+
+def test_what_the_user_froze_stays_frozen():
+    gc.freeze()
+    try:
+        n = gc.get_freeze_count()
+        with made_to_stay():
+            pass
+        assert gc.get_freeze_count() == n
+    finally:
+        gc.unfreeze()
+
+
+def test_importing_collects_hardly_anything_and_imports_no_more_than_it_needs():
+    """Python's modules that only errors, generators of random numbers and clocks need."""
+    program = """
+import gc, sys
+before, found = set(sys.modules), []
+gc.callbacks.append(lambda phase, info: found.append(phase))
+import monolect
+gc.callbacks.clear()
+print(len(found), *sorted({"datetime", "linecache", "pickle", "numpy"} & (set(sys.modules) - before)))
+"""
+    n, *modules = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert int(n) < 30 and not modules  # 62 where it is not paused
