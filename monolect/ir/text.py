@@ -9,7 +9,7 @@
 What it is for: tests, dumps, bug reports, and running a part of the compiler from a file. The last line is the root.
 Dtype and shape are there to be read, and are checked. Comments (where the user's program made a node) and blank lines
 mean nothing.
-What it is not: a serialisation format. It promises to be read by the version that wrote it.
+What it is not: a serialisation format (`ir.packed` is). It promises to be read by the version that wrote it.
 
 Invariant: text that is not a graph raises ParseError and nothing else. Parsing simplifies nothing.
 A tuple subclass that is not of the op table is written as a tuple, to which it is equal.
@@ -22,13 +22,12 @@ import re
 from collections import Counter
 from typing import Any
 
-from monolect.base.dtype import ALL, DType
+from monolect.base.dtype import DType
 from monolect.base.errors import IRError, ParseError
-from monolect.ir.ops import INVALID, BoxArg, BufferArg, KernelInfo, ParamArg
+from monolect.ir.ops import INVALID
+from monolect.ir.packed import DTYPES, RECORDS
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, node, toposort
 
-_DTYPES: dict[str, DType] = {d.short: d for d in ALL}
-_RECORDS: dict[str, Any] = {c.__name__: c for c in (ParamArg, BufferArg, KernelInfo, BoxArg)}
 _WORDS: dict[str, Any] = {
     "None": None,
     "True": True,
@@ -103,7 +102,7 @@ def _write(v: Any) -> str:
     if kind is str:
         return json.dumps(v)
     if isinstance(v, tuple):
-        if kind.__name__ in _RECORDS and _RECORDS[kind.__name__] is kind:
+        if kind.__name__ in RECORDS and RECORDS[kind.__name__] is kind:
             return _write_record(v)
         inner = ", ".join(map(_write, v))
         return f"({inner},)" if len(v) == 1 else f"({inner})"
@@ -190,11 +189,11 @@ def _same_column(found: str, given: str) -> bool:
 def _plain_record(text: str) -> tuple[Any, Any] | None:
     """What `_Arguments` reads, in a third of the time, if it is a record of small numbers, words and simple strings.
 
-    That is the argument of nearly all PARAMs and BUFFERs, which reading a schedule spends most of its time on. None for
+    That is the argument of nearly all PARAMs and BUFFERs, which reading a saved step spends most of its time on. None for
     everything else, and for all that is wrong.
     """
     name, _, fields = text.partition("(")
-    kind = _RECORDS.get(name)
+    kind = RECORDS.get(name)
     if kind is None:
         return None
     values: dict[str, Any] = {}
@@ -209,8 +208,8 @@ def _plain_record(text: str) -> tuple[Any, Any] | None:
             values[field] = string
         elif word in _WORDS:
             values[field] = _WORDS[word]
-        elif word in _DTYPES:
-            values[field] = _DTYPES[word]
+        elif word in DTYPES:
+            values[field] = DTYPES[word]
         else:
             return None
         at, n = m.end(), n + 1
@@ -275,10 +274,10 @@ class _Arguments:
             raise _error(self.number, "not an argument", "a number or a string", f"{token[:40]} ({e})") from None
         if token == "(":
             return self.tuple(depth)
-        if kind == "name" and (token in _WORDS or token in _DTYPES):
-            return _WORDS[token] if token in _WORDS else _DTYPES[token]
-        if token in _RECORDS:
-            return self.record(_RECORDS[token], depth)
+        if kind == "name" and (token in _WORDS or token in DTYPES):
+            return _WORDS[token] if token in _WORDS else DTYPES[token]
+        if token in RECORDS:
+            return self.record(RECORDS[token], depth)
         raise _error(self.number, "not an argument", "a number, string, dtype, tuple or record", token or "nothing")
 
     def tuple(self, depth: int) -> tuple:
