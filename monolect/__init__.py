@@ -8,9 +8,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from monolect.base.collector import made_to_stay
+from monolect.base.collector import collection_paused
 
-with made_to_stay():
+with collection_paused():
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
     from monolect.base.errors import (

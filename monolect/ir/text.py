@@ -189,8 +189,8 @@ def _same_column(found: str, given: str) -> bool:
 def _plain_record(text: str) -> tuple[Any, Any] | None:
     """What `_Arguments` reads, in a third of the time, if it is a record of small numbers, words and simple strings.
 
-    That is the argument of nearly all PARAMs and BUFFERs, which reading a saved step spends most of its time on. None for
-    everything else, and for all that is wrong.
+    That is the argument of nearly all PARAMs and BUFFERs, which reading a saved step spends most of its time on. None
+    for everything else, and for all that is wrong.
     """
     name, _, fields = text.partition("(")
     kind = RECORDS.get(name)

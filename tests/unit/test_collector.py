@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from monolect.base.collector import collection_paused, made_to_stay
+from monolect.base.collector import MANY, collection_paused
 
 
 @pytest.fixture(autouse=True)
@@ -20,35 +20,43 @@ def as_it_was() -> Iterator[None]:
         gc.freeze()
 
 
-@pytest.mark.parametrize("paused", [collection_paused, made_to_stay])
 @pytest.mark.parametrize("is_on", [True, False])
-def test_it_is_paused_and_then_as_it_was(paused, is_on):
+def test_it_is_paused_and_then_as_it_was(is_on):
     (gc.enable if is_on else gc.disable)()
-    with paused():
+    with collection_paused():
         assert not gc.isenabled()
     assert gc.isenabled() == is_on
-    with pytest.raises(ValueError), paused():
+    with pytest.raises(ValueError), collection_paused():
         raise ValueError
     assert gc.isenabled() == is_on
 
 
-def test_what_stays_is_old_at_once_and_still_collected():
-    gc.disable()
-    with made_to_stay():
-        cycle: list = []
+def test_many_objects_that_are_left_are_old_at_once_and_still_collected():
+    gc.enable()
+    with collection_paused():
+        cycle: list = [[] for _ in range(MANY + 1)]
         cycle.append(cycle)
     assert any(x is cycle for x in gc.get_objects(generation=2))
     del cycle
-    assert gc.collect() >= 1
+    assert gc.collect() > MANY
+
+
+def test_few_are_as_young_as_any_others():
+    gc.enable()
+    gc.collect()
+    with collection_paused():
+        made: list = []
+    assert not any(x is made for x in gc.get_objects(generation=2))
 
 
 def test_what_the_user_froze_stays_frozen():
+    gc.enable()
     gc.freeze()
     try:
         n = gc.get_freeze_count()
-        with made_to_stay():
-            pass
-        assert gc.get_freeze_count() == n
+        with collection_paused():
+            made = [[] for _ in range(MANY + 1)]
+        assert gc.get_freeze_count() == n and len(made) > MANY
     finally:
         gc.unfreeze()
 
