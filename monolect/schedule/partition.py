@@ -26,7 +26,17 @@ from monolect.ir.uop import UOp, node, toposort
 from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
 from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources, value_sources
-from monolect.schedule.stages import FIRST_RANGE, SMALL_WORK, Stage, is_wanted, main_source, ranges_of, size, stage
+from monolect.schedule.stages import (
+    FIRST_RANGE,
+    SMALL_WORK,
+    Stage,
+    is_wanted,
+    main_source,
+    ranges_of,
+    size,
+    stage,
+    turns,
+)
 from monolect.schedule.walk import walk
 
 RangeSet = frozenset[UOp]
@@ -367,7 +377,7 @@ class Partition:
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
-            if u.op in ELEMENTWISE and not self.cost[u].reduces and _turns(rs, k.blocks):
+            if u.op in ELEMENTWISE and not self.cost[u].reduces and turns(rs, k.blocks):
                 continue  # no sum to wait for: what reads it is stored, and read, as memory lies
             blocks = k.refined(rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
@@ -530,12 +540,6 @@ class Partition:
             return True
         i = _scanned(u, d.index)
         return i is not None and i in d.out and not d.red and self.kernel(d.kernel).scan in (None, i)
-
-
-def _turns(rs: RangeSet, blocks: list[RangeSet]) -> bool:
-    """Whether the innermost loop of a chain, along which memory lies, would stand outside of others if `rs` did."""
-    order = [r for b in blocks for r in sorted(b, key=lambda r: r.arg[0])]
-    return bool(order) and order[-1] in rs and not rs.issuperset(order)
 
 
 def _is_long(u: UOp) -> bool:

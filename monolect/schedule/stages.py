@@ -98,6 +98,8 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
         return None
     if not (fits_alone(part, u, row, inner, outer) if dear else fits(part, u, row, demands, outer)):
         return None
+    if not dear and turns(outer, k.blocks) and row <= max(size(d.out - outer) for d in demands):
+        return None  # less is spared by it than is stored across memory
     if k.scan in outer or any(not outer <= ranges_of(s.index) for s in k.stores):
         return None
     if k.refined(outer) is None:  # its loops would stand outside of those that another stage is kept in
@@ -106,8 +108,13 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
 
 
 def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozenset[UOp]) -> bool:
-    """Whether there are rows for all threads, and some of them, with what a product reads beside each, are small."""
-    beside = max(size((d.out & part.kernel(d.kernel).all_ranges()) - outer) for d in demands)
+    """Whether there are rows for all threads, and some of them, with what products read beside each, are small: the
+    product that wants a row reads as much for every result of its own, be they stored or another stage, and one that
+    makes it reads its terms for every element of it.
+    """
+    beside = max(size(d.out - outer - ranges_of(d.index)) for d in demands)
+    if u.op == "REDUCE":
+        beside = max(beside, prod(size_max(u.src[0].shape[a]) for a in u.arg[1]))
     if size(outer) < FEWEST_ROWS:
         return False
     return row <= longest_row(u.dtype.itemsize, beside, part.local_bytes)
@@ -139,6 +146,12 @@ def main_source(u: UOp, d: Demand) -> UOp | None:
     if u.op == "WHERE" and not (main[0] is not u.src[0] and any(is_zero(s) for s in u.src[1:])):
         return None
     return main[0]
+
+
+def turns(rs: frozenset[UOp], blocks: list[frozenset[UOp]]) -> bool:
+    """Whether the innermost loop of a chain, along which memory lies, would stand outside of others if `rs` did."""
+    order = [r for b in blocks for r in sorted(b, key=lambda r: r.arg[0])]
+    return bool(order) and order[-1] in rs and not rs.issuperset(order)
 
 
 def size(rs: Iterable[UOp]) -> int:

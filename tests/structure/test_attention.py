@@ -352,3 +352,26 @@ def test_attention_over_joined_keys_is_right_in_any_size(heads, rows, keys, more
     s = q @ k.swapaxes(1, 2) * width**-0.5
     s = s + mask if mask is not None else np.where(np.tril(np.ones(s.shape[-2:], bool)), s, -np.inf) if causal else s
     np.testing.assert_allclose(got, softmax(s) @ v, rtol=2e-5, atol=2e-5)
+
+
+def n_stages(tensor):
+    """How many values each kernel of `tensor` keeps in local memory."""
+    return [sum(u.op == "BUFFER" for u in toposort(c.src[0])) for c in calls_of(tensor)]
+
+
+@pytest.mark.parametrize("width, kept", [(16, True), (512, False)])
+def test_rows_whose_products_read_more_than_fits_are_no_stages(data, width, kept):
+    """Experts: what their products read for a row of tokens is all of their weights."""
+    x, up, down = Tensor(data(64, width)), Tensor(data(8, width, 2 * width)), Tensor(data(8, 2 * width, width))
+    share, head = Tensor(data(8, 64, 1)), Tensor(data(width, 8))
+    h = ((x @ up).relu() @ down * share).sum(0)
+    h = h - h.mean(-1, keepdim=True)
+    assert (max(n_stages(h @ head)) > 3) is kept
+
+
+def test_short_rows_across_memory_are_no_stages(data):
+    """A weight that is stored along the places of a channel, after a norm over channels."""
+    x, w, z = Tensor(data(32, 64)), Tensor(data(64, 16 * 64)), Tensor(data(32, 100))
+    y = (x @ w).reshape(32, 64, 16)
+    y = y * (y * y).sum((0, 2), keepdim=True)
+    assert sum(n_stages(z.T @ y.reshape(32, 1024))) == 0
