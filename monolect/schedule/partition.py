@@ -191,8 +191,11 @@ class Partition:
                 other.later = (other.later & ~(1 << b)) | 1 << a | ka.later
         return a
 
-    def mergeable(self, a: int, b: int) -> list[RangeSet] | None:
-        """The blocks of the union of two kernels, or None when they must stay apart."""
+    def mergeable(self, a: int, b: int, along: bool) -> list[RangeSet] | None:
+        """The blocks of the union of two kernels, or None when they must stay apart. What both read, if it does not
+        move `along` their loops, is one number: it spares no loads, and loops of one that stand around other loops of
+        the other are lost to its vectors.
+        """
         ka, kb = self.kernel(a), self.kernel(b)
         if ka.device != kb.device or ka.reuse or kb.reuse or ka.later >> b & 1 or kb.later >> a & 1:
             return None
@@ -204,7 +207,7 @@ class Partition:
             return None
         ra, rb = ka.all_ranges(), kb.all_ranges()
         common = ra & rb
-        if not common and (ra or rb):
+        if (not common and (ra or rb)) or (not along and ra != rb):
             return None
         ba = ka.refined(common)
         bb = kb.refined(common)
@@ -428,7 +431,7 @@ class Partition:
             key = (d.index, d.gate)
             a, b = groups.setdefault(key, d.kernel), self.find(d.kernel)
             a = groups[key] = self.find(a)
-            if a != b and (blocks := self.mergeable(a, b)) is not None:
+            if a != b and (blocks := self.mergeable(a, b, bool(ranges_of(d.index)))) is not None:
                 groups[key] = self.merge(a, b, blocks)
                 changed = True
         if not changed:

@@ -301,3 +301,14 @@ def test_equal_masks_join_no_kernels(check, data):
         (Tensor.stack(Tensor(a), Tensor(b)), Tensor.stack(Tensor(c), Tensor(d))), (np.stack((a, b)), np.stack((c, d)))
     )
     assert len(ks) == 2
+
+
+def test_a_number_that_both_read_joins_no_kernels_of_other_loops(check, data):
+    """Of the gradient of a bias and the update of a weight, which have the size of a step in common: the sum keeps its
+    vectors along the rows that it adds. Loops that are the same become one.
+    """
+    g, b, w, step = data(50, 40), data(40), data(40, 30), data(1)
+    t = Tensor(step).realize().reshape(())
+    sums, weight = b - step * g.sum(0), w - step * w
+    assert len(check((Tensor(b) - t * Tensor(g).sum(0), Tensor(w) - t * Tensor(w)), (sums, weight), atol=1e-5)) == 2
+    assert len(check((Tensor(b) * t, Tensor(b[::-1].copy()) + t), (b * step, b[::-1] + step))) == 1
