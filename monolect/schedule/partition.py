@@ -15,6 +15,7 @@ Invariant: kernels form a DAG: `later[k]` holds, as bits, the kernels that must 
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
@@ -48,6 +49,9 @@ LARGEST_KERNEL = 600  # values in a kernel: code generation time stays linear
 ROOM_TO_REDUCE = 60  # values that a kernel must still have room for, so that it is cut at a sum, not among its terms
 REDUCE_SIZE = 12  # a reduction is a loop of its own
 MOST_STORES = 12
+MANY_ROWS = 128  # that are added up: where memory has neighbours FAR_ROW_BYTES apart, and all are FAR_SUM_BYTES,
+FAR_ROW_BYTES = 1 << 10  # to read some of them side by side is four times as fast
+FAR_SUM_BYTES = 1 << 20
 ENOUGH_PARALLEL = 8  # outer iterations below which a big kernel is not made to wait for one reduction
 MULTIPLES = frozenset(("MUL", "RESHAPE", "EXPAND", "PERMUTE", "CONTIGUOUS_BACKWARD", "DETACH"))
 
@@ -338,7 +342,7 @@ class Partition:
         self.stored[u] = (k, index)
         self.kernel(k).n_values += 1
         if u.op == "REDUCE":
-            self.kernel(k).reuse |= reuses(u, self.cost)
+            self.kernel(k).reuse |= reuses(u, self.cost) or self._sums_far_rows(u)
             self.kernel(k).scan = _scanned(u, index) or self.kernel(k).scan
         if u.op not in ("CONST", "IOTA", "BUFFER"):
             self.propagate(u, here)
@@ -374,7 +378,7 @@ class Partition:
                 continue
             if any(s.effect is not None for s in k.stores):
                 continue
-            if heavy and (rs != d.out or k.reuse or _is_long(u)):
+            if heavy and (rs != d.out or k.reuse or _is_long(u)) or self._sums_far_rows(u):
                 continue
             if not self._enough_parallel(u, rs, d):
                 continue
@@ -518,7 +522,7 @@ class Partition:
         in_stage = not d.out <= k.all_ranges()
         if heavy and (d.red or mine != d.out or (k.reuse and not in_stage)):
             return False
-        if heavy and len(k.stores) > 1 and _is_long(u):
+        if (heavy and _is_long(u) or self._sums_far_rows(u)) and len(k.stores) > 1:
             return False
         inside = frozenset(d.red) & mine
         if inside and not (d.out <= mine and set(d.red[: len(inside)]) == inside):
@@ -531,9 +535,19 @@ class Partition:
         if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
             return False
         k.blocks = [b for b in blocks if b]
-        k.reuse |= heavy
+        k.reuse |= heavy or self._sums_far_rows(u)
         k.scan = _scanned(u, d.index) or k.scan
         return True
+
+    def _sums_far_rows(self, u: UOp) -> bool:
+        """Whether `u` adds up many long rows: a few of them at once, into the kernel's only store, stream from memory;
+        every row of a column before the next column does not.
+        """
+        if u.op != "REDUCE" or u.arg[0] != "ADD" or reuses(u, self.cost) or scanned_axis(u) is not None:
+            return False
+        shape, n_bytes = [size_max(n) for n in u.src[0].shape], u.dtype.itemsize
+        rows, row = prod(shape[a] for a in u.arg[1]), prod(shape[max(u.arg[1]) + 1 :])
+        return rows >= MANY_ROWS and row * n_bytes >= FAR_ROW_BYTES and prod(shape) * n_bytes > FAR_SUM_BYTES
 
     def _fits_scan(self, u: UOp, d: Demand) -> bool:
         """Whether `u`, if it is a running sum, may be carried through a loop of this kernel: an output loop outside of

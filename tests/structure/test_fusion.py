@@ -312,3 +312,14 @@ def test_a_number_that_both_read_joins_no_kernels_of_other_loops(check, data):
     sums, weight = b - step * g.sum(0), w - step * w
     assert len(check((Tensor(b) - t * Tensor(g).sum(0), Tensor(w) - t * Tensor(w)), (sums, weight), atol=1e-5)) == 2
     assert len(check((Tensor(b) * t, Tensor(b[::-1].copy()) + t), (b * step, b[::-1] + step))) == 1
+
+
+def test_long_rows_are_added_up_in_a_kernel_of_their_own(check, data):
+    """Some rows stream side by side into the only store; what makes several results of the sum reads it again."""
+    for n, m, stores in ((512, 1024, [1, 2]), (512, 128, [2]), (64, 1024, [2])):
+        g, b = data(n, m), data(m)
+        s, want = Tensor(g).sum(0), g.sum(0)
+        ks = check((s * 0.1 + Tensor(b), s * s + Tensor(b)), (want * 0.1 + b, want * want + b), atol=1e-3, rtol=1e-4)
+        assert [k.ir["STORE"] for k in ks] == stores
+    g = data(512, 1024)
+    assert len(check(Tensor(g).mean(0), g.mean(0), atol=1e-5)) == 1
