@@ -18,7 +18,7 @@ from monolect.ir.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.action import Part, Plan
 from monolect.optimize.contraction import ROW_AHEAD_BYTES
-from monolect.optimize.cost import WIDEST_STEP, Access, Profile
+from monolect.optimize.cost import WIDEST_STEP, Access, Profile, counts, operations
 from monolect.optimize.dots import Dots
 from monolect.optimize.groups import Groups
 from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
@@ -42,6 +42,7 @@ LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothin
 MOST_OPS_TO_PEEL = 400  # values in a kernel that may stand in its code twice or thrice
 FEW_OPS_TO_PEEL = 100  # values in a kernel that may stand there nine times
 EMPTY_SHARE = 16  # of the vectors of a sum: no more are empty, for more of them in flight
+OPS_PER_PICK = 32  # operations of a term for each operand that a vector gathers: lanes times less than one by one
 MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
 
 
@@ -304,6 +305,14 @@ class Chooser:
                     self.act(
                         "SPLIT", self.plan.axis_of(c), (self.plan.size(c), "UPCAST", False), "columns side by side"
                     )
+            elif self.is_dear(j, inside):
+                self.split_vector(j, "GROUP_REDUCE", "so much work that operands are picked one by one", ())
+
+    def is_dear(self, j: UOp, inside: list[Access]) -> bool:
+        """Whether the terms of a sum, of which some lie apart along j, cost far more than to gather those."""
+        apart = sum(a.step(j) not in (0, 1) for a in inside)
+        native, terms = self.plan.target.native, [u for u in self.plan.order if counts(u) and j in ranges(u)]
+        return sum(operations(u, native) for u in terms) >= OPS_PER_PICK * apart
 
     def sum_beside(self, r: UOp) -> UOp | None:
         """The reduction along which memory lies as it does along r, and which fills more lanes than the few places of

@@ -282,3 +282,12 @@ def test_vectors_behind_the_end_are_few(check, data, n, vectors):
     a = data(n)
     (k,) = check(Tensor(a).sum(), a.sum(), atol=1e-4)
     assert splits(k, "GROUP_REDUCE") == [16, vectors][: 1 + (vectors > 1)]
+
+
+@pytest.mark.parametrize("dear", [True, False])
+def test_terms_that_cost_much_are_vectors_of_elements_picked_one_by_one(check, data, dear):
+    a, b = np.abs(data(40, 64)), np.abs(data(40, 64))
+    x, y, turned = Tensor(a).flip(1), Tensor(b), a[:, ::-1]
+    got, want = ((x.exp() + y).log(), np.log(np.exp(turned) + b)) if dear else (x * y, turned * b)
+    (k,) = check(got.sum(1), want.sum(1), rtol=1e-5)
+    assert splits(k, "GROUP_REDUCE") == ([16] if dear else [])
