@@ -43,7 +43,7 @@ from monolect.schedule.walk import walk
 RangeSet = frozenset[UOp]
 
 HEAVY_OPS = 8  # weighted ops above which storing beats computing again in a second kernel
-LONG_SUM = 1024  # products in a sum from which on it is cut into blocks, which add up in the kernel's only store
+LONG_SUM = 512  # products in a sum from which on a buffer for it costs less than several results wait for memory
 EPILOGUE_OPS = 32  # weighted ops that do not count after the sum of a matrix product
 LARGEST_KERNEL = 600  # values in a kernel: code generation time stays linear
 ROOM_TO_REDUCE = 60  # values that a kernel must still have room for, so that it is cut at a sum, not among its terms

@@ -286,7 +286,7 @@ def test_dtypes_of_counts(structure, data):
 def test_several_results_of_a_long_product_are_computed_from_its_buffer(check, data):
     """A long sum is cut into blocks, which need the kernel's only store; a short one is computed where it is used."""
     a, b, m = data(4096, 24), data(4096, 24), data(24, 24)
-    for n, stores in ((4096, [1, 2]), (128, [2])):
+    for n, stores in ((4096, [1, 2]), (512, [1, 2]), (128, [2])):
         g, want = Tensor(a[:n]).T @ Tensor(b[:n]), a[:n].T @ b[:n]
         ks = check((g * 0.1 + Tensor(m), g * 3 - Tensor(m)), (want * 0.1 + m, want * 3 - m), atol=1e-3)
         assert [k.ir["STORE"] for k in ks] == stores
