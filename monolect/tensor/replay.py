@@ -125,9 +125,8 @@ def usual_call(
     text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
     text.append(f" return general({''.join(f'{a}, ' for a in args)}*more, **named)")
     exec(compile("\n".join(text), "<monolect usual call>", "exec"), names)
-    call: Callable[..., Any] = names.pop(
-        "__call__"
-    )  # its names do not name it: without a cycle it goes when it is dropped
+    # its names do not name it: without a cycle it goes when it is dropped
+    call: Callable[..., Any] = names.pop("__call__")
     return call
 
 
