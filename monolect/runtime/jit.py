@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
@@ -48,14 +49,32 @@ class Check(NamedTuple):
             )
 
 
-class Assigned(dict[int, tuple[Any, UOp]]):
-    """Tensors with their nodes before, by identity; `looked`: those whose gradient was read before it was set;
-    `checks`: None where nobody would look; `start`: what was made before is no part of the step; `inputs`: what stands
-    for its arguments.
+class Noted:
+    """What was noted first of each Tensor, for as long as it lives: one that a step makes and nobody keeps is not what
+    the step changes, and is gone when the step is over.
     """
 
     def __init__(self) -> None:
-        self.looked: dict[int, tuple[Any, Any]] = {}
+        self._by_identity: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+    def note(self, tensor: Any, value: Any) -> None:
+        known = self._by_identity.get(id(tensor))
+        if known is None or known[0]() is None:  # of another, which is gone
+            self._by_identity[id(tensor)] = weakref.ref(tensor), value
+
+    def alive(self) -> list[tuple[Any, Any]]:
+        """The Tensors that are still held by somebody, with what was noted."""
+        return [(t, value) for ref, value in self._by_identity.values() if (t := ref()) is not None]
+
+
+class Assigned(Noted):
+    """Tensors with their nodes before; `looked`: those whose gradient was read before it was set; `checks`: None where
+    nobody would look; `start`: what was made before is no part of the step; `inputs`: what stands for its arguments.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = Noted()
         self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
         self.start = 0
         self.inputs: frozenset[UOp] = frozenset()
@@ -106,7 +125,7 @@ changes = _Changes()
 def note_assign(tensor: Any, before: UOp) -> None:
     """Called by an assign while a capture is under way."""
     for c in changes.captures:
-        c.setdefault(id(tensor), (tensor, before))
+        c.note(tensor, before)
 
 
 def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
@@ -124,7 +143,7 @@ def is_held(u: UOp) -> bool:
 def note_gradient(tensor: Any, gradient: Any) -> None:
     """Called when a gradient is read, or set (then it is OWN), while a capture is under way."""
     for c in changes.captures:
-        c.looked.setdefault(id(tensor), (tensor, gradient))
+        c.looked.note(tensor, gradient)
 
 
 def refuse_while_capturing(what: str, u: UOp) -> None:

@@ -32,7 +32,7 @@ from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
-from monolect.runtime.jit import OWN, Assigned, Capture, Check, changes, steps
+from monolect.runtime.jit import OWN, Assigned, Capture, Check, Noted, changes, steps
 from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
@@ -405,7 +405,11 @@ class Jit:
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
             flatten(result, outputs)
             check_results(result, _objects(given, self.owner), "jitted function")
-            assigned = [t for t, _ in befores.values()]
+            same = same_tensors(outputs)
+            # what nobody but the function and its result held is gone: it is no state
+            outputs = [t if id(t) in grads else Tensor._wrap(t._uop) for t in outputs]
+            result = unflatten(result, as_returned(outputs, same))
+            assigned = [t for t, _ in befores.alive()]
             graded = _graded(grads, assigned, befores.looked)
             blank = _blank(befores.looked, grads)
             looks = [t for _, *both in checks for t in both]
@@ -421,14 +425,13 @@ class Jit:
             if batch:
                 batch[0].realize(*batch[1:])
         place = {id(t): i for i, t in enumerate(stand_ins)}
-        states = [(place.get(id(t), t), before, t._uop) for t, before in befores.values()]
+        states = [(place.get(id(t), t), before, t._uop) for t, before in befores.alive()]
         if checks:
             _look_first([check for check, *_ in checks], looks, befores)
         outs = [*(t._uop for t in (*outputs, *looks)), *(g._uop for t in graded if (g := t._grad) is not None)]
         origin = (*self.origin[:2], NO_GRAPH) if lost else None
         for t in lost:
             t._uop.origin = origin
-        same = same_tensors(outputs)
         back = unflatten(result, as_returned([Tensor._wrap(u) for u in outs], same))
         olds = {before for _, before, _ in states}
         read = {*external(runs, inputs)} - olds
@@ -555,7 +558,7 @@ def _look_first(checks: list[Check], results: list[Tensor], befores: Assigned) -
     try:
         _look(checks, results)
     except MonolectError:
-        for t, before in befores.values():
+        for t, before in befores.alive():
             t.uop = before
         raise
 
@@ -621,20 +624,19 @@ def _stand_in(t: Tensor) -> Tensor:
     return new
 
 
-def _graded(
-    before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tensor], looked: dict[int, tuple[Any, Any]]
-) -> list[Tensor]:
+def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tensor], looked: Noted) -> list[Tensor]:
     """The tensors that got a gradient, which they keep; one that was also assigned was updated, and loses it.
 
     Raises JitError when a gradient was added to one of an earlier call: it would be the same one at each replay.
     """
     updated = {id(t) for t in assigned}
+    seen = {id(t): old for t, old in looked.alive()}
     out = []
     for t, old in before.values():
         new = t._grad
-        if new is old or new is None or id(t) not in looked:  # set by another thread
+        if new is old or new is None or id(t) not in seen:  # set by another thread
             continue
-        if old is not None and looked[id(t)][1] is old:
+        if old is not None and seen[id(t)] is old:
             expected = "zero_grad() first, or the gradients returned"
             raise JitError("a jitted function adds to a gradient from outside", expected=expected)
         if id(t) in updated:
@@ -651,17 +653,17 @@ def _lost(outputs: list[Tensor]) -> list[Tensor]:
     return [t for t in made if not leaves.keys().isdisjoint(reach(t._uop, leaves))]
 
 
-def _blank(looked: dict[int, tuple[Any, Any]], grads: dict[int, tuple[Tensor, Tensor | None]]) -> list[Tensor]:
+def _blank(looked: Noted, grads: dict[int, tuple[Tensor, Tensor | None]]) -> list[Tensor]:
     """The tensors from outside whose gradient the step read, and found none: it would do another thing with one.
 
     Raises JitError for a gradient from outside that it read: that of a later call is another Tensor.
     """
-    for t, old in looked.values():
+    for t, old in looked.alive():
         if old is not None and old is not OWN:
             expected = "backward() in the step, or gradients that are arguments"
             found = f"a gradient of an earlier backward, of shape {t.shape}"
             raise JitError("a jitted function reads a gradient from outside", expected=expected, found=found)
-    return [t for key, (t, old) in looked.items() if old is None and key in grads]
+    return [t for t, old in looked.alive() if old is None and id(t) in grads]
 
 
 def _refuse_two_ways(

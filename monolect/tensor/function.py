@@ -162,19 +162,23 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
                 result = running.call(f, args, kwargs)
             flatten(result, outputs)
             check_results(result, (), "@function")
-            assigned = [t for t, _ in seen.values()]
-            roots = tuple(t._uop for t in (*outputs, *assigned))
+            results, same = [t._uop for t in outputs], same_tensors(outputs)
+            hole = Tensor._wrap(const(0, dtypes.bool))
+            result = unflatten(result, iter([hole] * len(results)))
+            outputs.clear()  # what nobody but the function held is gone
+            assigned = [t for t, _ in seen.alive()]
+            roots = (*results, *(t._uop for t in assigned))
             late = {id(t) for t in deferred()} - early
             differentiated = any(t._grad is not g for t, _, g in real)
         finally:
-            for t, u in seen.values():
+            for t, u in seen.alive():
                 t._uop = u
             for t, u, g in real:
                 t._uop, t._grad = u, g
     if differentiated:
         expected = "monolect.grad or value_and_grad inside, or backward() outside"
         raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)
-    if not outputs:
+    if not results:
         raise ArgumentError("a @function returns Tensors", expected="at least one Tensor", found=repr(result)[:80])
     body, extra = _body(roots, stands)
     places = {id(t): k for k, t in enumerate(found.tensors)}
@@ -184,9 +188,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
         found.tensors.append(t)
     found.is_complete &= not extra and not unknown and not asked and random_state.drawn() == before
     marks = tuple((places[id(t)], id(t) in late) for t in assigned)
-    hole = Tensor._wrap(const(0, dtypes.bool))
-    results = unflatten(result, iter([hole] * len(outputs)))
-    return Trace(body, extra, results, len(outputs), marks, same_tensors(outputs))
+    return Trace(body, extra, result, len(results), marks, same)
 
 
 def _body(roots: tuple[UOp, ...], stands: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
