@@ -432,11 +432,13 @@ class Jit:
         origin = (*self.origin[:2], NO_GRAPH) if lost else None
         for t in lost:
             t._uop.origin = origin
-        back = unflatten(result, as_returned([Tensor._wrap(u) for u in outs], same))
+        fresh = [Tensor._wrap(u) for u in outs]
+        back = unflatten(result, as_returned(fresh, same))
         olds = {before for _, before, _ in states}
         read = {*external(runs, inputs)} - olds
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, *(r.fresh for r in runs))
-        reads, woven = self._readers(live, read, graph, shown)
+        mine = {id(t) for t in (*outputs, *fresh)}.difference(grads)
+        reads, woven = self._readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop
