@@ -207,7 +207,9 @@ class Jit:
         return max((sum(c.capture.bytes_by_kind.values()) for c in self.captures.values()), default=0)
 
     def _result(self, u: UOp, origin: Any) -> Tensor:
-        u.origin = origin
+        """A result. `origin`: of what the call made; what was there before keeps its own."""
+        if origin is not None or u.origin is None:
+            u.origin = origin or self.origin
         t: Any = _new(Tensor)
         t._uop = u
         t._grad = None
@@ -254,7 +256,7 @@ class Jit:
         self._expect(captured)
         outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
         origin = captured.origin or self.origin
-        whence = (origin if v.source == MADE else self.origin for v in captured.capture.outputs)
+        whence = (origin if v.source == MADE else None for v in captured.capture.outputs)
         results = [self._result(u, o) for u, o in zip(outs, whence, strict=False)]
         for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
             (tensors[t] if t.__class__ is int else t)._grad = grad
@@ -430,13 +432,14 @@ class Jit:
             _look_first([check for check, *_ in checks], looks, befores)
         outs = [*(t._uop for t in (*outputs, *looks)), *(g._uop for t in graded if (g := t._grad) is not None)]
         origin = (*self.origin[:2], NO_GRAPH) if lost else None
-        for t in lost:
-            t._uop.origin = origin
+        made = {b for r in runs for b in r.fresh}
+        for b in made.intersection(base_of(t._uop) for t in lost):  # what was there before is as it was
+            b.origin = origin
         fresh = [Tensor._wrap(u) for u in outs]
         back = unflatten(result, as_returned(fresh, same))
         olds = {before for _, before, _ in states}
         read = {*external(runs, inputs)} - olds
-        shown = {base_of(u) for u in outs}.difference(read, olds, inputs, *(r.fresh for r in runs))
+        shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
         mine = {id(t) for t in (*outputs, *fresh)}.difference(grads)
         reads, woven = self._readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):

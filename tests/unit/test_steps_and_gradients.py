@@ -228,3 +228,15 @@ def test_an_instance_that_cannot_be_held_weakly_is_refused() -> None:
     s.k = 2.0
     with pytest.raises(JitError, match="held weakly"):
         s.times(vector(1.0))
+
+
+def test_state_that_a_step_returns_is_no_result_without_a_graph() -> None:
+    held = vector(2.0, 3.0)
+    w = Tensor([1.0, 1.0], requires_grad=True)
+    both = function(lambda x: (w * x, held))
+    step = jit(lambda x: both(x))
+    for _ in range(3):
+        assert step(vector(1.0, 2.0))[1].tolist() == [2.0, 3.0]
+        w.grad = None
+        (w * held).sum().backward()
+        assert w.grad.tolist() == [2.0, 3.0]
