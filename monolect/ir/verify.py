@@ -99,6 +99,24 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
     if root.op == "SINK" and not linear and (free := ranges(root)):
         r = min(free, key=lambda v: v.serial)
         raise _error(r, root, "a RANGE that is used outside its END or REDUCE", "an END around every use", repr(r))
+    _verify_nest(root, [u for u in nodes if u.op == "END" and not linear])
+
+
+def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
+    """Loops nest by their numbers: one that several ENDs close lies inside the same others in each."""
+    outside: dict[UOp, list[UOp]] = {}
+    for u in ends:
+        outer = sorted(filter(_is_loop, ranges(u)), key=lambda r: r.arg[0])
+        for r in sorted(filter(_is_loop, u.src[1:]), key=lambda r: r.arg[0]):
+            if (known := outside.setdefault(r, list(outer))) != outer:
+                found = " and ".join(str([o.arg[0] for o in x]) for x in (known, outer))
+                raise _error(u, root, f"loop {r.arg[0]} lies inside of different loops", "the same in each END", found)
+            outer.append(r)
+
+
+def _is_loop(r: UOp) -> bool:
+    """Whether iterations of `r` run one after the other: others become lanes, wherever they stand."""
+    return r.arg[1] == "LOOP"
 
 
 def _verify_linear(linear: UOp, root: UOp) -> None:

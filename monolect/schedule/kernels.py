@@ -61,8 +61,8 @@ class KernelBuilder:
 
     def _sink(self, stores: list[Store]) -> UOp:
         sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo(frames=self._is_frame()))
-        sink = self._bind_variables(sink)
         sink = substitute(sink, self._loop_order())
+        sink = self._bind_variables(sink)  # not before: it makes other nodes of loops of symbolic size
         return own_loops(sink) if self.fills else sink
 
     def _is_frame(self) -> bool:

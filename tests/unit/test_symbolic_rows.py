@@ -181,3 +181,20 @@ def test_gradients_through_flattened_axes_of_symbolic_size_are_inside(shape, par
     wanted = gradient(*sizes)
     with K.bind(sizes[0]), J.bind(sizes[1]):
         np.testing.assert_allclose(gradient(K.uop, J.uop), wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("place", "size"), [(lambda x, n: x[:, :n], 84)])
+def test_stores_of_one_kernel_share_a_loop_of_symbolic_size(place, size):
+    """Both gradients of a product: its loop is the outermost of both, by its number."""
+    part = Variable("part", 68, 88, 4)
+    data = np.random.default_rng(9).standard_normal((3, 89)).astype(np.float32)
+
+    def gradient(n):
+        x = Tensor(data, requires_grad=True)
+        y = place(x, n)
+        (y @ y.T).square().sum().backward()
+        return x.grad.numpy()
+
+    wanted = gradient(size)
+    with part.bind(size):
+        np.testing.assert_allclose(gradient(part.uop), wanted, rtol=1e-4, atol=1e-4)

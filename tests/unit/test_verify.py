@@ -6,7 +6,7 @@ from hypothesis import given
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, Stage
-from monolect.ir.uop import UOp, const, idx, node, shape_source
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.ir.verify import verify
 from tests.strategies import tensor_graphs
 
@@ -83,6 +83,20 @@ def test_ranges_used_outside() -> None:
         verify(node("SINK", (node("END", (STORE, R)),)), Stage.KERNEL)
     with pytest.raises(VerifyError, match="used outside"):
         verify(node("SINK", (node("END", (STORE, R, S)), node("STORE", (node("INDEX", (OUT, R)), ONE)))), Stage.KERNEL)
+
+
+def test_loops_that_several_ends_close_nest_alike() -> None:
+    """By their numbers: 0 and 1 are around 2 where all three are closed, so 2 is no loop around another 2."""
+    a, b, n, other = (node("RANGE", (idx(k),), (i, "LOOP")) for k, i in ((2, 0), (3, 1), (4, 2), (5, 2)))
+
+    def kernel(*closed: tuple[UOp, ...]) -> UOp:
+        stores = (node("STORE", (node("INDEX", (OUT, build("ADD", *rs))), ONE)) for rs in closed)
+        return node("SINK", tuple(node("END", (s, *rs)) for s, rs in zip(stores, closed, strict=True)))
+
+    verify(kernel((a, b), (a, n)), Stage.KERNEL)
+    for ends in (((b, n), (n, other)), ((a, n), (b, n))):
+        with pytest.raises(VerifyError, match="END: loop 2 lies inside of different loops"):
+            verify(kernel(*ends), Stage.KERNEL)
 
 
 def test_end_closes_ranges_only() -> None:
