@@ -190,7 +190,13 @@ class Jit:
 
     @property
     def usual(self) -> Callable[..., Any] | None:
-        """What a call like the last one runs, when that was of Tensors alone."""
+        """What a call like the last one runs, when that was of Tensors alone; else None.
+
+        >>> step = jit(lambda x: x + 1)
+        >>> _ = step(Tensor([1.0]))
+        >>> step.usual is None, step(Tensor([1.0])).item(), step.usual is None
+        (False, 2.0, False)
+        """
         return None if self.__call__ is self._general else self.__call__
 
     @property

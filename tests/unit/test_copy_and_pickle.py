@@ -165,7 +165,7 @@ def test_an_average_of_weights() -> None:
     for k in range(5):
         step(Tensor(np.full((4, 3), k / 5, np.float32)))
         want = want * 0.9 + net.weight.numpy() * 0.1
-    np.testing.assert_allclose(average.weight.numpy(), want, rtol=1e-5)
+    np.testing.assert_allclose(average.weight.numpy(), want, rtol=1e-5, atol=1e-7)  # terms near 1 may cancel
 
 
 @pytest.mark.parametrize("how", COPIES)
