@@ -193,9 +193,8 @@ class Jit:
         """What a call like the last one runs, when that was of Tensors alone; else None.
 
         >>> step = jit(lambda x: x + 1)
-        >>> _ = step(Tensor([1.0]))
-        >>> step.usual is None, step(Tensor([1.0])).item(), step.usual is None
-        (False, 2.0, False)
+        >>> step.usual is None, step(Tensor([1.0])).item(), step(Tensor([2.0])).item(), step.usual is None
+        (True, 2.0, 3.0, False)
         """
         return None if self.__call__ is self._general else self.__call__
 
