@@ -34,6 +34,7 @@ LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
 ROWS_THAT_SHARE = 4  # a vector that multiplies each of them: as many sums as one step of a sum waits for
 NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
 LEAST_ROW = 4  # elements whose sum is a vector
+SCANS_AT_ONCE = (4, 5, 3, 7, 2)  # rows of running sums, the best first
 MOST_TAPS = 16  # of reductions that are unrolled whole
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
 FEW_OPS = 6  # values in a kernel that leave the other half free
@@ -116,10 +117,23 @@ class Chooser:
                 continue
             if self.split_vector(r, "UPCAST", "contiguous in the output", self.in_flight(r)):
                 self.stream_rows(r)
+                self.rows_of_scan(r)
                 self.unroll_windows()
                 self.in_turns(r)
                 if self.plan.reduced:
                     return
+
+    def rows_of_scan(self, r: UOp) -> None:
+        """Rows of a running sum side by side: a step of one waits for the step before it, those of others do not. Where
+        they come from memory they are one stream together, which several at once would cut.
+        """
+        plan = self.plan
+        rows = [c for c in plan.outputs if c not in plan.sequential]
+        if r in plan.running and rows and not self.is_far(self.profile.stores):
+            n = plan.size(rows[-1])
+            k = next((k for k in SCANS_AT_ONCE if n % k == 0 and n >= k * plan.target.n_threads), 1)
+            if k > 1:
+                self.act("SPLIT", plan.axis_of(rows[-1]), (k, "UPCAST", False), f"{k} rows wait for none of each other")
 
     def most_read(self, loads: list[Access]) -> list[Access]:
         """Those that each step of the longest sums reads anew; all where none is summed."""
@@ -408,6 +422,11 @@ class Chooser:
                 self.act("PADTO", self.plan.axis_of(r), k, "rows beyond the end repeat the last")
             self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} rows share a vector")
 
+    def is_far(self, accesses: list[Access]) -> bool:
+        """Whether what is visited comes from memory."""
+        n_bytes = self.profile.work() * max(a.uop.dtype.itemsize for a in accesses)
+        return n_bytes > self.plan.target.l3_bytes // NEAR_SHARE
+
     def streams(self, j: UOp) -> None:
         """Two rows at once where long ones come from memory: more of it is under way. Others are one stream together,
         which several at once would cut, but for those in cache or in one page: up to four where each has but one
@@ -417,10 +436,8 @@ class Chooser:
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) >= 2 * plan.target.n_threads]
         if not rows or not inside or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
             return
-        r, itemsize = rows[-1], max(a.uop.dtype.itemsize for a in inside)
-        row_bytes = plan.extent(j) * itemsize
-        far = self.profile.work() * itemsize > plan.target.l3_bytes // NEAR_SHARE
-        if far and row_bytes * 4 > PAGE_BYTES:
+        r, row_bytes = rows[-1], plan.extent(j) * max(a.uop.dtype.itemsize for a in inside)
+        if self.is_far(inside) and row_bytes * 4 > PAGE_BYTES:
             if row_bytes >= LONG_ROW_BYTES and all(a.step(r) for a in inside):
                 self.act("SPLIT", plan.axis_of(r), (2, "UPCAST", False), "two streams")
         elif sum(p.root is j and p.type == "GROUP_REDUCE" for p in plan.axes) == 1:

@@ -185,9 +185,13 @@ def test_cumsum_work_is_linear(structure, data):
 
 def test_neighbouring_steps_of_a_scan_are_lanes(structure, data):
     (k,) = structure(Tensor(data(40, 160)).cumsum(1))
-    assert k.code["SCAN"] == 1 and steps(k) == 40 * 160 // 16
+    assert k.code["SCAN"] == 1 and steps(k) == 40 * 160 // 16 // 4, "four rows side by side: none waits for another"
     (k,) = structure(*Tensor(data(40, 160)).cummax(1))
     assert k.reads == 1 and k.code["SCAN"] == 2, "one pass over what is read, a maximum and its position"
+    (k,) = structure(Tensor(data(41, 160)).cumsum(1))
+    assert steps(k) == 41 * 160 // 16, "a number of rows that none divides"
+    (k,) = structure(Tensor.empty(4096, 2048).cumsum(1))
+    assert steps(k) == 4096 * 2048 // 16 // 2, "one stream from memory, two threads"
     (k,) = structure(Tensor(data(40, 160)).cumsum(0))
     assert k.code["SCAN"] == 0 and steps(k) <= 40 * 160 // 16, "columns are lanes already"
 
