@@ -94,7 +94,19 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
         return True
     if _by_enumeration(index, size, conditions):
         return True
+    if (whole := _rejoined(index)) is not index:
+        return is_inside(whole, size, gate, solver=solver)
     return solver and _SOLVER and _solved(index, size, conditions)
+
+
+def _rejoined(index: UOp) -> UOp:
+    """`index` with x - n * (x // n) for x % n where it holds that quotient too, of a symbolic size n: what flattens an
+    axis and takes it apart again leaves x alone.
+    """
+    parts = [u for u in toposort(index) if u.op in ("IDIV", "MOD") and u.src[1].op != "CONST"]
+    quotients = {u.src: u for u in parts if u.op == "IDIV" and min_max(u.src[1])[0] > 0}
+    found = {u: u.src[0] + u.src[1] * quotients[u.src] * -1 for u in parts if u.op == "MOD" and u.src in quotients}
+    return substitute(index, found) if found else index
 
 
 def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
@@ -127,11 +139,14 @@ def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether it follows in each iteration of the shortest loop: a loop in blocks may leave a division in parts."""
+    """Whether it follows in each iteration of one of the short loops: one in blocks may leave a division in parts, one
+    around rows of symbolic size a product of both.
+    """
     loops = [r for r in ranges(index) if r.op == "RANGE" and min_max(r)[1] < _ENUMERATED]
-    if not loops:
-        return False
-    r = min(loops, key=lambda r: (min_max(r)[1], r.serial))
+    return any(_in_each(r, index, size, conditions) for r in sorted(loops, key=lambda r: (min_max(r)[1], r.serial)))
+
+
+def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
     for i in range(min_max(r)[1] + 1):
         at, n, *rest = substitute_all((index, size, *conditions), {r: idx(i)})
         rest = [x for c in rest for x in conjuncts(c)]
@@ -168,13 +183,24 @@ def _facts(condition: UOp) -> list[Poly]:
     if condition.op == "CMPLT" and condition.src[0].dtype.kind == "x":
         out = _difference(polynomial(condition.src[1]), polynomial(condition.src[0]))
         _add_to(out, {(): 1}, -1)
-        return [out]
+        return [out, *_undivided(out)]
     if condition.op == "CMPNE" and condition.src[1].op == "CONST" and condition.src[1].arg[0] is True:
         equal = condition.src[0]
         if equal.op == "CMPNE" and equal.src[0].dtype.kind == "x":
             a, b = (polynomial(s) for s in equal.src)
             return [_difference(a, b), _difference(b, a)]
     return []
+
+
+def _undivided(fact: Poly) -> list[Poly]:
+    """What `fact` says of x, where it bounds x // n alone, n a symbolic size: x >= k * n, or x < (k + 1) * n."""
+    (m, sign), *rest = ((m, c) for m, c in fact.items() if m) or (((), 0),)
+    if rest or len(m) != 1 or abs(sign) != 1 or m[0].op != "IDIV" or min_max(m[0].src[1])[0] < 1:
+        return []
+    x, n = (polynomial(s) for s in m[0].src)
+    k = -fact.get((), 0) * sign + (sign < 0)
+    out = _difference(x, {a: c * k for a, c in n.items()})
+    return [{a: c * sign for a, c in out.items()}] if sign > 0 else [_difference({(): -1}, out)]
 
 
 def polynomial(u: UOp) -> Poly:
@@ -244,7 +270,8 @@ class _Search:
                     if all(len(n) <= most for n in f):
                         todo.append(f)
                         fresh.extend(f)
-        todo += [f for m in met if len(m) == 1 and m[0].op == "IDIV" for f in _rounded(m[0], todo)]
+        for q in sorted((m[0] for m in met if len(m) == 1 and m[0].op == "IDIV"), key=lambda q: q.serial):
+            todo += _rounded(q, todo)  # which may be what another divides
         for f in map(_reduced, todo):
             if _least(f) < 0:  # what intervals show already cannot help
                 for m, c in f.items():
@@ -319,7 +346,7 @@ def _whole(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
     least, most = min_max(q)
     low, high = least, most
     for sign in (1, -1):  # f >= 0 says x <= f + x, or x >= x - f
-        for f in (*facts, *(loop if sign == 1 else ())):
+        for f in ({}, *facts, *(loop if sign == 1 else ())):
             bound = {n: k * sign for n, k in f.items()}
             _add_to(bound, x, 1)
             k = bound.get(m, 0) // times
@@ -344,6 +371,9 @@ def _known_about(m: Monomial) -> list[Poly]:
             lo, hi = min_max(x)
             limits: list[Poly] = [{(x,): 1, (): -lo}, {(x,): -1, (): hi}]
             out += [_times(f, {rest: 1}) for f in (*limits, *_known_about_atom(x))]
+    if len(m) == 2:
+        a, b = ({(x,): -1, (): min_max(x)[1]} for x in m)
+        out.append(_times(a, b))
     return out
 
 

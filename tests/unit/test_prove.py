@@ -118,6 +118,41 @@ class TestWithoutZ3:
         assert proves(again, size, inside) and proves(loop(33, 1) * size + again, size * 33, inside)
         assert not proves(again, size) and not proves(loop(34, 1) * size + again, size * 33, inside)
 
+    def test_quotient_and_remainder_of_one_size_are_the_whole(self) -> None:
+        size = variable("n", 17, 22) * -4 + 89
+        whole = loop(16, 2) + loop(2, 3) * 16 + size - 25
+        at = build("MOD", whole, size) + build("IDIV", whole, size) * size + (loop(3) - 1) * size
+        gates = less(idx(0), loop(3)), within(whole, 0, size)
+        assert proves(at, size * 2, *gates) and proves(at * 64 + loop(64, 4), size * 128, *gates)
+        assert not proves(at, size * 2 - 1, *gates) and not proves(at + 1, size * 2, *gates)
+        assert not proves(at, size * 2, gates[1]) and not proves(at, size * 2, gates[0])
+
+    def test_rows_of_a_size_that_falls(self) -> None:
+        size = variable("n", 5, 36) * -1 + 41
+        at = loop(33) * size + loop(size, 1)
+        assert proves(at, size * 33) and not proves(at + 1, size * 33) and not proves(at, size * 32)
+
+    def test_quotients_of_quotients(self) -> None:
+        n, whole = variable("n", 1, 3), build("IDIV", loop(variable("n", 1, 3) * 16896), idx(64))
+        q, r = (build(op, whole, n * 8) for op in ("IDIV", "MOD"))
+        at = q * 1856 + r * 64 + build("MOD", loop(n * 16896), idx(64))
+        assert proves(at, 61248) and not proves(at + 321, 61248) and not proves(at, 60927)
+
+    def test_bounds_of_a_quotient_bound_what_is_divided(self) -> None:
+        n = variable("n", 2, 10)
+        size = n * -16 + 165
+        q, r = (build(op, loop(size * 2), size) for op in ("IDIV", "MOD"))
+        second = within(q, 1, 2)
+        assert proves(n * 16 + r + (q - 1) * size, 165, second) and not proves(n * 16 + r + (q - 1) * size, 165)
+        assert proves(loop(size * 2) - size, size, second) and not proves(loop(size * 2), size, second)
+        assert proves(loop(size * 2), size, less(q, idx(1))) and not proves(loop(size * 2), size - 1, less(q, idx(1)))
+
+    def test_a_quotient_of_what_is_less_than_the_size_is_0(self) -> None:
+        size = variable("n", 1, 3) * -4 + 17
+        back = loop(size) * -1 + size - 1
+        at = build("IDIV", back, size) * 17 + build("MOD", back, size) - size
+        assert proves(at + 17, 17) and not proves(at + 12, 17) and not proves(at + 18, 17)
+
     def test_clamped_indices(self) -> None:
         i, n = loaded(), variable("n", 1, 64)
         low = build("MAX", i, idx(0))
