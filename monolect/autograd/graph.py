@@ -15,6 +15,7 @@ from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.normal import TRUE, negate, within
+from monolect.ir.prove import is_inside
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
@@ -25,10 +26,15 @@ def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], total
     for o, n, total in zip(offsets, sizes, totals, strict=False):
         if o.__class__ is n.__class__ is total.__class__ is int or (o.__class__ is int and o == 0 and n is total):
             continue
-        if not (at_most(0, o) and at_most(0, n) and at_most(o + n, total)):
+        if not (at_most(0, o) and at_most(0, n) and _fits(o + n, total)):
             expected = f"offset and size of at least 0, and together at most {bounds_text(total)}, for every value"
             found = f"offset {bounds_text(o)}, size {bounds_text(n)}, together {bounds_text(o + n)}"
             raise ShapeError(f"{what} may leave it: bounds of a Variable do not fit", expected=expected, found=found)
+
+
+def _fits(end: Size, total: Size) -> bool:
+    """Whether `end` is at most `total`: by what bounds say, or by proof, as of remainders of a symbolic size."""
+    return at_most(end, total) or is_inside(idx(end), idx(total) + 1, solver=False)
 
 
 # ---- views -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
 from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import count
-from monolect.ir.uop import UOp, idx
+from monolect.ir.uop import UOp, build, idx
 from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, same_device
 from monolect.tensor.guard import guard_methods
 
@@ -253,9 +253,11 @@ class MovementMixin(TensorBase):
         if len(dims) != len(shifts):
             raise ArgumentError("roll needs a shift for each axis", expected=len(dims), found=len(shifts))
         out: Any = self
-        for d, by in zip(dims, shifts, strict=True):
+        for d, by in zip(dims, (as_size(by, "shift") for by in shifts), strict=True):
             n, a = out.shape[(a := out._axis(d))], out._axis(d)
-            if n and by % n:
+            if n.__class__ is not int or by.__class__ is not int:
+                out = out._wrap(_rolled(out._uop, a, by))
+            elif n and by % n:
                 k = n - by % n
                 out = out.narrow(a, k, n - k).cat(out.narrow(a, 0, k), dim=a)
         return self._wrap(out._uop)
@@ -528,6 +530,16 @@ def join(us: list[UOp], axis: int) -> UOp:
     if len(us) == 1:
         return us[0]
     return graph.joined(us, axis)
+
+
+def _rolled(u: UOp, axis: int, by: Any) -> UOp:
+    """`u` moved along an axis by a number of elements, where the size of the axis or that number is symbolic: a part of
+    it twice, which begins where the remainder says.
+    """
+    n = u.shape[axis]
+    if not at_most(1, n):
+        raise ShapeError("roll along an axis that may be empty", expected="a size of at least 1", found=bounds_text(n))
+    return shrink_axis(join([u, u], axis), axis, build("MOD", idx(by) * -1, idx(n)), n)
 
 
 def _several(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], Any]:

@@ -198,3 +198,34 @@ def test_stores_of_one_kernel_share_a_loop_of_symbolic_size(place, size):
     wanted = gradient(size)
     with part.bind(size):
         np.testing.assert_allclose(gradient(part.uop), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("by", [0, 2, -3, 7, -20, "shift"])
+def test_roll_by_what_is_left_of_the_shift(by):
+    """Along an axis of symbolic size, by a symbolic number, of more elements than there are; and its gradient."""
+    data, weight = np.arange(18, dtype=np.float32).reshape(2, 9), np.arange(9, dtype=np.float32) ** 2
+    shift = Variable("shift", 0, 20)
+
+    def rolled(n, by):
+        x = Tensor(data, requires_grad=True)
+        y = x[:, :n].roll(by, 1)
+        (y * Tensor(weight)[:n]).sum().backward()
+        return [t.contiguous().numpy() for t in (y, x.grad, x[:, :n].roll(by), x[:, :n].roll((1, by), (0, 1)))]
+
+    for n, bound in ((3, 13), (5, 0), (9, 20)):
+        number = bound if by == "shift" else by
+        wanted = rolled(n, number)
+        np.testing.assert_array_equal(wanted[0], np.roll(data[:, :n], number, 1))
+        with N.bind(n), shift.bind(bound):
+            for got, want in zip(rolled(N, shift if by == "shift" else by), wanted, strict=True):
+                np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(Tensor(data).roll(shift, 1).numpy(), np.roll(data, bound, 1))
+
+
+def test_roll_along_what_may_be_empty_is_refused():
+    x = Tensor(np.zeros((2, 9), np.float32))[:, : Variable("z", 0, 9)]
+    with pytest.raises(ShapeError, match="roll along an axis that may be empty") as error:
+        x.roll(1, 1)
+    assert "0..9" in str(error.value)
+    with pytest.raises(ArgumentError, match="roll"):
+        x.roll(0.5, 1)
