@@ -235,13 +235,13 @@ class _Recorder:
         fills, late = hoist(late, frozen, self.device, self._new) if self.device is not None else ([], late)
         return early + fills, late
 
-    @staticmethod
-    def _framing(steps: list[Step]) -> tuple[list[Step], list[Step]]:
+    def _framing(self, steps: list[Step]) -> tuple[list[Step], list[Step]]:
         """The steps that store what is around a value, and the others: the first run once, in the prologue, as the
-        memory they store in stays so.
+        memory they store in stays so. Not where a Variable says how much lies around, or of how many rows.
         """
         infos = [s.call.src[0].arg for s in steps]
         once = [bool(settings.HOIST) and isinstance(i, KernelInfo) and i.frames for i in infos]
+        once = [o and self.given.isdisjoint(s.launch.args) for o, s in zip(once, steps, strict=True)]
         pairs = [*zip(steps, once, strict=True)]
         return [s for s, is_once in pairs if is_once], [s for s, is_once in pairs if not is_once]
 

@@ -162,6 +162,35 @@ def test_a_captured_step_frames_once(arrays: list[np.ndarray]) -> None:
     assert found[0] == 10 and found[-1] == 6  # and weights are packed once
 
 
+def test_a_captured_step_frames_in_each_call_what_a_variable_says(arrays: list[np.ndarray]) -> None:
+    """How many rows there are, and so where zeros lie around them, is another at each call."""
+    x, *weights = arrays
+    held, n = [Tensor(w).realize() for w in weights], Variable("n", 1, 4)
+    step = jit(lambda x: ours(x[:n], *held).contiguous())
+    for k in (1, 2, 4, 3, 4):
+        images = np.concatenate([x, x[::-1]]) * (k + 1.0)
+        with n.bind(k):
+            got = step(Tensor(images)).numpy()
+        wanted = theirs(torch.tensor(images[:k]), *map(torch.tensor, weights)).numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_captured_gradient_of_a_part_of_columns_of_symbolic_rows(data: Any) -> None:
+    """The gradient of the part is framed by zeros: it was, once, for the rows of the first call."""
+    x, w, n = data(25, 16, 16), data(16, 64), Variable("n", 17, 20)
+
+    def gradient(x: Any, w: Any, n: Any) -> Any:
+        ((x[:n] @ w)[:, :, 9:] ** 2).sum().backward()
+        return x.grad
+
+    step = jit(lambda x: gradient(x.detach().requires_grad_(True), Tensor(w), n))
+    for k in (17, 17, 19, 20):
+        with n.bind(k):
+            got = step(Tensor(x)).numpy()
+        wanted = gradient(torch.tensor(x, requires_grad=True), torch.tensor(w), k).numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
+
+
 def test_a_captured_step_without_a_prologue_frames_in_each_call(arrays: list[np.ndarray]) -> None:
     x, *weights = arrays
     held = [Tensor(w).realize() for w in weights]
