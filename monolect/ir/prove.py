@@ -94,9 +94,22 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
         return True
     if _by_enumeration(index, size, conditions):
         return True
-    if (whole := _rejoined(index)) is not index:
-        return is_inside(whole, size, gate, solver=solver)
+    for simpler in (_divided, _rejoined):
+        if (other := simpler(index)) is not index:
+            return is_inside(other, size, gate, solver=solver)
     return solver and _SOLVER and _solved(index, size, conditions)
+
+
+def _divided(index: UOp) -> UOp:
+    """`index` with k + y // n for (k * n + y) // n, and y % n for the remainder, n a symbolic size and k no number."""
+    found: dict[UOp, UOp] = {}
+    for u in toposort(index):
+        if u.op in ("IDIV", "MOD") and u.src[1].op != "CONST" and min_max(u.src[1])[0] > 0:
+            x, n = polynomial(u.src[0]), polynomial(u.src[1])
+            if k := _quotient(x, n):
+                rest = build(u.op, _value(_difference(x, _times(k, n))), u.src[1])
+                found[u] = rest if u.op == "MOD" else rest + _value(k)
+    return substitute(index, found) if found else index
 
 
 def _rejoined(index: UOp) -> UOp:
@@ -236,6 +249,25 @@ def _times(a: Poly, b: Poly) -> Poly:
         for mb, cb in b.items():
             _add_to(out, {tuple(sorted(ma + mb, key=lambda u: u.serial)): ca * cb}, 1)
     return out
+
+
+def _quotient(x: Poly, n: Poly) -> Poly:
+    """Of the terms of `x` that are the largest term of `n` times something that is no number, those somethings."""
+    largest, times = max(n.items(), key=lambda item: len(item[0]))
+    out: Poly = {}
+    for m, c in x.items():
+        left = list(m)
+        for a in largest:
+            if a in left:
+                left.remove(a)
+        if left and len(left) == len(m) - len(largest) < len(m) and c % times == 0:
+            out[tuple(left)] = c // times
+    return out
+
+
+def _value(p: Poly) -> UOp:
+    """A sum of products of atoms as index arithmetic."""
+    return sum((prod(m, start=idx(c)) for m, c in p.items()), idx(0))
 
 
 def _interval(m: Monomial) -> tuple[int, int]:

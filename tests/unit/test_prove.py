@@ -138,6 +138,17 @@ class TestWithoutZ3:
         at = q * 1856 + r * 64 + build("MOD", loop(n * 16896), idx(64))
         assert proves(at, 61248) and not proves(at + 321, 61248) and not proves(at, 60927)
 
+    def test_multiples_of_a_size_leave_its_quotient(self) -> None:
+        n, row = variable("n", 2, 18), loop(8)
+        at = loop(23, 1) + row * n
+        q, r = (build(op, at, n) for op in ("IDIV", "MOD"))
+        inside = less(loop(23, 1), n)
+        assert proves(q * 23 + r, 184, inside) and not proves(q * 23 + r, 184)
+        assert not proves(q * 23 + r, 178, inside) and not proves(q * 24 + r, 184, inside)
+        size = n * -2 + 41
+        q, r = (build(op, loop(size, 1) + row * size, size) for op in ("IDIV", "MOD"))
+        assert proves(q * 37 + r, 37 * 8) and not proves(q * 37 + r + 1, 37 * 8) and not proves(q, 7)
+
     def test_bounds_of_a_quotient_bound_what_is_divided(self) -> None:
         n = variable("n", 2, 10)
         size = n * -16 + 165
