@@ -125,6 +125,18 @@ def share(u: UOp, max_version: tuple[int, int] | None, stream: Any) -> Any:
 
 
 # ---- in --------------------------------------------------------------------------------------------------------------
+def _lent(x: Any, stream: dict[str, int]) -> Any:
+    """What another library gives. Raises ArgumentError for what it cannot: a text, an array that nobody may write."""
+    try:
+        try:
+            return x.__dlpack__(**stream, max_version=VERSION)
+        except TypeError:  # of a library that knows the first version only
+            return x.__dlpack__(**stream)
+    except BufferError as error:
+        expected, found = "memory that DLPack can describe", f"{type(x).__name__}: {error}"
+        raise ArgumentError("another library does not share this", expected=expected, found=found) from error
+
+
 def borrow(x: Any, device: str | None, copy: bool | None) -> UOp:
     """The node of a tensor of another library. Raises ArgumentError, DeviceError, DTypeError."""
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
@@ -133,11 +145,7 @@ def borrow(x: Any, device: str | None, copy: bool | None) -> UOp:
     name = _device_for((HOST if kind == PINNED else (kind, number)), device)
     dev = Device[name]
     stream = {} if dev.space == "host" else {"stream": int(dev.stream)}
-    try:
-        capsule = x.__dlpack__(**stream, max_version=VERSION)
-    except TypeError:  # of a library that knows the first version only
-        capsule = x.__dlpack__(**stream)
-    told = description(capsule)
+    told = description(capsule := _lent(x, stream))
     dtype = _dtype(told)
     if dtype in FLOATS:
         told.code = UNSIGNED

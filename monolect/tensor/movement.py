@@ -414,6 +414,7 @@ class MovementMixin(TensorBase):
         if dim is None:
             return self.flatten().repeat_interleave(repeats, 0)
         a, s, r = self._axis(dim), self.shape, as_int(repeats, "repeats")
+        check_sizes((r,))
         u = graph.expand(graph.reshape(self._uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], r, *s[a + 1 :]))
         return self._wrap(graph.reshape(u, (*s[:a], s[a] * r, *s[a + 1 :])))
 

@@ -256,6 +256,9 @@ def test_a_captured_step_does_not_write_to_what_is_lent():
 def test_what_cannot_be_shared_is_refused_with_what_to_do(monkeypatch):
     with pytest.raises(ArgumentError, match="DLPack shares"):
         Tensor.from_dlpack([1, 2])
+    for array in (np.array(["a"]), np.array([None])):
+        with pytest.raises(ArgumentError, match="does not share"):
+            Tensor.from_dlpack(array)
     with pytest.raises(DTypeError, match="not known here") as caught:
         Tensor.from_dlpack(np.zeros(3, np.complex64))
     assert "complex numbers" in str(caught.value)

@@ -174,3 +174,10 @@ def test_errors(f: Any, error: type, text: str) -> None:
     with pytest.raises(error) as info:
         f(Tensor(X))
     assert text in str(info.value) and __file__ in str(info.value)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3)])
+@pytest.mark.parametrize("dim", [None, 1])
+def test_a_negative_number_of_repeats_is_refused_also_of_nothing(shape, dim) -> None:
+    with pytest.raises(ShapeError, match="negative"):
+        Tensor(np.zeros(shape, np.float32)).repeat_interleave(-5, dim)
