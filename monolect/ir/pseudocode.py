@@ -5,7 +5,7 @@
       p0[r0*2 + r1] = max(t1, 0.0)
 
 What it is for: to see at a glance what a kernel computes; `p0` is its PARAM of slot 0, `r0` its RANGE of id 0. A line
-holds once for each iteration of the loops named above it. What it is not: an input; that is `ir.text`.
+holds once for each iteration of the loops it stands in. What it is not: an input; that is `ir.text`.
 Invariant: the text is linear in the graph: what is used again, or is long, has a name of its own. An op without a
 notation is written as a call.
 """
@@ -13,11 +13,15 @@ notation is written as a call.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
 
 from monolect.ir.bounds import ranges
 from monolect.ir.ops import ROWS
 from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, toposort
+
+Line = tuple[tuple[UOp, ...], str]  # what is computed, and in which loops
 
 # op -> how it is written, and how tightly it binds
 _INFIX = {
@@ -37,10 +41,9 @@ def pseudocode(sink: UOp) -> str:
     order = toposort(sink)
     uses = Counter(s for u in order if u.op not in ("PARAM", "BUFFER") for s in u.src)
     texts: dict[UOp, tuple[str, int]] = {}
-    out: list[str] = []
+    lines: list[Line] = []
     around = {s: u.src[1:] for u in order if u.op == "END" for s in _effects(u.src[0])}
     stored = {u.src[1] for u in order if u.op == "STORE"}
-    loops: list[UOp] | None = None
     n_names = 0
     for u in order:
         text, binds = _written(u, texts)
@@ -49,18 +52,33 @@ def pseudocode(sink: UOp) -> str:
         if u.op in _NAMELESS or _is_place(u) or not (effect or long):
             texts[u] = text, binds
             continue
-        mine = sorted(ranges(u) | frozenset(around.get(u, ())), key=lambda r: r.arg[0])
-        if mine != loops:
-            loops = mine
-            out.append(f"for {_headers(loops, texts)}:" if loops else "once:")
         if effect:
             texts[u] = text, _TIGHT
-            out.append(f"  {text}")
         else:
             n_names += 1
             texts[u] = f"t{n_names}", _TIGHT
-            out.append(f"  t{n_names} = {text}")
-    return "\n".join(out)
+            text = f"t{n_names} = {text}"
+        mine = sorted(ranges(u) | frozenset(around.get(u, ())), key=lambda r: r.arg[0])
+        lines.append((tuple(mine), text))
+    return "\n".join(_nested(lines, texts))
+
+
+def _nested(lines: list[Line], texts: dict[UOp, tuple[str, int]], indent: str = "") -> Iterator[str]:
+    """The lines in their loops: neighbours stand in those that they have in common."""
+    for _, group in groupby(lines, key=lambda line: line[0][:1]):
+        here = list(group)
+        loops = _common([loops for loops, _ in here])
+        if loops or not indent:
+            yield indent + (f"for {_headers(loops, texts)}:" if loops else "once:")
+            yield from _nested([(mine[len(loops) :], text) for mine, text in here], texts, indent + "  ")
+        else:
+            yield from (indent + text for _, text in here)
+
+
+def _common(nests: list[tuple[UOp, ...]]) -> tuple[UOp, ...]:
+    """The loops that all of them begin with."""
+    n = next((i for i, loops in enumerate(zip(*nests, strict=False)) if len(set(loops)) > 1), min(map(len, nests)))
+    return nests[0][:n]
 
 
 def _is_place(u: UOp) -> bool:
@@ -73,7 +91,7 @@ def _effects(u: UOp) -> list[UOp]:
     return [x for s in u.src for x in _effects(s)] if u.op == "GROUP" else [u]
 
 
-def _headers(loops: list[UOp] | tuple[UOp, ...], texts: dict[UOp, tuple[str, int]]) -> str:
+def _headers(loops: tuple[UOp, ...], texts: dict[UOp, tuple[str, int]]) -> str:
     return ", ".join(f"{texts[r][0]} < {texts[r.src[0]][0]}" for r in loops)
 
 
