@@ -30,7 +30,7 @@ Monomial = tuple[UOp, ...]  # a product of atoms, ordered by serial; () is 1
 Poly = dict[Monomial, int]
 
 _STEPS = 4000  # of one linear search
-_DEPTH = 6  # facts in one combination
+_DEPTHS = (3, 4, 6)  # facts in one combination
 _FACTS = 200  # in one search
 _CASES = 3  # nested case distinctions
 _ENUMERATED = 4  # iterations of a loop that are looked at one by one
@@ -312,12 +312,12 @@ class _Search:
 
     def finds(self, goal: Poly) -> bool:
         """Whether goal >= 0 follows: from few facts, which one long way down may pass by, or else from more."""
-        steps, self.steps = self.steps, _STEPS // 4
-        if self.succeeds(goal, _DEPTH // 2):
-            self.steps = steps
-            return True
-        self.steps = steps
-        return self.succeeds(goal, _DEPTH)
+        return any(self._finds_within(goal, depth) for depth in _DEPTHS)
+
+    def _finds_within(self, goal: Poly, depth: int) -> bool:
+        self.steps = _STEPS
+        self.seen.clear()  # a search that ran out of steps did not see all that is below
+        return self.succeeds(goal, depth)
 
     def succeeds(self, goal: Poly, depth: int) -> bool:
         """Whether goal >= 0 follows from at most `depth` facts."""
@@ -377,9 +377,10 @@ def _whole(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
     loop = [_difference(polynomial(q.src[0].src[0]), {**x, (): 1})] if q.src[0].op == "RANGE" else []
     least, most = min_max(q)
     low, high = least, most
-    for sign in (1, -1):  # f >= 0 says x <= f + x, or x >= x - f
+    for sign in (1, -1):  # f >= 0 says x <= f + x, or x >= x - f; so do multiples
         for f in ({}, *facts, *(loop if sign == 1 else ())):
-            bound = {n: k * sign for n, k in f.items()}
+            often = next((abs(x[n]) // abs(k) for n, k in f.items() if n and n in x and x[n] % k == 0), 1)
+            bound = {n: k * sign * often for n, k in f.items()}
             _add_to(bound, x, 1)
             k = bound.get(m, 0) // times
             left = _difference(bound, {n: k * d for n, d in c.items()})  # bound == k * c + left

@@ -149,6 +149,18 @@ class TestWithoutZ3:
         q, r = (build(op, loop(size, 1) + row * size, size) for op in ("IDIV", "MOD"))
         assert proves(q * 37 + r, 37 * 8) and not proves(q * 37 + r + 1, 37 * 8) and not proves(q, 7)
 
+    def test_a_loop_in_blocks_of_a_multiple_of_a_size(self) -> None:
+        n = variable("n", 2, 7)
+        x = loop(n) * 64 + loop(4, 1) * 16 + loop(16, 2)
+        q, r = (build(op, x, n * 4) for op in ("IDIV", "MOD"))
+        assert proves(q * 28 + r, 448) and not proves(q * 28 + r + 1, 448) and not proves(q, 15)
+
+    def test_few_facts_are_found_among_many(self) -> None:
+        n = variable("n", 5, 6)
+        thread = node("SPECIAL", (idx(2),), "thread0")
+        at = loop(n * 8) + build("MOD", idx(-5), n * 8) + (loop(32, 1) + thread * 32) * n * 16
+        assert proves(at, n * 1024) and not proves(at + 2, n * 1024)
+
     def test_bounds_of_a_quotient_bound_what_is_divided(self) -> None:
         n = variable("n", 2, 10)
         size = n * -16 + 165
