@@ -95,8 +95,9 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
     if _by_enumeration(index, size, conditions):
         return True
     for simpler in (_divided, _rejoined):
-        if (other := simpler(index)) is not index:
-            return is_inside(other, size, gate, solver=solver)
+        other, condition = simpler(index), None if gate is None else simpler(gate)
+        if other is not index or condition is not gate:
+            return is_inside(other, size, condition, solver=solver)
     return solver and _SOLVER and _solved(index, size, conditions)
 
 

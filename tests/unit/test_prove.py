@@ -148,6 +148,11 @@ class TestWithoutZ3:
         size = n * -2 + 41
         q, r = (build(op, loop(size, 1) + row * size, size) for op in ("IDIV", "MOD"))
         assert proves(q * 37 + r, 37 * 8) and not proves(q * 37 + r + 1, 37 * 8) and not proves(q, 7)
+        x = loop(34, 1) + n + row * n * 2
+        q, r = (build(op, x, n * 2) for op in ("IDIV", "MOD"))
+        gates = less(loop(34, 1), n), less(r, n * 2)
+        assert proves(q * 36 + r, 36 * 8, *gates) and not proves(q * 36 + r + 1, 36 * 8, *gates)
+        assert proves(q * 36 + r - n, 36 * 8 - n, gates[0]) and not proves(q * 36 + r - n, 36 * 8 - n, gates[1])
 
     def test_a_loop_in_blocks_of_a_multiple_of_a_size(self) -> None:
         n = variable("n", 2, 7)
