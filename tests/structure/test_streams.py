@@ -209,7 +209,7 @@ def test_values_are_the_same():
 
 # ---- products of few rows, whose weights come from memory ------------------------------------------------------------
 def test_rows_of_weights_that_stream_are_asked_for_early():
-    assert flags(data(1, 256) @ data(256, 256))[1] == ["1024"]
+    assert flags(data(1, 256) @ data(256, 256), TARGET._replace(multiply_adds=1))[1] == ["1024"]
     assert flags(data(8, 256) @ data(256, 256))[1] == ["1024"]
     assert flags(data(8, 256) @ data(256, 256).T)[1] == ["2048"]
     assert flags(data(8, 64) @ data(64, 64))[1] == []  # they stay in the last cache
@@ -308,6 +308,16 @@ def test_each_thread_reads_its_own_part_of_the_weights():
 @pytest.mark.parametrize("f", [lambda x, w: x @ w, lambda x, w: w.sum(0)])
 def test_as_many_rows_stream_side_by_side_as_the_first_cache_holds(f, l1_bytes, columns, rows):
     """Rows at strides of pages meet in one set of it, which has a line of each page that the cache is large."""
-    kernel = optimized(f(data(1, 256), data(256, columns)), TARGET._replace(l1_bytes=l1_bytes))
+    target = TARGET._replace(l1_bytes=l1_bytes, multiply_adds=1)
+    kernel = optimized(f(data(1, 256), data(256, columns)), target)
     splits = (arg for op, _, arg in kernel.arg.actions if op == "SPLIT")
     assert [k for k, kind, _ in splits if kind == "LOOP"] == [256 // rows]
+
+
+@pytest.mark.parametrize("f", [lambda x, w: x @ w, lambda x, w: w.sum(0)])
+def test_beside_two_multiply_adds_four_vectors_of_four_rows_stream_unasked(f):
+    """Such processors come for them by themselves: what is asked for as well takes their place."""
+    kernel = optimized(f(data(1, 256), data(256, 1024)), TARGET._replace(multiply_adds=2))
+    splits = [(k, kind) for op, _, (k, kind, _) in (a for a in kernel.arg.actions if a[0] == "SPLIT")]
+    assert (16, "UPCAST") in splits and (4, "UPCAST") in splits and (4, "UNROLL") in splits
+    assert flags_of(kernel)[1] == []
