@@ -47,7 +47,10 @@ TURNED = 7  # cycles to copy a vector of a whole square that is turned
 GATHERED = 40  # to copy one element by element
 FROM_L2 = 2  # cycles for a vector that the first cache does not hold
 SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
-PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two neither was measured
+PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two it comes in time
+TIGHT = (4, 6)  # vectors by rows: the one tile that keeps its pace without room for the next step's loads
+TIGHT_GAIN = 0.985  # of its cost: half the lines of scalars that 2x8 reads (1024 1.03, 1.2 where a neighbour shares the
+# first cache; 1.0 of 128 rows, whose last tile repeats some, 0.96 of stages in front of it)
 FROM_MEMORY = 12  # cycles more for a vector that comes from memory while nothing else is done
 FARTHER = 24  # and more for one that no cache holds
 MOVED_SUM = 1.5  # cycles to load and to store a sum between two blocks of rows that stream
@@ -137,8 +140,9 @@ class TileCosts:
                     tall = unit.m if unit is not None else 1
                     for k in range(tall, tall * min(-(-m // tall), MOST_ROWS) + 1, tall):
                         often = unit is not None or not far or again // k >= REUSE_TO_PACK
-                        if often and self.fits(v, k, scalars, r, unit):
-                            cost = self.cost(c, r, lanes, v, k, panel, scalars, unit)
+                        tight = (v, k) == TIGHT and unit is None and self.is_plain(c, lanes * v, scalars)
+                        if often and (tight or self.fits(v, k, scalars, r, unit)):
+                            cost = self.cost(c, r, lanes, v, k, panel, scalars, unit) * (TIGHT_GAIN if tight else 1)
                             out.append(Tile(cost, c, r, lanes, v, k, unit))
                 if far and unit is None:
                     for k in range(1, min(m, MOST_STREAMED) + 1):
@@ -165,6 +169,15 @@ class TileCosts:
             return k % unit.m == 0 and v * (k // unit.m) + v + k // unit.m <= unit.n_tiles
         more = FLIPPING if unit is not None and flips(unit, self.plan.reduces[0]) else 0
         return self.registers(v, k, scalars, r) + more < self.target.n_registers
+
+    def is_plain(self, c: UOp, wide: int, scalars: list[Access]) -> bool:
+        """Whether this is one product whose tiles, `wide` columns each, hold nothing but operands: no masks of columns,
+        no taps, no rows that are packed; and every thread has as many of them. Beside two multiply-adds a cycle.
+        """
+        target, plan = self.target, self.plan
+        quick = target.multiply_adds > 1 and target.n_registers == 32 and not target.loads_first
+        whole = quick and plan.size(c) % (wide * target.n_threads) == 0
+        return whole and len(plan.reduced) == len(self.heavy) == 1 and not any(self.wants_pack(a) for a in scalars)
 
     def registers(self, v: int, k: int, scalars: list[Access], r: UOp | None) -> int:
         """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay. With three vectors or

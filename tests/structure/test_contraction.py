@@ -17,7 +17,7 @@ from monolect.optimize.contraction import Contraction
 from monolect.optimize.heuristic import Chooser
 from monolect.optimize.pack import Block
 from monolect.optimize.sums import are_local, block_of_sum
-from monolect.optimize.tile_cost import Tile
+from monolect.optimize.tile_cost import TIGHT, Tile
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
 from monolect.schedule.order import schedule
@@ -66,10 +66,26 @@ def test_few_columns_of_short_sums_are_stored_in_long_pieces(m, k, n, multiply_a
     assert found.c is not rows or found.rows * found.lanes >= 64 * found.rows.bit_count()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "changed", "is_tight"),
+    [
+        ((1024, 1024, 1024), {}, True),
+        ((1024, 1024, 1024), {"multiply_adds": 1}, False),  # lines of scalars come in time: 4x4 and 4x5 are as fast
+        ((1024, 1024, 1024), {"loads_first": True}, False),  # scalars take registers
+        ((1024, 1024, 1000), {}, False),  # the masks of the last columns do
+        ((1024, 1024, 64 * 3), {}, False),  # three tiles for two threads
+    ],
+)
+def test_the_tightest_tile_is_taken_where_it_holds_operands_alone(sizes, changed, is_tight):
+    m, k, n = sizes
+    found, _ = tile(of(m, k) @ of(k, n), TARGET._replace(**changed))
+    assert ((found.vectors, found.rows) == TIGHT) == is_tight
+
+
 def test_rows_at_strides_of_pages_share_few_cache_sets():
     """Rows of 12 KiB start in one set of the first cache each: fewer of them side by side than of rows of 3 KiB."""
-    near, _ = tile(of(256, 768) @ of(768, 768).T)
-    far, _ = tile(of(256, 3072) @ of(768, 3072).T)
+    near, _ = tile(of(250, 768) @ of(750, 768).T)
+    far, _ = tile(of(250, 3072) @ of(750, 3072).T)
     assert far.rows * 4096 <= TARGET.l1_bytes * 2 // 3 < near.rows * 4096
 
 

@@ -97,6 +97,8 @@ def of(*shape: int) -> Tensor:
 
 CASES = {
     "A·B 512": lambda: of(512, 512) @ of(512, 512),
+    "A·B 2048": lambda: of(2048, 2048) @ of(2048, 2048),
+    "gelu(A·B)": lambda: (of(256, 768) @ of(768, 2304) + of(2304)).gelu(),
     "A·B 1021": lambda: of(1021, 1021) @ of(1021, 1021),
     "A·Bᵀ": lambda: of(512, 512) @ of(512, 512).T,
     "Aᵀ·B": lambda: of(512, 512).T @ of(512, 512),
