@@ -29,6 +29,7 @@ from monolect.optimize.sums import bytes_of_sums, had_better_wait
 from monolect.optimize.tile_cost import (
     FROM_MEMORY,
     LONGEST_UNROLLED,
+    QUICK_ROWS,
     REUSE_TO_PACK,
     Tile,
     TileCosts,
@@ -38,6 +39,7 @@ SHORTEST_PIECE = 256  # bytes of a row that a thread writes alone: a line of it 
 SHARED_LINE = 70  # cycles, at least, that a line costs to which two threads write; up to 1500 by where these run
 PANEL_AGAIN = 6  # cycles more for a vector of a panel that each thread copies: nothing hides where it comes from
 MOST_UNROLLED = 4  # rows of a tile that streams: scalars of more would not stay in registers for several steps
+FEW_OF_CACHE = 8  # a part of the second cache, at most, of what a few rows are
 ROW_AHEAD_BYTES = 1024  # how far ahead along each of them is asked for
 
 
@@ -104,9 +106,10 @@ class Contraction(TileCosts):
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
             elif self.target.streams and self.is_far(a) and (n := next_rows(plan, a.uop)):
                 act("FETCH", plan.loads.index(a.uop), n, "the next rows, from far away")
-        if t.streams and self.target.streams and size > self.target.l3_bytes:
+        if t.streams and self.target.streams and self.comes_far(t):
             for a in panel:
-                act("FETCH", plan.loads.index(a.uop), ROW_AHEAD_BYTES, "rows that stream from far away")
+                n = self.next_few(t, panel) or ROW_AHEAD_BYTES
+                act("FETCH", plan.loads.index(a.uop), n, "rows that stream from far away")
 
     def panel_of(self, t: Tile) -> list[Access]:
         """The loads that move along the lanes."""
@@ -227,9 +230,23 @@ class Contraction(TileCosts):
         i = self.loop_of(t.c)
         if i is not None and (n := self.pieces(t.c, t.row)) > 1:
             self.cut(t.c, self.plan.axes[i].size // n, "sums stay in cache")
-        j, rows = self.heavy[0], self.rows_at_once(panel)
+        j, rows = self.heavy[0], QUICK_ROWS if self.next_few(t, panel) else self.rows_at_once(panel)
         blocks = -(-self.plan.size(j) // rows)
         self.chooser.act("SPLIT", self.plan.axis_of(j), (blocks, "LOOP", True), f"{rows} rows stream at once")
+
+    def comes_far(self, t: Tile) -> bool:
+        """Whether no cache holds one panel."""
+        return prod(map(self.plan.extent, self.heavy)) * self.plan.size(t.c) * self.item > self.target.l3_bytes
+
+    def next_few(self, t: Tile, panel: list[Access]) -> int:
+        """Bytes to the rows that stream after a few of them, if these are what to ask for meanwhile: beside two
+        multiply-adds a cycle and many sums, where the second cache holds many rows of a thread's columns. Else 0.
+        """
+        piece = self.plan.size(t.c) * self.item // self.target.n_threads // self.pieces(t.c, t.row)
+        few = self.comes_far(t) and QUICK_ROWS * piece * FEW_OF_CACHE <= self.target.l2_bytes and t.rows > MOST_UNROLLED
+        step = panel[0].step(self.heavy[0]) or 0
+        whole = step % self.target.lanes(self.item) == 0 and len(panel) == 1
+        return QUICK_ROWS * step * self.item if self.target.multiply_adds > 1 and few and whole else 0
 
     def block_rows(self, t: Tile, scalars: list[Access]) -> None:
         """Blocks of rows of which the packed scalars are a quarter of the second cache; half of it where short pieces

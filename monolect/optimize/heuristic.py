@@ -25,7 +25,7 @@ from monolect.optimize.peel import border, ends_of_gates, sections_of_gates
 from monolect.optimize.staged import Staged
 from monolect.optimize.stream import MOST_ROWS, PAGE_BYTES, buffer_bytes, named_by, vector_of
 from monolect.optimize.sums import groups
-from monolect.optimize.tile_cost import L1_WAY_BYTES, ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
+from monolect.optimize.tile_cost import L1_WAY_BYTES, QUICK_ROWS, ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
 
 SHORTEST_VECTOR = 3  # elements for which a vector pays
 FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
@@ -34,8 +34,6 @@ LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
 ROWS_THAT_SHARE = 4  # a vector that multiplies each of them: as many sums as one step of a sum waits for
 NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
 LEAST_ROW = 4  # elements whose sum is a vector
-QUICK_ROWS = 4  # that stream side by side beside two multiply-adds a cycle, as many vectors of each, never asked for:
-# such processors come for what streams by themselves (1x4096x4096 x·W 2.0 to 1.75 ms, sums of columns 1.9 to 1.5)
 SCANS_AT_ONCE = (4, 5, 3, 7, 2)  # rows of running sums, the best first
 MOST_TAPS = 16  # of reductions that are unrolled whole
 MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
@@ -163,7 +161,7 @@ class Chooser:
         that stream side by side few.
         """
         if self.rows_at_once(r):
-            return (STREAMED_VECTORS,) if self.asks() else (QUICK_ROWS, 3, 2)
+            return (STREAMED_VECTORS,) if self.asks() else (4, 3, 2)
         near = [j for j in self.plan.reduced if self.rows(r, j) and not self.far_rows(r, j)]
         small = len(near) == len(self.plan.reduced) and self.profile.n_ops <= FEW_OPS
         return MANY_VECTORS if small and any(self.plan.size(j) > MOST_TAPS for j in near) else (4, 2)

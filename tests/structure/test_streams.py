@@ -314,6 +314,22 @@ def test_as_many_rows_stream_side_by_side_as_the_first_cache_holds(f, l1_bytes, 
     assert [k for k, kind, _ in splits if kind == "LOOP"] == [256 // rows]
 
 
+@pytest.mark.parametrize(
+    ("rows", "changed", "ahead", "at_once"),
+    [
+        (8, {}, 4 * 4096, 4),
+        (4, {}, 1024, 16),  # few sums: the processor comes by itself
+        (8, {"multiply_adds": 1}, 1024, 16),
+        (8, {"l2_bytes": 32 << 10}, 1024, 16),  # four rows and the next four leave no room for sums
+    ],
+)
+def test_many_sums_ask_for_the_next_few_rows(rows, changed, ahead, at_once):
+    target = TARGET._replace(**{"l1_bytes": 64 << 10, "l2_bytes": 64 << 10, "multiply_adds": 2} | changed)
+    kernel = optimized(data(rows, 256) @ data(256, 1024), target)
+    blocks = [k for op, _, (k, kind, _) in (a for a in kernel.arg.actions if a[0] == "SPLIT") if kind == "LOOP"]
+    assert flags_of(kernel)[1] == [str(ahead)] and 256 // at_once in blocks
+
+
 @pytest.mark.parametrize("f", [lambda x, w: x @ w, lambda x, w: w.sum(0)])
 def test_beside_two_multiply_adds_four_vectors_of_four_rows_stream_unasked(f):
     """Such processors come for them by themselves: what is asked for as well takes their place."""
