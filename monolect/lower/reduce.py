@@ -118,14 +118,10 @@ class ReduceLowering:
     def _copy(self, key: tuple, body: UOp, r: UOp, i: int, own: list[UOp]) -> UOp:
         """`body` in iteration i of the unrolled r. Copies share no memory: a loop inside of r has its own in each."""
         mapping = {r: idx(i)}
-        for v in own if i else ():
-            if v.op == "END":
-                mapping.update({x: self._fresh((key, r, i), x) for x in v.src[1:]})
-            else:
-                place = v.src[0]
-                while place.op in ("AFTER", "INDEX"):
-                    place = place.src[0]
-                mapping[place] = self._fresh((key, r, i), place)
+        if i:
+            loops = {x for v in own if v.op == "END" for x in v.src[1:]}
+            places = {_memory(v) for v in own if v.op == "STORE"}
+            self._renew((key, r, i), body, loops | places, mapping)
         return replace_ranges(body, mapping)
 
     def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
@@ -138,23 +134,35 @@ class ReduceLowering:
         if group not in self.clones:
             self.clones[group] = {r: node("RANGE", r.src, (next(self.ids), r.arg[1])) for r in closed}
         mapping = dict(self.clones[group])
+        inner: set[UOp] = set()
         for v in toposort(body):
             if v.op == "END" and not ranges(v).isdisjoint(closed):
-                for r in v.src[1:]:
-                    mapping.setdefault(r, self._fresh(group, r))
-                for w in toposort(v.src[0]):
-                    if w.op == "BUFFER" and w.arg.addrspace == "REG":
-                        mapping.setdefault(w, self._fresh(group, w))
+                inner.update(v.src[1:])
+                inner.update(w for w in toposort(v.src[0]) if w.op == "BUFFER" and w.arg.addrspace == "REG")
+        self._renew(group, body, inner, mapping)
         return mapping
 
-    def _fresh(self, key: tuple, u: UOp) -> UOp:
+    def _renew(self, key: tuple, body: UOp, old: set[UOp], mapping: dict[UOp, UOp]) -> None:
+        """Put new loops and accumulators for `old` into `mapping`, those that bound other loops first."""
         mine = self.clones.setdefault(key, {})
-        if u not in mine:
-            if u.op == "RANGE":
-                mine[u] = node("RANGE", u.src, (next(self.ids), u.arg[1]))
-            else:
-                mine[u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
-        return mine[u]
+        for u in toposort(body) if old else ():
+            if u not in old or u in mapping:
+                continue
+            if u not in mine:
+                if u.op == "RANGE":
+                    bound = replace_ranges(u.src[0], mapping)
+                    mine[u] = node("RANGE", (bound,), (next(self.ids), u.arg[1]))
+                else:
+                    mine[u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
+            mapping[u] = mine[u]
+
+
+def _memory(store: UOp) -> UOp:
+    """What `store` writes to."""
+    place = store.src[0]
+    while place.op in ("AFTER", "INDEX"):
+        place = place.src[0]
+    return place
 
 
 def _own(body: UOp, r: UOp) -> list[UOp]:

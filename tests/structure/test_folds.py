@@ -43,3 +43,12 @@ def test_a_chain_that_a_mask_ends_is_added_part_by_part(data):
     q, k, v = (Tensor(data(1, 2, 1024, 64)) for _ in range(3))
     plain, causal = (q.scaled_dot_product_attention(k, v, is_causal=c) for c in (False, True))
     assert sum(accumulators(causal)) == sum(accumulators(plain))
+
+
+@pytest.mark.parametrize("rows, k", [(5, 257), (12, 533), (63, 263)])
+def test_a_chain_added_part_by_part_may_be_a_step_of_another(data, rows, k):
+    """The last part is shorter: the bound of the loop within depends on the loop over parts, which the outer sum renews."""
+    a, b = data(rows, k), data(k, 2)
+    total = (Tensor(a) @ Tensor(b)).sum(0)
+    assert accumulators(total) == [3]
+    np.testing.assert_allclose(total.numpy(), (a.astype(np.float64) @ b).sum(0), rtol=1e-4, atol=1e-4)
