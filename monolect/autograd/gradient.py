@@ -217,15 +217,21 @@ def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict
             if leads[u]:
                 order[u] = True
         elif u not in leads:
-            if u.op == "BUFFER" and u not in targets and u.origin is not None and u.origin[2] == NO_GRAPH:
-                expected = "backward() inside the step, monolect.grad, or its result detached"
-                raise GradientError("backward meets a result of a jitted step, which keeps no graph", expected=expected)
+            if u not in targets:
+                refuse_lost(u)
             leads[u] = False
             stack.append((u, True))
             if cut and u in targets:
                 continue
             stack.extend((s, False) for s in _sources(u) if s not in leads)
     return order
+
+
+def refuse_lost(u: UOp) -> None:
+    """Raise GradientError for a BUFFER that a replay made, and whose graph would have led to a leaf."""
+    if u.op == "BUFFER" and u.origin is not None and u.origin[2] == NO_GRAPH:
+        expected = "backward() inside the step, monolect.grad, or its result detached"
+        raise GradientError("backward meets a result of a jitted step, which keeps no graph", expected=expected)
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:

@@ -116,7 +116,7 @@ class Captured(NamedTuple):
     spec: Spec
     usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
     blank: list[Any] = []  # what must have no gradient: the step would add to it, or read it; as in `graded`
-    origin: Any = None  # of results that would have a graph, if they were not replayed
+    lost: frozenset[int] = frozenset()  # what of `capture.made` would have a graph, if it were not replayed
     checks: tuple[Check, ...] = ()  # what is looked at after each call: results behind those of the function
     n_results: int = 0  # of the function
     same: tuple[int, ...] = ()  # of results, if the function returned a Tensor twice: its first place
@@ -250,7 +250,6 @@ class Jit:
             captured = self._known(key)
         inputs = [t._uop for t in tensors]
         if captured is None or not self._fits(captured, tensors):
-            self.captures.pop(key, None)
             self._expect(None)
             back = self._capture(key, args, kwargs, tensors)
             self._bounded(key)
@@ -260,8 +259,8 @@ class Jit:
         self.n_changing = 0
         self._expect(captured)
         outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
-        origin = captured.origin or self.origin
-        whence = (origin if v.source == MADE else None for v in captured.capture.outputs)
+        origins = self._origins(captured)
+        whence = (origins[v.at] if v.source == MADE else None for v in captured.capture.outputs)
         results = [self._result(u, o) for u, o in zip(outs, whence, strict=False)]
         for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
             (tensors[t] if t.__class__ is int else t)._grad = grad
@@ -297,12 +296,19 @@ class Jit:
             calls, around = captured.usual, self.around
             call = calls.get(around, MISS)
             if call is MISS:
-                origin = captured.origin or self.origin
                 made = captured.capture, captured.kinds, captured.template
-                call = usual_call(*made, around, origin, self._general, captured.blank, captured.same)
+                origins = self._origins(captured)
+                call = usual_call(*made, around, origins, self._general, captured.blank, captured.same)
                 calls.clear()
                 calls[around] = call
         self.__call__ = self._general if call is None else call
+
+    def _origins(self, captured: Captured) -> list[tuple]:
+        """Where what the capture makes is said to come from."""
+        return [self._origin(k in captured.lost) for k in range(len(captured.capture.made))]
+
+    def _origin(self, is_lost: bool) -> tuple:
+        return (*self.origin[:2], NO_GRAPH) if is_lost else self.origin
 
     def _bounded(self, key: Any) -> None:
         """After a capture: drop old ones, and warn when there will be no end to them."""
@@ -386,6 +392,7 @@ class Jit:
         return graph - left, sources
 
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+        self.captures.pop(key, None)  # one that did not fit
         runs: list[execute.Run] = []
         start = new_buffer((), dtypes.bool, "cpu").serial
         stand_ins = [_stand_in(t) for t in tensors]
@@ -436,10 +443,11 @@ class Jit:
         if checks:
             _look_first([check for check, *_ in checks], looks, befores)
         outs = [*(t._uop for t in (*outputs, *looks)), *(g._uop for t in graded if (g := t._grad) is not None)]
-        origin = (*self.origin[:2], NO_GRAPH) if lost else None
         made = {b for r in runs for b in r.fresh}
-        for b in made.intersection(base_of(t._uop) for t in lost):  # what was there before is as it was
-            b.origin = origin
+        for b in made.intersection(
+            base_of(t._uop) for t in outputs if id(t) in lost
+        ):  # what was there before is as it was
+            b.origin = self._origin(True)
         fresh = [Tensor._wrap(u) for u in outs]
         back = unflatten(result, as_returned(fresh, same))
         olds = {before for _, before, _ in states}
@@ -470,7 +478,9 @@ class Jit:
             spec,
             {},
             none,
-            origin,
+            frozenset(
+                v.at for v, t in zip(capture.outputs, outputs, strict=False) if v.source == MADE and id(t) in lost
+            ),
             tuple([check for check, *_ in checks]),
             len(outputs),
             same,
@@ -656,11 +666,11 @@ def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tens
     return out
 
 
-def _lost(outputs: list[Tensor]) -> list[Tensor]:
-    """The results whose gradients would reach a leaf: a replay has no graph of them."""
+def _lost(outputs: list[Tensor]) -> set[int]:
+    """The identities of results whose gradients would reach a leaf: a replay has no graph of them."""
     leaves = leaf_nodes()
     made = [t for t in outputs if t._uop.op != "BUFFER"] if leaves else []
-    return [t for t in made if not leaves.keys().isdisjoint(reach(t._uop, leaves))]
+    return {id(t) for t in made if not leaves.keys().isdisjoint(reach(t._uop, leaves))}
 
 
 def _blank(looked: Noted, grads: dict[int, tuple[Tensor, Tensor | None]]) -> list[Tensor]:

@@ -50,7 +50,7 @@ def usual_call(
     kinds: Kinds,
     template: Any,
     around: Reach,
-    origin: Any,
+    origins: Sequence[tuple],
     general: Callable[..., Any],
     blank: Sequence[Any] = (),
     same: tuple[int, ...] = (),
@@ -59,8 +59,9 @@ def usual_call(
 
     It may be called with anything: what is not usual it passes on to `general`, MISS for what was not given.
 
-    `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origin`: the line that
-    results are said to come from. `blank`: places of arguments, and Tensors, that must have no gradient.
+    `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origins`: the line
+    that each of `capture.made` is said to come from. `blank`: places of arguments, and Tensors, that must have no
+    gradient.
     `same`: the first place of each result, where one Tensor is several of them.
     """
     outputs = capture.outputs
@@ -102,12 +103,12 @@ def usual_call(
         differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
         lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
     lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(len(kinds)), 2)])
-    results = [f" t{i} = new(Tensor); t{i}._uop = {_node(i, v, names, origin)}; t{i}._grad = None; "
+    results = [f" t{i} = new(Tensor); t{i}._uop = {_node(i, v, names)}; t{i}._grad = None; "
                f"t{i}._requires_grad = False" if not same or same[i] == i else f" t{i} = t{same[i]}"
                for i, v in enumerate(outputs)]  # fmt: skip
     run = _refuse([condition for condition, _ in states])
     for k, made in enumerate(capture.made):
-        run += _fresh(k, made, names, origin, capture.device)
+        run += _fresh(k, made, names, origins[k], capture.device)
     given = [*(f"m{i}.address" for i in range(len(kinds))), *(f"value_of({v})" for v in _sizes(capture, names))]
     given += [f"n{k}.address" for k in range(len(capture.made))]
     if capture.device is None:
@@ -218,7 +219,7 @@ def _fresh(k: int, made: Made, names: dict[str, Any], origin: Any, device: Any) 
     ]
 
 
-def _node(i: int, v: Value, names: dict[str, Any], origin: Any) -> str:
+def _node(i: int, v: Value, names: dict[str, Any]) -> str:
     """The node of result i as an expression: what was made, an argument or a constant, or a view of it."""
     if v.source == KEPT:
         names[f"kept{i}"] = v.node
@@ -229,7 +230,7 @@ def _node(i: int, v: Value, names: dict[str, Any], origin: Any) -> str:
 
     def view(new: UOp) -> UOp:
         u = substitute(v.node, {v.base: new})
-        u.origin = origin
+        u.origin = new.origin
         return u
 
     names[f"view{i}"] = view

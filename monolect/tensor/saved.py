@@ -27,7 +27,7 @@ from monolect.ir.ops import KernelInfo
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, node
 from monolect.runtime.buffer import with_storage
-from monolect.runtime.jit import Capture, Check
+from monolect.runtime.jit import Capture
 from monolect.runtime.prologue import Step
 from monolect.runtime.recipe import Outside, Recipe, mark
 from monolect.schedule.memory import buffer_bytes
@@ -37,10 +37,11 @@ from monolect.tensor.donated import Donation
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten, kind
 
-FORMAT = 7  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
+FORMAT = 8  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQ32s")  # magic, FORMAT, bytes of the head, of the arrays; checksum of both
 _ALIGN = 64  # where an array starts
+_LATER: Any = None
 
 
 class Part(NamedTuple):
@@ -48,13 +49,7 @@ class Part(NamedTuple):
 
     recipe: Recipe
     outside: Outside
-    spec: Spec
-    template: Any
-    flat: bool
-    graded: list[Any]
-    checks: tuple[Check, ...]
-    n_results: int
-    same: tuple[int, ...]
+    captured: Captured  # without what is made anew where it is loaded
 
 
 class Head(NamedTuple):
@@ -80,6 +75,7 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     if not captures:
         raise JitError("a step is saved once it is captured", expected="a call before", found="no capture")
     names = {c.capture.recipe.device for c in captures if c.capture.recipe.device is not None}
+    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
     device: Any = Device[names.pop()] if len(names) == 1 else None
     is_portable = isinstance(device, Portable)
     if not is_portable:
@@ -121,7 +117,7 @@ class _Writer:
 
     def part(self, c: Captured) -> Part:
         outside, recipe = c.capture.outside(), c.capture.recipe
-        for t in (*outside.moves, *outside.in_place, *outside.reads, *c.graded):
+        for t in (*outside.moves, *outside.in_place, *outside.reads, *c.graded, *c.blank):
             if isinstance(t, Tensor) and id(t) not in self.known:
                 self.known[id(t)] = (self.names.get(id(t), str(len(self.tensors))), t.requires_grad)
                 self.tensors.append(t)
@@ -130,7 +126,7 @@ class _Writer:
         if _Unpickler(io.BytesIO(self.dumps(spec)), {}).load().key != spec.key:
             expected = "arguments that are equal when their values are"
             raise JitError("an argument that another process could not give", expected=expected, found=spec.describe())
-        return Part(recipe, outside, spec, c.template, c.flat, c.graded, c.checks, c.n_results, c.same)
+        return Part(recipe, outside, c._replace(capture=_LATER, kinds=(), spec=spec, usual={}))
 
     def _step(self, s: Step) -> Step:
         """A step without its kernel: the name and the buffers are left, for whoever looks at what runs."""
@@ -207,25 +203,14 @@ class Loaded(Jit):
         self.built = dict(zip(programs, head.programs, strict=True))
         objects: dict[str, list[Any]] = {"tensor": [*self.tensors.values()], "array": arrays, "program": programs}
         parts: list[Part] = _Unpickler(io.BytesIO(head.parts), objects).load()
-        self.around.named = frozenset().union(*(part.spec.named for part in parts))
+        self.around.named = frozenset().union(*(part.captured.spec.named for part in parts))
         for part in parts:
-            spec = part.spec._replace(around=self.around.key, named=self.around.named)
+            spec = part.captured.spec._replace(around=self.around.key, named=self.around.named)
             leaves: list[Tensor] = []
             flatten((spec.args, spec.kwargs), leaves)
             kinds = tuple(map(kind, leaves))
             capture = Capture(part.recipe, part.outside)
-            self.captures[spec.key] = Captured(
-                capture,
-                part.template,
-                kinds,
-                part.flat,
-                part.graded,
-                spec,
-                {},
-                checks=part.checks,
-                n_results=part.n_results,
-                same=part.same,
-            )
+            self.captures[spec.key] = part.captured._replace(capture=capture, kinds=kinds, spec=spec)
 
     def __reduce__(self) -> Any:
         raise JitError(
@@ -242,6 +227,9 @@ class Loaded(Jit):
         raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
 
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+        if key in self.captures:
+            expected = "zero_grad() first, or the gradients returned by the step"
+            raise JitError("a saved step that found no gradient meets one of an earlier backward", expected=expected)
         wanted = " or ".join(c.spec.describe() for c in self.captures.values())
         found = Spec(args, kwargs).describe()
         raise JitError("a saved step was not captured for these arguments", expected=wanted, found=found)

@@ -13,7 +13,7 @@ import weakref
 from importlib import import_module
 from typing import Any
 
-from monolect.autograd.gradient import gradients, reach, remember
+from monolect.autograd.gradient import gradients, reach, refuse_lost, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
@@ -514,6 +514,8 @@ class Tensor(
         below = reach(self._uop, leaves)
         nodes = [u for u in leaves if u in below]
         if not nodes:
+            for u in below:
+                refuse_lost(u)
             raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
             t = leaves[u]

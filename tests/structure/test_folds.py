@@ -47,7 +47,7 @@ def test_a_chain_that_a_mask_ends_is_added_part_by_part(data):
 
 @pytest.mark.parametrize("rows, k", [(5, 257), (12, 533), (63, 263)])
 def test_a_chain_added_part_by_part_may_be_a_step_of_another(data, rows, k):
-    """The last part is shorter: the bound of the loop within depends on the loop over parts, which the outer sum renews."""
+    """The last part is shorter: what bounds its loop is the loop over parts, which the outer sum renews."""
     a, b = data(rows, k), data(k, 2)
     total = (Tensor(a) @ Tensor(b)).sum(0)
     assert accumulators(total) == [3]

@@ -21,6 +21,7 @@ from monolect import (
     Context,
     DeviceError,
     FileFormatError,
+    GradientError,
     JitError,
     Tensor,
     Variable,
@@ -290,6 +291,42 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_step_that_runs_nothing(tmp_path: Path) -> None:
+    """Its results are views of its arguments, and constants."""
+    three = Tensor([3.0]).realize()
+    step = jit(lambda x: (x[1:], x.reshape(2, 1), three))
+    step(Tensor([1.0, 2.0]))
+    step.save(tmp_path / "views.step")
+    loaded = jit.load(tmp_path / "views.step")
+    for k in (4.0, 5.0, 6.0):
+        assert [t.tolist() for t in loaded(Tensor([1.0, k]))] == [[k], [[1.0], [k]], [3.0]]
+
+
+def test_gradients_of_a_loaded_step(tmp_path: Path) -> None:
+    """As of the step it was saved from: it adds to no gradient, and its results have no graph."""
+    w = Tensor([1.0, 2.0], requires_grad=True)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        loss = (x * w).sum()
+        loss.backward()
+        return loss
+
+    step(Tensor([1.0, 1.0]))
+    step.save(tmp_path / "grad.step", {"w": w})
+    loaded = jit.load(tmp_path / "grad.step")
+    w = loaded.tensors["w"]
+    for k in (1.0, 2.0, 3.0):
+        loss = loaded(Tensor([1.0, k]))
+        assert w.grad.tolist() == [1.0, k]
+        with pytest.raises(GradientError, match="result of a jitted step"):
+            (loss * w).sum().backward()
+        with pytest.raises(JitError, match="meets one of an earlier backward"):
+            loaded(Tensor([1.0, k]))
+        assert w.grad.tolist() == [1.0, k]
+        w.grad = None
+
+
 def test_a_saved_step_is_no_part_of_another(tmp_path: Path) -> None:
     double, path = jit(lambda x: x * 2), tmp_path / "double.step"
     double(Tensor([1.0]))
@@ -343,7 +380,7 @@ def test_what_is_stored_is_what_the_number_of_the_format_says(tmp_path: Path) ->
     stored["references"] = references(tmp_path / "a.step")
     stored["file"] = (saved._MAGIC, saved._HEADER.format, saved._ALIGN)
     digest = hashlib.blake2b(repr(sorted(stored.items())).encode(), digest_size=8).hexdigest()
-    assert (saved.FORMAT, digest) == (7, "a969363066883293"), "stored otherwise: count FORMAT on, note the digest"
+    assert (saved.FORMAT, digest) == (8, "a3f4346d157b19ad"), "stored otherwise: count FORMAT on, note the digest"
 
 
 def test_a_step_that_is_saved_again_keeps_its_names(tmp_path: Path) -> None:

@@ -123,6 +123,20 @@ def test_backward_does_not_drop_what_a_step_did() -> None:
     assert x.grad.tolist() == [5.0]
 
 
+@pytest.mark.parametrize("general", [False, True])
+def test_only_results_that_depend_on_a_leaf_have_lost_their_graph(general: bool) -> None:
+    x = leaf(3.0)
+    step = jit(lambda v, _=None: ((v * x).sum(), v * 2))
+    for value in (1.0, 2.0, 3.0, 4.0):
+        loss, plain = step(vector(value), _=0) if general else step(vector(value))
+        for root in (loss, (loss * x).sum()):
+            with pytest.raises(GradientError, match="result of a jitted step"):
+                root.backward()
+        x.grad = None
+        (plain * x).sum().backward()
+        assert x.grad.tolist() == [2 * value]
+
+
 def test_the_derivative_of_a_function_that_looks_at_values() -> None:
     def argument(x: Tensor) -> Tensor:
         return (x * x).sum() * x.item()
