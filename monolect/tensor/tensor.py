@@ -58,10 +58,16 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     """The nodes that are leaves of `backward`, each with its tensor."""
     if not _leaf_tensors:
         return {}
-    for t in list(_leaf_tensors.values()):
+    for t in leaves():
         if t._uop not in _leaves:  # replaced from outside, as replaying does
             _leaves[t._uop] = weakref.ref(t)
-    return {u: leaf for u, ref in list(_leaves.items()) if (leaf := ref()) is not None and leaf._requires_grad}
+    return {u: leaf for u, ref in _leaf_rows() if (leaf := ref()) is not None and leaf._requires_grad}
+
+
+def _leaf_rows() -> list[tuple[UOp, weakref.ref[Tensor]]]:
+    """What `_leaves` holds now. Its own iterators end in an error when another thread makes a leaf meanwhile."""
+    nodes = [u for r in _leaves.keyrefs() if (u := r()) is not None]
+    return [(u, ref) for u in nodes if (ref := _leaves.get(u)) is not None]
 
 
 class _Watched(threading.local):
@@ -75,7 +81,7 @@ watched = _Watched()
 
 def leaves() -> list[Tensor]:
     """The tensors with `requires_grad`."""
-    return list(_leaf_tensors.values())
+    return [t for r in _leaf_tensors.valuerefs() if (t := r()) is not None]
 
 
 def _check_tensor(what: str, value: Any) -> None:
@@ -181,8 +187,8 @@ class Tensor(
         if not value:
             self._requires_grad = False
             _leaf_tensors.pop(id(self), None)
-            for u in [u for u, t in _leaves.items() if t() is self]:
-                del _leaves[u]
+            for u in [u for u, t in _leaf_rows() if t() is self]:
+                _leaves.pop(u, None)
             return
         if not self.dtype.is_float:
             raise GradientError("only floats have gradients", expected="a float dtype", found=self.dtype.name)

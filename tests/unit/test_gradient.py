@@ -1,5 +1,7 @@
 """Gradients of graphs: second derivatives, writes, functions, the table and its reasons, the functional forms."""
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS, ParamArg, Stage
 from monolect.ir.uop import build, const, node, shape_source
-from monolect.tensor.tensor import Tensor
+from monolect.tensor.tensor import Tensor, leaf_nodes
 from monolect.tensor.transform import grad, value_and_grad
 
 RNG = np.random.default_rng(4)
@@ -210,3 +212,24 @@ def test_the_gradient_of_no_elements_is_zero(name: str) -> None:
     theirs.sum().backward()
     np.testing.assert_array_equal(ours.numpy(), theirs.detach().numpy())
     np.testing.assert_array_equal(x.grad.numpy(), y.grad.numpy())
+
+
+def test_leaves_are_found_while_another_thread_makes_some() -> None:
+    """What lists weak references may end in an error when there are more of them before it is over."""
+    kept = [Tensor([1.0], requires_grad=True) for _ in range(300)]
+    done = threading.Event()
+
+    def make() -> None:
+        while not done.is_set():
+            [Tensor([float(i)], requires_grad=True) for i in range(50)]
+
+    thread, interval = threading.Thread(target=make), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(3000):
+            assert len(leaf_nodes()) >= len(kept)
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)

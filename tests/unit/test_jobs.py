@@ -162,7 +162,8 @@ def test_a_thread_that_counts_goes_on_while_another_compiles():
     compiler.compile(long_text(1))
     waits = (longest_wait(lambda: compiler.compile(text)) for _ in range(5))  # others may want this processor, too
     assert any(wait < 0.25 for wait in waits)
-    assert longest_wait(lambda: pow(3, exponent)) > 0.5, "what does not let go of the interpreter is seen"
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        assert longest_wait(lambda: pow(3, exponent)) > 0.5, "what does not let go of the interpreter is seen"
 
 
 def test_llvm_in_threads_makes_the_same_bytes():
