@@ -127,7 +127,7 @@ class ReduceMixin(TensorBase):
         """
         c = correction if unbiased is None else float(unbiased)
         v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
-        return self._wrap(cast(build("SQRT", v), self.dtype))
+        return self._wrap(cast(build("SQRT", _flat_at_zero(v)), self.dtype))
 
     def var_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         """The variance and the mean.
@@ -166,7 +166,8 @@ class ReduceMixin(TensorBase):
         self._check_float("norm")
         if p in ("fro", 2, None):
             u = self._uop
-            return self._wrap(build("SQRT", _reduce(build("MUL", u, u), "ADD", self._axes(dim), keepdim)))
+            squares = _reduce(build("MUL", u, u), "ADD", self._axes(dim), keepdim)
+            return self._wrap(build("SQRT", _flat_at_zero(squares)))
         if not isinstance(p, int | float):
             raise ArgumentError("norm: unknown order", expected="a number, inf or 'fro'", found=repr(p))
         x = self.abs()
@@ -176,7 +177,7 @@ class ReduceMixin(TensorBase):
             return x.amin(dim, keepdim)
         if p == 0:
             return (x != 0).cast(self.dtype).sum(dim, keepdim)
-        return x.sum(dim, keepdim) if p == 1 else (x**p).sum(dim, keepdim) ** (1 / p)
+        return x.sum(dim, keepdim) if p == 1 else self._wrap(_flat_at_zero((x**p).sum(dim, keepdim)._uop)) ** (1 / p)
 
     # ---- extremes ----------------------------------------------------------------------------------------------------
     def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -358,6 +359,11 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
             return graph.full(shape, neutral(op, u.dtype), u.dtype)
     return graph.reduce(u, op, axes, keepdim)
+
+
+def _flat_at_zero(u: UOp) -> UOp:
+    """`u`, with the derivative 0 where it is 0, as in PyTorch: roots have none there, and it can only grow."""
+    return where(e("CMPNE", u, 0.0), u, 0.0)
 
 
 def top(u: UOp, axes: tuple[int, ...]) -> UOp:

@@ -73,6 +73,18 @@ def test_second_derivatives(name: str, f: Any) -> None:
     np.testing.assert_allclose(got, want.numpy(), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    "f", [lambda t: t.norm(2, 1), lambda t: t.norm(3, 1), lambda t: t.std(1)], ids=["2", "3", "std"]
+)
+def test_roots_of_nothing_are_flat(f: Any) -> None:
+    """A row of zeros has the norm 0, and the gradient 0, as in PyTorch; it made all that stood before it nan."""
+    rows = np.float32([[0, 0, 0], [1, -2, 2]])
+    t = torch.tensor(rows, requires_grad=True)
+    (f(t) * torch.tensor([2.0, 3.0])).sum().backward()
+    got = grad(lambda x: (f(x) * Tensor([2.0, 3.0])).sum())(Tensor(rows)).numpy()
+    np.testing.assert_allclose(got, t.grad.numpy(), rtol=1e-5)
+
+
 def test_second_derivatives_through_leaves() -> None:
     x = Tensor([0.5, 2.0], requires_grad=True)
     (x**4).sum().backward(create_graph=True)
