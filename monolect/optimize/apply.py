@@ -155,7 +155,7 @@ def apply_plan(plan: Plan) -> UOp:
 def _overlapping(plan: Plan) -> set[UOp]:
     """Padded rows of tiles of which the last begins earlier, to end with the axis: what it shares with the one before
     is computed twice, and stored the same, and nothing asks what is inside. Not where a store adds to what is there,
-    nor where what is computed reads the element that it stores: both may be the same memory.
+    nor where what is computed reads the element that it stores: both may be the same memory; nor rows of a running sum.
     """
     stored = {x for u in plan.stores for x in (u.src[0].src[1], memory_of(u.src[0]))}
     again = any(u.src[0].src[1] in stored or memory_of(u.src[0]) in stored for u in plan.loads)
@@ -166,7 +166,7 @@ def _overlapping(plan: Plan) -> set[UOp]:
     out = set()
     for r in plan.padded:
         tile = [p for p in plan.axes if p.root is r and p.type == "UPCAST"]
-        is_row = r in plan.outputs and r is not plan.lane(plan.stores[0])
+        is_row = r in plan.outputs and r not in plan.sequential and r is not plan.lane(plan.stores[0])
         is_row = is_row and not any(r in ranges(u) for u in plan.packs)
         if is_row and len(tile) == 1 and tile[0].stride == 1 and tile[0].size <= plan.size(r):
             out.add(r)

@@ -33,3 +33,10 @@ def test_both_are_right_alone_and_together(along: int, axis: int, rows: str) -> 
         np.testing.assert_allclose(got.numpy(), exact.numpy(), rtol=1e-4, atol=1e-3)
     alone = (a.cumsum(along) * ROWS[rows](b, axis)).numpy()
     np.testing.assert_allclose(alone, (want * beside).numpy(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [10, 17, 100])
+def test_rows_of_a_running_sum_are_added_once(rows: int) -> None:
+    """Of products of whole numbers they are rows of a tile: the last tile may not begin earlier, to end with them."""
+    x, w = RNG.integers(-9, 9, (rows, 2)).astype(np.int8), RNG.integers(-9, 9, (2, 2))
+    np.testing.assert_array_equal((Tensor(x).long() @ Tensor(w)).cumsum(0).numpy(), (x.astype(np.int64) @ w).cumsum(0))
