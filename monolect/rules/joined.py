@@ -51,7 +51,9 @@ def stored_apart(sink: UOp, own_loops: bool = True) -> UOp:
 
 
 def _nest(sink: UOp) -> bool:
-    """Does one order of the loops suit all that the kernel does? Of two around one thing, one is around all the other is."""
+    """Do all that the kernel does nest by the numbers of its loops? Of two around one thing, the first is around all that
+    the second is.
+    """
     sets: dict[UOp, set[UOp]] = {}  # for each loop what stands in it
     inside = [
         (u, frozenset(u.src[1:]) if u.op == "END" else ranges(u)) for u in toposort(sink) if u.op in ("END", "REDUCE")
@@ -59,8 +61,8 @@ def _nest(sink: UOp) -> bool:
     for u, loops in inside:
         for r in loops:
             sets.setdefault(r, set()).add(u)
-    pairs = {(a, b) for _, loops in inside for a in loops for b in loops if a is not b}
-    return all(sets[a] <= sets[b] or sets[b] <= sets[a] for a, b in pairs)
+    pairs = {(a, b) for _, loops in inside for a in loops for b in loops if a.arg[0] < b.arg[0]}
+    return all(sets[b] <= sets[a] for a, b in pairs)
 
 
 def _apart(end: UOp, sink: UOp, own_loops: bool) -> Iterator[list[UOp]]:

@@ -447,3 +447,11 @@ def test_many_pieces_of_any_sizes_are_stored_right_in_any_order_of_axes(check, d
     wanted = np.concatenate(xs, 2).transpose(perm)
     check(Tensor.cat([Tensor(x) for x in xs], dim=2).permute(*perm).contiguous(), wanted)
     check(Tensor.cat([Tensor(x) * 2 for x in xs], dim=2).permute(*perm) + 1, wanted * 2 + 1)
+
+
+def test_pieces_of_a_stack_share_loops_with_what_is_stored_beside_it(check, data):
+    """Stored apart, they would stand in the inner loop of another store alone, which is no order of loops."""
+    a, b = data(128), data(128)
+    stack = Tensor(a).realize().stack(Tensor(b).realize(), Tensor(a).realize() * 2, dim=1)
+    wanted = np.stack([a, b, a * 2], 1)
+    check((stack, stack.T), (wanted, wanted.T))
