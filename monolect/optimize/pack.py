@@ -434,7 +434,8 @@ class Block:
         again = all(a.dst > b.dst for a, b in pairwise(order))  # what runs over the end of a row is overwritten later
         row = min((d.dst for d in dims if d.dst > 1), default=0)
         for d in order:
-            if d.dst in (1, pair) and d.step == 1 and self.in_tiles and not self.is_panel:
+            row_of_tile = d in self.dims and d.step == 1 and self.in_tiles and not self.is_panel  # merged it is no row
+            if d.dst in (1, pair) and row_of_tile:
                 cut = [(d.size, 1, "UPCAST")]
             elif d.dst == 1 and d.size <= lanes:
                 cut = [(d.size, 1, "UPCAST")]

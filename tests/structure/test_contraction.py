@@ -496,3 +496,13 @@ def test_the_last_tile_of_rows_begins_earlier_and_asks_nothing(added):
     plan.act(("SPLIT", plan.axis_of(rows), (7, "UPCAST", False)))
     gated = [u for u in toposort(apply_plan(plan)) if u.op in ("LOAD", "STORE") and len(u.src) == 3]
     assert bool(gated) == added
+
+
+def test_a_panel_that_is_one_run_of_memory_is_copied_in_vectors():
+    """Its rows, each a vector of its own, are neighbours: one vector of all of them took minutes to compile."""
+    x = of(514, 13, 12)
+    chooser = planned(x.transpose(-1, -2) @ x)
+    chooser.run()
+    (block,) = (Block(chooser.plan, u) for u in chooser.plan.packs)
+    ((panel, loops),) = block._pieces()
+    assert panel.size == 257 * 13 * 12 and [n for n, _, kind in loops if kind == "UPCAST"] <= [4, 16]
