@@ -87,6 +87,7 @@ class Part:
         self.root, self.size, self.stride, self.type = root, size, stride, type
         self.clipped = clipped  # the last outer iteration has fewer: the bound depends on the outer part
         self.made = made  # by which action: the first UPCAST is the vector lane, the last axis; blocks nest in order
+        self.turn: Part | None = None  # the threads that take the iterations in turns
 
     def feeds(self, n: int) -> bool:
         """Whether there are iterations for n threads; one of symbolic size may have them."""
@@ -277,7 +278,7 @@ class Plan:
             raise ActionError("SPLIT factor", expected=expected, found=k)
         if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
             raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
-        if self.turn_of(p) is not None:
+        if p.turn is not None:
             raise ActionError("SPLIT of an axis taken in turns", expected="any other axis", found=p.type)
         if in_turns and any(q.root is p.root and q.stride > p.stride for q in self.axes):
             raise ActionError("SPLIT in turns", expected="the outermost part of an axis", found="an inner part")
@@ -307,6 +308,7 @@ class Plan:
         made, shaped = self.now, target not in ("LOOP", "REDUCE")
         if in_turns:
             new = [Part(p.root, k, p.stride, target, made=made), Part(p.root, -(-p.size // k), p.stride * k, p.type)]
+            new[1].turn = new[0]
         elif top:
             inner = -(-p.size // k)
             outer = Part(p.root, k, p.stride * inner, target, made=made)
@@ -326,11 +328,6 @@ class Plan:
             )
         self._check_sums(axes=order)
         self.axes = order
-
-    def turn_of(self, p: Part) -> Part | None:
-        """The threads that take the iterations of the loop p in turns."""
-        mine = (q for q in self.axes if q.root is p.root and q.type == "THREAD" and q.stride * q.size == p.stride)
-        return next(mine, None) if p.type == "LOOP" else None
 
     def _may_scan(self, p: Part) -> bool:
         """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""

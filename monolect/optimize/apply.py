@@ -216,7 +216,7 @@ def _make_ranges(plan: Plan) -> list[tuple[Part, UOp]]:
         if _is_single(plan, p):
             continue
         bound = bounds.bound(p, made) or plan_bound(plan, p)
-        if (turn := plan.turn_of(p)) is not None:  # a thread's own iterations, those before its first not counted
+        if (turn := p.turn) is not None:  # a thread's own iterations, those before its first not counted
             all_turns = _times(plan, p, turn.stride)
             bound = build("IDIV", all_turns + made[id(turn)] * -1 + (turn.size - 1), idx(turn.size))
         if p.clipped:

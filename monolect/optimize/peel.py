@@ -44,7 +44,7 @@ def check_peel(plan: Plan, p: Part, ends: Any) -> Ends:
         raise ActionError("PEEL", expected="a kernel without memory of its own", found="stages, or a scan")
     if p.type != "LOOP" or p.is_block or p.root in plan.reduced or not p.size:
         raise ActionError("PEEL", expected="an output loop of constant size, no block", found=p.type)
-    if plan.turn_of(p) is not None:
+    if p.turn is not None:
         raise ActionError("PEEL", expected="a loop that threads share out in pieces", found="in turns")
     if any(q.root is p.root and q.stride > p.stride and q.type != "THREAD" and not q.is_block for q in plan.axes):
         raise ActionError("PEEL", expected="the outer part of an axis", found="an inner one")

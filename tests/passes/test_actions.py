@@ -338,6 +338,10 @@ SELDOM_DRAWN = {  # where mutations of the compiler passed all random sequences
     "a bounded loop that is read in lanes": (
         "masked attention", [("SPLIT", 7, (4, "GROUP_REDUCE", False)), ("BOUND", 3, None)]
     ),
+    "threads that share out a part of a part": (
+        "a rolled row",
+        [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (5, "LOOP", True)), ("SPLIT", 2, (2, "THREAD", True))],
+    ),
 }  # fmt: skip
 
 
