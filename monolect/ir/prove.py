@@ -417,7 +417,10 @@ def _known_about_atom(x: UOp) -> list[Poly]:
             return []
         left = _difference(polynomial(x.src[0]), {(x,): 1})
         _add_to(left, {(): 1}, -1)
-        return [left]
+        if x.src[0].op != "IDIV" or not _is_positive(x.src[0].src[1]):
+            return [left]
+        n, c = x.src[0].src  # c * (x + 1) <= n, which takes two facts: one is all that bounds a quotient of x
+        return [left, _difference(polynomial(n), {(x,): c.value, (): c.value})]
     if x.op == "MAX":
         return [_difference({(x,): 1}, polynomial(s)) for s in x.src]
     if x.op in ("IDIV", "MOD") and min_max(x.src[1])[0] > 0:

@@ -160,6 +160,15 @@ class TestWithoutZ3:
         q, r = (build(op, x, n * 4) for op in ("IDIV", "MOD"))
         assert proves(q * 28 + r, 448) and not proves(q * 28 + r + 1, 448) and not proves(q, 15)
 
+    @pytest.mark.parametrize("threads", [2, 3])
+    def test_a_loop_that_threads_take_in_turns(self, threads: int) -> None:
+        n, thread = variable("n", 1, 1024), node("SPECIAL", (idx(threads),), "thread0")
+        turns = build("IDIV", n * 127 + thread * -1 + (threads - 1), idx(threads))
+        x = loop(turns) * threads + thread
+        q, r = (build(op, x, n) for op in ("IDIV", "MOD"))
+        assert proves(q * 1024 + r, 127 * 1024) and proves(r * 127 + q, n * 127)
+        assert not proves(q, 126) and not proves(r * 127 + q, n * 127 - 1)
+
     def test_few_facts_are_found_among_many(self) -> None:
         n = variable("n", 5, 6)
         thread = node("SPECIAL", (idx(2),), "thread0")
