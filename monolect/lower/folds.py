@@ -71,7 +71,7 @@ def split(loops: list[UOp], least: int, ids: Iterator[int]) -> tuple[list[UOp], 
         within.insert(0, over.pop())
         done *= within[0].src[0].value
     places: dict[UOp, UOp] = {}
-    if not over or 2 * done >= want:
+    if not over or (within and 2 * done >= want):
         return over, within, places
     r = over.pop()
     n, steps = r.src[0], -(-want // done)

@@ -1,10 +1,13 @@
 """Long chains of float32 additions are added part by part; what has its registers full, or is no such sum, is not."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 
 from monolect import Tensor
-from monolect.ir.uop import toposort
+from monolect.ir.uop import idx, node, toposort
+from monolect.lower.folds import split
 from tests.structure.conftest import kernels_of
 
 
@@ -52,3 +55,12 @@ def test_a_chain_added_part_by_part_may_be_a_step_of_another(data, rows, k):
     total = (Tensor(a) @ Tensor(b)).sum(0)
     assert accumulators(total) == [3]
     np.testing.assert_allclose(total.numpy(), (a.astype(np.float64) @ b).sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("least", [0, 1, 2, 128])
+def test_a_part_is_a_loop_however_few_its_steps_are(least):
+    """Of 64 terms in a step two are enough, or one; a loop of four was left whole, with no part of it inside."""
+    for sizes in ((4,), (8,), (3, 2), (257,)):
+        loops = [node("RANGE", (idx(n),), (i, "REDUCE")) for i, n in enumerate(sizes)]
+        _, within, _ = split(loops, least, count(9))
+        assert within
