@@ -343,7 +343,7 @@ def acos(x: UOp) -> UOp:
 
 
 def _atan2_gradient(g: UOp, angle: UOp, y: UOp, x: UOp) -> tuple[UOp, UOp]:
-    d = e("DIV", g, e("ADD", e("MUL", x, x), e("MUL", y, y)))
+    d = _ratio(g, e("ADD", e("MUL", x, x), e("MUL", y, y)))  # the angle of the origin is flat, as in PyTorch
     return e("MUL", d, x), build("NEG", e("MUL", d, y))
 
 

@@ -85,6 +85,11 @@ def test_roots_of_nothing_are_flat(f: Any) -> None:
     np.testing.assert_allclose(got, t.grad.numpy(), rtol=1e-5)
 
 
+def test_the_angle_of_the_origin_is_flat() -> None:
+    dy, dx = grad(lambda y, x: y.atan2(x).sum(), argnums=(0, 1))(Tensor([0.0, 3.0]), Tensor([0.0, 4.0]))
+    np.testing.assert_allclose([dy.numpy(), dx.numpy()], [[0, 0.16], [0, -0.12]], rtol=1e-5)
+
+
 def test_second_derivatives_through_leaves() -> None:
     x = Tensor([0.5, 2.0], requires_grad=True)
     (x**4).sum().backward(create_graph=True)
