@@ -18,6 +18,7 @@ from monolect.backend.base import Launch, Program
 from monolect.backend.common.memory import machine_bytes
 from monolect.base.dtype import DType
 from monolect.base.errors import AllocationError
+from monolect.ir.arrays import storage
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, toposort
@@ -59,7 +60,7 @@ class Scratch:
 
     def values(self, slot: int) -> np.ndarray:
         u = self.params[slot]
-        return self.raw(slot)[FENCE_BYTES:-FENCE_BYTES].view(u.dtype.numpy)
+        return self.raw(slot)[FENCE_BYTES:-FENCE_BYTES].view(storage(u.dtype))
 
     def commands(self, program: Program) -> Any:
         """The program bound to these buffers, and to the largest values of symbolic sizes."""
@@ -163,7 +164,7 @@ def _values(u: UOp, order: list[UOp]) -> np.ndarray:
         values = rng.integers(0, 2, some)
     else:
         values = rng.integers(0, min(u.dtype.max, _most(u, order)) + 1, some)
-    return np.resize(values.astype(u.dtype.numpy), n)
+    return np.resize(values.astype(storage(u.dtype)), n)
 
 
 def _most(u: UOp, order: list[UOp]) -> int:

@@ -197,6 +197,13 @@ def test_integers_stay_inside_what_they_index():
     assert run_here(gather, scratch)[1] == ""
 
 
+def test_places_that_a_kernel_reads_and_writes_are_integers():
+    """Of the type of index arithmetic, which NumPy lacks: where a median lies goes from one kernel to the next so."""
+    places = kernel(dtype="idx", added="1")
+    scratch = Scratch(places, DEVICE)
+    assert run_here(places, scratch)[1] == "" and (scratch.values(0) == scratch.values(1) + 1).all()
+
+
 def test_a_kernel_of_too_much_memory_is_not_searched(monkeypatch):
     assert scratches.fits(kernel())
     monkeypatch.setattr(scratches, "machine_bytes", lambda: 8)
