@@ -40,7 +40,7 @@ test-hip: .venv/.stamp-test ## run everything that HIP runs; needs an AMD GPU, i
 # that needs Debian's apt, and no rights; node and drivers are installed as packages of the system.
 TOOLS := PATH="$$PWD/.tools/usr/bin:$$PATH" LD_LIBRARY_PATH="$$PWD/.tools/usr/lib/$$(uname -m)-linux-gnu"
 PACKAGES_clang := clang-19 lld-19 libclang-cpp19 libllvm19 libclang-common-19-dev
-PACKAGES_emulators := qemu-user-static spirv-tools
+PACKAGES_emulators := qemu-user qemu-user-static spirv-tools # from Debian 13 on, the second has only links to the first
 UNPACK = $(MAKE) --no-print-directory .tools/.stamp-$@
 INSTALL = if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; $$root apt-get update -qq && $$root apt-get install -y -qq
 
