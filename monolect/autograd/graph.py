@@ -210,7 +210,8 @@ def joined(us: Sequence[UOp], axis: int) -> UOp:
     Parts of one element are stored one by one (`rules.joined`), loops over few others are cut at the seams.
     """
     first = us[0].shape
-    ends, end = [], 0
+    ends: list[Size] = []
+    end: Size = 0
     for u in us:
         end = end + u.shape[axis]
         ends.append(end)
