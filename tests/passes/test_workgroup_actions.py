@@ -194,7 +194,7 @@ REFUSED = {
     "blocks in turns inside of another loop": (
         "matmul", [("SPLIT", 2, (2, "REDUCE", True)), ("PACK", 0, 2)], "PACK of blocks in turns"),
     "blocks in turns in a loop of results": (
-        "odd product of bfloat16", [("SPLIT", 1, (19, "LOOP", True)), ("SPLIT", 0, (7, "GLOBAL", False)), ("PACK", 0, 2)],
+        "odd product of bfloat16", [("SPLIT", 1, (19, "LOOP", True)), ("SPLIT", 0, (7, "GLOBAL", True)), ("PACK", 0, 2)],
         "PACK of blocks in turns"),
     "three blocks in turns": ("matmul", [*STEPS, ("PACK", 0, 3)], "PACK of blocks in turns"),
     "packing around workgroups": ("map", [("SPLIT", 1, (2, "GLOBAL", False)), ("PACK", 0, None)], "the outer part of an axis"),
