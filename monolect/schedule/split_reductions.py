@@ -56,8 +56,8 @@ def _long(roots: list[UOp]) -> set[UOp]:
     out: set[UOp] = set()
     for u in order:
         shape = u.src[0].shape if u.op == "REDUCE" else u.shape
-        if u.op in ("PARAM", "BUFFER") or is_forced(u) or any(n.__class__ is not int for n in shape):
-            continue  # what is read of it counts; of symbolic size
+        if u.op in ("PARAM", "BUFFER") or is_forced(u) or any(n.__class__ is not int or n == 0 for n in shape):
+            continue  # what is read of it counts; of symbolic size; of nothing
         n = count(shape)
         below = [work[s] for s in u.src if s in work and count(s.shape) >= n]  # not what is the same in all parts
         work[u] = max([0 if u.op in MOVEMENT else n, *below])

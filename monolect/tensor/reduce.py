@@ -177,7 +177,14 @@ class ReduceMixin(TensorBase):
             return x.amin(dim, keepdim)
         if p == 0:
             return (x != 0).cast(self.dtype).sum(dim, keepdim)
-        return x.sum(dim, keepdim) if p == 1 else self._wrap(_flat_at_zero((x**p).sum(dim, keepdim)._uop)) ** (1 / p)
+        if p == 1:
+            return x.sum(dim, keepdim)
+        if p < 1:  # such powers have no derivative at 0: PyTorch takes 0
+            none = x == 0
+            powers = none.where(0.0 if p > 0 else inf, none.where(1.0, x) ** p)
+        else:
+            powers = x**p
+        return self._wrap(_flat_at_zero(powers.sum(dim, keepdim)._uop)) ** (1 / p)
 
     # ---- extremes ----------------------------------------------------------------------------------------------------
     def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -247,7 +254,7 @@ class ReduceMixin(TensorBase):
         if dim is None:
             a, u = 0, graph.reshape(u, (count(u.shape),))
         else:
-            a = self._axis(dim) if shape else 0
+            a = self._axis(dim, len(shape) or 1)
             u = u if shape else graph.reshape(u, (1,))
         if u.shape[a].__class__ is int and u.shape[a] == 0:
             raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")

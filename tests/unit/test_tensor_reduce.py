@@ -225,3 +225,18 @@ def test_places_in_long_rows_of_64_bits(n: int, place: int) -> None:
     k = RNG.integers(-(2**63), 2**63 - 1, n)
     k[place] = 2**63 - 1
     assert Tensor(k).argmax().item() == np.argmax(k) and Tensor(k).argmin().item() == np.argmin(k)
+
+
+def test_a_reduction_of_nothing_that_much_is_computed_for():
+    much = Tensor.rand(1 << 17).sin()
+    assert much[:0].sum().item() == 0.0 and much.reshape(2, -1)[:, :0].prod(1).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("p", [0.5, -1, -2])
+def test_the_norm_has_no_slope_at_zeros(p):
+    for data in ([[0.5, -1.0, 0.0], [1.0, 0.25, -2.0]], [[0.0, 0.0, 0.0], [0.0, 3.0, 0.0]]):
+        x, y = Tensor(data, dtype="float64", requires_grad=True), torch.tensor(data, dtype=torch.float64)
+        out, wanted = x.norm(p, 1), y.requires_grad_().norm(p, 1)
+        out.sum().backward(), wanted.sum().backward()
+        np.testing.assert_allclose(out.numpy(), wanted.detach().numpy(), rtol=1e-12)
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-12)
