@@ -145,7 +145,7 @@ class IndexMixin(TensorBase):
         >>> Tensor([[1, 2], [3, 4], [5, 6]]).index_select(0, Tensor([2, 0])).tolist()
         [[5, 6], [1, 2]]
         """
-        return self[(slice(None),) * self._axis(dim) + (index,)]
+        return self[(slice(None),) * self._axis(dim) + (_vector(index),)]
 
     def take(self, index: Tensor) -> Tensor:
         """The elements of the flattened tensor that `index` names.
@@ -210,7 +210,8 @@ class IndexMixin(TensorBase):
         >>> Tensor.zeros(2, 3).index_fill(1, Tensor([0, 2]), 7.0).tolist()
         [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
         """
-        shape = tuple(index.shape[0] if i == self._axis(dim) else n for i, n in enumerate(self.shape))
+        index, a = _vector(index), self._axis(dim)
+        shape = tuple(index.shape[0] if i == a else n for i, n in enumerate(self.shape))
         return self._into_slices("STORE", dim, index, self._wrap(graph.full(shape, value, self.dtype)))
 
     def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -224,11 +225,9 @@ class IndexMixin(TensorBase):
         return self._scattered("ATOMICADD" if accumulate else "STORE", graph.reshape(value, flat.shape), flat)
 
     def _into_slices(self, op: str, dim: int, index: Tensor, source: Tensor) -> Tensor:
-        if index.ndim > 1:
-            raise ShapeError("the index must be a vector", expected="at most 1 axis", found=index.shape)
         a = self._axis(dim)
         base = _copy(self._uop, self.device)
-        target = view(self, base, (slice(None),) * a + (index.flatten(),))
+        target = view(self, base, (slice(None),) * a + (_vector(index),))
         return self._written(op, base, target, self._source(source, target.shape))
 
     def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Tensor:
@@ -273,7 +272,7 @@ class IndexMixin(TensorBase):
             flat = term if flat is None else flat + term
             stride = stride * self.shape[axis]
         assert flat is not None
-        return flat, inside
+        return graph.broadcast_to(flat, index.shape), inside  # of an empty tensor the strides are 0, which drop axes
 
 
 def _named(self: Any, key: Any) -> Any:
@@ -409,6 +408,13 @@ def _sliced(u: UOp, parts: list[_Part]) -> UOp:
     return u
 
 
+def _vector(index: Any) -> Any:
+    """`index` as a vector: one number, or several. Raises ShapeError."""
+    if index.ndim > 1:
+        raise ShapeError("the index must be a vector", expected="at most 1 axis", found=index.shape)
+    return index.flatten()
+
+
 # ---- integer tensors -------------------------------------------------------------------------------------------------
 def _integers(tensor: Any, item: Any, n: Any) -> UOp:
     """An index list, array or tensor as positions on an axis of `n` elements."""
@@ -442,6 +448,8 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
         )
     if not u.dtype.is_int:
         raise DTypeError(f"{name} needs integers", expected="an integer dtype", found=u.dtype.name)
+    if n.__class__ is int and n == 0 and 0 not in u.shape:  # there is no nearest element to take instead
+        raise IndexRangeError(f"{name}: an index into no elements", expected="a non-empty axis", found=f"{u.shape}")
     if u.op == "CONST":
         _in_range(np.asarray(u.arg[0]), n, name)
     elif settings.CHECK_BOUNDS and _may_leave(u, n):

@@ -384,3 +384,37 @@ def test_a_part_without_elements_is_written_nowhere(what: str) -> None:
     step = jit(f)
     for _ in range(2):
         np.testing.assert_array_equal(step(Tensor(x.copy())).numpy(), wanted)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, at: x[at],
+        lambda x, at: x.take(at),
+        lambda x, at: x.gather(0, at.reshape(2, 1)),
+        lambda x, at: x.index_select(0, at),
+        lambda x, at: at.embedding(x),
+        lambda x, at: x.index_fill(0, at, 1.0),
+        lambda x, at: x.put(at, Tensor.zeros(2)),
+    ],
+)
+def test_no_element_of_an_empty_axis_is_named(read):
+    with pytest.raises(IndexRangeError, match="an index into no elements"):
+        read(Tensor(np.zeros((0, 1), np.float32)), Tensor(np.array([0, 0])))
+
+
+def test_no_index_names_no_element_of_an_empty_axis():
+    none = Tensor(np.zeros(0, np.int64))
+    assert Tensor.zeros(0, 3)[none].shape == (0, 3) and Tensor.zeros(0).take(none).shape == (0,)
+
+
+def test_gather_of_an_empty_tensor_has_the_shape_of_its_index():
+    assert Tensor.zeros(1, 0).gather(0, Tensor(np.zeros((0, 0), np.int64))).numpy().shape == (0, 0)
+
+
+def test_an_index_without_axes_names_one_slice():
+    x, at = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor(1)
+    assert x.index_select(0, at).tolist() == [[3.0, 4.0]]
+    assert x.index_fill(1, at, 0.0).tolist() == [[1.0, 0.0], [3.0, 0.0]]
+    with pytest.raises(ShapeError, match="the index must be a vector"):
+        x.index_select(0, Tensor([[1]]))
