@@ -65,9 +65,8 @@ class MovementMixin(TensorBase):
         >>> Tensor.ones(2, 3, 4).flatten(1).shape
         (2, 12)
         """
-        if not self.shape:
-            return self.reshape(1)
-        a, b = self._axis(start_dim), self._axis(end_dim)
+        rank = self.ndim or 1
+        a, b = self._axis(start_dim, rank), self._axis(end_dim, rank)
         if a > b:
             raise AxisError("flatten: the first axis comes after the last", expected="start <= end", found=(a, b))
         s = self.shape
@@ -248,8 +247,8 @@ class MovementMixin(TensorBase):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        if not isinstance(dims, tuple | list):
-            dims, shifts = (dims,), (shifts,) if not isinstance(shifts, tuple | list) else shifts
+        dims = dims if isinstance(dims, tuple | list) else (dims,)
+        shifts = shifts if isinstance(shifts, tuple | list) else (shifts,)
         if len(dims) != len(shifts):
             raise ArgumentError("roll needs a shift for each axis", expected=len(dims), found=len(shifts))
         out: Any = self
@@ -314,6 +313,8 @@ class MovementMixin(TensorBase):
         if chunks < 1:
             raise ArgumentError("chunk: bad number of parts", expected="at least 1", found=chunks)
         n = self.shape[self._axis(dim)]
+        if n.__class__ is int and n == 0:
+            return self.split([0] * chunks, dim)  # as many parts as asked for
         return self.split(max(1, -(-n // chunks)), dim)
 
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
@@ -345,7 +346,7 @@ class MovementMixin(TensorBase):
         row, column = max(0, -offset), max(0, offset)
         k = max(0, min(n - row, m - column))
         if k == 0:
-            return self._wrap(shrink_axis(x.reshape(*batch, -1)._uop, len(batch), 0, 0))
+            return self._wrap(shrink_axis(x.reshape(*batch, n * m)._uop, len(batch), 0, 0))
         u = shrink(x._uop, (0,) * len(batch) + (row, column), (*batch, k, k))
         # one more element a row moves element (i, i) to column 0 of row i
         u = graph.reshape(u, (*batch, k * k))

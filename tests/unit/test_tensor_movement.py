@@ -181,3 +181,24 @@ def test_errors(f: Any, error: type, text: str) -> None:
 def test_a_negative_number_of_repeats_is_refused_also_of_nothing(shape, dim) -> None:
     with pytest.raises(ShapeError, match="negative"):
         Tensor(np.zeros(shape, np.float32)).repeat_interleave(-5, dim)
+
+
+def test_a_diagonal_of_nothing():
+    assert Tensor.zeros(0, 3, 4, 0).diagonal(0, 0, -2).numpy().shape == (3, 0, 0)
+    assert Tensor.zeros(0, 3, 4).diagonal(5, 1, 2).numpy().shape == (0, 0)
+
+
+def test_an_empty_axis_has_as_many_chunks_as_asked_for():
+    assert [c.shape for c in Tensor.zeros(2, 0).chunk(3, 1)] == [(2, 0)] * 3
+
+
+def test_one_shift_for_a_list_of_one_axis():
+    assert Tensor([1, 2, 3]).roll(1, (0,)).tolist() == [3, 1, 2]
+
+
+def test_axes_of_a_tensor_without_axes():
+    x = Tensor(2.0)
+    assert x.flatten(0, -1).shape == (1,) and x.argmax(-1).item() == 0
+    for call in (lambda: x.flatten(2), lambda: x.argmax(1), lambda: x.argmin(-2)):
+        with pytest.raises(AxisError):
+            call()
