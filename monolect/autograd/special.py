@@ -130,6 +130,24 @@ def log_sigmoid(x: UOp) -> UOp:
     return e("SUB", below, log1p(exp(build("NEG", absolute(x)))))
 
 
+def _stopped_log(x: UOp) -> UOp:
+    return build("MAX", log_e(x), const(-100.0, x.dtype))
+
+
+def _binary_cross_entropy_gradient(g: UOp, y: UOp, x: UOp, target: UOp) -> tuple[UOp, UOp]:
+    rest = e("SUB", 1.0, x)
+    slope = build("DIV", build("SUB", x, target), e("MAX", build("MUL", x, rest), 1e-12))
+    return build("MUL", g, slope), build("MUL", g, build("SUB", _stopped_log(rest), _stopped_log(x)))
+
+
+@_function(_binary_cross_entropy_gradient)
+def binary_cross_entropy(x: UOp, target: UOp) -> UOp:
+    """-(target * log(x) + (1 - target) * log(1 - x)), whose logarithms stop at -100 and whose slope stays finite."""
+    rest = e("SUB", 1.0, x)
+    hit, miss = build("MUL", target, _stopped_log(x)), build("MUL", e("SUB", 1.0, target), _stopped_log(rest))
+    return build("NEG", build("ADD", hit, miss))
+
+
 def _silu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
     s = sigmoid(x)
     return (e("MUL", g, e("MUL", s, e("ADD", e("MUL", x, e("SUB", 1.0, s)), 1.0))),)

@@ -12,8 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph as g
+from monolect.autograd import special
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.elementwise import floating, pair
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.norm import NormMixin
 
@@ -192,7 +194,7 @@ class LossMixin(NormMixin):
         0.6931
         """
         _same_shape(self, target, "binary_cross_entropy")
-        loss = -(target * self.log().clamp(min=-100.0) + (1.0 - target) * (1.0 - self).log().clamp(min=-100.0))
+        loss = self._wrap(special.binary_cross_entropy(*pair(self._wrap(floating(self)), target)))
         return _reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy")
 
     def binary_cross_entropy_with_logits(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.base.dtype import accumulator, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.settings import settings
+from monolect.ir.normal import count
 from monolect.tensor.base import TensorBase
 from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
@@ -98,7 +99,8 @@ class NormMixin(TensorBase):
         n, c = self.shape[:2]
         if num_groups < 1 or c % num_groups:
             raise ArgumentError("group_norm: num_groups", expected=f"a divisor of {c} channels", found=num_groups)
-        rows = self.reshape(n, num_groups, -1)._normalized((2,), eps, "group_norm").reshape(self.shape)
+        size = count((c // num_groups, *self.shape[2:]))
+        rows = self.reshape(n, num_groups, size)._normalized((2,), eps, "group_norm").reshape(self.shape)
         return _scaled(rows, weight, bias, (c, *(1,) * (self.ndim - 2)), "group_norm").cast(self.dtype)
 
     def instance_norm(

@@ -254,3 +254,17 @@ def test_dropout() -> None:
     assert (w.grad.numpy() == np.where(z.numpy() != 0, 2.0, 0.0)).all()
     with pytest.raises(ArgumentError, match="dropout: p"):
         x.dropout(1.5)
+
+
+def test_binary_cross_entropy_of_certain_probabilities():
+    p, t = [0.0, 0.0, 1.0, 1.0, 0.3, 0.0], [0.0, 1.0, 0.0, 1.0, 0.6, 0.5]
+    x, y = Tensor(p, dtype="float64", requires_grad=True), torch.tensor(p, dtype=torch.float64, requires_grad=True)
+    loss = x.binary_cross_entropy(Tensor(t, dtype="float64"), reduction="none")
+    wanted = torch.nn.functional.binary_cross_entropy(y, torch.tensor(t, dtype=torch.float64), reduction="none")
+    loss.sum().backward(), wanted.sum().backward()
+    np.testing.assert_allclose(loss.numpy(), wanted.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-8)
+
+
+def test_group_norm_of_an_empty_batch():
+    assert Tensor.zeros(0, 4, 3).group_norm(2).numpy().shape == (0, 4, 3)
