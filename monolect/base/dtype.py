@@ -14,7 +14,7 @@ import struct
 from typing import Any
 
 from monolect.base.compiled import mypyc_attr
-from monolect.base.errors import DTypeError
+from monolect.base.errors import ArgumentError, DTypeError
 from monolect.base.numpy import np
 
 
@@ -219,7 +219,11 @@ def as_python(value: Any, d: DType) -> Any:
     if d.kind == "b":
         return bool(value)
     if d.is_float:
-        x = float(value)
+        try:
+            x = float(value)
+        except OverflowError as error:  # of an integer: a float would be infinite
+            bits = int(value).bit_length()
+            raise ArgumentError("a number no float holds", expected="at most 1.8e308", found=f"{bits} bits") from error
         return x if d.bits == 64 or x - x != 0.0 else _round_float(x, d)
     v = int(value)
     if d.kind == "x" or d.min <= v <= d.max:

@@ -335,6 +335,8 @@ class CreationMixin(TensorBase):
         if not self.dtype.is_int:
             raise DTypeError("one_hot needs integers", expected="an integer dtype", found=self.dtype.name)
         n = as_int(num_classes, "num_classes")
+        if n < 1:
+            raise ArgumentError("one_hot: the number of classes", expected="at least 1", found=n)
         column = cast(self._uop, dtypes.index)
         column = column if not self.shape else self.reshape(*self.shape, 1)._uop
         same = negate(build("CMPNE", cast(column, dtypes.index), iota(n, axis=self.ndim, rank=self.ndim + 1)))

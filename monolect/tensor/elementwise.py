@@ -366,7 +366,15 @@ class ElementwiseMixin(TensorBase):
         except IRError as error:
             raise refused("pow", error, a, b) from None
 
-    float_power = pow
+    def float_power(self, exponent: Any) -> Tensor:
+        """`pow`, computed in float64 whatever the operands are.
+
+        >>> Tensor([2, 4]).float_power(-1).tolist()
+        [0.5, 0.25]
+        """
+        return self.cast(dtypes.float64).pow(
+            exponent.cast(dtypes.float64) if isinstance(exponent, TensorBase) else exponent
+        )
 
     def square(self) -> Tensor:
         """`self * self`.

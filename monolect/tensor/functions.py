@@ -361,7 +361,8 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([[-2.0, -2.0], [1.0, 1.0]]).prelu(Tensor([0.5, 0.25])).tolist()
         [[-1.0, -0.5], [1.0, 1.0]]
         """
-        shape = (-1, *(1,) * (self.ndim - 2)) if self.ndim > 1 and weight.numel() != 1 else (1,)
+        channels = self.ndim > 1 and weight.numel() != 1
+        shape = (weight.numel(), *(1,) * (self.ndim - 2)) if channels else (1,) * min(self.ndim, 1)
         return (self > 0).where(self, self * weight.reshape(*shape))
 
     @in_single

@@ -395,6 +395,10 @@ class Tensor(
         grad = ", requires_grad=True" if self._requires_grad else ""
         return f"Tensor(shape={self.shape}, dtype={self.dtype.name}, device={self.device!r}{grad}{at})"
 
+    def __format__(self, spec: str) -> str:
+        """`repr`, which computes nothing; with a format, that of the one element: f"{loss:.3f}". Raises ShapeError."""
+        return format(self.item(), spec) if spec else repr(self)
+
     __hash__ = object.__hash__
 
     # ---- copies and places -------------------------------------------------------------------------------------------

@@ -278,3 +278,16 @@ def test_a_batch_built_again_is_found_by_its_structure(monkeypatch: pytest.Monke
     assert build(2.0).tolist() == [7.0] * 7 and not made
     with Context(NOOPT=1):
         assert build(2.0).tolist() == [7.0] * 7 and made  # another program
+
+
+def test_a_format_is_that_of_the_element():
+    assert f"{Tensor(1.25):.1f} {Tensor([7]):03d}" == "1.2 007"
+    assert f"{Tensor(1.5)}" == repr(Tensor(1.5))
+    with pytest.raises(ShapeError, match="exactly one element"):
+        f"{Tensor([1.0, 2.0]):.2f}"
+
+
+def test_one_hot_of_no_classes():
+    for n in (0, -1):
+        with pytest.raises(ArgumentError, match="number of classes"):
+            Tensor([0]).one_hot(n)

@@ -441,3 +441,21 @@ def test_what_is_left_of_a_division(name: str, dtype: Any) -> None:
     np.testing.assert_array_equal(got[short], want[short])
     np.testing.assert_array_equal(np.signbit(got[short & ~np.isnan(want)]), np.signbit(want[short & ~np.isnan(want)]))
     assert (np.abs(got[~short]) <= np.abs(b[~short])).all()
+
+
+@pytest.mark.parametrize("call", ["__add__", "__eq__", "__lt__", "__rmul__", "maximum", "clamp"])
+def test_a_number_beyond_all_floats(call):
+    for number in (10**400, -(10**400)):
+        with pytest.raises(ArgumentError, match="a number no float holds"):
+            getattr(Tensor([1.0]), call)(number)
+
+
+def test_float_power_is_of_float64():
+    base = Tensor([2, 4], dtype=dtypes.int32)
+    assert base.float_power(-1).tolist() == base.float_power(Tensor([-1, -1])).tolist() == [0.5, 0.25]
+    for x, y in ((Tensor([2.0]), 2), (Tensor([2]).half(), Tensor([2])), (Tensor([True]), 0)):
+        assert x.float_power(y).dtype is dtypes.float64
+
+
+def test_prelu_of_one_number():
+    assert Tensor(-2.0).prelu(Tensor([0.5])).numpy().shape == ()
