@@ -62,6 +62,14 @@ def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
     return a, b
 
 
+def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
+    """`pair` of floats: integers become float32, a number at once, since the tensor's integers may not hold it."""
+    if not self._uop.dtype.is_float and (isinstance(other, _NUMBERS) or is_scalar(other)):
+        self = self._wrap(floating(self))
+    a, b = pair(self, other)
+    return (a, b) if a.dtype.is_float else (cast(a, dtypes.float32), cast(b, dtypes.float32))
+
+
 def binary(self: Any, op: str, other: Any, reverse: bool = False) -> Tensor:
     """The elementwise `op` of two operands after promotion."""
     if other.__class__ is self.__class__ and other._uop.dtype is self._uop.dtype:
@@ -266,9 +274,7 @@ class ElementwiseMixin(TensorBase):
     negative = neg
 
     def _quotient(self, other: Any, reverse: bool = False) -> Tensor:
-        a, b = pair(self, other)
-        if not a.dtype.is_float:
-            a, b = cast(a, dtypes.float32), cast(b, dtypes.float32)
+        a, b = float_pair(self, other)
         if reverse:
             a, b = b, a
         same_device(a, b)

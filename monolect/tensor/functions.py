@@ -16,7 +16,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, refused, same_device
-from monolect.tensor.elementwise import floating, floor, in_single, operand, pair, widened
+from monolect.tensor.elementwise import float_pair, floating, floor, in_single, operand, pair, widened
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ class FunctionsMixin(TensorBase):
     arctan2 = atan2
 
     def _two(self, name: str, function: Any, other: Any) -> Tensor:
-        a, b = pair(self, other)
-        if not a.dtype.is_float:
-            a, b = cast(a, dtypes.float32), cast(b, dtypes.float32)
+        a, b = float_pair(self, other)
         same_device(a, b)
         try:
             return self._wrap(function(a, b))

@@ -134,7 +134,8 @@ class IndexMixin(TensorBase):
             return self.flatten().gather(0, indices.flatten())
         a = self._axis(dim)
         shape = tuple(
-            n if i != a and at_most(m, n) else m for i, (m, n) in enumerate(zip(indices.shape, self.shape, strict=True))
+            n if i != a and (at_most(m, n) or (m.__class__ is int and m == 1)) else m
+            for i, (m, n) in enumerate(zip(indices.shape, self.shape, strict=True))
         )
         source = self.expand(*(n if i == a else shape[i] for i, n in enumerate(self.shape)))
         return source.gather(a, indices.expand(*shape))

@@ -459,3 +459,15 @@ def test_float_power_is_of_float64():
 
 def test_prelu_of_one_number():
     assert Tensor(-2.0).prelu(Tensor([0.5])).numpy().shape == ()
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "bool"])
+@pytest.mark.parametrize("number", [-2, 300, 1 << 20, 2**40])
+def test_a_quotient_with_a_number_that_the_integers_do_not_hold(name, number):
+    array = np.array([0, 1, 1] if name == "bool" else [1, 3, 100], dtype=name)
+    x, y = Tensor(array), torch.tensor(array)
+    for ours, theirs in ((x / number, y / number), (number / x, number / y), (x.div(number), y.div(number))):
+        assert ours.dtype is dtypes.float32
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+    angle = torch.atan2(y.float(), torch.tensor(float(number)))
+    np.testing.assert_allclose(x.atan2(number).numpy(), angle.numpy(), rtol=1e-5)

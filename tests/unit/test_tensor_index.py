@@ -418,3 +418,8 @@ def test_an_index_without_axes_names_one_slice():
     assert x.index_fill(1, at, 0.0).tolist() == [[1.0, 0.0], [3.0, 0.0]]
     with pytest.raises(ShapeError, match="the index must be a vector"):
         x.index_select(0, Tensor([[1]]))
+
+
+def test_take_along_dim_repeats_an_index_for_no_rows():
+    x, at = Tensor.zeros(0, 2), Tensor(np.array([[1]]))
+    assert x.take_along_dim(at, 1).numpy().shape == (0, 1)
