@@ -259,7 +259,7 @@ class FunctionsMixin(TensorBase):
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """`self` kept within [min, max], either of which may be missing or a tensor; nan stays, also that of a bound.
 
-        Raises ArgumentError without a bound.
+        A number beyond the integers of the tensor means the nearest of them. Raises ArgumentError without a bound.
 
         >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
         [0.0, 0.5, 1.0]
@@ -269,6 +269,8 @@ class FunctionsMixin(TensorBase):
         out: Any = self
         for bound, less in ((min, "CMPLT"), (max, "CMPGT")):
             if bound is not None:
+                if bound.__class__ is int and self.dtype.kind in "iu":  # would wrap
+                    bound = sorted((self.dtype.min, bound, self.dtype.max))[1]
                 a, b = pair(out, bound)
                 beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
                 if a.dtype.is_float:

@@ -471,3 +471,9 @@ def test_a_quotient_with_a_number_that_the_integers_do_not_hold(name, number):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
     angle = torch.atan2(y.float(), torch.tensor(float(number)))
     np.testing.assert_allclose(x.atan2(number).numpy(), angle.numpy(), rtol=1e-5)
+
+
+def test_bounds_that_the_integers_do_not_hold():
+    x = Tensor(np.array([0, 3, 255], np.uint8))
+    assert x.clamp(-1, 300).tolist() == [0, 3, 255] and x.clamp_min(300).tolist() == [255, 255, 255]
+    assert x.clamp_max(-1).tolist() == [0, 0, 0] and x.clamp(1, 4).dtype is dtypes.uint8
