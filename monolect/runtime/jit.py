@@ -185,6 +185,16 @@ class Read:
         self.tensor, self.uop, self.number = tensor, uop, number
 
 
+def two_ways(tensors: Sequence[Any], assigned: Sequence[Any], read: Sequence[Any]) -> list[Any]:
+    """The arguments that a step also reaches from outside, when it assigns to them either way. `assigned`: tensors, and
+    arguments by place.
+    """
+    given = {id(t): i for i, t in enumerate(tensors)}
+    places = {s for s in assigned if s.__class__ is int}
+    outside = [t for t in assigned if t.__class__ is not int and id(t) in given]
+    return outside + [t for t in read if given.get(id(t)) in places]
+
+
 class Capture:
     """A replayable step: a recipe bound to memory, and to the tensors and constants around it.
 
@@ -202,6 +212,8 @@ class Capture:
         self.moves = [State(t, n, after) for t, (n, after) in zip(outside.moves, recipe.moves, strict=True)]
         self.brought = [s for s in self.moves if s.number >= recipe.n_args]
         self.in_place = [State(t, n) for t, n in zip(outside.in_place, recipe.in_place, strict=True)]
+        self.assigned = [*outside.moves, *outside.in_place]  # arguments by place
+        self.read = outside.reads
         self.kept = outside.kept
         self.outputs = [v._replace(node=_kept(v, outside.kept)) if v.source == KEPT else v for v in recipe.outputs]
         whole = all(v.source == MADE and v.node is v.base for v in self.outputs)

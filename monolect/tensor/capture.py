@@ -32,7 +32,7 @@ from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
-from monolect.runtime.jit import OWN, Assigned, Capture, Check, Noted, changes, steps
+from monolect.runtime.jit import OWN, Assigned, Capture, Check, Noted, changes, steps, two_ways
 from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
@@ -257,6 +257,7 @@ class Jit:
             return back
         self.captures.move_to_end(key)
         self.n_changing = 0
+        _refuse_two_ways(two_ways(tensors, captured.capture.assigned, captured.capture.read))
         self._expect(captured)
         outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
         origins = self._origins(captured)
@@ -414,6 +415,8 @@ class Jit:
             befores.checks, befores.start, befores.inputs = checks, start, frozenset(inputs)
             with drawn.heard(any(r.asks for r in reached), _refuse_asking):
                 result = steps.call(function, args, kwargs)
+            given_ids = {id(t) for t in tensors}
+            _refuse_two_ways([t for t, _ in befores.alive() if id(t) in given_ids], befores)
             outputs: list[Tensor] = []
             _refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
@@ -455,13 +458,13 @@ class Jit:
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
         mine = {id(t) for t in (*outputs, *fresh)}.difference(grads)
         reads, woven = self._readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
+        _refuse_two_ways(two_ways(tensors, [s for s, *_ in states], [t for t, _ in reads]), befores)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop
             t._grad = stand_in._grad
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
             return back  # state that only now got its buffer: captured at the next call
-        _refuse_two_ways(tensors, states, reads)
         places = {id(t): i for i, t in enumerate(tensors)}
         donated = {places[id(t)] for t in self.donation.tensors(*given)}
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
@@ -686,17 +689,15 @@ def _blank(looked: Noted, grads: dict[int, tuple[Tensor, Tensor | None]]) -> lis
     return [t for t, old in looked.alive() if old is None and id(t) in grads]
 
 
-def _refuse_two_ways(
-    tensors: list[Tensor], states: list[tuple[Any, UOp, UOp]], reads: list[tuple[Tensor, UOp]]
-) -> None:
-    """Raise JitError for an argument that the function also reaches from outside, when it assigns to it."""
-    given = {id(t): i for i, t in enumerate(tensors)}
-    assigned = {s for s, _, _ in states if s.__class__ is int}
-    ways = [t for t, _, _ in states if id(t) in given] + [t for t, _ in reads if given.get(id(t)) in assigned]
-    if ways:
-        expected, found = "a tensor that is either an argument or from outside", f"both, of shape {ways[0].shape}"
-        message = "a jitted function assigns to an argument that it also reaches from outside"
-        raise JitError(message, expected=expected, found=found)
+def _refuse_two_ways(ways: list[Tensor], befores: Assigned | None = None) -> None:
+    """Raise JitError for arguments that the function also reaches from outside; what it assigned is put back."""
+    if not ways:
+        return
+    for t, before in befores.alive() if befores is not None else ():
+        t.uop = before
+    expected, found = "a tensor that is either an argument or from outside", f"both, of shape {ways[0].shape}"
+    message = "a jitted function assigns to an argument that it also reaches from outside"
+    raise JitError(message, expected=expected, found=found)
 
 
 class Decorator:

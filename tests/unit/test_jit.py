@@ -520,6 +520,37 @@ def test_an_assigned_argument_that_is_also_outside_is_refused() -> None:
         jit(lambda x: (x.assign(x + w), x * 2)[1])(w)
 
 
+@pytest.mark.parametrize("calls", [0, 1, 3])
+def test_state_that_is_also_an_argument_is_refused(calls: int) -> None:
+    """At the first call and at a replay; the step has changed nothing then, and goes on."""
+    w = vector(1.0)
+
+    def state(x: Tensor) -> Tensor:
+        w.assign(w * 2)
+        return x + w
+
+    def both(x: Tensor) -> Tensor:
+        w.assign(w * 2)
+        x[0] = 5.0
+        return x + w
+
+    def argument(x: Tensor) -> Tensor:
+        x.assign(x + w)
+        return x * 2
+
+    for function, is_state in ((state, True), (both, True), (argument, False)):
+        f = jit(function)
+        w.assign(vector(1.0)).realize()
+        for _ in range(calls):
+            f(vector(3.0))
+        for _ in range(2):
+            with pytest.raises(JitError, match="also reaches from outside"):
+                f(w)
+        assert w.item() == (2.0**calls if is_state else 1.0)
+        f(vector(3.0))
+        assert w.item() == (2.0 ** (calls + 1) if is_state else 1.0)
+
+
 def test_training_step_equals_the_plain_one() -> None:
     def run(wrap: bool) -> list[float]:
         rng = np.random.default_rng(0)
