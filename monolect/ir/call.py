@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from monolect.ir.place import memory_of
-from monolect.ir.uop import UOp, rebuild, toposort
+from monolect.ir.uop import UOp, build, rebuild, toposort
 
+_BUFFERS = frozenset(("BUFFER", "PARAM", "AFTER"))
 BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
 
 
@@ -33,13 +34,18 @@ def parameters(body: UOp) -> dict[int, UOp]:
 
 
 def applied(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """The values of a TUPLE, with the arguments in place of its PARAMs."""
+    """The values of a TUPLE, with the arguments in place of its PARAMs. An argument that is written to in part, and has
+    no buffer, gets one: a view of it would become one of what it is itself a view of.
+    """
     new: dict[UOp, UOp] = {}
-    for u in toposort(*body.src, stop=is_body):
+    order = toposort(*body.src, stop=is_body)
+    in_part = {u.src[0] for u in order if u.op == "AFTER" and any(e.src[0] is not u.src[0] for e in u.src[1:])}
+    for u in order:
         if is_body(u):
             new[u] = u
         elif u.op == "PARAM" and u.arg.name is None:
-            new[u] = args[u.arg.slot]
+            arg = args[u.arg.slot]
+            new[u] = build("CONTIGUOUS", arg) if u in in_part and arg.op not in _BUFFERS else arg
         else:
             new[u] = rebuild(u, tuple([new[s] for s in u.src]))
     return tuple([new[v] for v in body.src])

@@ -475,3 +475,20 @@ def test_a_kernel_of_its_own_inside_keeps_its_local_memory(precompile, n):
     step = jit(lambda v: f(v * 2)[0])
     for k in range(3):
         np.testing.assert_array_equal(step(x + k).numpy(), np.sort((x.numpy() + k) * 2, 1))
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_a_view_that_is_assigned_to_in_part(precompile):
+    """The part is one of the argument, not of what that is a view of."""
+
+    def swapped(x):
+        x[:4] = x[:4].flip(0)
+        x[1::2] = 9.0
+        return x * 1
+
+    f = function(swapped, precompile=precompile)
+    base = np.arange(12.0)
+    for view in (lambda t: t[:6], lambda t: t.flip(0)[3:9], lambda t: t.reshape(2, 6)[1], lambda t: t[:6] + 1):
+        x, wanted = view(Tensor(base)), view(Tensor(base))
+        assert f(x).tolist() == swapped(wanted).tolist()
+        assert x.tolist() == wanted.tolist()
