@@ -103,6 +103,13 @@ def device_of(name: str) -> tuple[int, int]:
     raise DeviceError(f"{name} cannot share its memory", expected='a copy: `x.to("cpu")` can be shared', found=name)
 
 
+def is_flipped(u: UOp) -> bool:
+    """Whether a realised node is a view with strides below 0, at which PyTorch ends the process."""
+    while u.op not in ("BUFFER", "FLIP") and u.src:
+        u = u.src[0]
+    return u.op == "FLIP"
+
+
 def share(u: UOp, max_version: tuple[int, int] | None, stream: Any) -> Any:
     """A capsule for a realised node. Work on it that is under way is done when this returns, unless `stream` is -1."""
     where = device_of(str(place(u)))

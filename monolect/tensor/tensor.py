@@ -372,6 +372,10 @@ class Tensor(
         if there != here and (there != _dlpack().HOST or copy is False):
             raise DeviceError("memory that is elsewhere", expected=f"DLPack device {here}", found=there)
         t = self.to("cpu") if there != here else self.clone() if copy else self
+        if _dlpack().is_flipped(t.realize()._uop):
+            if copy is False:
+                raise ArgumentError("memory in reverse order is copied", expected="copy=None", found="copy=False")
+            t = t.clone()
         return _dlpack().share(t.realize()._uop, max_version, stream)
 
     @classmethod

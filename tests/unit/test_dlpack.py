@@ -32,6 +32,15 @@ def own(*shape: int, device: str = "cpu") -> Tensor:
     return Tensor.arange(int(np.prod(shape)), dtype=dtypes.float32, device=device).reshape(*shape).clone().realize()
 
 
+def test_what_is_in_reverse_order_is_copied():
+    """PyTorch ends the process at a stride below 0."""
+    t = own(3, 4)
+    for view in (t.flip(0), t.T.flip(1), t[1:].flip(0, 1)):
+        assert torch.from_dlpack(view).tolist() == np.from_dlpack(view).tolist() == view.tolist()
+        with pytest.raises(ArgumentError, match="reverse order"):
+            view.__dlpack__(copy=False)
+
+
 # ---- the same memory -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("device", HOST)
 def test_numpy_and_pytorch_read_and_write_our_memory(device):
@@ -70,8 +79,8 @@ def test_views_share_the_memory_of_what_they_are_views_of():
         b = torch.from_dlpack(view)
         assert b.tolist() == view.tolist()
         assert address(t) <= b.data_ptr() < address(t) + 96
-    a = np.from_dlpack(t.flip(0))
-    assert a.tolist() == t.flip(0).tolist() and a.strides == (-24, 4)
+    a = np.from_dlpack(t.T)
+    assert a.tolist() == t.T.tolist() and a.strides == (4, 24)
     a = np.from_dlpack(t[0].expand(3, 6))
     assert a.strides == (0, 4) and not a.flags.writeable
 
