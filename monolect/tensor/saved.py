@@ -71,9 +71,11 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
             raise DTypeError(f"save: {name!r}", expected="a Tensor", found=type(t).__name__)
-    captures = [c for c in jit.captures.values() if c.spec.around == jit.around.key]
+    now = [c for c in jit.captures.values() if c.spec.around == jit.around.key]
+    captures = [c for c in now if c.capture.is_current()]  # what changed since is in the others as it was
     if not captures:
-        raise JitError("a step is saved once it is captured", expected="a call before", found="no capture")
+        why = "none since a tensor that it returns or has a view of changed" if now else "no capture"
+        raise JitError("a step is saved once it is captured", expected="a call before", found=why)
     names = {c.capture.recipe.device for c in captures if c.capture.recipe.device is not None}
     names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
     device: Any = Device[names.pop()] if len(names) == 1 else None

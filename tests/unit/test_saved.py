@@ -397,3 +397,16 @@ def test_a_step_that_is_saved_again_keeps_its_names(tmp_path: Path) -> None:
     jit.load(tmp_path / "first").save(tmp_path / "again")
     loaded = jit.load(tmp_path / "again", {"total": Tensor([5.0])})
     assert loaded(Tensor([2.0])).item() == 7.0
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(0, 2)])
+def test_what_a_step_returns_as_it_is_and_that_changed_since_is_not_saved(tmp_path: Path, part: slice) -> None:
+    w = Tensor([1.0, 2.0, 3.0])
+    step = jit(lambda x: (x + 1, w[part]))
+    step(Tensor([1.0]))
+    w.assign(w * 10)
+    with pytest.raises(JitError, match="once it is captured"):
+        step.save(tmp_path / "a.step")
+    wanted = step(Tensor([1.0]))[1].tolist()
+    step.save(tmp_path / "a.step")
+    assert jit.load(tmp_path / "a.step")(Tensor([1.0]))[1].tolist() == wanted == [10.0, 20.0, 30.0][part]
