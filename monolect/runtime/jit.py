@@ -269,6 +269,10 @@ class Capture:
         """False once a tensor whose node is part of the kernels stands for another one: capture again."""
         return all((t := ref()) is None or t._uop is u for ref, u in self.woven)
 
+    def weaves(self, tensors: Sequence[Any]) -> bool:
+        """Whether the node of one of them is part of the kernels, or of a result."""
+        return any(ref() is t for t in tensors for ref, _ in self.woven)
+
     def outside(self) -> Outside:
         """The tensors and constants of today, as the recipe numbers them."""
         for r in self.reads:

@@ -282,8 +282,10 @@ class Jit:
 
     def _fits(self, captured: Captured, tensors: list[Tensor]) -> bool:
         """Whether what the capture saw around it, beside its key, is still so."""
-        if captured.capture.woven and not captured.capture.is_current():
-            return False
+        if captured.capture.woven:
+            assigned = [tensors[i] for i in captured.capture.assigned if i.__class__ is int]
+            if not captured.capture.is_current() or captured.capture.weaves(assigned):
+                return False
         return all((tensors[t] if t.__class__ is int else t)._grad is None for t in captured.blank)
 
     def _plain(self) -> Callable[..., Any]:
@@ -458,7 +460,9 @@ class Jit:
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
         mine = {id(t) for t in (*outputs, *fresh)}.difference(grads)
         reads, woven = self._readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
-        _refuse_two_ways(two_ways(tensors, [s for s, *_ in states], [t for t, _ in reads]), befores)
+        named = {id(t) for t in self.around.tensors}  # another Tensor may be a view of the same memory
+        outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in shown and id(t) in named)]
+        _refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside), befores)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop

@@ -538,7 +538,11 @@ def test_state_that_is_also_an_argument_is_refused(calls: int) -> None:
         x.assign(x + w)
         return x * 2
 
-    for function, is_state in ((state, True), (both, True), (argument, False)):
+    def shown(x: Tensor) -> tuple[Tensor, Tensor]:
+        x.assign(x + 1)
+        return x * 2, w
+
+    for function, is_state in ((state, True), (both, True), (argument, False), (shown, False)):
         f = jit(function)
         w.assign(vector(1.0)).realize()
         for _ in range(calls):
@@ -549,6 +553,15 @@ def test_state_that_is_also_an_argument_is_refused(calls: int) -> None:
         assert w.item() == (2.0**calls if is_state else 1.0)
         f(vector(3.0))
         assert w.item() == (2.0 ** (calls + 1) if is_state else 1.0)
+
+
+def test_a_result_that_shows_a_tensor_may_be_an_assigned_argument() -> None:
+    w = vector(1.0)
+    f = jit(lambda x: (x.assign(x + 1), x * 2, w)[1:])
+    for k in range(3):
+        shown = f(vector(3.0))[1]
+        assert [t.item() for t in f(shown)] == [4.0, 1.0], k
+        assert (shown.item(), w.item()) == (2.0, 1.0)
 
 
 def test_training_step_equals_the_plain_one() -> None:
