@@ -37,7 +37,8 @@ def from_numpy(array: np.ndarray, device_name: str) -> UOp:
     """A BUFFER with the values of `array`: its very memory when it is contiguous, aligned and native."""
     dtype = dtype_of(array.dtype)
     if not array.flags.c_contiguous or array.ctypes.data % ALIGN_BYTES or not array.dtype.isnative:
-        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+        native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+        array = native.reshape(array.shape)  # ascontiguousarray gives scalars an axis
     dev = Device[device_name]
     if array.size == 0:
         return with_storage(array.shape, dtype, dev.name, dev.alloc(1))

@@ -291,3 +291,9 @@ def test_one_hot_of_no_classes():
     for n in (0, -1):
         with pytest.raises(ArgumentError, match="number of classes"):
             Tensor([0]).one_hot(n)
+
+
+def test_a_scalar_that_lies_between_aligned_addresses_has_no_axis():
+    a = np.arange(8.0)
+    for t in (Tensor(a[1:2].reshape(())), Tensor.from_dlpack(a[3:4].reshape(())), Tensor(np.array(5.0, ">f8"))):
+        assert t.shape == t.numpy().shape == (t + 1).numpy().shape == ()
