@@ -461,7 +461,7 @@ class Jit:
         mine = {id(t) for t in (*outputs, *fresh)}.difference(grads)
         reads, woven = self._readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
         named = {id(t) for t in self.around.tensors}  # another Tensor may be a view of the same memory
-        outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in shown and id(t) in named)]
+        outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in named)]
         _refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside), befores)
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:

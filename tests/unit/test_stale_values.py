@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from monolect import Tensor, function, jit
+from monolect import JitError, Tensor, function, jit
 
 Case = Iterator[Callable[[Tensor], Tensor] | None]
 CASES: list[Callable[[], Case]] = []
@@ -566,3 +566,21 @@ def test_a_result_that_only_shows_what_is_outside_follows_it(shows) -> None:
         if not isinstance(found, tuple):
             found, wanted = (found,), (wanted,)
         assert [t.tolist() for t in found] == [t.tolist() for t in wanted]
+
+
+def test_a_state_that_a_result_shares_is_no_argument_to_assign():
+    """Which of the tensors that share a buffer the step reads is what it names."""
+    state = Tensor(np.array([5.0, 3.0], np.float32)).realize()
+    show = jit(lambda x: (x * 2, state))
+    shown = [show(Tensor([1.0, 1.0]))[1] for _ in range(2)]
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        x[:] = x * 2
+        return x.assign(state) + 1
+
+    assert step(Tensor(np.zeros(2, np.float32)).realize()).tolist() == [6.0, 4.0]
+    with pytest.raises(JitError, match="also reaches from outside"):
+        step(state)
+    assert state.tolist() == shown[-1].tolist() == [5.0, 3.0]
+    assert step(shown[-1]).tolist() == [6.0, 4.0]  # another tensor
