@@ -17,6 +17,7 @@ from math import prod
 from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.lower.folds import folded, part_of, split
 from monolect.lower.tails import loops_of, tails, without_last
@@ -120,7 +121,7 @@ class ReduceLowering:
         mapping = {r: idx(i)}
         if i:
             loops = {x for v in own if v.op == "END" for x in v.src[1:]}
-            places = {_memory(v) for v in own if v.op == "STORE"}
+            places = {memory_of(v.src[0]) for v in own if v.op == "STORE"}
             self._renew((key, r, i), body, loops | places, mapping)
         return replace_ranges(body, mapping)
 
@@ -155,14 +156,6 @@ class ReduceLowering:
                 else:
                     mine[u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
             mapping[u] = mine[u]
-
-
-def _memory(store: UOp) -> UOp:
-    """What `store` writes to."""
-    place = store.src[0]
-    while place.op in ("AFTER", "INDEX"):
-        place = place.src[0]
-    return place
 
 
 def _own(body: UOp, r: UOp) -> list[UOp]:

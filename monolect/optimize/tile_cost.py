@@ -57,10 +57,9 @@ MOVED_SUM = 1.5  # cycles to load and to store a sum between two blocks of rows 
 
 
 ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory, at most
-QUICK_ROWS = (
-    4  # the same beside two multiply-adds a cycle. Such processors come for what streams by themselves: one sum
-)
-# of them asks for nothing (1x4096x4096 x·W 2.0 to 1.75 ms), several for the next rows (8 times 1.85 to 1.4)
+# The same beside two multiply-adds a cycle. Such processors come for what streams by themselves: one sum of them asks
+# for nothing (1x4096x4096 x·W 2.0 to 1.75 ms), several for the next rows (8 times 1.85 to 1.4).
+QUICK_ROWS = 4
 MOST_STREAMED = 16  # rows of registers beside them: each scalar is part of an instruction
 STREAMED_VECTORS = 1  # of each row, where rows stream side by side: more of them are under way than of longer pieces
 

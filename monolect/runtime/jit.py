@@ -385,7 +385,13 @@ def _is_short(steps: Sequence[Step]) -> bool:
         work += sum(profile.estimate(s.call))
         if work > SHORT_WORK:
             return False
-    return getattr(sys, "_is_gil_enabled", lambda: True)()
+    return has_lock()
+
+
+def has_lock() -> bool:
+    """Whether Python runs one thread at a time, which free-threaded Python does not."""
+    enabled: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return enabled
 
 
 def _buffer_of(tensor: Any) -> UOp:
@@ -409,6 +415,7 @@ __all__ = [
     "Capture",
     "Check",
     "changes",
+    "has_lock",
     "checks_under_way",
     "is_held",
     "note_assign",

@@ -417,8 +417,7 @@ class Jit:
             befores.checks, befores.start, befores.inputs = checks, start, frozenset(inputs)
             with drawn.heard(any(r.asks for r in reached), _refuse_asking):
                 result = steps.call(function, args, kwargs)
-            given_ids = {id(t) for t in tensors}
-            _refuse_two_ways([t for t, _ in befores.alive() if id(t) in given_ids], befores)
+            _refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()), befores)
             outputs: list[Tensor] = []
             _refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
@@ -449,9 +448,7 @@ class Jit:
             _look_first([check for check, *_ in checks], looks, befores)
         outs = [*(t._uop for t in (*outputs, *looks)), *(g._uop for t in graded if (g := t._grad) is not None)]
         made = {b for r in runs for b in r.fresh}
-        for b in made.intersection(
-            base_of(t._uop) for t in outputs if id(t) in lost
-        ):  # what was there before is as it was
+        for b in made.intersection(base_of(outputs[i]._uop) for i in lost):  # what was there before is as it was
             b.origin = self._origin(True)
         fresh = [Tensor._wrap(u) for u in outs]
         back = unflatten(result, as_returned(fresh, same))
@@ -485,9 +482,7 @@ class Jit:
             spec,
             {},
             none,
-            frozenset(
-                v.at for v, t in zip(capture.outputs, outputs, strict=False) if v.source == MADE and id(t) in lost
-            ),
+            frozenset(v.at for i in lost if (v := capture.outputs[i]).source == MADE),
             tuple([check for check, *_ in checks]),
             len(outputs),
             same,
@@ -673,11 +668,11 @@ def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tens
     return out
 
 
-def _lost(outputs: list[Tensor]) -> set[int]:
-    """The identities of results whose gradients would reach a leaf: a replay has no graph of them."""
+def _lost(outputs: list[Tensor]) -> list[int]:
+    """The places of results whose gradients would reach a leaf: a replay has no graph of them."""
     leaves = leaf_nodes()
-    made = [t for t in outputs if t._uop.op != "BUFFER"] if leaves else []
-    return {id(t) for t in made if not leaves.keys().isdisjoint(reach(t._uop, leaves))}
+    made = [(i, t._uop) for i, t in enumerate(outputs) if t._uop.op != "BUFFER"] if leaves else []
+    return [i for i, u in made if not leaves.keys().isdisjoint(reach(u, leaves))]
 
 
 def _blank(looked: Noted, grads: dict[int, tuple[Tensor, Tensor | None]]) -> list[Tensor]:

@@ -41,7 +41,7 @@ FORMAT = 8  # of what is stored, as a test sees, and of how kernels are called: 
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQ32s")  # magic, FORMAT, bytes of the head, of the arrays; checksum of both
 _ALIGN = 64  # where an array starts
-_LATER: Any = None
+_LATER: Any = None  # in place of a capture, which is made where the file is loaded
 
 
 class Part(NamedTuple):

@@ -10,9 +10,8 @@ import pytest
 
 from monolect import Context, Tensor, function, jit, nn
 from monolect.runtime import profile
+from monolect.runtime.jit import has_lock
 from monolect.tensor.replay import KEPT_BYTES
-
-HAS_LOCK = getattr(sys, "_is_gil_enabled", lambda: True)()  # free-threaded Python has none
 
 
 def vector(*values: float) -> Tensor:
@@ -208,7 +207,7 @@ def test_threads_get_their_own_results(n):
     for _ in range(2):
         f(Tensor(np.zeros(n, np.float32)).realize())
     capture = next(iter(f.captures.values())).capture
-    assert f.usual is not None and (capture.short is not None) == (n == 4 and HAS_LOCK)
+    assert f.usual is not None and (capture.short is not None) == (n == 4 and has_lock())
 
     def work(k: int) -> None:
         x, kept = Tensor(np.full(n, k, np.float32)).realize(), []
