@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets compiled test-compiled check bench bench-quick bench-host bench-cuda golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets compiled test-compiled check bench bench-quick bench-against bench-host bench-cuda golden docs clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -119,6 +119,9 @@ bench: .venv/.stamp-bench ## the table beside other libraries, some twenty minut
 
 bench-quick: .venv/.stamp-bench ## a representative part of the table, under three minutes
 	$(BIN)/python -m benchmarks.cpu --quick
+
+bench-against: .venv/.stamp-test ## the table against that of another commit of monolect: make bench-against REV=main~10
+	$(BIN)/python -m benchmarks.commits $(REV)
 
 bench-host: .venv/.stamp-bench ## what the host does beside the kernels, beside other libraries, a minute
 	$(BIN)/python -m benchmarks.host

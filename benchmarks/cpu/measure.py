@@ -33,11 +33,15 @@ class Failed(Exception):
 
 
 class Worker:
-    """A library's process, started when it is first asked and again after it died or was stopped."""
+    """A library's process, started when it is first asked and again after it died or was stopped.
 
-    def __init__(self, library: str, random: int, seed: int, cache: str) -> None:
-        self.library, self.selection = library, (str(random), str(seed))
-        self.environment = os.environ | dict.fromkeys(THREAD_SETTINGS, str(THREADS)) | {"MONOLECT_CACHE": cache}
+    It runs the sources under `root`, which may be those of another commit.
+    """
+
+    def __init__(self, library: str, random: int, seed: int, cache: str, root: Path = ROOT) -> None:
+        self.library, self.selection, self.root = library, (str(random), str(seed)), root
+        self.environment = os.environ | dict.fromkeys(THREAD_SETTINGS, str(THREADS))
+        self.environment |= {"MONOLECT_CACHE": cache, "PYTHONPATH": str(root)}
         self.process: subprocess.Popen[bytes] | None = None
         self.log = tempfile.TemporaryFile()
 
@@ -46,7 +50,7 @@ class Worker:
         command = [sys.executable, "-m", "benchmarks.cpu.worker", self.library, str(theirs.fileno()), *self.selection]
         self.process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=self.root,
             env=self.environment,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -141,8 +145,14 @@ class Bench:
 
     def measure(self, case: Case, profile: bool = False) -> Row:
         """The row of a case; whatever goes wrong stands in it."""
-        row = Row(case.name, case.family, [[t.ratio, list(t.over)] for t in case.targets])
-        ready = self._prepare(case, row)
+        row, ready = self.prepared(case)
+        self.take_rounds(row, ready)
+        if profile and "monolect" in ready and row.short_of():
+            row.profile = self.workers["monolect"].ask(self.limit_s, "profile")
+        return row
+
+    def take_rounds(self, row: Row, ready: list[str]) -> None:
+        """Time each ready process once a round, in turn."""
         others: dict[str, list[float]] = {library: [] for library in ready}
         patience = Patience(PATIENCE_S)
         for _ in range(self.rounds):
@@ -156,32 +166,30 @@ class Bench:
                     ready.remove(library)
         row.median = {library: statistics.median(row.rounds[library]) for library in ready}
         row.others = {library: statistics.median(others[library]) for library in ready}
-        if profile and "monolect" in ready and row.short_of():
-            row.profile = self.workers["monolect"].ask(self.limit_s, "profile")
-        return row
 
-    def _prepare(self, case: Case, row: Row) -> list[str]:
-        """The libraries whose result is right."""
+    def prepared(self, case: Case) -> tuple[Row, list[str]]:
+        """The row, not yet timed, and the libraries whose result is right."""
+        row = Row(case.name, case.family, [[t.ratio, list(t.over)] for t in case.targets])
         with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
             try:
                 inputs = case.inputs(np.random.default_rng(self.seed))
                 expected = case.reference(inputs)
             except Exception as error:  # a row that cannot be checked is not measured; the others are
                 row.failed["reference"] = f"{type(error).__name__}: {error}"
-                return []
+                return row, []
             row.bound_s = self.limits.bound_s(case.flops, case.unit, *case.bytes_moved(inputs, expected))
             arrays.save(folder, "input", inputs)
             arrays.save(folder, "expected", expected)
             del inputs, expected
             ready = []
             for library, worker in self.workers.items():
-                if speaks(library, case):
+                if speaks(worker.library, case):
                     try:
                         row.first[library], row.error[library] = worker.ask(self.limit_s, "prepare", case.name, folder)
                         ready.append(library)
                     except Failed as reason:
                         row.failed[library] = str(reason)
-        return ready
+        return row, ready
 
     def _visit(self, library: str, patience: Patience) -> tuple[float, float]:
         """(median of some calls, cores that others kept busy meanwhile) of the least disturbed of some tries."""

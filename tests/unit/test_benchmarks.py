@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks import commits
 from benchmarks.cpu import arrays, quiet, table
 from benchmarks.cpu.case import Case, Target, listed, normal, same
 from benchmarks.cpu.families import FAMILIES, attention, cases, conv, matmul, models, movement, narrow, rows, training
@@ -279,3 +280,24 @@ def test_goals_are_shares_of_a_copy_or_of_pytorch():
     assert gpu.verdict(beside, 1.0, 1.1, 100.0) == "ok: 1.0 of PyTorch"
     assert gpu.verdict(beside, 1.1, 1.0, 100.0) == "short: 1.0 of PyTorch"
     assert gpu.verdict(beside, 1.0, None, 100.0) == "1.0 of PyTorch: not here"
+
+
+def test_a_row_is_slower_only_if_every_run_exceeds_the_limit_and_the_control():
+    slow, noise, fine = commits.Ratio(1.05, 1.01), commits.Ratio(1.05, 1.06), commits.Ratio(1.03, 1.0)
+    assert commits.is_slower([slow, slow, slow])
+    assert not commits.is_slower([slow, noise, slow])
+    assert not commits.is_slower([slow, slow, fine])
+    assert not commits.is_slower([])
+
+
+def test_equal_kernels_of_two_processes_have_equal_code_and_others_do_not(tmp_path):
+    def code(name, program):
+        cache = tmp_path / name
+        script = (
+            f"import numpy as np; from monolect import Tensor; x = Tensor(np.ones(99, np.float32)); ({program}).numpy()"
+        )
+        subprocess.run([sys.executable, "-c", script], env=os.environ | {"MONOLECT_CACHE": str(cache)}, check=True)
+        return commits.code_of(cache)
+
+    doubled = code("a", "x * 2")
+    assert doubled == code("b", "x * 2") and doubled != code("c", "x * 3")
