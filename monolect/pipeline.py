@@ -77,7 +77,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("expand",         K, K, lambda s, t: expand(s), (), ("device_axes",), "vector ranges become shape while reductions are still one node"),
     Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s, not t.workgroups), (), ("expand",), "accumulators need the lanes that expand made"),
     Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape"),
-    Pass("select",         K, K, select, (), ("ahead",), "multiply-add is seen once accumulators are explicit"),
+    Pass("select",         K, K, select, (), ("ahead",), "decompositions are of values: loops, accumulators and shapes must be what they will be"),
     Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("select",), "graph to list, after the last rewrite"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
     # the program: run by the device

@@ -164,6 +164,12 @@ def e(op: str, a: Any, b: Any) -> UOp:
     return build(op, a, b)
 
 
+def multiply_add(a: UOp, b: Any, c: Any) -> UOp:
+    """`a * b + c`, rounded once where the target has the instruction; a number becomes a CONST of the dtype of `a`."""
+    b, c = (x if x.__class__ is UOp else number(x, a.dtype) for x in (b, c))
+    return build("MULACC", a, b, c)
+
+
 def where(c: UOp, a: Any, b: Any) -> UOp:
     """`a` where `c`, else `b`; at least one of both is a UOp."""
     like = a.dtype if a.__class__ is UOp else b.dtype

@@ -14,7 +14,7 @@ from math import factorial, inf, log, nan, pi, sqrt, tan
 from typing import Any
 
 from monolect.autograd.gradient import closed_form
-from monolect.autograd.graph import cast, e, where
+from monolect.autograd.graph import cast, e, multiply_add, where
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp, build, const
 
@@ -46,7 +46,7 @@ def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
     """c0 + x*(c1 + x*(c2 + ...)), by Horner's rule."""
     acc = const(coefficients[-1], x.dtype)
     for c in reversed(coefficients[:-1]):
-        acc = e("ADD", e("MUL", acc, x), c)
+        acc = multiply_add(acc, x, c)
     return acc
 
 
@@ -150,7 +150,7 @@ def binary_cross_entropy(x: UOp, target: UOp) -> UOp:
 
 def _silu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
     s = sigmoid(x)
-    return (e("MUL", g, e("MUL", s, e("ADD", e("MUL", x, e("SUB", 1.0, s)), 1.0))),)
+    return (e("MUL", g, e("MUL", s, multiply_add(x, e("SUB", 1.0, s), 1.0))),)
 
 
 @_function(_silu_gradient)
@@ -163,13 +163,13 @@ _GELU = 2.0 * sqrt(2.0 / pi)
 
 
 def _gelu_tanh_inner(x: UOp) -> UOp:
-    return e("MUL", e("MUL", x, e("ADD", e("MUL", e("MUL", x, x), 0.044715), 1.0)), _GELU)
+    return e("MUL", e("MUL", x, multiply_add(e("MUL", x, x), 0.044715, 1.0)), _GELU)
 
 
 def _gelu_tanh_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
     s = sigmoid(_gelu_tanh_inner(x))
-    slope = e("MUL", e("ADD", e("MUL", e("MUL", x, x), 3 * 0.044715), 1.0), _GELU)
-    return (e("MUL", g, e("MUL", s, e("ADD", e("MUL", e("MUL", x, slope), e("SUB", 1.0, s)), 1.0))),)
+    slope = e("MUL", multiply_add(e("MUL", x, x), 3 * 0.044715, 1.0), _GELU)
+    return (e("MUL", g, e("MUL", s, multiply_add(e("MUL", x, slope), e("SUB", 1.0, s), 1.0))),)
 
 
 @_function(_gelu_tanh_gradient)
@@ -209,7 +209,7 @@ def _erf_near(x: UOp) -> UOp:
 
 def _erfc_tail(a: UOp) -> UOp:
     """erfc(a) / e**(-a*a) for a >= 1."""
-    t = build("RECIP", e("ADD", e("MUL", a, 0.5), 1.0))
+    t = build("RECIP", multiply_add(a, 0.5, 1.0))
     return e("MUL", t, polynomial(t, _ERFC_64 if _wide(a) else _ERFC_32))
 
 
@@ -260,18 +260,18 @@ def _normal_cdf(x: UOp) -> UOp:
     z = e("MUL", x, sqrt(0.5))
     if not _wide(x):
         a = absolute(z)
-        t = build("RECIP", e("ADD", e("MUL", a, 0.4), 1.0))
+        t = build("RECIP", multiply_add(a, 0.4, 1.0))
         tail = e("MUL", _bell(a), e("MUL", t, polynomial(t, _CDF_32)))
         return where(e("CMPLT", z, 0.0), tail, e("SUB", 1.0, tail))
     a = absolute(z)
     tail = e("MUL", e("MUL", _bell(a), _erfc_tail(a)), 0.5)
     far = where(e("CMPLT", z, 0.0), tail, e("SUB", 1.0, tail))
-    return where(e("CMPLT", a, 1.0), e("ADD", e("MUL", _erf_near(z), 0.5), 0.5), far)
+    return where(e("CMPLT", a, 1.0), multiply_add(_erf_near(z), 0.5, 0.5), far)
 
 
 def _gelu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
     density = e("MUL", exp(e("MUL", e("MUL", x, x), -0.5)), 1 / sqrt(2 * pi))
-    return (e("MUL", g, e("ADD", normal_cdf(x), e("MUL", x, density))),)
+    return (e("MUL", g, multiply_add(x, density, normal_cdf(x))),)
 
 
 @_function(lambda g, y, x: (e("MUL", g, e("MUL", exp(e("MUL", e("MUL", x, x), -0.5)), 1 / sqrt(2 * pi))),))
@@ -319,7 +319,7 @@ def _atan_unit(x: UOp) -> UOp:
     return with_sign(where(high, e("ADD", y, pi / 4), y), x)
 
 
-@_function(lambda g, y, x: (e("DIV", g, e("ADD", e("MUL", x, x), 1.0)),))
+@_function(lambda g, y, x: (e("DIV", g, multiply_add(x, x, 1.0)),))
 def atan(x: UOp) -> UOp:
     """The arc tangent; pi/2 - atan(1/x) above 1."""
     far = e("CMPGT", absolute(x), 1.0)
@@ -330,7 +330,7 @@ def atan(x: UOp) -> UOp:
 def _asin_half(x: UOp) -> UOp:
     """`asin` for |x| <= 1/2."""
     z = e("MUL", x, x)
-    return e("ADD", x, e("MUL", e("MUL", x, z), polynomial(z, _ASIN_64 if _wide(x) else _ASIN_32)))
+    return multiply_add(e("MUL", x, z), polynomial(z, _ASIN_64 if _wide(x) else _ASIN_32), x)
 
 
 def _cathetus(x: UOp) -> UOp:
@@ -394,7 +394,7 @@ def cosh(x: UOp) -> UOp:
     """(e**x + e**-x) / 2; e**(x/2) squared where e**x would overflow."""
     a = absolute(x)
     half = exp(e("MUL", a, 0.5))
-    return e("ADD", e("MUL", e("MUL", half, 0.5), half), e("MUL", exp(build("NEG", a)), 0.5))
+    return multiply_add(e("MUL", half, 0.5), half, e("MUL", exp(build("NEG", a)), 0.5))
 
 
 _FAR_OUT = 1e9  # 1 is nothing beside the square of it
@@ -481,7 +481,7 @@ def hypot(a: UOp, b: UOp) -> UOp:
     p, q = absolute(a), absolute(b)
     big, small = e("MAX", p, q), build("NEG", e("MAX", build("NEG", p), build("NEG", q)))
     r = _ratio(small, big)
-    out = e("MUL", big, build("SQRT", e("ADD", e("MUL", r, r), 1.0)))
+    out = e("MUL", big, build("SQRT", multiply_add(r, r, 1.0)))
     endless = build("OR", e("CMPEQ", p, inf), e("CMPEQ", q, inf))  # also beside a nan
     return where(endless, inf, out)
 

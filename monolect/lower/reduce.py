@@ -2,7 +2,7 @@
 
 Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions
 that do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own,
-so from here on a RANGE is exactly one loop. Where only the last step asks what is inside, accumulators start with it
+so from here on a RANGE is exactly one loop. A sum of products is accumulated by multiply-adds. Where only the last step asks what is inside, accumulators start with it
 (`tails`); long sums in float32 are added part by part (`folds`).
 
 Before: REDUCE(ADD, x(r0, r1000), r1000)
@@ -126,8 +126,10 @@ class ReduceLowering:
         return replace_ranges(body, mapping)
 
     def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
+        """`acc` joined with each step in turn; a product is added without being rounded by itself."""
         for s in steps:
-            acc = build(op, acc, s)
+            product = op == "ADD" and s.op == "MUL" and s.dtype.is_float
+            acc = build("MULACC", *s.src, acc) if product else build(op, acc, s)
         return acc
 
     def _own_ranges(self, group: Group, body: UOp, closed: list[UOp]) -> dict[UOp, UOp]:

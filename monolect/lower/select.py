@@ -1,21 +1,19 @@
-"""Instruction selection on values: what the target lacks is legalised or decomposed, multiply-add is chosen.
+"""Instruction selection on values: ops and types that the target lacks are decomposed or legalised.
 
 A product of tiles becomes WMMA where the target has a unit for it. Values keep their shape throughout; a decomposition
 is elementwise and so works on a whole block at once.
 
 Before: (target without EXP2)  EXP2 f32[16]
 After:  MULACC, BITCAST, ... f32[16]
-Invariant: every elementwise op left is in the target's native set, on dtypes the target computes in.
+Invariant: every elementwise op left is in the target's native set, on dtypes the target computes in. No rounding is
+added or removed: a MULACC comes from the graph, from a sum of products (`lower.reduce`) or from a decomposition.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
 from monolect.base.target import Target
-from monolect.ir.digest import digests
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.uop import UOp, build, rebuild, toposort
+from monolect.ir.uop import UOp, rebuild, toposort
 from monolect.lower.matrix import multiply
 from monolect.lower.seldom import seldom
 from monolect.rules.decompose import decompose
@@ -25,12 +23,10 @@ from monolect.rules.legalize import legalize
 def select(sink: UOp, target: Target) -> UOp:
     """See the module docstring."""
     order = toposort(sink)
-    if all(_is_native(u, target) for u in order) and not any(
-        (u.op == "ADD" and u.dtype.is_float) or (u.op in ("REDUCE", "WMMA") and target.units) for u in order
-    ):
-        return sink
-    out = _rewrite(sink, target)
-    return seldom(_multiply_add(out) if "MULACC" in target.native else out, target)
+    units = target.units and any(u.op in ("REDUCE", "WMMA") for u in order)
+    if units or not all(_is_native(u, target) for u in order):
+        sink = _rewrite(sink, target)
+    return seldom(sink, target)
 
 
 def _is_native(u: UOp, target: Target) -> bool:
@@ -80,29 +76,3 @@ def _replacement(u: UOp, target: Target) -> UOp:
     out = legalize(u, target.native_dtypes, target.cast_dtypes)
     out = decompose(u, target.native) if out is None else out
     return u if out is None else out
-
-
-def _multiply_add(sink: UOp) -> UOp:
-    """ADD(MUL(a, b), c) of floats as MULACC(a, b, c) where the product has no other use.
-
-    Of a sum of two products one is rounded and the other is not, so which is which must not depend on the order of
-    operands, which is that in which nodes were made: a kernel compiled again has the same bits. Their digests decide.
-    """
-    order = toposort(sink)
-    uses: Counter[UOp] = Counter(s for u in order for s in u.src)
-    names: dict[UOp, bytes] = {}
-    new: dict[UOp, UOp] = {}
-    for u in order:
-        src = tuple(new[s] for s in u.src)
-        products = []
-        if u.op == "ADD" and u.dtype.is_float:
-            products = [k for k, m in enumerate(u.src) if m.op == "MUL" and uses[m] == 1 and src[k].op == "MUL"]
-        if len(products) == 2:
-            names = names or digests(sink)
-            products.sort(key=lambda k: names[u.src[k]])
-        if products:
-            k = products[0]
-            new[u] = build("MULACC", *src[k].src, src[1 - k])
-        else:
-            new[u] = rebuild(u, src)
-    return new[sink]

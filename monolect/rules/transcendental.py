@@ -328,7 +328,7 @@ def power(u: UOp) -> UOp:
     b = where(less(e.limit, y), e.limit, where(less(y, -e.limit), -e.limit, y))
     b_high = _leading(b, f, e)
     p_high = b_high * high
-    p_low = sub(b, b_high) * high + b * low
+    p_low = mulacc(sub(b, b_high), high, b * low)
     z = p_high + p_low
     dead, over = less(z, k.dead[0]), less(k.high[0], z)
     t = where(dead, 0.0, where(over, k.high[0], z)) + f.magic
@@ -371,15 +371,15 @@ def _log2_parts(a: UOp, f: Format, k: Tables, e: Extended) -> tuple[UOp, UOp]:
     s_low = v * sub(sub(r, s_high * t_high), s_high * t_low)  # s_high + s_low = r / (2 + r)
     z = s * s
     square = s_high * s_high
-    rest = z * z * polynomial(z, e.tail) + s_low * (s_high + s)
+    rest = mulacc(z * z, polynomial(z, e.tail), s_low * (s_high + s))
     w_high = _leading((square + 3.0) + rest, f, e)  # 3 + s**2 + ...
     w_low = sub(rest, sub(w_high + -3.0, square))
-    m, q = s_high * w_high, s_low * w_high + w_low * s
+    m, q = s_high * w_high, mulacc(s_low, w_high, w_low * s)
     g_high = _leading(m + q, f, e)  # s * (3 + s**2 + ...) = 3/2 ln(1 + r)
     g_low = sub(q, sub(g_high, m))
     c_high, c_low = e.factor
     l_high = g_high * c_high
-    l_low = g_high * c_low + g_low * (c_high + c_low)
+    l_low = mulacc(g_high, c_low, g_low * (c_high + c_low))
     high = _leading((l_high + l_low) + n, f, e)
     return high, sub(l_low, sub(sub(high, n), l_high))
 

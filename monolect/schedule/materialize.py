@@ -26,7 +26,7 @@ _COUNTING = frozenset(("ADD", "MUL", "CMPLT", "CAST", "RESHAPE"))
 FREE = frozenset(("CONST", "IOTA", "DETACH", "CONTIGUOUS_BACKWARD"))
 WEIGHTS = {
     "EXP2": 12, "LOG2": 16, "SIN": 24, "POW": 60, "SQRT": 6, "RECIP": 4, "DIV": 4, "IDIV": 12, "MOD": 12,
-    "THREEFRY": 90, "CAST": 1,
+    "THREEFRY": 90, "CAST": 1, "MULACC": 2,
 }  # fmt: skip
 
 

@@ -421,12 +421,16 @@ class ElementwiseMixin(TensorBase):
             raise refused("minimum", error, a, b) from None
 
     def fma(self, other: Any, addend: Any) -> Tensor:
-        """`self * other + addend`.
+        """`self * other + addend`; of floats rounded once where the target has that instruction.
 
         >>> Tensor([1, 2]).fma(10, 3).tolist()
         [13, 23]
         """
-        return self * other + addend
+        twice = self * other + addend
+        if not twice.dtype.is_float:
+            return twice
+        a = self.cast(twice.dtype)
+        return self._wrap(build("MULACC", *pair(a, other), pair(a, addend)[1]))
 
     @in_single
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:

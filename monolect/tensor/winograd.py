@@ -141,7 +141,10 @@ def _sum(row: tuple[float, ...], parts: list[UOp]) -> UOp:
     (first, x), *terms = sorted(((k, p) for k, p in zip(row, parts, strict=True) if k), key=lambda t: t[0] < 0)
     total = x if first == 1 else g.e("MUL", x, first)
     for k, p in terms:
-        total = g.e("ADD" if k > 0 else "SUB", total, p if abs(k) == 1 else g.e("MUL", p, abs(k)))
+        if abs(k) == 1:
+            total = g.e("ADD" if k > 0 else "SUB", total, p)
+        else:
+            total = g.multiply_add(p, k, total)
     return total
 
 

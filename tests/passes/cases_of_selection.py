@@ -11,7 +11,7 @@ from tests.passes.conftest import target
 TARGET = target()
 CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}
 
-CASES["select", "multiply-add"] = (
+CASES["select", "a product and a sum round one by one"] = (
     lambda s: select(s, TARGET),
     """
 %0 = CONST idx[] (4, idx)
@@ -29,47 +29,6 @@ CASES["select", "multiply-add"] = (
 %12 = STORE void[] %4 %11
 %13 = END void[] %12 %3
 %14 = SINK void[] %13 KernelInfo()
-""",
-    """
-%0 = CONST idx[] (4, idx)
-%1 = STACK idx[1] %0
-%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
-%3 = RANGE idx[] %0 (0, "LOOP")
-%4 = INDEX f32[] %2 %3
-%5 = PARAM f32[4] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%6 = INDEX f32[] %5 %3
-%7 = LOAD f32[] %6
-%8 = CONST f32[] (2.0, f32)
-%9 = CONST f32[] (1.0, f32)
-%10 = MULACC f32[] %7 %8 %9
-%11 = STORE void[] %4 %10
-%12 = END void[] %11 %3
-%13 = SINK void[] %12 KernelInfo()
-""",
-)
-
-CASES["select", "a product with two uses"] = (
-    lambda s: select(s, TARGET),
-    """
-%0 = CONST idx[] (4, idx)
-%1 = STACK idx[1] %0
-%2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, addrspace="GLOBAL")
-%3 = RANGE idx[] %0 (0, "LOOP")
-%4 = INDEX f32[] %2 %3
-%5 = PARAM f32[4] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
-%6 = INDEX f32[] %5 %3
-%7 = LOAD f32[] %6
-%8 = CONST f32[] (2.0, f32)
-%9 = MUL f32[] %7 %8
-%10 = CONST f32[] (1.0, f32)
-%11 = ADD f32[] %9 %10
-%12 = STORE void[] %4 %11
-%13 = END void[] %12 %3
-%14 = PARAM f32[4] %1 ParamArg(slot=2, dtype=f32, addrspace="GLOBAL")
-%15 = INDEX f32[] %14 %3
-%16 = STORE void[] %15 %9
-%17 = END void[] %16 %3
-%18 = SINK void[] %13 %17 KernelInfo()
 """,
     None,
 )

@@ -21,10 +21,11 @@ from monolect.base.settings import settings
 
 NAMES = ("clang", "gcc", "cc")
 FLAGS = (
-    "-std=gnu11 -O2 -march=native -ffreestanding -fPIC -fno-math-errno -fno-trapping-math -ffp-contract=fast -fwrapv "
+    "-std=gnu11 -O2 -march=native -ffreestanding -fPIC -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv "
     "-fno-strict-aliasing -fno-stack-protector -fno-asynchronous-unwind-tables -fno-builtin -w"
 ).split()
 GCC_FLAGS = ("-fno-tree-loop-distribute-patterns",)  # loops stay loops: there is no memset to call
+FMA = "float f(float a, float b, float c) { return __builtin_fmaf(a, b, c); }\n"  # a library's where there is no instruction
 HALF = "_Float16 f(_Float16 x) { float y = x; return y != y ? 1 : y + 1; }\n"  # GCC asks its library whether x is nan
 # the lines of /proc/cpuinfo that say what -march=native stands for
 PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
@@ -36,6 +37,7 @@ class Facts(NamedTuple):
     version: str
     processor: str  # a short name for what -march=native stands for
     has_half: bool  # whether it knows `_Float16` for this processor, without a library for it
+    has_fma: bool  # whether the processor has a multiply-add that rounds once
 
 
 class Compiler:
@@ -99,13 +101,17 @@ def ask(command: str) -> Facts:
     """The facts of a compiler, from itself. Raises CompileError when it cannot be run."""
     version = run([command, "--version"]).stdout
     processor = run([command, "-march=native", "-E", "-dM", "-x", "c", os.devnull]).stdout
+    has_half, has_fma = (_loads(command, version, source) for source in (HALF, FMA))
+    return Facts(version, blake2b(processor.encode(), digest_size=8).hexdigest(), has_half, has_fma)
+
+
+def _loads(command: str, version: str, source: str) -> bool:
+    """Whether `source` compiles to code that calls no library."""
     try:
-        load_object(compile_with(command, flags_for(version), HALF))
+        load_object(compile_with(command, flags_for(version), source))
     except (CompileError, ObjectFileError):
-        has_half = False
-    else:
-        has_half = True
-    return Facts(version, blake2b(processor.encode(), digest_size=8).hexdigest(), has_half)
+        return False
+    return True
 
 
 def _identity(command: str) -> str:
@@ -117,4 +123,6 @@ def _identity(command: str) -> str:
     except OSError:
         return ""
     processor = [line for line in first.splitlines() if line.startswith(PROCESSOR)]
-    return "\n".join(["facts", command, f"{file.st_size} {file.st_mtime_ns}", *FLAGS, *GCC_FLAGS, HALF, *processor])
+    return "\n".join(
+        ["facts", command, f"{file.st_size} {file.st_mtime_ns}", *FLAGS, *GCC_FLAGS, HALF, FMA, *processor]
+    )

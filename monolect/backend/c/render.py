@@ -44,6 +44,21 @@ def _typedefs(bases: dict[str, tuple[str, int]]) -> str:
     return "\n".join(out) + "\n"
 
 
+def _multiply_adds() -> str:
+    """Multiply-adds that round once; the compiler makes one instruction of the lanes of a vector."""
+    out = []
+    for t, builtin in (("f32", "fmaf"), ("f64", "fma")):
+        n = 1
+        while n <= MOST_LANES:
+            v, x = (t, "{0}") if n == 1 else (f"{t}x{n}", "{0}[i]")
+            one = f"{x.format('c')} = __builtin_{builtin}({', '.join(map(x.format, 'abc'))});"
+            loop = f"for (int i = 0; i < {n}; i++) " if n > 1 else ""
+            out.append(f"static inline __attribute__((always_inline)) {v} fma_{v}({v} a, {v} b, {v} c) {{")
+            out.append(f"  {loop}{one}\n  return c;\n}}")
+            n *= 2
+    return "\n".join(out) + "\n"
+
+
 def language(has_half: bool) -> Language:
     """C, with or without a type for float16."""
     bases = {t: c for t, c in _BASES.items() if t != "f16" or has_half}
@@ -66,7 +81,7 @@ def language(has_half: bool) -> Language:
             "SQRT float64": "__builtin_sqrt({0})",
             "TRUNC float32": "__builtin_truncf({0})",
             "TRUNC float64": "__builtin_trunc({0})",
-            "FMA": "({0} * {1} + {2})",
+            "FMA": "fma_{v}({0}, {1}, {2})",
         },
         lane_functions=frozenset(("SQRT", "TRUNC")),
         load_vector="*(const {t}_at*)({p})",
@@ -78,7 +93,7 @@ def language(has_half: bool) -> Language:
         atomic_add={"": "{e} = {sum}"},  # one thread owns the kernel's whole target
         kernel="void {name}(const i64* args, i64 thread) {{",
         ids={"thread0": "thread"},
-        header=_typedefs(bases),
+        header=_typedefs(bases) + _multiply_adds(),
     )
 
 

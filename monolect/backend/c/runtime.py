@@ -19,7 +19,8 @@ class CDevice(NativeDevice):
     def __init__(self, name: str = "c"):
         self.compiler = Compiler()
         self.has_half = self.compiler.facts.has_half
-        target = host_target("c", NATIVE, self.compiler.key)
+        native = NATIVE if self.compiler.facts.has_fma else NATIVE - {"MULACC"}
+        target = host_target("c", native, self.compiler.key)
         if self.has_half:
             target = target._replace(cast_dtypes=frozenset((dtypes.float16,)))
         super().__init__(name, target)

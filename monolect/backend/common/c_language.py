@@ -74,7 +74,8 @@ class Language:
     convert_vector: str = "convert_{v}({x})"
     select_vector: str = "({c} ? {a} : {b})"
     reinterpret: str = "as_{v}({x})"
-    functions: Mapping[str, str] = field(default_factory=dict)  # SQRT, TRUNC, FMA, ABS of floats: formats of {0}, {1}..
+    # SQRT, TRUNC, FMA, ABS of floats: formats of the operands {0}, {1}, {2} and their type {v}
+    functions: Mapping[str, str] = field(default_factory=dict)
     lane_functions: frozenset[str] = frozenset()  # those that take scalars only
     load_vector: str = "vload{n}(0, {p})"
     store_vector: str = "vstore{n}({x}, 0, {p})"
@@ -202,7 +203,7 @@ class Language:
         if row is None:
             raise InternalError(f"{self.name} has no {name} of {d.name}")
         if n == 1 or name not in self.lane_functions:
-            return row.format(*x)
+            return row.format(*x, v=self.type(d, n))
         return self.make(d, [row.format(*(self.lane(a, n, i) for a in x)) for i in range(n)])
 
     def compare(self, sign: str, d: DType, n: int, a: str, b: str) -> str:

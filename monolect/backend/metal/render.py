@@ -24,6 +24,7 @@ _TYPES = {
 # a pointer says in which memory it points: one function for each
 _HEADER = """\
 #include <metal_stdlib>
+#pragma METAL fp contract(off)
 using namespace metal;
 template <typename T> T shuffle_xor(T x, ushort bits) { return simd_shuffle_xor(x, bits); }
 template <> long shuffle_xor(long x, ushort bits) {

@@ -22,6 +22,7 @@ _TYPES = {
     "uint16": "ushort", "uint32": "uint", "uint64": "ulong", "float32": "float",
 }  # fmt: skip
 _IDS = {f"{kind}idx{k}": f"get_{name}_id({k})" for kind, name in (("g", "group"), ("l", "local")) for k in range(3)}
+_NO_CONTRACTION = "#pragma OPENCL FP_CONTRACT OFF\n"
 _HALF = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
 _DOUBLE = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 # every device converts halves where it loads and stores them, also one that has no type for them
@@ -98,7 +99,7 @@ def language(has_half: bool = False, has_double: bool = True, trades: bool = Fal
         load_gated="load_{s}_{t}({p}, {c}, {x})",
         store_gated="store_{s}_{t}({p}, {c}, {x})",
         on_demand=_GATED,
-        header=(_HALF if has_half else "") + (_DOUBLE if has_double else ""),
+        header=_NO_CONTRACTION + (_HALF if has_half else "") + (_DOUBLE if has_double else ""),
     )
 
 

@@ -1,0 +1,86 @@
+"""Each operation rounds once, as written: random elementwise expressions have NumPy's bits in every kernel."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monolect import Context, Tensor, jit
+from monolect.backend.registry import Device
+
+DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
+SHAPES = [(7, 2), (5, 3), (37, 11), (64, 100), (130, 17), (1000,), (3, 5, 16)]
+BINARY = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
+SETTINGS = [{}, {"NOOPT": 1}, {"THREADS": 1}, {"THREADS": 2}, {"THREADS": 3}]
+
+
+def expression(rng, leaves, depth):
+    """A function of a list of arrays or Tensors, and its text: products and sums mostly, which could be contracted."""
+    if depth == 0 or rng.random() < 0.1:
+        if rng.random() < 0.2:
+            c = rng.choice([0.3, 1.7, -0.77, 3.0])
+            return (lambda x: c), str(c)
+        k = rng.randrange(leaves)
+        return (lambda x: x[k]), f"x{k}"
+    op = rng.choice("+++-***/s")
+    f, a = expression(rng, leaves, depth - 1)
+    if op == "s":
+        return (lambda x: root(f(x))), f"sqrt(|{a}|)"
+    g, b = expression(rng, leaves, depth - 1)
+    return (lambda x: BINARY[op](f(x), g(x))), f"({a} {op} {b})"
+
+
+def root(x):
+    """The square root of the magnitude, of an array, a Tensor or a number."""
+    return (
+        x.abs().sqrt() if isinstance(x, Tensor) else np.sqrt(np.abs(x)) if isinstance(x, np.ndarray) else abs(x) ** 0.5
+    )
+
+
+def in_many_kernels(f, x):
+    """The expression by itself, stored the other way round, beside another result, and as what a maximum is of."""
+    y = f(x)
+    turned = y.permute(*reversed(range(y.ndim))).contiguous().permute(*reversed(range(y.ndim)))
+    return y, turned, y + 0.0 * y.amax(-1, keepdim=True).isnan(), y.flip(0).contiguous().flip(0), y.reshape(-1)[1:]
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from(SHAPES), st.sampled_from(DEVICES), st.sampled_from(SETTINGS))
+def test_elementwise_expressions_have_the_bits_of_numpy(seed, shape, device, context):
+    rng, generator = random.Random(seed), np.random.default_rng(seed)
+    d = rng.choice([np.float32, np.float32, np.float64])
+    arrays = [generator.standard_normal(rng.choice([shape, shape[-1:]])).astype(d) for _ in range(4)]
+    arrays[0] = generator.standard_normal(shape).astype(d)
+    f, text = expression(rng, len(arrays), rng.choice([2, 3, 4]))
+    with np.errstate(all="ignore"):
+        want = arrays[0] * f(arrays) + arrays[1]
+    with Context(**context):
+        x = [Tensor(a, device=device).realize() for a in arrays]
+        step = jit(lambda *x: in_many_kernels(lambda x: x[0] * f(x) + x[1], x)) if rng.random() < 0.3 else None
+        found = step(*x) if step else in_many_kernels(lambda x: x[0] * f(x) + x[1], x)
+        if step:
+            found = step(*x)
+        Tensor.realize(*found)
+    for y in (y.numpy().ravel() for y in found):
+        np.testing.assert_array_equal(y, want.ravel()[want.size - y.size :], err_msg=text)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_product_and_a_sum_round_twice_and_fma_once(device):
+    a, b, c = (np.array([v], np.float32) for v in (1 + 2**-13, 1 - 2**-13, -1.0))
+    x, y, z = (Tensor(v, device=device) for v in (a, b, c))
+    assert (x * y + z).item() == (x * y - 1.0).item() == 0.0 == (a * b + c).item()
+    if device != "python":  # whose multiply-add is NumPy's product and sum
+        assert x.fma(y, z).item() == -(2.0**-26)
+    assert (x.expand(3) * y).sum().item() == 3.0
+
+
+def test_every_lane_of_a_kernel_rounds_alike():
+    """Also the last lanes, which are in a loop of their own."""
+    a, b = (np.random.default_rng(k).standard_normal((1000, 100)).astype(np.float32) for k in (0, 1))
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    turned = (x * x + y * y).T.contiguous().numpy().T
+    np.testing.assert_array_equal(turned, a * a + b * b)
+    np.testing.assert_array_equal((x * x + y * y).numpy(), a * a + b * b)
