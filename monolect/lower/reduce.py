@@ -2,8 +2,8 @@
 
 Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions
 that do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own,
-so from here on a RANGE is exactly one loop. A sum of products is accumulated by multiply-adds. Where only the last step asks what is inside, accumulators start with it
-(`tails`); long sums in float32 are added part by part (`folds`).
+so from here on a RANGE is exactly one loop. A sum of products is accumulated by multiply-adds. Where only the last step
+asks what is inside, accumulators start with it (`tails`); long sums in float32 are added part by part (`folds`).
 
 Before: REDUCE(ADD, x(r0, r1000), r1000)
 After:  LOAD(AFTER(acc, END(STORE(acc, ADD(LOAD(AFTER(acc, STORE(AFTER(acc, r0), 0))), x)), r1000)))

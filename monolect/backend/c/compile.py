@@ -25,7 +25,7 @@ FLAGS = (
     "-fno-strict-aliasing -fno-stack-protector -fno-asynchronous-unwind-tables -fno-builtin -w"
 ).split()
 GCC_FLAGS = ("-fno-tree-loop-distribute-patterns",)  # loops stay loops: there is no memset to call
-FMA = "float f(float a, float b, float c) { return __builtin_fmaf(a, b, c); }\n"  # a library's where there is no instruction
+FMA = "float f(float a, float b, float c) { return __builtin_fmaf(a, b, c); }\n"  # else a library's
 HALF = "_Float16 f(_Float16 x) { float y = x; return y != y ? 1 : y + 1; }\n"  # GCC asks its library whether x is nan
 # the lines of /proc/cpuinfo that say what -march=native stands for
 PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
