@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from heapq import heappop, heappush
+from itertools import accumulate
 from math import log, pi
+from typing import Any
 
 from monolect.autograd.graph import (
     broadcast_to,
@@ -57,7 +60,8 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
 _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
 
 _CALLS = frozenset(("FUNCTION", "CALL"))
-MANY_PARTS = 4  # that are joined: in a sum each element asks for all
+MANY_PARTS = 4  # number of disjoint parts from which on their gradients are concatenated, not padded and added
+Part = tuple[tuple[int, ...], UOp]  # where a part begins along each axis, and its gradient
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 
@@ -161,7 +165,7 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
     results: dict[UOp, dict[int, UOp]] = {}  # of each call, the gradients of its results
     parts: dict[UOp, list[tuple[UOp, UOp]]] = {}  # of each node its SHRINKs, with their gradients
     for u in reversed(order):
-        for d in _joined_parts(u, parts.pop(u, [])):
+        for d in _added_parts(u, parts.pop(u, [])):
             grads[u] = d if u not in grads else build("ADD", grads[u], d)
         if u.op in _CALLS and u.src[0].op == "TUPLE":
             passed = _through_call(u, results.get(u, {}), order)
@@ -181,27 +185,94 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
     return {t: grads.get(t) if t in order else None for t in targets}
 
 
-def _joined_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
-    """The gradients of `x` from those of parts of it. Of many pieces an axis is cut into they are one after another as
-    the pieces are: a sum of each with zeros around it would ask of every element for all of them.
+def cat(us: Sequence[UOp], axis: int) -> UOp:
+    """`us` concatenated along `axis`. The gradient of each input is a slice of the incoming gradient. Differentiating
+    the WHERE chain instead would give one full-size value for each input.
     """
-    cuts: dict[tuple[int, int], dict[int, tuple[UOp, UOp]]] = {}
+    y = joined(us, axis)
+    if not y.dtype.is_float:
+        return y
+
+    def parts(g: UOp, y: UOp, *inputs: UOp) -> list[UOp]:
+        ends = [*accumulate((u.shape[axis] for u in inputs), initial=0)]
+        return [shrink_axis(g, axis, o, u.shape[axis]) for o, u in zip(ends, inputs, strict=False)]
+
+    return closed_form(y, tuple(us), parts)
+
+
+def padded(u: UOp, offsets: Sequence[Any], shape: tuple, fill: Any = 0) -> UOp:
+    """`graph.pad`. The gradient of `u` is a slice of the incoming gradient, without the mask that the graph has."""
+    y = pad(u, offsets, shape, fill)
+    if y is u or not u.dtype.is_float or any(o.__class__ is not int for o in offsets):
+        return y
+    return closed_form(y, (u,), lambda g, y, u: (shrink(g, offsets, u.shape),))
+
+
+def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
+    """The terms of the gradient of `x` from the gradients of its SHRINKs.
+
+    A sum of padded parts tests every element against every part. Many disjoint parts are concatenated instead, one axis
+    after the other. Parts that overlap become terms of their own.
+    """
+    known: list[Part] = []
     out = []
     for u, g in parts:
-        axes = [a for a, n in enumerate(x.shape) if u.shape[a] is not n and u.shape[a] != n]
-        offset, size, whole = (v[axes[0]] for v in (u.src[1].sizes, u.shape, x.shape)) if len(axes) == 1 else (0, 0, 0)
-        known = size and offset.__class__ is size.__class__ is whole.__class__ is int
-        if known and offset % size == whole % size == 0 and whole >= MANY_PARTS * size:
-            cuts.setdefault((axes[0], size), {})[offset] = u, g  # equal parts are one node
+        offsets = u.src[1].sizes
+        if all(n.__class__ is int for n in (*offsets, *g.shape, *x.shape)) and 0 not in g.shape:
+            known.append((offsets, g))
         else:
             out.append(GRADIENTS["SHRINK"][0](u, g))
-    for (axis, size), pieces in cuts.items():
-        if len(pieces) < MANY_PARTS:
-            out += [GRADIENTS["SHRINK"][0](u, g) for u, g in pieces.values()]
+    for axis in reversed(range(len(x.shape))):
+        known = _joined_along(axis, x.shape[axis], known)
+    return out + [padded(g, offsets, x.shape) for offsets, g in known]
+
+
+def _joined_along(axis: int, total: int, parts: list[Part]) -> list[Part]:
+    """`parts` with those that differ in offset or size along `axis` alone concatenated, if they are MANY_PARTS or more
+    and disjoint. `total`: the size of the axis.
+    """
+    rows: dict[tuple, list[Part]] = {}
+    for offsets, g in parts:
+        others = (*offsets[:axis], *g.shape[:axis], *offsets[axis + 1 :], *g.shape[axis + 1 :])
+        rows.setdefault(others, []).append((offsets, g))
+    out: list[Part] = []
+    for row in rows.values():
+        for layer in _disjoint(axis, row) if len(row) >= MANY_PARTS else [row]:
+            if len(layer) < MANY_PARTS:
+                out += layer
+                continue
+            offsets = layer[0][0]
+            first = (*offsets[:axis], 0, *offsets[axis + 1 :])
+            out.append((first, _between_zeros(axis, total, [(offsets[axis], g) for offsets, g in layer])))
+    return out
+
+
+def _between_zeros(axis: int, total: int, parts: list[tuple[int, UOp]]) -> UOp:
+    """An axis of `total` elements that holds disjoint (offset, part), sorted by offset, and zeros elsewhere."""
+    pieces: list[UOp] = []
+    end = 0
+    for offset, g in [*parts, (total, None)]:
+        if gap := offset - end:
+            like = parts[0][1]
+            pieces.append(full((*like.shape[:axis], gap, *like.shape[axis + 1 :]), 0, like.dtype))
+        if g is not None:
+            pieces.append(g)
+            end = offset + g.shape[axis]
+    return cat(pieces, axis)
+
+
+def _disjoint(axis: int, parts: list[Part]) -> list[list[Part]]:
+    """`parts` in as few lists as possible. Those of one list are disjoint along `axis` and sorted by offset."""
+    ends: list[tuple[int, int]] = []  # a heap of (end of the last part, number) of each list
+    out: list[list[Part]] = []
+    for offsets, g in sorted(parts, key=lambda p: p[0][axis]):
+        if ends and ends[0][0] <= offsets[axis]:
+            k = heappop(ends)[1]
         else:
-            u, g = next(iter(pieces.values()))
-            none = u, full(g.shape, 0, x.dtype)
-            out.append(joined([pieces.get(o, none)[1] for o in range(0, x.shape[axis], size)], axis))
+            k = len(out)
+            out.append([])
+        out[k].append((offsets, g))
+        heappush(ends, (offsets[axis] + g.shape[axis], k))
     return out
 
 
@@ -417,9 +488,32 @@ def _view(view: UOp, base: UOp, new: UOp) -> UOp:
             raise GradientError("a store into something other than its buffer has no derivative", found=repr(view))
         chain.append(view)
         view = view.src[0]
+    if chain:
+        new = _before_other_parts(chain[-1], new)
     for v in reversed(chain):
         new = build(v.op, new, *v.src[1:], arg=v.arg)
     return new
+
+
+def _before_other_parts(view: UOp, new: UOp) -> UOp:
+    """`new` without its last stores, as long as they write parts that are disjoint from `view`. Otherwise each
+    iteration of a loop that stores parts would read a full-size copy of its own.
+    """
+    while view.op == "SHRINK" and new.op == "AFTER" and [w.op for w in new.src] == ["CONTIGUOUS", "STORE"]:
+        part = new.src[1].src[0]
+        while part.src and part.src[0] is not new.src[0]:
+            part = part.src[0]
+        if part.op != "SHRINK" or not _are_disjoint(part, view):
+            break
+        new = new.src[0].src[0]
+    return new
+
+
+def _are_disjoint(a: UOp, b: UOp) -> bool:
+    """Whether two SHRINKs of one shape have no element in common."""
+    axes = zip(a.src[1].sizes, a.shape, b.src[1].sizes, b.shape, strict=True)
+    known = ((o, n, p, m) for o, n, p, m in axes if all(x.__class__ is int for x in (o, n, p, m)))
+    return any(o + n <= p or p + m <= o for o, n, p, m in known)
 
 
 def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
@@ -470,7 +564,7 @@ GRADIENTS: dict[str, tuple[Rule, ...]] = {
     "PERMUTE": (_permute,),
     "FLIP": (lambda u, g: flip(g, [i for i, f in enumerate(u.arg) if f]),),
     "PAD": (lambda u, g: shrink(g, u.src[1].sizes, u.src[0].shape),),
-    "SHRINK": (lambda u, g: pad(g, u.src[1].sizes, u.src[0].shape, 0),),
+    "SHRINK": (lambda u, g: padded(g, u.src[1].sizes, u.src[0].shape),),
     "INDEX": (_index,),
     "STACK": (_same,),
     "REDUCE": (_reduce,),

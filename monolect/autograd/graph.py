@@ -19,6 +19,7 @@ from monolect.ir.prove import is_inside
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
+MOST_CHOICES = 64  # number of parts that one chain of WHERE picks from
 
 
 def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], totals: Iterable[Size]) -> None:
@@ -213,8 +214,12 @@ def _same(a: Size, b: Size) -> bool:
 def joined(us: Sequence[UOp], axis: int) -> UOp:
     """`us`, which differ in their sizes along `axis` alone, one after another: WHERE picks the part of an element.
 
-    Parts of one element are stored one by one (`rules.joined`), loops over few others are cut at the seams.
+    Parts of one element are stored one by one (`rules.joined`), loops over few others are cut at the seams. More than
+    MOST_CHOICES parts are joined in groups first: a kernel too small for all of them then stores a group, not all.
     """
+    if len(us) > MOST_CHOICES:
+        n = -(-len(us) // -(-len(us) // MOST_CHOICES))
+        return joined([joined(us[k : k + n], axis) for k in range(0, len(us), n)], axis)
     first = us[0].shape
     ends: list[Size] = []
     end: Size = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monolect.autograd import graph
+from monolect.autograd import gradient, graph
 from monolect.autograd.graph import cast, pad_invalid, shrink, shrink_axis
 from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
@@ -531,7 +531,7 @@ def join(us: list[UOp], axis: int) -> UOp:
     us = [u for u in us if not (u.shape[axis].__class__ is int and u.shape[axis] == 0)] or us[:1]
     if len(us) == 1:
         return us[0]
-    return graph.joined(us, axis)
+    return gradient.cat(us, axis)
 
 
 def _rolled(u: UOp, axis: int, by: Any) -> UOp:
@@ -593,7 +593,7 @@ def _pad_constant(u: UOp, widths: list[tuple[Any, Any]], value: Any) -> UOp:
     )
     if u.dtype is dtypes.bool:
         value = bool(value)
-    return graph.pad(u, tuple(b for b, _ in grow), shape, value)
+    return gradient.padded(u, tuple(b for b, _ in grow), shape, value)
 
 
 def _reflected(x: Any, a: int, k: int, end: bool) -> Any:
