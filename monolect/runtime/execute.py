@@ -74,17 +74,21 @@ listening = _Listeners()
 running = Turns()  # around compiling, binding and launching
 
 
-def realize(roots: list[UOp]) -> list[UOp]:
-    """For each root a BUFFER with storage, or a view of one, holding its value."""
+def realize(roots: list[UOp], as_symbolic: bool = False) -> list[UOp]:
+    """For each root a BUFFER with storage, or a view of one, holding its value.
+
+    A BUFFER of symbolic shape gets the shape that it has at the bound values; with `as_symbolic` it keeps its own, for
+    graphs that are valid at every value.
+    """
     todo = [r for r in roots if not is_realized(r)]
     if not todo:
         return list(roots)
     running.wait()
     with running.lock:
-        return _realize(roots, list(dict.fromkeys(todo)) if len(todo) > 1 else todo)
+        return _realize(roots, list(dict.fromkeys(todo)) if len(todo) > 1 else todo, as_symbolic)
 
 
-def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
+def _realize(roots: list[UOp], todo: list[UOp], as_symbolic: bool) -> list[UOp]:
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in todo:
@@ -98,30 +102,31 @@ def _realize(roots: list[UOp], todo: list[UOp]) -> list[UOp]:
         else:
             groups.setdefault(one_device([r]), []).append(r)
     for dev, batch in groups.items():
-        done.update(zip(batch, _run_batch(batch, dev), strict=True))
+        done.update(zip(batch, _run_batch(batch, dev, as_symbolic), strict=True))
     return [done.get(r, r) for r in roots]
 
 
-def _run_batch(batch: list[UOp], dev: str) -> list[UOp]:
+def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool) -> list[UOp]:
     shape, buffers = structure(batch)
     here = (shape, dev, settings.choices)
     if here not in plans:
         _prepare(batch, Device[dev])
     plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
-        return run_plan(plan, buffers)
+        return run_plan(plan, buffers, as_symbolic)
     sink, buffers, _ = callify(batch)
     if any(b.op != "BUFFER" for b in buffers):
-        return realize(with_calls_run(batch))
+        batch = with_calls_run(batch)
+        return realize(batch if as_symbolic else [_of_today(r) for r in batch], as_symbolic)
     bases = map(base_of, sink.src)
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given
-        return realize(resolve_functions(batch))
+        return realize(resolve_functions(batch), as_symbolic)
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
-        return realize(brought(batch))
+        return realize(brought(batch), as_symbolic)
     plan = _planned((sink, dev, settings.choices), "make_plan", list(sink.src), len(buffers), dev, shape)
     if shape is not None:
         _remember(here, plan)
-    return run_plan(plan, buffers)
+    return run_plan(plan, buffers, as_symbolic)
 
 
 def _prepare(batch: list[UOp], device: Any) -> None:
@@ -176,8 +181,8 @@ def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
     """
     body = call.src[0]
     if body.op == "TUPLE":
-        args = realize([_whole(a, place(call)) for a in args])
-        return realize(list(applied(body, tuple(args))))
+        args = realize([_whole(a, place(call)) for a in args], as_symbolic=True)
+        return realize(list(applied(body, tuple(args))), as_symbolic=True)
     n = len(stored_slots(body))
     results, inputs = args[:n], realize([_whole(a, place(call)) for a in args[n:]])
     dev = one_device(args)
@@ -190,6 +195,12 @@ def _whole(u: UOp, dev: Any) -> UOp:
     if u.op == "BUFFER":
         return u
     return build("CONTIGUOUS", u) if dev is None or place(u) is not None else build("LOAD", u, arg=(dev, "GLOBAL"))
+
+
+def _of_today(u: UOp) -> UOp:
+    """A copy, where `u` is memory of symbolic shape: a result has the shape of the bound values."""
+    is_symbolic = is_realized(u) and any(n.__class__ is not int for n in base_of(u).shape)
+    return build("LOAD", u, arg=(one_device([u]), "GLOBAL")) if is_symbolic else u
 
 
 def brought(batch: list[UOp]) -> list[UOp]:
@@ -236,8 +247,8 @@ def is_apart(a: str, b: str) -> bool:
     return bool(Device[a].space != Device[b].space)
 
 
-def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
-    """Run on `buffers`, the inputs in order; one BUFFER for each root."""
+def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False) -> list[UOp]:
+    """Run on `buffers`, the inputs in order; one BUFFER for each root, of the shape that `realize` says."""
     device = Device[plan.device]
     sizes = [value_of(v) for v in plan.variables] if plan.variables else []
     try:
@@ -246,7 +257,8 @@ def run_plan(plan: Plan, buffers: list[UOp]) -> list[UOp]:
         addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
     new = []
     for template, n_bytes in zip(plan.fresh, plan.fresh_bytes, strict=True):
-        b = new_buffer(concrete(template.shape), template.dtype, plan.device) if sizes else new_buffer_like(template)
+        is_bound = bool(sizes) and not as_symbolic
+        b = new_buffer(concrete(template.shape), template.dtype, plan.device) if is_bound else new_buffer_like(template)
         b.storage = memory = device.alloc(n_bytes)
         addresses.append(memory.address)
         new.append(b)

@@ -318,10 +318,13 @@ def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
 
 
 def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
-    """The shapes of what is made in a symbolic size. Raises JitError when a later run reads that."""
+    """The shapes of the BUFFERs whose size is symbolic.
+
+    Raises JitError for a run that was planned for one size: it reads such a BUFFER in the shape of the bound values.
+    """
     out: dict[UOp, tuple] = {}
     for r in runs:
-        if any(b in out for b in r.inputs):
+        if any(b in out and b.shape != out[b] for b in r.inputs):
             expected = "one batch: no realize() in between"
             raise JitError("a captured step computes a value of symbolic size, then reads it", expected=expected)
         shapes = ((b, t.shape) for b, t in zip(r.fresh, r.plan.fresh, strict=True))

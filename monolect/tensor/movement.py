@@ -493,7 +493,13 @@ def _infer(old: tuple, new: tuple) -> tuple:
     holes = [i for i, n in enumerate(new) if n.__class__ is int and n < 0]
     if len(holes) > 1 or new[holes[0]] != -1:
         raise ShapeError("reshape: one size may be -1, none may be negative", expected="at most one -1", found=new)
-    total, known = count(old), count(tuple(n for i, n in enumerate(new) if i != holes[0]))
+    left_of_old, given = list(old), []
+    for n in (n for i, n in enumerate(new) if i != holes[0]):
+        if n.__class__ is UOp and n in left_of_old:  # a symbolic size that stays cancels out
+            left_of_old.remove(n)
+        else:
+            given.append(n)
+    total, known = count(tuple(left_of_old)), count(tuple(given))
     if total.__class__ is int and known.__class__ is int:
         if known == 0 or total % known:
             raise ShapeError("reshape changes the number of elements", expected=f"{total} elements", found=new)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monolect.autograd.graph import cast, e
 from monolect.base.dtype import accumulator, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.settings import settings
+from monolect.ir.bounds import at_most
 from monolect.ir.normal import count
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import TensorBase, as_sizes
 from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
 
@@ -55,7 +57,7 @@ class NormMixin(TensorBase):
 
     def _trailing(self, normalized_shape: Any, name: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """`normalized_shape` as a tuple, and the axes it names: the last ones. Raises ShapeError."""
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = as_sizes((normalized_shape,), "normalized_shape")
         first = self.ndim - len(shape)
         if not shape or first < 0 or self.shape[first:] != shape:
             raise ShapeError(f"{name}: normalized_shape", expected=f"the last sizes of {self.shape}", found=shape)
@@ -167,15 +169,16 @@ class NormMixin(TensorBase):
 
     def _batch_normalized(self, mean: Any, var: Any, momentum: float, eps: float) -> Any:
         axes = (0, *range(2, self.ndim))
-        count = self.shape[0]
-        for n in self.shape[2:]:
-            count = count * n
-        if count.__class__ is int and count < 2:
+        n = count((self.shape[0], *self.shape[2:]))
+        if not at_most(2, n):
             raise ShapeError("batch_norm in training", expected="2 or more values a channel", found=self.shape)
+        unbiased = (
+            n / (n - 1) if n.__class__ is int else self._wrap(e("DIV", cast(n, self.dtype), cast(n - 1, self.dtype)))
+        )
         own_mean = self.mean(axes, keepdim=True)
         centred = self - own_mean
         own_var = (centred * centred).mean(axes, keepdim=True)
-        for running, own, factor in ((mean, own_mean, 1.0), (var, own_var, count / (count - 1))):
+        for running, own, factor in ((mean, own_mean, 1.0), (var, own_var, unbiased)):
             if running is not None:
                 new = own.detach().reshape(running.shape) * (momentum * factor) + running * (1.0 - momentum)
                 running.assign(new.cast(running.dtype))

@@ -23,6 +23,8 @@ from monolect.autograd import graph as g
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import np
+from monolect.ir.bounds import at_most, size_max
+from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import new_buffer
 from monolect.runtime.execute import running
@@ -137,12 +139,12 @@ def _state(make: Any, device: Any) -> _State:
     return _states[device]
 
 
-def _bits(cls: Any, count: int, device: Any) -> UOp:
-    """`count` uint64 numbers of 64 random bits, 1-d."""
+def _bits(cls: Any, count: Any, device: Any) -> UOp:
+    """`count` uint64 numbers of 64 random bits, 1-d. A symbolic count uses up the numbers of its largest value."""
     device = as_device(device)
     running.wait()
     with running.lock:  # not while a batch takes the pending draws along, nor while another thread makes the state
-        base, offset = _state(cls, device).draw(count)
+        base, offset = _state(cls, device).draw(size_max(count))
     counter = g.e("ADD", g.shrink(base._uop, (0,), (1,)), offset) if offset else g.shrink(base._uop, (0,), (1,))
     key = g.shrink(base._uop, (1,), (1,))
     return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)
@@ -164,7 +166,7 @@ def _unit(bits: UOp, dtype: DType) -> UOp:
     return g.cast(g.e("MUL", g.cast(whole, dtypes.float32), 2.0**-digits), dtype)
 
 
-def _gaussian(cls: Any, count: int, dtype: DType, device: Any) -> UOp:
+def _gaussian(cls: Any, count: Any, dtype: DType, device: Any) -> UOp:
     """Box-Muller: one Threefry a number, its halves being radius and angle; float64 takes two."""
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     if wide is dtypes.float64:
@@ -187,17 +189,17 @@ def _float(dtype: Any, name: str) -> DType:
     return d
 
 
-def _shape(size: tuple, name: str) -> tuple[int, ...]:
+def _shape(size: tuple, name: str) -> tuple[Any, ...]:
     shape = as_sizes(size)
-    if not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ShapeError(f"{name}: size", expected="ints of at least 0", found=shape)
+    if not all(at_most(0, n) for n in shape):
+        raise ShapeError(f"{name}: size", expected="sizes of at least 0", found=shape)
     return shape
 
 
-def _fans(shape: tuple[int, ...], name: str) -> tuple[int, int]:
+def _fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
     """Inputs and outputs of one neuron of a weight (out, in, *kernel)."""
-    if len(shape) < 2:
-        raise ShapeError(f"{name}: size", expected="(out, in, ...)", found=shape)
+    if len(shape) < 2 or any(n.__class__ is not int for n in shape):
+        raise ShapeError(f"{name}: size", expected="ints (out, in, ...)", found=shape)
     field = prod(shape[2:])
     return shape[1] * field, shape[0] * field
 
@@ -237,7 +239,7 @@ class RandomMixin(TensorBase):
         ((2, 3), True)
         """
         d, shape = _float(dtype, "rand"), _shape(size, "rand")
-        return cls._drawn(_unit(_bits(cls, prod(shape), device), d), shape, requires_grad)
+        return cls._drawn(_unit(_bits(cls, count(shape), device), d), shape, requires_grad)
 
     @classmethod
     def randn(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -247,7 +249,7 @@ class RandomMixin(TensorBase):
         (4,)
         """
         d, shape = _float(dtype, "randn"), _shape(size, "randn")
-        return cls._drawn(_gaussian(cls, prod(shape), d, device), shape, requires_grad)
+        return cls._drawn(_gaussian(cls, count(shape), d, device), shape, requires_grad)
 
     @classmethod
     def randint(cls, low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -270,7 +272,7 @@ class RandomMixin(TensorBase):
         if not (isinstance(low, int) and isinstance(high, int)) or not d.min <= low < high <= d.max + 1:
             raise ArgumentError("randint: range", expected=f"low < high, both in {d.name}", found=f"[{low}, {high})")
         shape, span = _shape((() if size is None else size,), "randint"), high - low
-        bits = _bits(cls, prod(shape), device)
+        bits = _bits(cls, count(shape), device)
         if span <= 1 << 32:
             whole = g.e("SHR", g.e("MUL", g.cast(_half(bits, False), _U64), span), 32)
         else:
