@@ -185,13 +185,18 @@ def check_count(shape: tuple) -> None:
         raise ShapeError("more elements than can be counted", expected="at most 2**63 - 1 elements", found=found)
 
 
-def as_device(device: Any) -> Any:
-    """`device` (None: the default) as its name. Raises DeviceError for one nobody knows, and for several."""
+def as_device(device: Any, may_be_file: bool = False) -> Any:
+    """`device` (None: the default) as its name. Raises DeviceError for one nobody knows, for several, and for a file
+    unless `may_be_file`.
+    """
     if device is None:
         return Device.default
     if isinstance(device, tuple | list):
         raise DeviceError("a tensor on several devices is not supported yet", expected="one device name", found=device)
-    return Device.canonical(device if isinstance(device, str) else getattr(device, "name", device))
+    name = Device.canonical(device if isinstance(device, str) else getattr(device, "name", device))
+    if str(name).startswith("disk:") and not may_be_file:
+        raise DeviceError("a tensor is not made in a file", expected="t.to('disk:path'), which writes it", found=name)
+    return name
 
 
 def same_device(*uops: UOp) -> None:

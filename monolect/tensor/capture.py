@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 import os
 import warnings
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
@@ -40,7 +39,7 @@ from monolect.tensor.copies import global_name
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
-from monolect.tensor.tensor import Tensor, leaf_nodes, leaves
+from monolect.tensor.tensor import Tensor, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import as_returned, check_results, fields, flatten, kind, same_tensors, signature, unflatten
 
 MOST_CAPTURES = 64
@@ -120,20 +119,6 @@ class Captured(NamedTuple):
     checks: tuple[Check, ...] = ()  # what is looked at after each call: results behind those of the function
     n_results: int = 0  # of the function
     same: tuple[int, ...] = ()  # of results, if the function returned a Tensor twice: its first place
-
-
-def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
-    """Every Tensor of the process: an object refers to its class. After `gc.freeze()` Python does not list those made
-    before: of them the leaves, and what is `known`.
-
-    Not out of all objects: CPython raises SystemError in a thread that is making a tuple which somebody else holds.
-    """
-    kinds: list[type] = [Tensor]
-    for k in kinds:
-        kinds.extend(k.__subclasses__())
-    kinds = [k for k in kinds if not hasattr(k, "donated_at")]
-    found = {id(t): t for t in (*gc.get_referrers(*kinds), *leaves(), *known) if type(t) in kinds}
-    return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
 class Jit:

@@ -26,10 +26,11 @@ from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import count, within
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
-from monolect.runtime.buffer import element_at, to_numpy
+from monolect.runtime.buffer import element_at, is_realized, to_numpy
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import Check, changes, checks_under_way, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
+from monolect.tensor.files import computing, is_on_disk
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
 
@@ -95,11 +96,12 @@ class IndexMixin(TensorBase):
         return t
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
-        v = value if isinstance(value, TensorBase) else type(self)(value, device=self.device)
+        v = value if isinstance(value, TensorBase) else type(self)(value, device=computing(self.device))
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
             self._become(self._stored(self._uop, self._uop, self._masked(key, v)))
             return
-        base = self._uop if self._uop.op in ("BUFFER", "AFTER") else build("CONTIGUOUS", self._uop)
+        is_memory = self._uop.op in ("BUFFER", "AFTER") or (is_on_disk(self.device) and is_realized(self._uop))
+        base = self._uop if is_memory else build("CONTIGUOUS", self._uop)
         target, new = view(self, base, key), cast(v._uop, self.dtype)
         while len(new.shape) > len(target.shape) and new.shape[0].__class__ is int and new.shape[0] == 1:
             new = graph.reshape(new, new.shape[1:])  # as PyTorch and NumPy: leading axes of one element count for none

@@ -8,8 +8,10 @@ Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call th
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -32,6 +34,7 @@ from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer
 from monolect.tensor.elementwise import ElementwiseMixin
+from monolect.tensor.files import computing, is_on_disk, is_pending, write, written
 from monolect.tensor.functions import FunctionsMixin
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.index import IndexMixin
@@ -82,6 +85,20 @@ watched = _Watched()
 def leaves() -> list[Tensor]:
     """The tensors with `requires_grad`."""
     return [t for r in _leaf_tensors.valuerefs() if (t := r()) is not None]
+
+
+def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
+    """Every Tensor of the process: an object refers to its class. After `gc.freeze()` Python does not list those made
+    before: of them the leaves, and what is `known`.
+
+    Not out of all objects: CPython raises SystemError in a thread that is making a tuple which somebody else holds.
+    """
+    kinds: list[type] = [Tensor]
+    for k in kinds:
+        kinds.extend(k.__subclasses__())
+    kinds = [k for k in kinds if not hasattr(k, "donated_at")]
+    found = {id(t): t for t in (*gc.get_referrers(*kinds), *leaves(), *known) if type(t) in kinds}
+    return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
 def _check_tensor(what: str, value: Any) -> None:
@@ -411,6 +428,9 @@ class Tensor(
 
         >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
         [1, 2]
+        A device `disk:path` is a file: it is written at once, as a whole, and the result is mapped, not held in memory.
+        Raises FileFormatError where the file cannot be written.
+
         >>> Tensor([1.0]).to("python").device
         'python'
         """
@@ -420,6 +440,8 @@ class Tensor(
             elif a is not None:
                 device = a
         u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        if is_on_disk(device):
+            return self._wrap(written(u, as_device(device, may_be_file=True)))
         if device is not None and (target := as_device(device)) != self.device:
             u = build("LOAD", u, arg=(target, "GLOBAL"))
         return self if u is self._uop else self._wrap(u)
@@ -475,12 +497,12 @@ class Tensor(
     def assign(self, value: Any) -> Tensor:
         """Replace the values. Raises ShapeError or DTypeError, and changes nothing, when `value` does not fit.
 
-        Tensors that were made from the old values keep them.
+        Tensors that were made from the old values keep them. A mapped file, or a view of one, is written to at once.
 
         >>> Tensor([1.0, 2.0]).assign(Tensor([3.0, 4.0])).tolist()
         [3.0, 4.0]
         """
-        v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=self.device)
+        v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=computing(self.device))
         if v.dtype is not self.dtype:
             raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
         self._become(self._stored(self._uop, self._uop, v._uop))
@@ -498,7 +520,9 @@ class Tensor(
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
         """`base` once `value`, broadcast, is stored into `view` of it; the value itself if that is all of no buffer."""
-        same_device(base, value)
+        on_disk = is_on_disk(self.device) and is_realized(base)
+        if not on_disk:
+            same_device(base, value)
         shape = view.shape
         fits = len(value.shape) <= len(shape) and all(
             n is m or n == m or (n.__class__ is int and n == 1)
@@ -506,6 +530,11 @@ class Tensor(
         )
         if not fits:
             raise refuse_shape("assign", shape, value.shape)
+        if on_disk:
+            if late := [t for t in live_tensors() if is_pending(t._uop, self.device)]:
+                late[0].realize(*late[1:])
+            write(view, value)
+            return base
         value = broadcast_to(value, shape)
         if view is base and base.op not in ("BUFFER", "AFTER"):
             return value

@@ -1,4 +1,5 @@
 """The disk device: a memory-mapped file as a buffer. `disk:/path` opens it; reading a slice touches only its pages.
+`tensor/files.py` writes.
 
 Kernels do not run here: a value is moved to a computing device first (`t.to("cpu")`), and that kernel reads the
 mapping.
