@@ -426,11 +426,11 @@ class Tensor(
     def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Tensor:
         """The tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
 
-        >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
-        [1, 2]
         A device `disk:path` is a file: it is written at once, as a whole, and the result is mapped, not held in memory.
         Raises FileFormatError where the file cannot be written.
 
+        >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
+        [1, 2]
         >>> Tensor([1.0]).to("python").device
         'python'
         """
