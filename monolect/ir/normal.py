@@ -17,8 +17,9 @@ from typing import Any
 
 from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.numpy import np
-from monolect.ir.bounds import Interval, min_max
+from monolect.ir.bounds import Interval, min_max, ranges
 from monolect.ir.ops import INVALID, ROWS
+from monolect.ir.place import memory_of
 from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
 
 Terms = tuple[tuple[UOp, int], ...]
@@ -624,6 +625,37 @@ def _is_nothing(effect: UOp, base: UOp) -> bool:
     return effect.op in ("STORE", "ATOMICADD") and effect.src[0] is not base and 0 in effect.src[0].shape
 
 
+def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
+    """The loops `src[1:]` around effects that name each of them, so that no pass moves an effect out of one."""
+    loops = tuple([r for r in src[1:] if r.op == "RANGE" and r.arg[1] == "LOOP"])
+    return node("END", (_repeated(src[0], loops), *src[1:]), arg)
+
+
+def _repeated(effect: UOp, loops: tuple[UOp, ...]) -> UOp:
+    """`effect`, dependent on `loops`.
+
+    A value that is the same in all iterations of a loop may be computed before it. An effect may not: an addition
+    happens in each iteration, and a store in none of a loop that never runs.
+    """
+    if effect.op in ("GROUP", "END"):
+        inner = effect.src if effect.op == "GROUP" else effect.src[:1]
+        src = (*[_repeated(e, loops) for e in inner], *effect.src[len(inner) :])
+        return node(effect.op, src, effect.arg, effect.tag)
+    if effect.op not in ("STORE", "ATOMICADD") or memory_of(effect.src[0]).op != "PARAM":
+        return effect
+    return told_apart(effect, tuple([r for r in loops if r not in ranges(effect)]))
+
+
+def told_apart(effect: UOp, by: tuple[UOp, ...]) -> UOp:
+    """`effect` on the same memory AFTER the values `by`: a node of its own for each of them."""
+    place = effect.src[0]
+    if not by or place.op != "INDEX":
+        return effect
+    memory = node("AFTER", (place.src[0], *by))
+    target = node("INDEX", (memory, *place.src[1:]), place.arg)
+    return node(effect.op, (target, *effect.src[1:]), effect.arg, effect.tag)
+
+
 def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
     """The sources of an access without the conditions of a shaped gate that hold in all lanes."""
     if len(src) < 3 or src[2].shape == ():
@@ -661,7 +693,7 @@ SIMPLIFIERS.update(
         "ADD": _add, "MUL": _mul, "MAX": _max, "IDIV": _idiv, "MOD": _mod, "CMPLT": _cmplt, "CMPNE": _cmpne,
         "AND": _and, "OR": _or, "WHERE": _where, "CAST": _cast, "RESHAPE": _reshape, "EXPAND": _expand,
         "PERMUTE": _permute, "FLIP": _flip, "SHRINK": _shrink, "PAD": _pad, "LOAD": _load, "STORE": _store,
-        "AFTER": _after,
+        "AFTER": _after, "END": _end,
         "REDUCE": _reduce, "DETACH": _detach, "CONTIGUOUS": _contiguous,
     }
     | {op: _unary(op) for op in ("RECIP", "TRUNC", "XOR", "SHR", "SHL", "EXP2", "LOG2", "SIN", "SQRT")}

@@ -2,7 +2,8 @@
 
 What it is for: after each pass in tests, and on text from outside, each node is held against its row of the op table:
 may the op stand at this stage, was it removed by an earlier pass, do dtype and shape follow from the sources. A RANGE
-may not be used outside what closes it, and a LINEAR must list its instructions in an order that can run.
+may not be used outside what closes it, a write to memory must depend on every loop around it, an accumulator is carried
+through whole loops, and a LINEAR must list its instructions in an order that can run.
 What it is not: a proof of indices (that is CHECK_BOUNDS) or of meaning (that is `interp`).
 
 Invariant: returns None, or raises VerifyError with the op, the node's text, the user's line and the text around it.
@@ -11,6 +12,7 @@ Source: the stage and rule columns of the op table.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
@@ -18,12 +20,13 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError, VerifyError
 from monolect.ir.bounds import ranges
 from monolect.ir.ops import AXIS_TYPES, ROWS, Row, Stage
+from monolect.ir.place import memory_of
 from monolect.ir.text import show, show_origin
 from monolect.ir.uop import UOp, toposort
 
 _AROUND = 10  # lines of text shown with an error
 _CLOSES = frozenset(("END", "REDUCE"))
-_SPECIAL = frozenset(("RANGE", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
+_SPECIAL = frozenset(("RANGE", "AFTER", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
 # In a LINEAR these may stand anywhere or not at all: they are no instructions.
 _ANYWHERE = frozenset(("CONST", "STACK", "PARAM", "BUFFER", "BINARY", "SOURCE", "AFTER"))
 
@@ -94,12 +97,16 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
             raise _error(u, root, "a RANGE of no axis type", "(id, one of " + ", ".join(AXIS_TYPES) + ")", u.arg)
         if u.op in _CLOSES and (other := [r for r in u.src[1:] if r.op != "RANGE"]):
             raise _error(u, root, f"{u.op} closes what is no loop", "RANGE nodes in src[1:]", other[0].op)
+        if _carries(u) and (other := [r for r in u.src[2:] if r.op not in ("RANGE", "BARRIER")]):
+            raise _error(u, root, "a sum that is carried through no loop", "RANGE nodes in src[2:]", other[0].op)
     for u in linear:
         _verify_linear(u, root)
     if root.op == "SINK" and not linear and (free := ranges(root)):
         r = min(free, key=lambda v: v.serial)
         raise _error(r, root, "a RANGE that is used outside its END or REDUCE", "an END around every use", repr(r))
-    _verify_nest(root, [u for u in nodes if u.op == "END" and not linear])
+    ends = [u for u in nodes if u.op == "END" and not linear]
+    _verify_nest(root, ends)
+    _verify_writes(root, ends)
 
 
 def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
@@ -112,6 +119,36 @@ def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
                 found = " and ".join(str([o.arg[0] for o in x]) for x in (known, outer))
                 raise _error(u, root, f"loop {r.arg[0]} lies inside of different loops", "the same in each END", found)
             outer.append(r)
+
+
+def _verify_writes(root: UOp, ends: Sequence[UOp]) -> None:
+    """A write to memory depends on each loop around it. An addition is in the loops of one END: shared by two, it would
+    happen once.
+    """
+    for u in ends:
+        for e in _writes(u.src[0]):
+            missing = [r for r in u.src[1:] if r not in ranges(e) and (e.op == "ATOMICADD" or _is_loop(r))]
+            if missing:
+                found = f"no dependence on loop {missing[0].arg[0]}"
+                raise _error(e, root, "a write that may leave its loop", "a write that depends on each loop", found)
+    added = Counter(e for src in (root.src, *(u.src[:1] for u in ends)) for e in src if e.op == "ATOMICADD")
+    for e, n in added.items():
+        if n > 1:
+            raise _error(e, root, "an addition that several loops share", "an addition of its own in each", n)
+
+
+def _writes(effect: UOp) -> Iterable[UOp]:
+    """The writes to memory that outlives the kernel, directly in a loop or in loops inside of it."""
+    if effect.op in ("GROUP", "END"):
+        for e in effect.src if effect.op == "GROUP" else effect.src[:1]:
+            yield from _writes(e)
+    elif effect.op in ("STORE", "ATOMICADD") and memory_of(effect.src[0]).op == "PARAM":
+        yield effect
+
+
+def _carries(u: UOp) -> bool:
+    """Whether `u` is an accumulator or a table as a later iteration finds it, behind the effect that starts it."""
+    return u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END")
 
 
 def _is_loop(r: UOp) -> bool:
@@ -138,12 +175,15 @@ def _verify_linear(linear: UOp, root: UOp) -> None:
             inner = block[s]
             if inner is not None and s.dtype is not dtypes.void and inner not in blocks:
                 raise _error(u, root, "a value used outside its block", f"a use of {s.op} in {inner.op}", u.op)
-        if u.op == "AFTER" and len(u.src) > 2 and u.src[1].op in ("STORE", "END"):
+        if _carries(u):
             first = u.src[1]
             if any(r.op == "RANGE" and place.get(first, -1) > place.get(r, len(place)) for r in u.src[2:]):
                 raise _error(
                     u, root, "a sum that starts inside the loop it is carried through", "its start above", u.op
                 )
+        if u.op in ("STORE", "ATOMICADD") and (outside := ranges(u).difference(blocks)):
+            found = f"one outside of loop {min(r.arg[0] for r in outside)}"
+            raise _error(u, root, "a write outside of its loop", "a write inside", found)
         if u.op == "ENDIF" or (u.op == "END" and len(u.src) > 1):
             for opened in _closed(u):
                 if not blocks or blocks.pop() is not opened:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from monolect.base.target import Target
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, idx, node, rebuild, toposort
+from monolect.optimize.sequence import carried_ranges
 from monolect.optimize.stages import is_stage
 
 _DIVISIONS = frozenset(("IDIV", "MOD"))
@@ -38,13 +39,16 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
 
 def _divided(sink: UOp, lanes: int) -> UOp:
     """Output loops that loops inside read as r // n and r % n are two loops, as grouped heads and channels are. So are
-    sums, as those of a norm over channels that have a bias each, where one of n fills a vector.
+    sums, as those of a norm over channels that have a bias each, where one of n fills a vector. A loop that carries
+    something stays one: its iterations run in order.
     """
     order = toposort(sink)
     inner = order if any(is_stage(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
     found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
     whole = {r: n for r, n in whole.items() if _is_loop(r) or (r.arg[1] == "REDUCE" and lanes <= n)}
+    carried = carried_ranges(order) if whole else ()
+    whole = {r: n for r, n in whole.items() if r not in carried}
     if not whole:
         return sink
     new: dict[UOp, UOp] = {}
@@ -55,7 +59,7 @@ def _divided(sink: UOp, lanes: int) -> UOp:
             parts[u] = (node("RANGE", (u.src[0] if n == 1 else idx(u.src[0].value // n),), (k, kind)),)
             parts[u] += (node("RANGE", (idx(n),), (k + 1, kind)),) if n > 1 else ()
             new[u] = parts[u][0] if n == 1 else parts[u][0] * n + parts[u][1]
-        elif u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1):
+        elif u.op in ("END", "AFTER") or (u.op == "REDUCE" and len(u.src) > 1):
             new[u] = node(u.op, (new[u.src[0]], *(p for r in u.src[1:] for p in parts.get(r, (new[r],)))), u.arg)
         else:
             new[u] = rebuild(u, tuple(new[s] for s in u.src))

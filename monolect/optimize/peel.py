@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_ranges
-from monolect.ir.normal import FALSE, TRUE, conjuncts, from_linear, limits, linear, smaller
+from monolect.ir.normal import FALSE, TRUE, conjuncts, from_linear, limits, linear, smaller, told_apart
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Peeler:
             mapping = fresh | {r: fresh.get(r, idx(0)) + start}
             both = {x: replace_ranges(new.get(x, x), mapping) for x in self.made.values()}
             facts = {replace_ranges(x, new): replace_ranges(y, both) for x, y in known.items()}
-            section = [_closed(e, mapping | facts, {r: None, **fresh}) for e in mine]
+            section = [_closed(e, mapping | facts, {r: None, **fresh}, () if r in fresh else (start,)) for e in mine]
             out += self._peeled(section, others, both)
         return out
 
@@ -259,8 +259,11 @@ def _within(x: UOp, low: UOp, high: UOp) -> UOp:
     return smaller(build("MAX", x, low), high)
 
 
-def _closed(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | None]) -> UOp:
-    """`end` in one section, with its loops there."""
+def _closed(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | None], single: tuple[UOp, ...]) -> UOp:
+    """`end` in one section, with its loops there. What a section of a `single` iteration adds to memory is an addition
+    of its own, also where another section adds the same.
+    """
     body = replace_ranges(end.src[0], mapping)
+    body = told_apart(body, single) if body.op == "ATOMICADD" else body
     loops = [x for x in (fresh.get(r, r) for r in end.src[1:]) if x is not None]
-    return node("END", (body, *sorted(loops, key=_place))) if loops else body
+    return build("END", body, *sorted(loops, key=_place)) if loops else body

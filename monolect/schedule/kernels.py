@@ -154,7 +154,7 @@ class KernelBuilder:
         rs = [r for block in self.kernel.blocks for r in sorted(block, key=lambda r: r.arg[0])]
         mine = frozenset().union(*(ranges(i) for i in s.index)) if s.index else frozenset()
         rs = [r for r in rs if r in mine]
-        return node("END", (effect, *rs)) if rs else effect
+        return build("END", effect, *rs) if rs else effect
 
     def _effect(self, after: UOp, e: UOp, index: Index) -> UOp:
         at, gate, wanted = effect_target(e.src[0], after.src[0], index)

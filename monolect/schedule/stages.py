@@ -84,10 +84,10 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
     index = list(demands[0].index)
     inner: list[int] = []
     for a, i in enumerate(index):
-        if ranges(i) and not (ranges(i) <= around and all(d.index[a] is i for d in demands)):
-            if any(covers((d.index[a],), (u.shape[a],)) is None for d in demands):
+        if not ranges(i) <= around or any(d.index[a] is not i for d in demands):
+            if any(d.index[a].op != "RANGE" or covers((d.index[a],), (u.shape[a],)) is None for d in demands):
                 return None
-            index[a] = node("RANGE", demands[0].index[a].src, (FIRST_RANGE + part.n_stage_ranges + len(inner), "LOOP"))
+            index[a] = node("RANGE", i.src, (FIRST_RANGE + part.n_stage_ranges + len(inner), "LOOP"))
             inner.append(a)
     outer = frozenset().union(*(ranges(i) for i in index)) & k.all_ranges()
     row = 1
