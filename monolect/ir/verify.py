@@ -97,7 +97,7 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
             raise _error(u, root, "a RANGE of no axis type", "(id, one of " + ", ".join(AXIS_TYPES) + ")", u.arg)
         if u.op in _CLOSES and (other := [r for r in u.src[1:] if r.op != "RANGE"]):
             raise _error(u, root, f"{u.op} closes what is no loop", "RANGE nodes in src[1:]", other[0].op)
-        if _carries(u) and (other := [r for r in u.src[2:] if r.op not in ("RANGE", "BARRIER")]):
+        if _carries(u) and (other := [r for r in u.src[2:] if r.op != "RANGE" and r.dtype is not dtypes.void]):
             raise _error(u, root, "a sum that is carried through no loop", "RANGE nodes in src[2:]", other[0].op)
     for u in linear:
         _verify_linear(u, root)

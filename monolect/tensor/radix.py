@@ -173,15 +173,18 @@ def _rank_in_class(digit: UOp) -> UOp:
 
 # ---- the first few ---------------------------------------------------------------------------------------------------
 def top_rows(x: UOp, k: int, largest: bool = True) -> Sorted:
-    """The first k of each row of `x`, shape (r, n), in descending order if `largest`, else in ascending order."""
+    """The first k or more of each row of `x`, shape (r, n), in descending order if `largest`, else in ascending order.
+
+    Rows that had to be sorted are returned whole: a part of them would be merged with the caller's parts of that, and
+    whoever knows the gradient of sorted rows would not be met on the way back.
+    """
     if is_in_network(x, True) and n_steps(x.shape[1]) <= STEPS * k:
         first = sort_in_network(x, largest, True, k)
         return Sorted(gather_rows(x, first), first)
     key = order.key(x) if largest else build("NOT", order.key(x))
     places = _top_places(key, k)
     if places is None:
-        s = sort_rows(x, largest)
-        return Sorted(*(graph.shrink(u, (0, 0), (x.shape[0], k)) for u in s))
+        return sort_rows(x, largest)
     return Sorted(gather_rows(x, places), places)
 
 
@@ -211,7 +214,8 @@ def _top_places(key: UOp, k: int) -> UOp | None:
     candidates = graph.reshape(candidates, (r, k * block))
     if rounds:
         return _extract(candidates, at, k)
-    return gather_rows(at, top_rows(build("CONTIGUOUS", candidates), k).places)
+    first = top_rows(build("CONTIGUOUS", candidates), k).places
+    return gather_rows(at, graph.leading(first, (r, k)))
 
 
 def _extract(key: UOp, place: UOp, k: int) -> UOp:
