@@ -28,6 +28,7 @@ from monolect.ir.bounds import min_max, ranges, unused_ranges, unused_slots
 from monolect.ir.lanes import MOST_SLOTS, in_warp, shared_lanes
 from monolect.ir.normal import TRUE, less, smaller
 from monolect.ir.ops import BufferArg
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 from monolect.lower.ahead import AHEAD
 from monolect.lower.fragments import fragments
@@ -103,7 +104,7 @@ class _Workgroups:
                 new[u] = self._joined(u, src[0])
             elif u.op == "END" and not self.copies.isdisjoint(u.src):
                 new[u] = self._copied(u, src)
-            elif u.op in ("END", "AFTER", "WMMA"):
+            elif u.op in ("END", "AFTER", "WMMA") and not _is_told_apart(u):
                 left = tuple(v for s, v in zip(u.src, src, strict=True) if s not in self.values)
                 left = tuple(dict.fromkeys(left)) if u.op == "AFTER" else left  # copies that one BARRIER is for
                 new[u] = node(u.op, left, u.arg) if len(left) > 1 else left[0]
@@ -252,6 +253,11 @@ def _is_local(u: UOp) -> bool:
 def _is_ahead(store: UOp) -> bool:
     """Whether a store copies what is loaded one step ahead of its use."""
     return store.src[1].op == "LOAD" and store.src[1].arg in AHEAD
+
+
+def _is_told_apart(u: UOp) -> bool:
+    """Whether `u` is memory AFTER the loops that repeat a write to it: as lanes they are still what repeats it."""
+    return u.op == "AFTER" and memory_of(u).op == "PARAM"
 
 
 def _is_global(e: UOp) -> bool:
