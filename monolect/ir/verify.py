@@ -26,7 +26,7 @@ from monolect.ir.uop import UOp, toposort
 
 _AROUND = 10  # lines of text shown with an error
 _CLOSES = frozenset(("END", "REDUCE"))
-_SPECIAL = frozenset(("RANGE", "AFTER", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
+_SPECIAL = frozenset(("RANGE", "AFTER", "ATOMICADD", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
 # In a LINEAR these may stand anywhere or not at all: they are no instructions.
 _ANYWHERE = frozenset(("CONST", "STACK", "PARAM", "BUFFER", "BINARY", "SOURCE", "AFTER"))
 
@@ -97,8 +97,8 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
             raise _error(u, root, "a RANGE of no axis type", "(id, one of " + ", ".join(AXIS_TYPES) + ")", u.arg)
         if u.op in _CLOSES and (other := [r for r in u.src[1:] if r.op != "RANGE"]):
             raise _error(u, root, f"{u.op} closes what is no loop", "RANGE nodes in src[1:]", other[0].op)
-        if _carries(u) and (other := [r for r in u.src[2:] if r.op != "RANGE" and r.dtype is not dtypes.void]):
-            raise _error(u, root, "a sum that is carried through no loop", "RANGE nodes in src[2:]", other[0].op)
+        if u.op == "AFTER" and u.src[0].op == "BUFFER" and (other := [x for x in u.src[1:] if _is_computed(x)]):
+            raise _error(u, root, "an accumulator of no loop", "effects and RANGE nodes in src[1:]", other[0].op)
     for u in linear:
         _verify_linear(u, root)
     if root.op == "SINK" and not linear and (free := ranges(root)):
@@ -144,6 +144,11 @@ def _writes(effect: UOp) -> Iterable[UOp]:
             yield from _writes(e)
     elif effect.op in ("STORE", "ATOMICADD") and memory_of(effect.src[0]).op == "PARAM":
         yield effect
+
+
+def _is_computed(x: UOp) -> bool:
+    """Whether `x` is a value made of loops rather than an effect or one of them."""
+    return x.op != "RANGE" and x.dtype is not dtypes.void and bool(ranges(x))
 
 
 def _carries(u: UOp) -> bool:

@@ -315,3 +315,154 @@ CASES["simplify_loops", "a few values side by side"] = (
 """,
     None,
 )
+
+CASES["merge_ranges", "a loop that carries a sum, read as r // 3"] = (
+    lambda s: merge_ranges(s, TARGET),
+    """
+%0 = CONST idx[] (6, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM i64[6] %1 ParamArg(slot=0, dtype=i64, addrspace="GLOBAL")
+%3 = RANGE idx[] %0 (0, "LOOP")
+%4 = INDEX i64[] %2 %3
+%5 = STACK idx[0]
+%6 = BUFFER i64[] %5 BufferArg(slot=0, dtype=i64, device=None, addrspace="REG")
+%7 = CONST idx[] (4, idx)
+%8 = STACK idx[1] %7
+%9 = PARAM i32[4] %8 ParamArg(slot=1, dtype=i32, addrspace="GLOBAL")
+%10 = CONST idx[] (2, idx)
+%11 = RANGE idx[] %10 (1001, "REDUCE")
+%12 = CONST idx[] (3, idx)
+%13 = IDIV idx[] %3 %12
+%14 = MUL idx[] %13 %10
+%15 = ADD idx[] %11 %14
+%16 = INDEX i32[] %9 %15
+%17 = LOAD i32[] %16
+%18 = PARAM i32[6] %1 ParamArg(slot=2, dtype=i32, addrspace="GLOBAL")
+%19 = MUL idx[] %11 %12
+%20 = MOD idx[] %3 %12
+%21 = ADD idx[] %19 %20
+%22 = INDEX i32[] %18 %21
+%23 = LOAD i32[] %22
+%24 = MUL i32[] %17 %23
+%25 = REDUCE i32[] %24 %11 ("ADD", ())
+%26 = CAST i64[] %25 i64
+%27 = CONST i64[] (0, i64)
+%28 = STORE void[] %6 %27
+%29 = AFTER i64[] %6 %28 %3
+%30 = LOAD i64[] %29
+%31 = ADD i64[] %26 %30
+%32 = STORE void[] %6 %31
+%33 = AFTER i64[] %6 %32
+%34 = LOAD i64[] %33
+%35 = STORE void[] %4 %34
+%36 = END void[] %35 %3
+%37 = SINK void[] %36 KernelInfo()
+""",
+    None,
+)
+
+CASES["merge_ranges", "a loop around one that carries a sum, read as r // 3"] = (
+    lambda s: merge_ranges(s, TARGET),
+    """
+%0 = CONST idx[] (24, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM i64[24] %1 ParamArg(slot=0, dtype=i64, addrspace="GLOBAL")
+%3 = CONST idx[] (6, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (4, idx)
+%6 = MUL idx[] %4 %5
+%7 = RANGE idx[] %5 (1, "LOOP")
+%8 = ADD idx[] %6 %7
+%9 = INDEX i64[] %2 %8
+%10 = STACK idx[0]
+%11 = BUFFER i64[] %10 BufferArg(slot=0, dtype=i64, device=None, addrspace="REG")
+%12 = STACK idx[1] %5
+%13 = PARAM i32[4] %12 ParamArg(slot=2, dtype=i32, addrspace="GLOBAL")
+%14 = CONST idx[] (2, idx)
+%15 = RANGE idx[] %14 (1000, "REDUCE")
+%16 = CONST idx[] (3, idx)
+%17 = IDIV idx[] %4 %16
+%18 = MUL idx[] %17 %14
+%19 = ADD idx[] %15 %18
+%20 = INDEX i32[] %13 %19
+%21 = LOAD i32[] %20
+%22 = STACK idx[1] %3
+%23 = PARAM i32[6] %22 ParamArg(slot=3, dtype=i32, addrspace="GLOBAL")
+%24 = MUL idx[] %15 %16
+%25 = MOD idx[] %4 %16
+%26 = ADD idx[] %24 %25
+%27 = INDEX i32[] %23 %26
+%28 = LOAD i32[] %27
+%29 = MUL i32[] %21 %28
+%30 = REDUCE i32[] %29 %15 ("ADD", ())
+%31 = PARAM i32[4] %12 ParamArg(slot=1, dtype=i32, addrspace="GLOBAL")
+%32 = INDEX i32[] %31 %7
+%33 = LOAD i32[] %32
+%34 = MUL i32[] %30 %33
+%35 = CAST i64[] %34 i64
+%36 = AFTER i64[] %11 %4
+%37 = CONST i64[] (0, i64)
+%38 = STORE void[] %36 %37
+%39 = AFTER i64[] %11 %38 %7
+%40 = LOAD i64[] %39
+%41 = ADD i64[] %35 %40
+%42 = STORE void[] %11 %41
+%43 = AFTER i64[] %11 %42
+%44 = LOAD i64[] %43
+%45 = STORE void[] %9 %44
+%46 = END void[] %45 %4 %7
+%47 = SINK void[] %46 KernelInfo()
+""",
+    """
+%0 = CONST idx[] (24, idx)
+%1 = STACK idx[1] %0
+%2 = PARAM i64[24] %1 ParamArg(slot=0, dtype=i64, addrspace="GLOBAL")
+%3 = CONST idx[] (2, idx)
+%4 = RANGE idx[] %3 (0, "LOOP")
+%5 = CONST idx[] (12, idx)
+%6 = MUL idx[] %4 %5
+%7 = CONST idx[] (3, idx)
+%8 = RANGE idx[] %7 (1, "LOOP")
+%9 = CONST idx[] (4, idx)
+%10 = MUL idx[] %8 %9
+%11 = ADD idx[] %6 %10
+%12 = RANGE idx[] %9 (2, "LOOP")
+%13 = ADD idx[] %11 %12
+%14 = INDEX i64[] %2 %13
+%15 = STACK idx[0]
+%16 = BUFFER i64[] %15 BufferArg(slot=0, dtype=i64, device=None, addrspace="REG")
+%17 = STACK idx[1] %9
+%18 = PARAM i32[4] %17 ParamArg(slot=2, dtype=i32, addrspace="GLOBAL")
+%19 = MUL idx[] %4 %3
+%20 = RANGE idx[] %3 (1000, "REDUCE")
+%21 = ADD idx[] %19 %20
+%22 = INDEX i32[] %18 %21
+%23 = LOAD i32[] %22
+%24 = CONST idx[] (6, idx)
+%25 = STACK idx[1] %24
+%26 = PARAM i32[6] %25 ParamArg(slot=3, dtype=i32, addrspace="GLOBAL")
+%27 = MUL idx[] %20 %7
+%28 = ADD idx[] %8 %27
+%29 = INDEX i32[] %26 %28
+%30 = LOAD i32[] %29
+%31 = MUL i32[] %23 %30
+%32 = REDUCE i32[] %31 %20 ("ADD", ())
+%33 = PARAM i32[4] %17 ParamArg(slot=1, dtype=i32, addrspace="GLOBAL")
+%34 = INDEX i32[] %33 %12
+%35 = LOAD i32[] %34
+%36 = MUL i32[] %32 %35
+%37 = CAST i64[] %36 i64
+%38 = AFTER i64[] %16 %4 %8
+%39 = CONST i64[] (0, i64)
+%40 = STORE void[] %38 %39
+%41 = AFTER i64[] %16 %40 %12
+%42 = LOAD i64[] %41
+%43 = ADD i64[] %37 %42
+%44 = STORE void[] %16 %43
+%45 = AFTER i64[] %16 %44
+%46 = LOAD i64[] %45
+%47 = STORE void[] %14 %46
+%48 = END void[] %47 %4 %8 %12
+%49 = SINK void[] %48 KernelInfo()
+""",
+)

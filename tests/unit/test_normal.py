@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.interp import evaluate
+from monolect.ir.interp import evaluate, run_kernel
 from monolect.ir.normal import FALSE, TRUE, less, linear, negate, within
 from monolect.ir.ops import ParamArg
 from monolect.ir.text import show
@@ -300,3 +300,22 @@ def test_ranges_are_those_not_closed() -> None:
 ))  # fmt: skip
 def test_constant_division_rounds_down(u: UOp) -> None:
     same_meaning(u)
+
+
+@pytest.mark.parametrize("op", ["STORE", "ATOMICADD"])
+def test_an_effect_names_the_loops_that_repeat_it(op: str) -> None:
+    """It stays in them whatever it writes: an addition is made as often as they run."""
+    out = node("PARAM", (shape_source((8,)),), ParamArg(0, dtypes.float32))
+    outer, inner = loop(0, 4), loop(1, 2)
+    one = const(1.0, dtypes.float32)
+    alone = node(op, (node("INDEX", (out, idx(3))), one))
+    end = build("END", alone, outer, inner)
+    assert ranges(end.src[0]) == {outer, inner} and not ranges(end)
+    assert build("END", *end.src) is end
+    both = build("END", node("GROUP", (alone, node(op, (node("INDEX", (out, inner)), one)))), outer, inner)
+    assert all(ranges(e) == {outer, inner} for e in both.src[0].src)
+    own = node(op, (node("INDEX", (out, outer * 2 + inner)), one))
+    assert build("END", own, outer, inner).src[0] is own
+    memory = np.zeros(8, np.float32)
+    run_kernel(node("SINK", (end,)), {out: memory})
+    assert memory[3] == (8 if op == "ATOMICADD" else 1)

@@ -106,9 +106,43 @@ def test_end_closes_ranges_only() -> None:
         verify(node("RANGE", (idx(3),), (0, "SIDEWAYS")), Stage.KERNEL)
 
 
-# ---- linear programs
-AT = node("INDEX", (OUT, R))
+FIRST, AT = node("INDEX", (OUT, idx(0))), node("INDEX", (OUT, R))
 WRITE = node("STORE", (AT, ONE))
+
+
+@pytest.mark.parametrize("op", ["STORE", "ATOMICADD"])
+def test_a_write_depends_on_the_loops_around_it(op: str) -> None:
+    alone = node(op, (FIRST, ONE))
+    for body in (alone, node("GROUP", (alone, WRITE)), node("END", (alone, S))):
+        with pytest.raises(VerifyError, match=f"{op}: a write that may leave its loop"):
+            verify(node("SINK", (node("END", (body, R)),)), Stage.KERNEL)
+    verify(build("SINK", build("END", alone, R), arg=KernelInfo()), Stage.KERNEL)
+
+
+def test_an_addition_is_in_the_loops_of_one_end() -> None:
+    alone = node("ATOMICADD", (FIRST, ONE))
+    verify(node("SINK", (alone,)), Stage.KERNEL)
+    with pytest.raises(VerifyError, match="ATOMICADD: an addition that several loops share"):
+        verify(node("SINK", (alone, alone)), Stage.KERNEL)
+
+
+def test_sums_are_carried_through_whole_loops() -> None:
+    acc = node("BUFFER", (shape_source(()),), BufferArg(0, dtypes.float32, None, "REG"))
+    start = node("STORE", (acc, ONE))
+
+    def kernel(through: UOp, start: UOp = start) -> UOp:
+        total = node("ADD", (node("LOAD", (node("AFTER", (acc, start, through)),)), ONE))
+        kept = node("LOAD", (node("AFTER", (acc, node("STORE", (acc, total)))),))
+        return node("SINK", (node("END", (node("STORE", (AT, kept)), R)),), KernelInfo())
+
+    verify(kernel(R), Stage.KERNEL)
+    anew = node("STORE", (node("AFTER", (acc, R * 2)), ONE))
+    for wrong in (kernel(R * 2), kernel(R, anew)):
+        with pytest.raises(VerifyError, match="AFTER: an accumulator of no loop"):
+            verify(wrong, Stage.KERNEL)
+
+
+# ---- linear programs
 END = node("END", (WRITE, R))
 
 
@@ -125,6 +159,8 @@ def test_linear_in_order_passes() -> None:
     verify(linear(R, S, *STORE.src[0].src[1:], STORE.src[0], STORE, both), Stage.PROGRAM)
 
 
+FIRST_IN_R = node("INDEX", (node("AFTER", (OUT, R)), idx(0)))
+ADDED = node("ATOMICADD", (FIRST_IN_R, ONE))
 USE = node("STORE", (node("INDEX", (OUT, idx(0))), node("LOAD", (AT,))))
 
 
@@ -138,6 +174,7 @@ USE = node("STORE", (node("INDEX", (OUT, idx(0))), node("LOAD", (AT,))))
         ((R, AT, END.src[0], END, USE.src[1]), "LOAD: a value used outside its block"),
         ((R, S, STORE.src[0].src[1], STORE.src[0], STORE, node("END", (STORE, S, R))), "does not close the innermost"),
         ((END,), "does not close the innermost"),
+        ((FIRST_IN_R, ADDED, R, AT, WRITE, END), "ATOMICADD: a write outside of its loop"),
     ],
 )
 def test_linear_out_of_order(program: tuple, message: str) -> None:
