@@ -144,6 +144,11 @@ PROGRAMS = {
     "two reductions": lambda: [(x := whole(6, 12)).sum(1), x.amax(1)],
     "normalised, with its sums": lambda: [(x := whole(6, 12)) * x.sum(1, keepdim=True), x.sum(1, keepdim=True)],
     "scatter": lambda: Tensor.zeros(10).scatter_add(0, Tensor(np.arange(24) * 5 % 10), whole(24)),
+    "scatter to one place": lambda: Tensor.zeros(10).scatter_add(0, Tensor.full((24,), 3), Tensor.ones(24)),
+    "scatter with padded places": lambda: Tensor.zeros(10).scatter_add(
+        0, Tensor(np.arange(20) * 3 % 10).pad((2, 2)), Tensor.ones(24)
+    ),
+    "running sums of a product": lambda: (whole(8, 2) @ whole(2, 3)).reshape(24).cumsum(0),
     "rows added": lambda: Tensor.zeros(10, 8).index_add(0, Tensor(np.arange(24) * 5 % 10), whole(24, 8)),
     "histograms": lambda: Tensor.zeros(6, 10).scatter_add(
         1, Tensor(np.arange(72).reshape(6, 12) * 5 % 10), whole(6, 12)
@@ -323,6 +328,8 @@ def test_a_unit_reads_operands_as_they_lie(name, unit):
 
 
 SELDOM_DRAWN = {  # where mutations of the compiler passed all random sequences
+    "equal additions in two sections of one iteration": ("scatter with padded places", [("PEEL", 0, (1, 1, 1))]),
+    "equal additions in two sections": ("scatter with padded places", [("PEEL", 0, (2, 2))]),
     "a row whose padded end is in the middle": (
         "columns of one number", [("PADTO", 0, 4), ("SPLIT", 0, (4, "UPCAST", False)), ("PEEL", 0, (1, 0))]
     ),
