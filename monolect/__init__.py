@@ -18,6 +18,7 @@ with collection_paused():
         AllocationError,
         ArgumentError,
         AxisError,
+        CacheWarning,
         CaptureWarning,
         CompileError,
         DeviceError,
@@ -50,9 +51,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
     "nn", "value_and_grad",
-    "ActionError", "AllocationError", "ArgumentError", "AxisError", "CaptureWarning", "CompileError", "DTypeError",
-    "DeviceError", "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError", "JitError",
-    "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError", "VerifyError",
+    "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
+    "DTypeError", "DeviceError", "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError",
+    "JitError", "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError",
+    "VerifyError",
 ]  # fmt: skip
 
 

@@ -7,22 +7,36 @@ Invariant: `get` returns the exact bytes that were put under that key, or None.
 
 One file an entry, named by the hash of its key: 8 bytes magic, 8 bytes length, 16 bytes checksum, then the value.
 Writers write a temporary file and rename it over the entry, so readers see the old file or the new one, never half of
-one. Nothing is flushed to the platter: what a power cut tears, the checksum rejects. Folders and files are
-private to the user, because what is loaded from them is run.
+one. Nothing is flushed to the platter: what a power cut tears, the checksum rejects.
+
+Entries are machine code that this process runs. The checksum shows damage, anyone can compute it; trust is ownership.
+The folder of all caches, that of one cache and each entry must belong to the user who runs the process, and nobody else
+may be able to write to them. That is asked of open descriptors, each opened relative to the one before, so nothing can
+be exchanged between the check and the read. What fails it is not read, and a CacheWarning says why. Windows has no such
+owners and modes: the folders of a user's profile are protected there.
 """
 
 import os
+import stat
 import struct
 import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
+from monolect.base.errors import CacheWarning, user_line
 from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 
 _HEADER = struct.Struct("<8sQ16s")
 _MAGIC = b"MONOLECT"
-_READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe in its place is a miss
+_HAS_OWNERS = hasattr(os, "geteuid") and os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | _NO_LINK  # a pipe is a miss
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _TEMPORARY = ".tmp"
 _TOUCH_AFTER_S = 3600.0  # an entry read again within this time is not marked as used again: marking costs a write
 _STALE_TEMPORARY_S = 3600.0  # a temporary file this old belongs to a process that died
@@ -48,6 +62,14 @@ def cache_dir() -> str | None:
     return os.path.join(base, "monolect") if os.path.isabs(base) else None
 
 
+class Folder(NamedTuple):
+    """The open folder of a cache: a name in it is `prefix + name`, relative to `descriptor`."""
+
+    descriptor: int | None  # None where the system opens no folders
+    prefix: str
+    path: str
+
+
 class DiskCache:
     """A folder of entries under `cache_dir()/name`, held near `limit_bytes` (default: CACHE_LIMIT_MB).
 
@@ -59,8 +81,8 @@ class DiskCache:
         self.name = name
         self.measured = measured
         self._limit_bytes = limit_bytes
-        self._folder: str | None = None
-        self._folder_of: str | None = None  # the value of MONOLECT_CACHE that `_folder` was made from
+        self._root: str | None = None
+        self._root_of: str | None = None  # the value of MONOLECT_CACHE that `_root` was made from
         self._until_scan_bytes: float | None = None
 
     @property
@@ -68,57 +90,72 @@ class DiskCache:
         """The size bound; the sum of the entries may exceed it by a sixteenth for each process that writes at once."""
         return self._limit_bytes if self._limit_bytes is not None else int(settings.CACHE_LIMIT_MB) * 1_000_000
 
-    def folder(self) -> str | None:
-        """The folder that holds the entries now, with a trailing separator; None when there is no place for one."""
-        if self._folder_of != settings.MONOLECT_CACHE:
-            base = cache_dir()
-            self._folder = None if base is None else os.path.join(base, self.name, "")
-            self._folder_of = settings.MONOLECT_CACHE
-        return self._folder
+    @contextmanager
+    def _folder(self, create: bool = False) -> Iterator[Folder]:
+        """The folder of the entries, open and checked. Raises OSError when it is missing, and _RefusedError."""
+        if self._root_of != settings.MONOLECT_CACHE:
+            self._root = cache_dir()
+            self._root_of = settings.MONOLECT_CACHE
+        root = self._root
+        if root is None:
+            raise FileNotFoundError("there is no place for caches")
+        path = os.path.join(root, self.name, "")
+        if create:
+            os.makedirs(root, mode=0o700, exist_ok=True)
+        if not _HAS_OWNERS:
+            if create:
+                os.makedirs(path, exist_ok=True)
+            yield Folder(None, path, path)
+            return
+        with _opened(root, _FOLDER_FLAGS) as outer:  # the root itself may be a link to a larger disk
+            _own_status(outer, root)
+            if create:
+                _make_folder(self.name, outer)
+            with _opened(self.name, _FOLDER_FLAGS | _NO_LINK, outer) as inner:
+                _own_status(inner, path)
+                yield Folder(inner, "", path)
 
     def _is_on(self) -> bool:
         return self.measured or bool(settings.COMPILE_CACHE)
 
     def get(self, key: str) -> bytes | None:
         """The bytes last put under `key`, or None. A small entry costs some 20 microseconds."""
-        folder = self.folder()
-        if folder is None or not self._is_on():
+        if not self._is_on():
             return None
         digest = _digest(key)
-        path = folder + digest.hex()
+        name = digest.hex()
         try:
-            descriptor = os.open(path, _READ_FLAGS)
+            with self._folder() as folder:
+                with _opened(folder.prefix + name, _READ_FLAGS, folder.descriptor) as entry:
+                    status = _own_status(entry, folder.path + name)
+                    data = _read_all(entry, status.st_size) if stat.S_ISREG(status.st_mode) else b""
+                    value = _unpack(digest, data)
+                    if value is not None and time.time() - status.st_mtime > _TOUCH_AFTER_S:
+                        _touch(folder, name)
+                if value is None:
+                    _delete(folder, name)
+                return value
+        except _RefusedError as refused:
+            refused.warn()
         except OSError:
-            return None
-        try:
-            status = os.fstat(descriptor)
-            data = _read_all(descriptor, status.st_size)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-        value = _unpack(digest, data)
-        if value is None:
-            _delete(path)
-        elif time.time() - status.st_mtime > _TOUCH_AFTER_S:
-            _touch(path)
-        return value
+            pass
+        return None
 
     def put(self, key: str, value: bytes) -> None:
         """Keep `value` under `key` if the disk allows; a value larger than the whole cache is not kept."""
-        folder = self.folder()
-        if folder is None or not self._is_on() or len(value) > self.limit_bytes:
+        if not self._is_on() or len(value) > self.limit_bytes:
             return
         digest = _digest(key)
-        path = folder + digest.hex()
-        temporary = f"{path}.{os.urandom(6).hex()}{_TEMPORARY}"
+        name = digest.hex()
         try:
-            _write_new(folder, temporary, _pack(digest, value))
-            os.replace(temporary, path)
+            with self._folder(create=True) as folder:
+                _write(folder, name, _pack(digest, value))
+        except _RefusedError as refused:
+            refused.warn()
         except OSError:
-            _delete(temporary)
-            return
-        self._count(_occupied_bytes(len(value) + _HEADER.size))
+            pass
+        else:
+            self._count(_occupied_bytes(len(value) + _HEADER.size))
 
     def _count(self, written_bytes: int) -> None:
         """Scan for eviction once in a sixteenth of the limit written, over all processes on average.
@@ -134,16 +171,73 @@ class DiskCache:
 
     def evict(self) -> None:
         """Delete the entries unused for longest until the rest is below 15/16 of the limit, and dead temporaries."""
-        folder = self.folder()
-        entries = [] if folder is None else _scan(folder)
+        try:
+            with self._folder() as folder:
+                self._evict(folder)
+        except _RefusedError as refused:
+            refused.warn()
+        except OSError:
+            pass
+
+    def _evict(self, folder: Folder) -> None:
+        entries = _scan(folder)
         total_bytes = sum(size_bytes for _, size_bytes, _ in entries)
-        for _, size_bytes, path in sorted(entries):
+        for _, size_bytes, name in sorted(entries):
             if total_bytes <= self.limit_bytes * 15 // 16:
                 return
-            _delete(path)
+            _delete(folder, name)
             total_bytes -= size_bytes
 
 
+# ---- ownership -------------------------------------------------------------------------------------------------------
+_refused: set[str] = set()  # paths that were warned about: once a process is enough
+
+
+class _RefusedError(Exception):
+    """A folder or an entry that somebody else could have written."""
+
+    def __init__(self, path: str, owner: int, mode: int) -> None:
+        super().__init__(path, owner, mode)
+        self.path, self.owner, self.mode = path, owner, mode
+
+    def warn(self) -> None:
+        if self.path in _refused:
+            return
+        _refused.add(self.path)
+        text = (
+            f"{self.path} is not used as a cache: code in it could be another user's\n"
+            f"  expected: owner {os.geteuid()}, writable by nobody else\n"
+            f"  found: owner {self.owner}, mode {self.mode:04o}\n"
+            f"  mend it: delete it, or `chmod go-w` what is yours, or set MONOLECT_CACHE to a folder of your own"
+        )
+        warnings.warn_explicit(text, CacheWarning, *user_line())
+
+
+def _own_status(descriptor: int, path: str) -> os.stat_result:
+    """The status of what is open. Raises _RefusedError unless it is the user's, and nobody else may write to it."""
+    status = os.fstat(descriptor)
+    if _HAS_OWNERS and (status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        raise _RefusedError(path.rstrip(os.sep), status.st_uid, stat.S_IMODE(status.st_mode))
+    return status
+
+
+@contextmanager
+def _opened(path: str, flags: int, folder: int | None = None) -> Iterator[int]:
+    descriptor = os.open(path, flags, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(name: str, folder: int) -> None:
+    try:
+        os.mkdir(name, 0o700, dir_fd=folder)
+    except FileExistsError:
+        pass
+
+
+# ---- entries ---------------------------------------------------------------------------------------------------------
 def _digest(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
@@ -180,31 +274,34 @@ def _read_all(descriptor: int, size_bytes: int) -> bytes:
     return data
 
 
-def _write_new(folder: str, path: str, data: bytes) -> None:
-    """Create `path`, and its folder when it is missing, with `data`. Raises OSError."""
+def _write(folder: Folder, name: str, data: bytes) -> None:
+    """The entry `name`, as a temporary file that is renamed. Raises OSError, and leaves nothing then."""
+    temporary = f"{name}.{os.urandom(6).hex()}{_TEMPORARY}"
+    at = folder.descriptor
     try:
-        descriptor = os.open(path, _WRITE_FLAGS, 0o600)
-    except FileNotFoundError:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        descriptor = os.open(path, _WRITE_FLAGS, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+        descriptor = os.open(folder.prefix + temporary, _WRITE_FLAGS, 0o600, dir_fd=at)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(folder.prefix + temporary, folder.prefix + name, src_dir_fd=at, dst_dir_fd=at)
+    except OSError:
+        _delete(folder, temporary)
+        raise
 
 
-def _scan(folder: str) -> list[tuple[float, int, str]]:
-    """(last use, bytes occupied, path) of each entry; deletes temporaries whose writer died."""
+def _scan(folder: Folder) -> list[tuple[float, int, str]]:
+    """(last use, bytes occupied, name) of each entry; deletes temporaries whose writer died."""
     entries = []
     try:
-        with os.scandir(folder) as found:
+        with os.scandir(folder.path if folder.descriptor is None else folder.descriptor) as found:
             for item in found:
                 try:
                     status = item.stat(follow_symlinks=False)
                 except OSError:
                     continue  # another process deleted it since
                 if not item.name.endswith(_TEMPORARY):
-                    entries.append((status.st_mtime, _occupied_bytes(status.st_size), item.path))
+                    entries.append((status.st_mtime, _occupied_bytes(status.st_size), item.name))
                 elif time.time() - status.st_mtime > _STALE_TEMPORARY_S:
-                    _delete(item.path)
+                    _delete(folder, item.name)
     except OSError:
         return entries
     return entries
@@ -214,15 +311,15 @@ def _occupied_bytes(size_bytes: int) -> int:
     return -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
-def _delete(path: str) -> None:
+def _delete(folder: Folder, name: str) -> None:
     try:
-        os.unlink(path)
+        os.unlink(folder.prefix + name, dir_fd=folder.descriptor)
     except OSError:
         pass
 
 
-def _touch(path: str) -> None:
+def _touch(folder: Folder, name: str) -> None:
     try:
-        os.utime(path)
+        os.utime(folder.prefix + name, dir_fd=folder.descriptor)
     except OSError:
         pass

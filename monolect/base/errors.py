@@ -26,7 +26,7 @@ every message can say what was expected, what was found, and which line of the u
     ├── AllocationError    MemoryError    a buffer that does not fit in the device's memory
     └── InternalError      RuntimeError   monolect broke its own rules: please report it
 
-Beside it stands CaptureWarning (UserWarning): what works, and costs more than it should.
+Two warnings (UserWarning) are for what works and costs more than it should: CaptureWarning and CacheWarning.
 """
 
 from collections.abc import Iterable
@@ -257,6 +257,13 @@ class CaptureWarning(UserWarning):
     """
 
 
+class CacheWarning(UserWarning):
+    """A cache folder or entry that is not used, because another user owns it or may write to it.
+
+    Caches hold machine code. Wrong: `MONOLECT_CACHE=/tmp/shared` with mode 0777. Right: a folder of your own.
+    """
+
+
 class InternalError(MonolectError, RuntimeError):
     """monolect broke one of its own rules. This is a bug: please report it with the message and the text IR."""
 
@@ -266,6 +273,7 @@ __all__ = [
     "AllocationError",
     "ArgumentError",
     "AxisError",
+    "CacheWarning",
     "CaptureWarning",
     "CompileError",
     "DTypeError",

@@ -125,21 +125,29 @@ def find_setting(name: str) -> Setting:
     raise SettingError(f"unknown setting {name}", expected=hint, found=name)
 
 
+# Settings under which the compiler checks, shows or stops; no cache may keep it from running then.
+LOOKING: frozenset[str] = frozenset(("VERIFY", "CHECK_BOUNDS", "DUMP", "STOP_AFTER", "DEBUG", "TRACE"))
 _steerings: dict[tuple, tuple] = {}
 
 
 class Settings:
-    """The current values, one attribute a row; `tracing`: the set of TRACE words that are on; `choices`: what decides on
-    the plans of kernels, part of the key of everything that is compiled; `steering`: what decides on the graph that a
-    function builds, too, part of the key of everything that is captured (equal ones are the same object).
+    """The current values, one attribute a row; `tracing`: the set of TRACE words that are on.
+
+    `choices` decides on the plans of kernels and is part of the key of everything that is compiled. `steering` adds what
+    decides on the graph that a function builds, and is part of the key of everything that is captured (equal ones are
+    the same object). `looking`, the last item of both, is 0 as long as caches may stand in for the compiler. Where a
+    setting asks to check or show its work (`LOOKING`) it is a number of its own for each time that one of them was set,
+    so that each kernel is compiled once more for it; caches on disk are then left alone.
 
     Assigning checks the value against its row; reading checks nothing.
     """
 
-    __slots__ = (*BY_NAME, "choices", "steering", "tracing")
+    __slots__ = (*BY_NAME, "_times", "choices", "looking", "steering", "tracing")
 
     if TYPE_CHECKING:
+        _times: int
         choices: tuple[int, ...]
+        looking: int
         steering: tuple[int | str, ...]
         tracing: frozenset[str]
 
@@ -148,18 +156,23 @@ class Settings:
     def __init__(self, environment: dict[str, str]) -> None:
         for row in TABLE:
             object.__setattr__(self, row.name, row.parse(environment.get(row.name, "")))
-        self._derive()
+        object.__setattr__(self, "_times", 1)
+        self._derive(self._times)
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, find_setting(name).check(value))
-        self._derive()
+        if name in LOOKING:
+            object.__setattr__(self, "_times", self._times + 1)
+        self._derive(self._times if name in LOOKING else self.looking)
 
-    def _derive(self) -> None:
-        object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32))
-        steering = (*self.choices, self.TRAINING, self.WINOGRAD, self.CHECK_BOUNDS, self.DEVICE)
-        object.__setattr__(self, "steering", _steerings.setdefault(steering, steering))
+    def _derive(self, looking: int) -> None:
         words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
         object.__setattr__(self, "tracing", frozenset(words).union(filter(None, self.TRACE.split(","))))
+        asked = self.VERIFY or self.CHECK_BOUNDS or self.DUMP or self.STOP_AFTER or self.tracing & COMPILING_WORDS
+        object.__setattr__(self, "looking", looking if asked else 0)
+        object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.looking))
+        steering = (self.TRAINING, self.WINOGRAD, self.CHECK_BOUNDS, self.DEVICE, *self.choices)
+        object.__setattr__(self, "steering", _steerings.setdefault(steering, steering))
 
 
 settings = Settings(dict(os.environ))
@@ -178,14 +191,16 @@ class Context(ContextDecorator):
 
     def __init__(self, **values: int | str) -> None:
         self._values = {name: find_setting(name).check(value) for name, value in values.items()}
-        self._saved: list[dict[str, int | str]] = []
+        self._saved: list[tuple[int, dict[str, int | str]]] = []
 
     def __enter__(self) -> "Context":
-        self._saved.append({name: getattr(settings, name) for name in self._values})
+        self._saved.append((settings.looking, {name: getattr(settings, name) for name in self._values}))
         for name, value in self._values.items():
             setattr(settings, name, value)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for name, value in self._saved.pop().items():
+        looking, values = self._saved.pop()
+        for name, value in values.items():
             setattr(settings, name, value)
+        settings._derive(looking)  # what was compiled before the block is known again

@@ -34,7 +34,13 @@ print(np.round(step(x).numpy().astype(np.float64), 3).sum())
 
 
 def start(folder: Path) -> subprocess.Popen:
-    environment = {**os.environ, "MONOLECT_CACHE": str(folder), "PYTHONWARNINGS": "error", "VERIFY": "0"}
+    environment = {
+        **os.environ,
+        "MONOLECT_CACHE": str(folder),
+        "PYTHONWARNINGS": "error",
+        "VERIFY": "0",
+        "CHECK_BOUNDS": "0",
+    }
     command = [sys.executable, "-c", PROGRAM]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -114,7 +120,7 @@ def of_another_llvm(m: pytest.MonkeyPatch) -> None:
 def test_an_entry_of_another_version_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
-    with Context(MONOLECT_CACHE=str(tmp_path), COMPILE_CACHE=1, VERIFY=0):
+    with Context(MONOLECT_CACHE=str(tmp_path), COMPILE_CACHE=1, VERIFY=0, CHECK_BOUNDS=0):
         Device["cpu"].pool  # noqa: B018 its code is known by its text
         assert not any(found_on_disk(monkeypatch))
         assert all(found_on_disk(monkeypatch))

@@ -168,6 +168,7 @@ print("llvmlite" in sys.modules)
 def test_a_kernel_is_compiled_once_a_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("MONOLECT_CACHE", str(tmp_path))
     monkeypatch.setenv("VERIFY", "0")
+    monkeypatch.setenv("CHECK_BOUNDS", "0")
     runs = [subprocess.run([sys.executable, "-c", ONCE], capture_output=True, text=True, check=True) for _ in range(2)]
     assert [run.stdout.strip() for run in runs] == ["True", "False"]
 
@@ -176,6 +177,7 @@ def test_a_kernel_is_compiled_once_a_machine(tmp_path, monkeypatch):
 def test_how_a_kernel_is_compiled_is_shown_also_where_the_disk_has_it(tmp_path, monkeypatch, level, shown):
     monkeypatch.setenv("MONOLECT_CACHE", str(tmp_path))
     monkeypatch.setenv("VERIFY", "0")
+    monkeypatch.setenv("CHECK_BOUNDS", "0")
     program = "from monolect import Tensor; import numpy as np; Tensor(np.ones((99, 64), np.float32)).exp().realize()"
     for debug, asked in (("0", False), (level, shown)):
         monkeypatch.setenv("DEBUG", debug)

@@ -18,7 +18,7 @@ from monolect.backend.common.jobs import Jobs
 from monolect.base.cache import DiskCache
 from monolect.base.errors import MonolectError
 from monolect.base.hashing import blake2b
-from monolect.base.settings import COMPILING_WORDS, settings
+from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
@@ -99,7 +99,8 @@ class ProgramDevice:
         code_name = blake2b(code, digest_size=16).hexdigest()
         if code:
             module = self._modules.setdefault(code_name, module)
-        if code and settings.COMPILE_CACHE:
+        is_kept = bool(code and settings.COMPILE_CACHE and not settings.looking)
+        if is_kept:
             self.cache.put(f"code/{self.target.key}/{code_name}", code)
         out = []
         for name, key, lin in kernels:
@@ -107,16 +108,16 @@ class ProgramDevice:
             info = {"name": name, "code": code_name, "symbol": symbol, **self.info(lin)}
             self.programs[key] = self.program(info, module, source if len(kernels) == 1 else self.one(source, symbol))
             out.append(self.programs[key])
-            if code and settings.COMPILE_CACHE:
+            if is_kept:
                 self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
         return out
 
     def lookup(self, key: str) -> Program | None:
         """The program under `key`; a damaged or incomplete entry, or one the driver does not take, is a miss, and so is
-        any entry on disk when it is to be seen how kernels are compiled.
+        any entry on disk while a setting asks to see how kernels are compiled.
         """
         found = self.programs.get(key)
-        if found is not None or not settings.COMPILE_CACHE or settings.tracing & COMPILING_WORDS:
+        if found is not None or not settings.COMPILE_CACHE or settings.looking:
             return found
         entry = self.cache.get(f"kernel/{self.target.key}/{key}")
         if entry is None:
