@@ -125,8 +125,8 @@ def find_setting(name: str) -> Setting:
     raise SettingError(f"unknown setting {name}", expected=hint, found=name)
 
 
-# Settings under which the compiler checks, shows or stops; no cache may keep it from running then.
-LOOKING: frozenset[str] = frozenset(("VERIFY", "CHECK_BOUNDS", "DUMP", "STOP_AFTER", "DEBUG", "TRACE"))
+# Settings under which the compiler checks, writes down or stops, as DEBUG and TRACE do with COMPILING_WORDS.
+LOOKING: frozenset[str] = frozenset(("VERIFY", "CHECK_BOUNDS", "DUMP", "STOP_AFTER"))
 _steerings: dict[tuple, tuple] = {}
 
 
@@ -157,18 +157,23 @@ class Settings:
         for row in TABLE:
             object.__setattr__(self, row.name, row.parse(environment.get(row.name, "")))
         object.__setattr__(self, "_times", 1)
-        self._derive(self._times)
+        self._derive(1)
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, find_setting(name).check(value))
-        if name in LOOKING:
+        if name in LOOKING or (name in ("DEBUG", "TRACE") and self._words() & COMPILING_WORDS):
             object.__setattr__(self, "_times", self._times + 1)
-        self._derive(self._times if name in LOOKING else self.looking)
+            self._derive(self._times)
+        else:
+            self._derive(self.looking)
+
+    def _words(self) -> frozenset[str]:
+        words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
+        return frozenset(words).union(filter(None, self.TRACE.split(",")))
 
     def _derive(self, looking: int) -> None:
-        words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
-        object.__setattr__(self, "tracing", frozenset(words).union(filter(None, self.TRACE.split(","))))
-        asked = self.VERIFY or self.CHECK_BOUNDS or self.DUMP or self.STOP_AFTER or self.tracing & COMPILING_WORDS
+        object.__setattr__(self, "tracing", self._words())
+        asked = any(getattr(self, name) for name in LOOKING) or self.tracing & COMPILING_WORDS
         object.__setattr__(self, "looking", looking if asked else 0)
         object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.looking))
         steering = (self.TRAINING, self.WINOGRAD, self.CHECK_BOUNDS, self.DEVICE, *self.choices)
