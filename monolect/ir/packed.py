@@ -1,8 +1,8 @@
 """A graph as bytes, for caches: `unpack(pack(u)) is u`, in a fifth of the time that its text takes.
 
 What it is for: a second process reads its schedules (`runtime/kept.py`) without the reader of text and its patterns.
-What it is not: a format to exchange, or to take from others. The version that wrote it reads it; whoever keeps it checks
-that it is whole, and that it is the user's own (`base/cache.py`), because forged bytes can crash `marshal`.
+What it is not: a format to exchange, or to take from others. The version that wrote it reads it; whoever keeps it
+checks that it is whole, and that it is the user's own (`base/cache.py`), because forged bytes can crash `marshal`.
 
 Invariant: whole bytes that are no graph raise ParseError and nothing else. Unpacking simplifies nothing.
 """
