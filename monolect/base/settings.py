@@ -127,6 +127,7 @@ def find_setting(name: str) -> Setting:
 
 # Settings under which the compiler checks, writes down or stops, as DEBUG and TRACE do with COMPILING_WORDS.
 LOOKING: frozenset[str] = frozenset(("VERIFY", "CHECK_BOUNDS", "DUMP", "STOP_AFTER"))
+STEERING: tuple[str, ...] = ("TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32")
 _steerings: dict[tuple, tuple] = {}
 
 
@@ -176,7 +177,7 @@ class Settings:
         asked = any(getattr(self, name) for name in LOOKING) or self.tracing & COMPILING_WORDS
         object.__setattr__(self, "looking", looking if asked else 0)
         object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.looking))
-        steering = (self.TRAINING, self.WINOGRAD, self.CHECK_BOUNDS, self.DEVICE, *self.choices)
+        steering = (*(getattr(self, name) for name in STEERING), self.looking)
         object.__setattr__(self, "steering", _steerings.setdefault(steering, steering))
 
 

@@ -42,7 +42,7 @@ def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
         return False
     source = next((slot for at, _, slot in reads if at == first), None)
     alike = before.shape == after.shape and before.dtype.itemsize == after.dtype.itemsize
-    return source is None or (alike and _same_elements(call.src[0], source, out))
+    return source is None or (alike and same_elements(call.src[0], source, out))
 
 
 def is_copy(sink: UOp) -> bool:
@@ -55,7 +55,7 @@ def is_copy(sink: UOp) -> bool:
     return places and to.src[1:] == value.src[0].src[1:] and {to.src[0].op, value.src[0].src[0].op} == {"PARAM"}
 
 
-def _same_elements(sink: UOp, source: int, out: int) -> bool:
+def same_elements(sink: UOp, source: int, out: int) -> bool:
     """True when the kernel reads PARAM `source` only at the index at which it stores PARAM `out`, and before it does.
 
     A kernel of several stores may load for one after it did another: what this one loads itself comes before it.
@@ -73,4 +73,4 @@ def _is_at(u: UOp, slot: int) -> bool:
     return u.op == "INDEX" and u.src[0].op == "PARAM" and u.src[0].arg.slot == slot
 
 
-__all__ = ["Uses", "is_copy", "may_overwrite", "uses_of"]
+__all__ = ["Uses", "is_copy", "may_overwrite", "same_elements", "uses_of"]

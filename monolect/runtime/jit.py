@@ -204,18 +204,19 @@ class Capture:
     """
 
     def __init__(self, recipe: Recipe, outside: Outside, woven: Sequence[tuple[Callable[[], Any], UOp]] = ()) -> None:
-        self.recipe, self.woven = recipe, woven
-        self.device = None if recipe.device is None else Device[recipe.device]
-        self.variables, self.made = recipe.variables, recipe.made
-        self.constants = dict(zip(recipe.constants, outside.constants, strict=True))
-        self.reads = [Read(t, self.constants[n], n) for t, n in zip(outside.reads, recipe.reads, strict=True)]
-        self.moves = [State(t, n, after) for t, (n, after) in zip(outside.moves, recipe.moves, strict=True)]
-        self.brought = [s for s in self.moves if s.number >= recipe.n_args]
-        self.in_place = [State(t, n) for t, n in zip(outside.in_place, recipe.in_place, strict=True)]
+        self.recipe, self.draft, self.woven = recipe, recipe.draft, woven
+        draft = recipe.draft
+        self.device = None if draft.device is None else Device[draft.device]
+        self.variables, self.made = draft.variables, draft.made
+        self.constants = dict(zip(draft.constants, outside.constants, strict=True))
+        self.reads = [Read(t, self.constants[n], n) for t, n in zip(outside.reads, draft.reads, strict=True)]
+        self.moves = [State(t, n, after) for t, (n, after) in zip(outside.moves, draft.moves, strict=True)]
+        self.brought = [s for s in self.moves if s.number >= draft.n_args]
+        self.in_place = [State(t, n) for t, n in zip(outside.in_place, draft.in_place, strict=True)]
         self.assigned = [*outside.moves, *outside.in_place]  # arguments by place
         self.read = outside.reads
         self.kept = outside.kept
-        self.outputs = [v._replace(node=_kept(v, outside.kept)) if v.source == KEPT else v for v in recipe.outputs]
+        self.outputs = [v._replace(node=_kept(v, outside.kept)) if v.source == KEPT else v for v in draft.outputs]
         whole = all(v.source == MADE and v.node is v.base for v in self.outputs)
         self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
         self.launches = tuple(s.launch for s in recipe.late)
@@ -311,7 +312,7 @@ class Capture:
 
     def _bring(self, args: Sequence[UOp], addresses: list[int]) -> tuple[Sequence[UOp], dict[int, Any] | None]:
         """What a call brings beside its arguments, at `addresses` too; and the memory that results may take."""
-        taken = self._donated(args) if self.recipe.reuse else None
+        taken = self._donated(args) if self.draft.reuse else None
         for r in self.reads:
             if r.tensor._uop is not r.uop:
                 self._rebind(r)
@@ -331,7 +332,7 @@ class Capture:
     def _donated(self, args: Sequence[UOp]) -> dict[int, Any]:
         """The memory of donated arguments, for results by number: what nobody else holds."""
         taken = {}
-        for k, n in self.recipe.reuse.items():
+        for k, n in self.draft.reuse.items():
             u = args[n]
             memory = u.storage
             # references: the tensor's, the list's; the BUFFER's

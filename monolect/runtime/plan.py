@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -99,11 +100,9 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
     scheduled = time.perf_counter_ns()
     variables = _variables(calls, number, n_inputs)
     args = [tuple(_number(b, number) for b in c.src[1:]) for c in calls]
-    has_parts = getattr(Device[dev], "has_parts", False)
-    parts = [from_parts(c.src[0], len(c.src) - 1) if has_parts else FromParts(c.src[0], ()) for c in calls]
-    programs = compile_kernels([p.kernel for p in parts], dev)
-    launches = tuple(Launch(programs[p.kernel], a, p.offsets) for p, a in zip(parts, args, strict=True))
-    profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), len(programs))
+    launches = launches_of(calls, args, dev)
+    n_programs = len({item.program for item in launches})
+    profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), n_programs)
     return Plan(
         dev,
         _commands(Device[dev], calls, launches, ranges),
@@ -118,6 +117,14 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
         frozenset(n for a in args for n in a if n < n_inputs),
         launches,
     )
+
+
+def launches_of(calls: Sequence[UOp], args: Sequence[tuple[int, ...]], dev: str) -> tuple[Launch, ...]:
+    """The launch of each CALL on the buffers of those numbers."""
+    has_parts = getattr(Device[dev], "has_parts", False)
+    parts = [from_parts(c.src[0], len(c.src) - 1) if has_parts else FromParts(c.src[0], ()) for c in calls]
+    programs = compile_kernels([p.kernel for p in parts], dev)
+    return tuple(Launch(programs[p.kernel], a, p.offsets) for p, a in zip(parts, args, strict=True))
 
 
 def _commands(

@@ -12,6 +12,7 @@ Invariant: its BUFFERs are marks, which have no storage.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Ordered, Phase, Threaded
@@ -51,9 +52,11 @@ class Made(NamedTuple):
     shape: tuple | None
 
 
-class Recipe(NamedTuple):
-    """A step over numbered buffers: arguments, old versions of moving states, sizes and what is made come with a call,
-    in this order; the others are bound once.
+class Draft(NamedTuple):
+    """A step over numbered buffers, before anything of it is planned: what a file holds (`runtime/stored.py`).
+
+    Arguments, old versions of moving states, sizes and what is made come with a call and are numbered first, in this
+    order; the others are bound once.
     """
 
     device: str | None
@@ -66,6 +69,23 @@ class Recipe(NamedTuple):
     in_place: tuple[int, ...]  # the numbers of the states that are
     reads: tuple[int, ...]  # of the tensors read from outside
     constants: tuple[int, ...]  # of what is bound once, those tensors included
+    steps: tuple[Step, ...]
+
+    @property
+    def n_olds(self) -> int:
+        """How many old versions come with a call, beside arguments."""
+        return sum(n >= self.n_args for n, _ in self.moves)
+
+    @property
+    def n_given(self) -> int:
+        """How many buffers and sizes come with a call."""
+        return self.n_args + self.n_olds + len(self.variables) + len(self.made)
+
+
+class Recipe(NamedTuple):
+    """A draft with its plan: what runs once, what runs at the same time, and where intermediates are."""
+
+    draft: Draft
     early: tuple[Step, ...]  # the prologue
     late: tuple[Step, ...]
     phases: tuple[Phase, ...]  # of the late steps, for devices whose threads can share them
@@ -77,7 +97,7 @@ class Recipe(NamedTuple):
     @property
     def bytes_by_kind(self) -> dict[str, int]:
         """What a call takes beside its arguments, state and constants."""
-        made = sum(m.n_bytes for k, m in enumerate(self.made) if k not in self.reuse)
+        made = sum(m.n_bytes for k, m in enumerate(self.draft.made) if k not in self.draft.reuse)
         return {"intermediates": self.arena_bytes, "results": made, "made once": sum(self.kept_bytes.values())}
 
 
@@ -105,7 +125,13 @@ def record(
     outside, `donated` the places of arguments whose memory results may take. Raises JitError for what no replay could
     repeat.
     """
-    return _Recorder(runs, args).recipe(runs, args, outputs, states, reads, donated)
+    draft, outside = _Recorder(runs, args).draft(runs, args, outputs, states, reads, donated)
+    return planned(draft, outside.constants), outside
+
+
+def planned(draft: Draft, constants: Sequence[UOp]) -> Recipe:
+    """The recipe of a draft whose constants are these BUFFERs today."""
+    return _Planner(draft).recipe(dict(zip(draft.constants, constants, strict=True)))
 
 
 class _Recorder:
@@ -120,34 +146,23 @@ class _Recorder:
         self.symbolic = _symbolic_results(runs) if self.variables else {}
         self.kept: list[UOp] = []
 
-    def recipe(
+    def draft(
         self, runs: list[Run], args: Any, outputs: Any, states: Any, reads: Any, donated: Collection[int]
-    ) -> tuple[Recipe, Outside]:
+    ) -> tuple[Draft, Outside]:
         moves, stays = self._number_brought(runs, outputs, states)
         reuse = self._reuse(runs, [(n, args[n]) for n in donated], outputs) if donated else {}
-        framing, steps = self._framing(self._steps(runs))
+        steps = self._steps(runs)
         reads = [(t, b) for t, b in reads if b in self.number]
         self.reads = [b for _, b in reads]
         news = [(self.number[before], self._value(after)) for _, before, after in moves]
         results_ = tuple(self._value(o) for o in outputs)
         numbered = ((self.number.get(b, -1), b) for b in external(runs, args))
         constants = {n: b for n, b in numbered if n >= 0 and n not in self.given}
-        early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
-        kept_bytes = results(early, late)
-        same = {self.number[b]: reuse[k] for b, k in self.made.items() if k in reuse}
-        together = self._phases(late, same)
-        when = times(together, len(late)) if together else [*range(len(late))]
-        when = [*range(len(early)), *(len(early) + t for t in when)]
-        is_ordered = self.device is not None and isinstance(Device[self.device], Ordered)
-        needs = dependencies(_uses(late), {}, same) if is_ordered else ()
-        memory = self._arena([*early, *late], when, kept_bytes, framing, needs)
-        after = dependencies(_uses(late), _ranges(late, memory), same) if is_ordered else ()
         in_place = tuple(self.number[before] for _, before, _ in stays)
         made = tuple(Made(mark(b), self.sizes[b], self.symbolic.get(b)) for b in self.made)
-        return Recipe(
+        return Draft(
             self.device, len(args), tuple(self.variables), made, results_, tuple(news), reuse, in_place,
-            tuple(self.number[b] for b in self.reads), tuple(constants), (*framing, *early), tuple(late), together,
-            after, kept_bytes, memory.offsets, memory.arena_bytes,
+            tuple(self.number[b] for b in self.reads), tuple(constants), tuple(steps),
         ), Outside(
             [t for t, _, _ in moves], [t for t, _, _ in stays], [t for t, _ in reads], [*constants.values()], self.kept
         )  # fmt: skip
@@ -227,12 +242,39 @@ class _Recorder:
                 out.append(Step(item._replace(args=args), call, written(args, call), kernel))
         return out
 
+
+class _Planner:
+    """Plans the steps of a draft."""
+
+    def __init__(self, draft: Draft):
+        self.draft, self.device = draft, draft.device
+        self.given = {*range(draft.n_given), *draft.in_place}  # what a call may change
+        used = (*self.given, *draft.constants, *(n for s in draft.steps for n in s.launch.args))
+        self.new = count(1 + max(used, default=-1)).__next__  # the number of one more buffer, of the capture's own
+
+    def recipe(self, constants: dict[int, UOp]) -> Recipe:
+        framing, steps = self._framing([*self.draft.steps])
+        early, late = self._hoisted(steps, constants) if settings.HOIST else ([], steps)
+        kept_bytes = results(early, late)
+        first_made = self.draft.n_given - len(self.draft.made)
+        same = {first_made + k: n for k, n in self.draft.reuse.items()}
+        together = self._phases(late, same)
+        when = times(together, len(late)) if together else [*range(len(late))]
+        when = [*range(len(early)), *(len(early) + t for t in when)]
+        is_ordered = self.device is not None and isinstance(Device[self.device], Ordered)
+        needs = dependencies(_uses(late), {}, same) if is_ordered else ()
+        memory = self._arena([*early, *late], when, kept_bytes, framing, needs)
+        after = dependencies(_uses(late), _ranges(late, memory), same) if is_ordered else ()
+        return Recipe(
+            self.draft, (*framing, *early), tuple(late), together, after, kept_bytes, memory.offsets, memory.arena_bytes
+        )
+
     def _hoisted(self, steps: list[Step], constants: dict[int, UOp]) -> tuple[list[Step], list[Step]]:
         """The steps of the prologue, and the others; what somebody outside can write to now is no constant for them."""
         writable = {n for n, b in constants.items() if writes_seen(b) == WRITABLE}
         early, late = split(steps, self.given | writable)
         frozen = (constants.keys() - writable) | {n for s in early for n in s.written}
-        fills, late = hoist(late, frozen, self.device, self._new) if self.device is not None else ([], late)
+        fills, late = hoist(late, frozen, self.device, self.new) if self.device is not None else ([], late)
         return early + fills, late
 
     def _framing(self, steps: list[Step]) -> tuple[list[Step], list[Step]]:
@@ -244,10 +286,6 @@ class _Recorder:
         once = [o and self.given.isdisjoint(s.launch.args) for o, s in zip(once, steps, strict=True)]
         pairs = [*zip(steps, once, strict=True)]
         return [s for s, is_once in pairs if is_once], [s for s, is_once in pairs if not is_once]
-
-    def _new(self) -> int:
-        """The number of one more buffer, of the capture's own."""
-        return self.number.setdefault(("kept", len(self.number)), len(self.number))
 
     def _phases(self, late: list[Step], same: Mapping[int, int]) -> tuple[Phase, ...]:
         """What may run at the same time, for devices that ask; () for others and one thread."""
@@ -332,4 +370,7 @@ def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
     return out
 
 
-__all__ = ["BROUGHT", "KEPT", "MADE", "READ", "Outside", "Recipe", "Value", "external", "mark", "record"]
+__all__ = [
+    "BROUGHT", "KEPT", "MADE", "READ", "Draft", "Made", "Outside", "Recipe", "Value", "external", "mark", "planned",
+    "record",
+]  # fmt: skip

@@ -227,11 +227,11 @@ class Jit:
         places: tuple[int, ...] = ()
         if len(tensors) != len(found):  # one tensor in several places
             places = tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
-        key = call_key(args, kwargs, self.around.key, places, self.around.named, settings.steering)
+        key = call_key(args, kwargs, self.around.key, places, self.around.named, self._steering())
         captured = self._known(key)
         if captured is None and not is_new:  # some of what it names may not have been there when it looked
             self.around = self._reached()
-            key = call_key(args, kwargs, self.around.key, places, self.around.named, settings.steering)
+            key = call_key(args, kwargs, self.around.key, places, self.around.named, self._steering())
             captured = self._known(key)
         inputs = [t._uop for t in tensors]
         if captured is None or not self._fits(captured, tensors):
@@ -257,6 +257,9 @@ class Jit:
 
     def _reached(self) -> Reach:
         return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
+
+    def _steering(self) -> tuple:
+        return settings.steering
 
     def _known(self, key: Any) -> Captured | None:
         try:
@@ -455,7 +458,7 @@ class Jit:
         donated = {places[id(t)] for t in self.donation.tensors(*given)}
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
-        flat = _is_flat(args, kwargs, tensors) and not (woven or graded or checks or self.donation.arguments)
+        flat = is_flat(args, kwargs, tensors) and not (woven or graded or checks or self.donation.arguments)
         targets = [place.get(id(t), t) for t in graded]
         none = [place.get(id(t), t) for t in blank]
         self.captures[key] = Captured(
@@ -478,8 +481,8 @@ class Jit:
         """Write the captures of this step, for what is around it now, to the file `path`; `jit.load` reads it.
 
         What the step reads and updates is written with it; `tensors` (as from `model.state_dict()`) gives names.
-        Raises JitError before the first call, and for what no other process could run; DeviceError where the device's
-        programs are not portable (those of `cpu` and `c` are).
+        Raises JitError before the first call, for arguments and results that are not plain values, and for kernels that
+        `jit.load` could not prove; DeviceError on other devices than `cpu` and `c`.
 
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "double.step")
@@ -549,7 +552,7 @@ def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:
     return [u for u in found if u in roots or (device(u) is not None and not is_realized(u) and not is_body(u))]
 
 
-def _is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
+def is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
     """Whether all arguments are Tensors, each another."""
     return not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
 
@@ -712,14 +715,15 @@ class Decorator:
 
     @staticmethod
     def load(path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> Any:
-        """The step that `step.save` wrote to `path`: it runs without tracing, scheduling or compiling.
+        """The step that `step.save` wrote to `path`: it runs without tracing or scheduling.
 
         What it reads and updates are tensors of its own, `step.tensors` by name; `tensors` gives some of them instead,
-        such as those of a model. Draws of random numbers go on from this process's state. A file holds machine code:
-        load only what you trust.
+        such as those of a model. Draws of random numbers go on from this process's state. A file may come from anybody:
+        it holds no code, and its kernels are verified and proven. Programs come from the user's cache, or are compiled.
 
-        Raises FileFormatError for a file that is damaged, not whole, or of another version; DeviceError for one made
-        for another target; ArgumentError for tensors that do not fit. A call raises JitError for arguments of a kind
+        Raises FileFormatError, ParseError or VerifyError for a file that is damaged, not whole, of another version, or
+        could touch memory that is not its own; DeviceError for one made for another target; ArgumentError for tensors
+        that do not fit. A call raises JitError for arguments of a kind
         that the step had not met when it was saved.
 
         >>> import os, tempfile

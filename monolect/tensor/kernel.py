@@ -15,12 +15,11 @@ from typing import Any
 
 from monolect.base.dtype import as_dtype
 from monolect.base.errors import ArgumentError, VerifyError
+from monolect.ir.admitted import admit, is_variable
 from monolect.ir.call import stored_slots
 from monolect.ir.normal import count
-from monolect.ir.ops import ParamArg, Stage
-from monolect.ir.prove import check_bounds
+from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, new_buffer, node, shape_source, toposort
-from monolect.ir.verify import verify
 from monolect.runtime.execute import native_functions
 from monolect.tensor.base import as_device, as_sizes, same_device
 from monolect.tensor.tensor import Tensor
@@ -116,22 +115,11 @@ def _param(slot: int, u: UOp, device: Any) -> UOp:
 
 
 def _check(sink: UOp, params: list[UOp], n_results: int) -> None:
-    verify(sink, Stage.KERNEL)
-    known = frozenset(params)
-    for u in toposort(sink):
-        if u.op == "PARAM" and u not in known and u.arg.addrspace is not None:
-            raise VerifyError(
-                "a PARAM that the kernel was not given", op="PARAM", expected="its arguments", found=repr(u)
-            )
-        if u.op in ("STORE", "ATOMICADD"):
-            target = u.src[0]
-            while target.src and target.op not in ("PARAM", "BUFFER"):
-                target = target.src[0]
-            if target.op == "PARAM" and target.arg.slot >= n_results:
-                raise VerifyError("a kernel that stores to its input", op=u.op, expected="a result", found=repr(target))
+    admit(sink, [*params, *filter(is_variable, toposort(sink))])
+    if inputs := [k for k in stored_slots(sink) if k >= n_results]:
+        raise VerifyError("a kernel that stores to its input", op="SINK", expected="a result", found=params[inputs[0]])
     if (stored := stored_slots(sink)) != set(range(n_results)):
         raise VerifyError("a kernel without a store to each result", op="SINK", expected=n_results, found=len(stored))
-    check_bounds(sink)
 
 
 def _called(body: UOp, results: list[UOp], inputs: Sequence[Tensor], out: Any) -> Any:

@@ -1,67 +1,61 @@
-"""Captured steps in a file: another process loads one and runs it, without tracing, scheduling or compiling.
+"""Captured steps in a file: another process loads one and runs it, without tracing or scheduling.
 
 What it is for: `step.save(path)` and `jit.load(path)`. One file holds the captures whose surroundings are those of now,
-their machine code, the constants they read, and the tensors they read and update.
-What it is not: an exchange format. A file fits the target it was made for, and this version of the format. It holds
-machine code and pickled arguments: load only what you trust.
-Invariant: a file is whole and unchanged, or an error; nothing of it is looked at before its checksum.
+as kernels, the constants they read, and the tensors they read and update. It holds no code: programs come from the
+user's own cache, or are compiled.
+What it is not: an exchange format. A file fits the target it was made for, and this version of the format.
+Invariant: reading a file runs nothing that is in it. What it says is checked as if an enemy had written it; kernels are
+verified, and each of their indices is proven (`runtime/stored.py`).
+
+A header, then JSON, the graphs of the captures as text, with a form feed between, and arrays, each at a multiple of 64.
 """
 
 from __future__ import annotations
 
-import io
+import json
 import os
-import pickle
 import struct
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
 
-from monolect.backend.base import Portable, Program
+from monolect.backend.base import Portable
 from monolect.backend.registry import Device
-from monolect.base.errors import ArgumentError, DeviceError, DTypeError, FileFormatError, JitError
+from monolect.base.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    FileFormatError,
+    JitError,
+    MonolectError,
+    VerifyError,
+)
 from monolect.base.files import write_whole
 from monolect.base.hashing import blake2b
 from monolect.base.numpy import np
-from monolect.ir.ops import KernelInfo
-from monolect.ir.text import parse, show
-from monolect.ir.uop import UOp, node
+from monolect.base.settings import STEERING, Context, settings
+from monolect.ir.admitted import is_size
+from monolect.ir.ops import BufferArg
+from monolect.ir.packed import DTYPES
+from monolect.ir.uop import UOp, node, shape_source
+from monolect.runtime import stored
 from monolect.runtime.buffer import with_storage
-from monolect.runtime.jit import Capture
-from monolect.runtime.prologue import Step
-from monolect.runtime.recipe import Outside, Recipe, mark
+from monolect.runtime.jit import Capture, Check
+from monolect.runtime.recipe import Outside, mark, planned
 from monolect.schedule.memory import buffer_bytes
 from monolect.tensor import random as random_state
-from monolect.tensor.capture import Captured, Jit, Spec
+from monolect.tensor.capture import Captured, Jit, Spec, is_flat
 from monolect.tensor.donated import Donation
+from monolect.tensor.plain import decode, encode
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.tree import flatten, kind
+from monolect.tensor.tree import kind
 
-FORMAT = 8  # of what is stored, as a test sees, and of how kernels are called: whoever changes that counts on
+FORMAT = 9  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
-_HEADER = struct.Struct("<8sIQQ32s")  # magic, FORMAT, bytes of the head, of the arrays; checksum of both
+_HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
-_LATER: Any = None  # in place of a capture, which is made where the file is loaded
-
-
-class Part(NamedTuple):
-    """One capture of a file."""
-
-    recipe: Recipe
-    outside: Outside
-    captured: Captured  # without what is made anew where it is loaded
-
-
-class Head(NamedTuple):
-    """What a file holds beside the bytes of its arrays; pickled."""
-
-    device: str
-    target: str
-    tensors: list[tuple[str, bool, int]]  # name, whether it wants a gradient, the number of its array
-    arrays: list[str]  # a BUFFER of the kind of each, as text
-    programs: list[bytes]
-    donation: Donation
-    parts: bytes  # pickled, with references to what is above
+_NEXT = "\f"  # between two graphs
+DEVICES = ("cpu", "c")
 
 
 # ---- saving ----------------------------------------------------------------------------------------------------------
@@ -76,27 +70,37 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     if not captures:
         why = "none since a tensor that it returns or has a view of changed" if now else "no capture"
         raise JitError("a step is saved once it is captured", expected="a call before", found=why)
-    names = {c.capture.recipe.device for c in captures if c.capture.recipe.device is not None}
+    names = {c.capture.draft.device for c in captures if c.capture.draft.device is not None}
     names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
-    device: Any = Device[names.pop()] if len(names) == 1 else None
-    is_portable = isinstance(device, Portable)
-    if not is_portable:
-        found = sorted(names) if device is None else device.name
+    if len(names) > 1 or not names <= {*DEVICES}:
+        found = sorted(names) if len(names) > 1 else names.pop()
         raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
-    writer = _Writer(device, tensors, getattr(jit, "built", {}))
-    parts = writer.dumps([writer.part(c) for c in captures])
-    states = [(*writer.known[id(t)], writer.array(t._uop)) for t in writer.tensors]
-    marks = [show(mark(b)) for b in writer.arrays]
+    writer = _Writer(names.pop(), tensors)
+    steps = {_without_looking(c.spec).key: writer.part(c) for c in captures}
+    parts, texts = zip(*steps.values(), strict=True)
     donation = jit.donation
-    head = pickle.dumps(
-        Head(device.name, device.target.key, states, marks, writer.programs(), donation, parts), protocol=5
-    )
-    body: list[Any] = [head]
+    head = {
+        "device": writer.device.name,
+        "target": writer.device.target.key,
+        "steps": parts,
+        "tensors": [(*writer.known[id(t)], writer.array(t._uop)) for t in writer.tensors],
+        "donation": {"names": donation.names, "arguments": donation.arguments},
+        "arrays": [(b.dtype.short, b.shape) for b in writer.arrays],
+    }
+    text = _NEXT.join(texts).encode()
+    text += b"\n" * (-len(text) % _ALIGN)
+    body: list[Any] = [json.dumps(head).encode(), text]
+    sizes = [len(part) for part in body]
     for b in writer.arrays:
         data = b.storage.view(np.uint8)[: buffer_bytes(b)]
         body += [data.data, bytes(-len(data) % _ALIGN)]
-    n_bytes = sum(map(len, body)) - len(head)
-    write_whole(path, [_HEADER.pack(_MAGIC, FORMAT, len(head), n_bytes, _checksum(body)), *body])
+    n_bytes = sum(map(len, body)) - sum(sizes)
+    write_whole(path, [_HEADER.pack(_MAGIC, FORMAT, *sizes, n_bytes, _checksum(body)), *body])
+
+
+def _without_looking(spec: Spec) -> Spec:
+    """As it is whether or not a setting looks at the compiler: that is asked where a file is loaded."""
+    return spec._replace(steering=(*spec.steering[:-1], 0))
 
 
 def _checksum(parts: list[Any]) -> bytes:
@@ -107,112 +111,99 @@ def _checksum(parts: list[Any]) -> bytes:
 
 
 class _Writer:
-    """Numbers the tensors, arrays and programs of captures."""
+    """Numbers the tensors and arrays of captures."""
 
-    def __init__(self, device: Any, names: Mapping[str, Tensor], built: dict[Program, bytes]) -> None:
-        self.device, self.built = device, built
+    def __init__(self, device: str, names: Mapping[str, Tensor]) -> None:
+        self.device: Any = Device[device]
+        if not isinstance(self.device, Portable):
+            raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=device)
         self.names = {id(t): name for name, t in names.items()} | random_state.names()
         self.tensors: list[Tensor] = []
         self.known: dict[int, tuple[str, bool]] = {}  # by identity of a tensor
         self.arrays: dict[UOp, int] = {}
-        self.kernels: dict[Program, UOp] = {}
 
-    def part(self, c: Captured) -> Part:
-        outside, recipe = c.capture.outside(), c.capture.recipe
-        for t in (*outside.moves, *outside.in_place, *outside.reads, *c.graded, *c.blank):
-            if isinstance(t, Tensor) and id(t) not in self.known:
-                self.known[id(t)] = (self.names.get(id(t), str(len(self.tensors))), t.requires_grad)
-                self.tensors.append(t)
-        recipe = recipe._replace(early=tuple(map(self._step, recipe.early)), late=tuple(map(self._step, recipe.late)))
-        spec = c.spec._replace(around=())
-        if _Unpickler(io.BytesIO(self.dumps(spec)), {}).load().key != spec.key:
-            expected = "arguments that are equal when their values are"
-            raise JitError("an argument that another process could not give", expected=expected, found=spec.describe())
-        return Part(recipe, outside, c._replace(capture=_LATER, kinds=(), spec=spec, usual={}))
+    def part(self, c: Captured) -> tuple[dict[str, Any], str]:
+        """A capture as JSON, and its graph."""
+        outside, draft = c.capture.outside(), c.capture.draft
+        kinds = {n: node("BUFFER", (k[0],), BufferArg(n, k[1], k[2])) for n, k in enumerate(c.kinds)}
+        olds = [(n, t) for (n, _), t in zip(draft.moves, outside.moves, strict=True) if t.__class__ is not int]
+        kinds |= {n: t._uop for n, t in (*olds, *zip(draft.in_place, outside.in_place, strict=True))}
+        kinds |= dict(zip(draft.constants, outside.constants, strict=True))
+        numbers, text = stored.write(draft, kinds, outside.kept, self.device.name)
+        try:
+            stored.read(numbers, text, self.device.name, compiled=False)
+        except (FileFormatError, VerifyError) as e:  # no reader would take it
+            expected = "kernels whose indices are proven to stay inside"
+            raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
+        places = iter(c.spec.places or range(len(c.kinds)))
+        results = count()
+        return {
+            "numbers": numbers,
+            "args": encode(c.spec.args, lambda _: next(places), "an argument"),
+            "kwargs": encode(c.spec.kwargs, lambda _: next(places), "an argument"),
+            "leaves": [wants_gradient for *_, wants_gradient in c.kinds],
+            "steering": c.spec.steering[:-1],
+            "results": encode(c.template, lambda _: next(results), "a result"),
+            "moves": [*map(self.who, outside.moves)],
+            "in_place": [*map(self.who, outside.in_place)],
+            "reads": [*map(self.who, outside.reads)],
+            "constants": [*map(self.array, outside.constants)],
+            "kept": [*map(self.array, outside.kept)],
+            "graded": [*map(self.who, c.graded)],
+            "blank": [*map(self.who, c.blank)],
+            "lost": sorted(c.lost),
+            "checks": c.checks,
+            "same": c.same,
+        }, text
 
-    def _step(self, s: Step) -> Step:
-        """A step without its kernel: the name and the buffers are left, for whoever looks at what runs."""
-        kernel = s.kernel or s.call.src[0]
-        if kernel.op == "CUSTOMFUNCTION":
-            expected = "a step without native functions"
-            raise JitError("native code is at an address of this process", expected=expected, found=kernel.arg)
-        self.kernels.setdefault(s.launch.program, kernel)
-        named = node("SINK", (), KernelInfo(s.launch.program.name))
-        return s._replace(call=node("CALL", (named, *s.call.src[1:])), kernel=None)
-
-    def programs(self) -> list[bytes]:
-        """The code of each program: what was loaded as it came, the others compiled once more."""
-        todo = [p for p in self.kernels if p not in self.built]
-        if todo:
-            lowered = import_module("monolect.runtime.lowering").lower(
-                [self.kernels[p] for p in todo], self.device.name
-            )
-            self.built |= dict(zip(todo, map(self.device.dumps, lowered), strict=True))
-        return [self.built[p] for p in self.kernels]
+    def who(self, t: Any) -> int | list[int]:
+        """A tensor by its number, in a list; an argument by its place."""
+        if t.__class__ is int:
+            return int(t)
+        if id(t) not in self.known:
+            self.known[id(t)] = (self.names.get(id(t), str(len(self.tensors))), t.requires_grad)
+            self.tensors.append(t)
+        return [next(k for k, x in enumerate(self.tensors) if x is t)]
 
     def array(self, b: UOp) -> int:
         return self.arrays.setdefault(b, len(self.arrays))
-
-    def dumps(self, x: Any) -> bytes:
-        out = io.BytesIO()
-        pickler = _Pickler(out, self)
-        try:
-            pickler.dump(x)
-        except (pickle.PicklingError, TypeError, AttributeError) as e:
-            expected = "arguments and results that pickle takes"
-            raise JitError("a step that cannot be saved", expected=expected, found=str(e)) from e
-        return out.getvalue()
-
-
-class _Pickler(pickle.Pickler):
-    def __init__(self, out: Any, writer: _Writer) -> None:
-        super().__init__(out, protocol=5)
-        self.writer, self.numbers = writer, {id(t): k for k, t in enumerate(writer.tensors)}
-        self.programs = {p: k for k, p in enumerate(writer.kernels)}
-
-    def persistent_id(self, x: Any) -> Any:
-        """What stands for an object that is not pickled."""
-        if isinstance(x, Tensor):
-            number = self.numbers.get(id(x))
-            return ("leaf", show(x._uop), x._requires_grad) if number is None else ("tensor", number)
-        if isinstance(x, UOp):
-            return ("node", show(x)) if x.storage is None else ("array", self.writer.array(x))
-        return ("program", self.programs[x]) if isinstance(x, Program) else None
 
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 class Loaded(Jit):
     """A step from a file. `tensors` are those it reads and updates, by the names they were saved under."""
 
-    def __init__(self, path: str, head: Head, arrays: list[UOp], given: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, path: str, head: Mapping[str, Any], texts: Sequence[str], arrays: list[UOp], given: Mapping[str, Tensor]
+    ) -> None:
         super().__init__(_nothing)
         self.around = self._reached()
-        self.__name__, self.donation = path, head.donation
+        self.__name__, self.donation = path, _donation(head["donation"])
         self.tensors: dict[str, Tensor] = {}
-        for name, wants_gradient, number in head.tensors:
-            t = given[name] if name in given else random_state.tensor_named(name, Tensor)
-            if t is None:
-                t = Tensor._wrap(arrays[number])
-                t._requires_grad = wants_gradient
-            else:
-                arrays[number] = _replacing(name, t, arrays[number])
-            self.tensors[name] = t
+        for name, wants_gradient, number in head["tensors"]:
+            self.tensors[_text(name)] = self._tensor(name, bool(wants_gradient), _at(number, arrays), arrays, given)
         if unknown := given.keys() - self.tensors.keys():
             known = ", ".join(self.tensors) or "no tensor: the step has none"
             raise ArgumentError("jit.load: tensors", expected=known, found=", ".join(sorted(unknown)))
-        device = Device[head.device]
-        programs = list(map(device.loads, head.programs))
-        self.built = dict(zip(programs, head.programs, strict=True))
-        objects: dict[str, list[Any]] = {"tensor": [*self.tensors.values()], "array": arrays, "program": programs}
-        parts: list[Part] = _Unpickler(io.BytesIO(head.parts), objects).load()
-        self.around.named = frozenset().union(*(part.captured.spec.named for part in parts))
-        for part in parts:
-            spec = part.captured.spec._replace(around=self.around.key, named=self.around.named)
-            leaves: list[Tensor] = []
-            flatten((spec.args, spec.kwargs), leaves)
-            kinds = tuple(map(kind, leaves))
-            capture = Capture(part.recipe, part.outside)
-            self.captures[spec.key] = part.captured._replace(capture=capture, kinds=kinds, spec=spec)
+        if len(self.tensors) != len(head["tensors"]):
+            raise _error("the tensors of a step", "a name for each", head["tensors"])
+        for data, text in zip(head["steps"], texts, strict=True):
+            captured = _Part(data, self, arrays).captured(text, head["device"])
+            self.captures[captured.spec.key] = captured
+
+    def _tensor(
+        self, name: str, wants_gradient: bool, number: int, arrays: list[UOp], given: Mapping[str, Tensor]
+    ) -> Tensor:
+        device = arrays[number].arg.device
+        t = given[name] if name in given else None
+        if t is None and name == f"random/{device}":
+            t = random_state.tensor_named(name, Tensor)
+        if t is None:
+            t = Tensor._wrap(arrays[number])
+            t._requires_grad = wants_gradient
+        else:
+            arrays[number] = _replacing(name, t, arrays[number])
+        return t
 
     def __reduce__(self) -> Any:
         raise JitError(
@@ -224,6 +215,9 @@ class Loaded(Jit):
     def __deepcopy__(self, memo: Any) -> Any:
         self.__reduce__()
 
+    def _steering(self) -> tuple:
+        return (*settings.steering[:-1], 0)  # what looks at the compiler did so when the file was loaded
+
     def _plain(self) -> Any:
         expected = "the function it was saved from"
         raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
@@ -232,30 +226,130 @@ class Loaded(Jit):
         if key in self.captures:
             expected = "zero_grad() first, or the gradients returned by the step"
             raise JitError("a saved step that found no gradient meets one of an earlier backward", expected=expected)
+        if steerings := [k[4] for k in self.captures if k[:4] == key[:4]]:
+            expected, found = " or ".join(map(_settings, steerings)), _settings(key[4])
+            raise JitError("a saved step was captured under other settings", expected=expected, found=found)
         wanted = " or ".join(c.spec.describe() for c in self.captures.values())
         found = Spec(args, kwargs).describe()
         raise JitError("a saved step was not captured for these arguments", expected=wanted, found=found)
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: Any, objects: dict[str, list[Any]]) -> None:
-        super().__init__(data)
-        self.objects = objects
+class _Part:
+    """One capture of a file, with what it says checked."""
 
-    def persistent_load(self, pid: Any) -> Any:
-        """What a reference stands for."""
-        kind, what, *flags = pid
-        if kind in self.objects:
-            return self.objects[kind][what]
-        if kind == "node":
-            return parse(what)
-        t = Tensor._wrap(parse(what))
-        (t._requires_grad,) = flags
-        return t
+    def __init__(self, data: Mapping[str, Any], step: Loaded, arrays: list[UOp]):
+        self.data, self.step, self.arrays = data, step, arrays
+        self.tensors = [*step.tensors.values()]
+
+    def captured(self, text: str, device: str) -> Captured:
+        data, steering = self.data, self.data["steering"]
+        if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
+            raise _error("the settings of a step", settings.steering[:-1], steering)
+        noopt, beam, tf32 = steering[-3:]
+        with Context(NOOPT=noopt, BEAM=beam, TF32=tf32):  # compiled as it was before
+            self.draft, self.buffers = stored.read(data["numbers"], text, device)
+            outside = self._outside()
+            capture = Capture(planned(self.draft, outside.constants), outside)
+        checks = tuple([Check(_integer(n), _text(name), (_text(f), _integer(k))) for n, name, (f, k) in data["checks"]])
+        spec, marks = self._spec((*steering, 0))
+        nodes = [Tensor._wrap(v.node) for v in capture.outputs]
+        template, seen = _decoded(data["results"], nodes)
+        graded, blank = self._who("graded"), self._who("blank")
+        same = tuple([_at(k, seen) for k in data["same"]])
+        if seen != [*range(len(seen))] or len(nodes) != len(seen) + 2 * len(checks) + len(graded):
+            raise _error("the results of a step", f"{len(nodes)}, in order", seen)
+        if same and (len(same) != len(seen) or any(k > at or same[k] != k for at, k in enumerate(same))):
+            raise _error("which results are one Tensor", "the first place of each", same)
+        if any(t.shape or not t.dtype.is_int for t in nodes[len(seen) : len(seen) + 2 * len(checks)]):
+            raise _error("the checks of a step", "two integers each", checks)
+        for t, g in zip(graded, nodes[len(nodes) - len(graded) :], strict=True):
+            self._same_kind(self.buffers[t] if t.__class__ is int else t._uop, g._uop)
+        flat = is_flat(spec.args, spec.kwargs, marks) and not (graded or checks or self.step.donation.arguments)
+        lost = frozenset([_at(k, self.draft.made) for k in data["lost"]])
+        kinds = tuple(map(kind, marks))
+        return Captured(capture, template, kinds, flat, graded, spec, {}, blank, lost, checks, len(seen), same)
+
+    def _outside(self) -> Outside:
+        draft = self.draft
+        moves, in_place, reads = self._who("moves"), self._who("in_place"), self._who("reads")
+        for (n, _), t in zip(draft.moves, moves, strict=True):
+            if (t.__class__ is int) != (n < draft.n_args) or (t.__class__ is int and t != n):
+                raise _error("a state of a step", "an argument by its number, or a tensor", n)
+            if t.__class__ is not int:
+                self._same_kind(self.buffers[n], t._uop)
+        for n, t in zip((*draft.in_place, *draft.reads), (*in_place, *reads), strict=True):
+            if t.__class__ is int:
+                raise _error("a state of a step", "a tensor", t)
+            self._same_kind(self.buffers[n], t._uop)
+        states = [id(t) for t in (*moves, *in_place)]
+        if len({*states}) != len(states):
+            raise _error("the states of a step", "each once", self.data["moves"])
+        constants, kept = ([self.arrays[_at(k, self.arrays)] for k in self.data[key]] for key in ("constants", "kept"))
+        first_kept = len(self.buffers) - len(kept)
+        numbers = (*draft.constants, *range(first_kept, len(self.buffers)))
+        for n, b in zip(numbers, (*constants, *kept), strict=True):
+            self._same_kind(self.buffers[n], b)
+        return Outside(moves, in_place, reads, constants, kept)
+
+    def _same_kind(self, wanted: UOp, found: UOp) -> None:
+        if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
+            raise _error("memory of a step", f"{wanted.dtype.name} {wanted.shape}", f"{found.dtype.name} {found.shape}")
+
+    def _who(self, key: str) -> list[Any]:
+        """Arguments by place, and tensors."""
+        n_args = range(self.draft.n_args)
+        found: list[Any] = []
+        for x in self.data[key]:
+            if x.__class__ is int:
+                found.append(_at(x, n_args))
+            else:
+                (k,) = x
+                found.append(self.tensors[_at(k, self.tensors)])
+        return found
+
+    def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
+        """The call, and a Tensor without memory for each of its arguments."""
+        marks: list[Tensor] = []
+        for b, wants_gradient in zip(self.buffers[: self.draft.n_args], self.data["leaves"], strict=True):
+            marks.append(Tensor._wrap(mark(b)))
+            marks[-1]._requires_grad = wants_gradient is True
+        args, places = _decoded(self.data["args"], marks)
+        kwargs, more = _decoded(self.data["kwargs"], marks)
+        places += more
+        twice = len(places) > len(marks)
+        if [*dict.fromkeys(places)] != [*range(len(marks))] or args.__class__ is not tuple:
+            raise _error("the arguments of a step", f"{len(marks)} Tensors, in order", places)
+        if kwargs.__class__ is not dict or not all(k.__class__ is str for k in kwargs):
+            raise _error("the arguments of a step", "names", kwargs)
+        around = self.step.around
+        return Spec(args, kwargs, around.key, tuple(places) if twice else (), around.named, steering), marks
+
+
+def _settings(steering: tuple) -> str:
+    return " ".join(f"{name}={value}" for name, value in zip(STEERING, steering, strict=False))
+
+
+def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
+    """The tree, and the numbers of the Tensors in it."""
+    numbers: list[int] = []
+
+    def leaf(k: Any) -> Tensor:
+        numbers.append(_at(k, tensors))
+        return tensors[k]
+
+    return decode(data, leaf), numbers
 
 
 def _nothing(*_: Any, **__: Any) -> None:
     """In place of the function of a loaded step."""
+
+
+def _donation(data: Mapping[str, Any]) -> Donation:
+    new = Donation(None, ())
+    new.names = tuple([_text(x) if x.__class__ is str else _integer(x) for x in data["names"]])
+    for place, name in data["arguments"]:
+        new.arguments.append((place if place is None else _integer(place), name if name is None else _text(name)))
+    return new
 
 
 def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
@@ -276,37 +370,72 @@ def load(path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = No
         header = f.read(_HEADER.size)
         if len(header) < _HEADER.size or header[: len(_MAGIC)] != _MAGIC:
             raise FileFormatError(f"{name} is no saved step", expected=_MAGIC, found=header[: len(_MAGIC)])
-        _, version, n_head, n_arrays, checksum = _HEADER.unpack(header)
+        _, version, n_json, n_text, n_arrays, checksum = _HEADER.unpack(header)
         if version != FORMAT:
             raise FileFormatError(f"{name}: a step of another format", expected=FORMAT, found=version)
-        wanted, size = _HEADER.size + n_head + n_arrays, os.fstat(f.fileno()).st_size
+        wanted, size = _HEADER.size + n_json + n_text + n_arrays, os.fstat(f.fileno()).st_size
         if size != wanted:
             raise FileFormatError(f"{name} is not whole", expected=f"{wanted} bytes", found=f"{size} bytes")
-        body = np.empty(n_head + n_arrays, np.uint8)
+        body = np.empty(size - _HEADER.size, np.uint8)
         f.readinto(body.data)
-    if (found := _checksum([body.data])) != checksum:
-        raise FileFormatError(f"{name} is damaged", expected=checksum.hex(), found=found.hex())
+    if (computed := _checksum([body.data])) != checksum:
+        raise FileFormatError(f"{name} is damaged", expected=checksum.hex(), found=computed.hex())
     try:
-        head: Head = pickle.loads(body[:n_head].data)
-        device = Device[head.device]
-        if device.target.key != head.target:
-            raise DeviceError(f"{name}: a step for another target", expected=device.target.key, found=head.target)
-        return Loaded(name, head, _arrays(head, body[n_head:], device), tensors or {})
-    except (pickle.UnpicklingError, AttributeError, ImportError) as e:
-        expected = "the classes of its arguments and results, where they were"
-        raise FileFormatError(f"{name} cannot be read", expected=expected, found=str(e)) from e
+        head = json.loads(body[:n_json].tobytes())
+        texts = body[n_json : n_json + n_text].tobytes().decode().rstrip("\n").split(_NEXT)
+        if head["device"] not in DEVICES:
+            raise DeviceError(f"{name}: a step for another device", expected=DEVICES, found=str(head["device"])[:80])
+        device = Device[head["device"]]
+        if device.target.key != head["target"]:
+            raise DeviceError(f"{name}: a step for another target", expected=device.target.key, found=head["target"])
+        return Loaded(name, head, texts, _arrays(head["arrays"], body[n_json + n_text :], device), tensors or {})
+    except MonolectError:
+        raise
+    except Exception as e:  # whatever a file leads to that `save` does not write
+        found = f"{type(e).__name__}: {e}"[:200]
+        raise FileFormatError(f"{name} cannot be read", expected="what `save` writes", found=found) from e
 
 
-def _arrays(head: Head, data: np.ndarray, device: Any) -> list[UOp]:
+def _arrays(kinds: Sequence[Any], data: np.ndarray, device: Any) -> list[UOp]:
+    marks = []
+    for dtype, sizes in kinds:
+        if not all(is_size(n) for n in sizes) or DTYPES[dtype].kind in "vx":
+            raise _error("an array of a step", "a dtype and sizes", (dtype, sizes))
+        marks.append(node("BUFFER", (shape_source(sizes),), BufferArg(0, DTYPES[dtype], device.name)))
+    n_bytes = [-(-buffer_bytes(m) // _ALIGN) * _ALIGN for m in marks]
+    if sum(n_bytes) != len(data):
+        raise _error("the arrays of a step", f"{sum(n_bytes)} bytes", len(data))
     out, at = [], 0
-    for text in head.arrays:
-        mark = parse(text)
-        n = buffer_bytes(mark)
+    for m, padded in zip(marks, n_bytes, strict=True):
+        n = buffer_bytes(m)
         memory = device.alloc(n)
         memory.view(np.uint8)[:n] = data[at : at + n]
-        out.append(with_storage(mark.shape, mark.dtype, device.name, memory))
-        at += -(-n // _ALIGN) * _ALIGN
+        out.append(with_storage(m.shape, m.dtype, device.name, memory))
+        at += padded
     return out
+
+
+def _at(k: Any, items: Any) -> int:
+    """`k`, if it is the place of an item."""
+    if k.__class__ is not int or not 0 <= k < len(items):
+        raise _error("a number of a step", f"0 <= number < {len(items)}", k)
+    return int(k)
+
+
+def _integer(x: Any) -> int:
+    if x.__class__ is not int:
+        raise _error("a value of a step", "an integer", x)
+    return int(x)
+
+
+def _text(x: Any) -> str:
+    if x.__class__ is not str:
+        raise _error("a value of a step", "a text", x)
+    return str(x)
+
+
+def _error(what: str, expected: Any, found: Any) -> FileFormatError:
+    return FileFormatError(what, expected=expected, found=str(found)[:200])
 
 
 __all__ = ["Loaded", "load", "save"]

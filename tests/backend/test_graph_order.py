@@ -141,7 +141,7 @@ def test_donated_arguments_and_their_results(gpu):
         np.testing.assert_array_equal(back.numpy(), x[::-1])
         np.testing.assert_array_equal(other.numpy(), x * 7 - (6 * ROWS + 1))
     check_conflicts(captured(f))
-    assert captured(f).recipe.reuse and driver.graphs[-1] == [[], [], [0, 1]]
+    assert captured(f).draft.reuse and driver.graphs[-1] == [[], [], [0, 1]]
 
 
 def test_sizes_of_the_moment(gpu):

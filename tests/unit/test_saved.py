@@ -1,14 +1,15 @@
 """A saved step does in another process what it did here, and a file that is not what was written is refused."""
 
 import ctypes
+import enum
 import hashlib
-import io
+import json
 import os
 import pickle
 import re
 import subprocess
 import sys
-import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ from monolect import (
     JitError,
     Tensor,
     Variable,
+    dtypes,
     jit,
     native_function,
     nn,
 )
+from monolect.ir.text import parse
 from monolect.tensor import saved
-from monolect.tensor.donated import Donation
 
 LOADER = """
 import pickle, sys
@@ -39,18 +41,18 @@ from monolect import Tensor, jit
 from monolect.runtime import profile
 step = jit.load(sys.argv[1])
 out = [step(Tensor(x)).numpy() for x in pickle.load(sys.stdin.buffer)]
-compilers = {"llvmlite", "monolect.runtime.plan", "monolect.pipeline", "monolect.schedule.partition"}
+compilers = {"llvmlite", "monolect.pipeline", "monolect.schedule.partition"}
 compilers &= sys.modules.keys()
-assert not profile.counts["schedules"] and not profile.counts["kernels"]
 sys.stdout.buffer.write(pickle.dumps((compilers, out, {k: t.numpy() for k, t in step.tensors.items()})))
 """
 
 
 def elsewhere(path: Path, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """The results of a saved step in a process with an empty cache, and its tensors afterwards."""
-    environment = {**os.environ, "MONOLECT_CACHE": str(path.parent / "empty")}
+    looks = {"VERIFY": "0", "CHECK_BOUNDS": "0"}
+    environment = {**os.environ, **looks, "MONOLECT_CACHE": str(path.parent / "empty")}
     command = [sys.executable, "-c", LOADER, str(path)]
-    for allowed in ({"llvmlite"}, set()):  # the first one compiles the code of the thread pool
+    for allowed in ({"llvmlite", "monolect.pipeline"}, set()):  # the first one compiles the kernels
         run = subprocess.run(command, input=pickle.dumps(inputs), capture_output=True, env=environment)
         assert run.returncode == 0, run.stderr.decode()
         compilers, results, tensors = pickle.loads(run.stdout)
@@ -97,34 +99,46 @@ def test_weights_that_are_packed_once(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-@dataclass
-class Pair:
-    a: Tensor
-    n: int
+@pytest.fixture(autouse=True)
+def without_looking() -> Iterator[None]:
+    """Another process takes programs from its cache, unless a setting looks at the compiler."""
+    with Context(VERIFY=0, CHECK_BOUNDS=0):
+        yield
 
 
 def test_any_tree_static_arguments_and_shared_tensors(tmp_path: Path) -> None:
     bias = Tensor([10.0, 20.0]).realize()
 
     @jit
-    def step(p: Pair, *, scale: float) -> dict:
-        return {"out": Pair(p.a * scale + bias + p.n, p.n), "view": bias.reshape(2, 1), "text": "t"}
+    def step(p: tuple, *, scale: float) -> dict:
+        a, n, *_ = p
+        return {
+            "out": [a * scale + bias + n, (n,)],
+            "view": bias.reshape(2, 1),
+            "text": "t",
+            3: (None, True, b"b", -0.0),
+        }
 
-    step(Pair(Tensor([1.0, 2.0]), 3), scale=2.0)
-    step(Pair(Tensor([1.0, 2.0, 3.0])[:2], 4), scale=2.0)
+    more = {"kind": dtypes.float32, b"b": [float("inf")], 1: None}
+    step((Tensor([1.0, 2.0]), 3, more), scale=2.0)
+    step((Tensor([1.0, 2.0, 3.0])[:2], 4, more), scale=2.0)
     step.save(tmp_path / "tree.step", {"bias": bias})
     loaded = jit.load(tmp_path / "tree.step", {"bias": bias})
-    got = loaded(Pair(Tensor([1.0, 1.0]), 3), scale=2.0)
-    assert got["out"].a.tolist() == [15.0, 25.0] and (got["out"].n, got["text"]) == (3, "t")
-    assert loaded(Pair(Tensor([1.0, 1.0]), 4), scale=2.0)["out"].a.tolist() == [16.0, 26.0]
+    got = loaded((Tensor([1.0, 1.0]), 3, more), scale=2.0)
+    assert got["out"][0].tolist() == [15.0, 25.0] and (got["out"][1], got["text"]) == ((3,), "t")
+    assert repr(got[3]) == "(None, True, b'b', -0.0)"
+    assert loaded((Tensor([1.0, 1.0]), 4, more), scale=2.0)["out"][0].tolist() == [16.0, 26.0]
     bias.assign(Tensor([0.0, 0.0]))
-    got = loaded(Pair(Tensor([1.0, 1.0]), 3), scale=2.0)
-    assert got["out"].a.tolist() == [5.0, 5.0] and got["view"].tolist() == [[0.0], [0.0]]
+    got = loaded((Tensor([1.0, 1.0]), 3, more), scale=2.0)
+    assert got["out"][0].tolist() == [5.0, 5.0] and got["view"].tolist() == [[0.0], [0.0]]
     with pytest.raises(JitError, match="not captured for these arguments") as e:
-        loaded(Pair(Tensor([1.0, 1.0]), 5), scale=2.0)
+        loaded((Tensor([1.0, 1.0]), 5, more), scale=2.0)
     assert "float32[2]" in str(e.value) and "scale=2.0" in str(e.value)
+    with Context(TRAINING=1), pytest.raises(JitError, match="other settings") as e:
+        loaded((Tensor([1.0, 1.0]), 3, more), scale=2.0)
+    assert "TRAINING=0" in e.value.expected and "TRAINING=1" in e.value.found
     own = jit.load(tmp_path / "tree.step")
-    assert own(Pair(Tensor([1.0, 1.0]), 3), scale=2.0)["out"].a.tolist() == [15.0, 25.0], "the values of the save"
+    assert own((Tensor([1.0, 1.0]), 3, more), scale=2.0)["out"][0].tolist() == [15.0, 25.0], "the values of the save"
 
 
 def test_symbolic_sizes_and_the_same_tensor_twice(tmp_path: Path) -> None:
@@ -200,7 +214,8 @@ def test_debug_shows_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture) ->
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     w = Tensor(np.ones((4, 4), np.float32)).realize()
     step = jit(lambda x: x @ w)
-    step(Tensor(np.ones((2, 4), np.float32)))
+    with Context(VERIFY=0, CHECK_BOUNDS=0):
+        step(Tensor(np.ones((2, 4), np.float32)))
     path = tmp_path_factory.mktemp("saved") / "whole.step"
     step.save(path)
     return path
@@ -270,14 +285,34 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         jit.load(tmp_path / "w.step", {"v": Tensor([1.0, 2.0])})
 
 
+@dataclass
+class Pair:
+    a: Tensor
+    n: int
+
+
+class Kind(enum.IntEnum):
+    A = 1
+
+
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
     path = tmp_path / "no.step"
     step = jit(lambda x, o=None: x + 1)
     with pytest.raises(JitError, match="once it is captured"):
         step.save(path)
     step(Tensor([1.0]), object())
-    with pytest.raises(JitError, match="another process could not give"):
+    with pytest.raises(JitError, match="an argument.1. of a step that is saved") as e:
         step.save(path)
+    assert "dtype or Tensor" in e.value.expected and "object" in e.value.found
+    pair = jit(lambda p: Pair(p.a + 1, p.n))
+    pair(Pair(Tensor([1.0]), 1))
+    with pytest.raises(JitError, match="an argument.0. of a step that is saved") as e:
+        pair.save(path)
+    assert "Pair" in e.value.found
+    kind = jit(lambda x: [x + 1, Kind.A])
+    kind(Tensor([1.0]))
+    with pytest.raises(JitError, match="a result.1. of a step that is saved"):
+        kind.save(path)
     python = jit(lambda x: x + 1)
     python(Tensor([1.0], device="python"))
     with pytest.raises(DeviceError, match="cannot be saved") as e:
@@ -337,35 +372,20 @@ def test_a_saved_step_is_no_part_of_another(tmp_path: Path) -> None:
         jit(lambda x: loaded(x) + 1)(Tensor([1.0]))
 
 
-def schema(kind: Any, seen: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a tuple and of those in it, by name: what a file's pickles are made of."""
-    if kind.__name__ not in seen:
-        seen[kind.__name__] = [*kind.__annotations__.items()]
-        todo = [*typing.get_type_hints(kind).values()]
-        for t in todo:
-            todo.extend(typing.get_args(t))
-            if hasattr(t, "_fields"):
-                schema(t, seen)
-    return seen
+def parts(path: Path) -> tuple[dict[str, Any], list[str], bytes]:
+    """The JSON, the graphs and the arrays of a file."""
+    data = path.read_bytes()
+    _, _, n_json, n_text, _, _ = saved._HEADER.unpack_from(data)
+    body = data[saved._HEADER.size :]
+    texts = body[n_json : n_json + n_text].decode().rstrip("\n").split(saved._NEXT)
+    return json.loads(body[:n_json]), texts, body[n_json + n_text :]
 
 
-def references(whole: Path) -> list[tuple]:
-    """The kinds of references in the pickles of a step."""
-    found = set()
-
-    class Reader(saved._Unpickler):
-        def persistent_load(self, pid):
-            found.add((pid[0], *(type(x).__name__ for x in pid[1:])))
-            return super().persistent_load(pid)
-
-    data = whole.read_bytes()
-    n_head = saved._HEADER.unpack(data[: saved._HEADER.size])[2]
-    head = pickle.loads(data[saved._HEADER.size :][:n_head])
-    step = jit.load(whole)
-    capture = next(iter(step.captures.values())).capture
-    arrays, programs = [*capture.constants.values()] * 9, [*step.built]
-    Reader(io.BytesIO(head.parts), {"tensor": [*step.tensors.values()], "array": arrays, "program": programs}).load()
-    return sorted(found)
+def keys(data: Any) -> Any:
+    """What is stored under which names, without the values."""
+    if isinstance(data, dict):
+        return {k: keys(v) for k, v in sorted(data.items())}
+    return [keys(data[0])] if isinstance(data, list) and data else type(data).__name__
 
 
 def test_what_is_stored_is_what_the_number_of_the_format_says(tmp_path: Path) -> None:
@@ -373,14 +393,11 @@ def test_what_is_stored_is_what_the_number_of_the_format_says(tmp_path: Path) ->
     step = jit(lambda x: (x * w, w.assign(w + x).sum())[0])
     step(Tensor([1.0, 2.0])), step(Tensor([1.0, 2.0]))
     step.save(tmp_path / "a.step")
-    stored: dict[str, Any] = {"Donation": sorted(vars(Donation(lambda x: x, "x")))}
-    for kind in (saved.Head, saved.Part):
-        schema(kind, stored)
-    assert {"Recipe", "Outside", "Spec", "Step", "Launch", "Phase", "Value", "Made"} <= stored.keys()
-    stored["references"] = references(tmp_path / "a.step")
-    stored["file"] = (saved._MAGIC, saved._HEADER.format, saved._ALIGN)
-    digest = hashlib.blake2b(repr(sorted(stored.items())).encode(), digest_size=8).hexdigest()
-    assert (saved.FORMAT, digest) == (8, "a3f4346d157b19ad"), "stored otherwise: count FORMAT on, note the digest"
+    head, (text,), _ = parts(tmp_path / "a.step")
+    graph = [u.op for u in parse(text).src]
+    stored = (keys(head), graph, saved._MAGIC, saved._HEADER.format, saved._ALIGN, saved._NEXT)
+    digest = hashlib.blake2b(repr(stored).encode(), digest_size=8).hexdigest()
+    assert (saved.FORMAT, digest) == (9, "fbb4e190db751b61"), "stored otherwise: count FORMAT on, note the digest"
 
 
 def test_a_step_that_is_saved_again_keeps_its_names(tmp_path: Path) -> None:

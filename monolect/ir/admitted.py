@@ -1,0 +1,179 @@
+"""Kernels from outside: what they must keep before anything compiles them.
+
+What it is for: kernels that a user writes (`custom_kernel`) and those of a file (`runtime/stored.py`). The compiler
+trusts its own passes; what did not come from them is held to all that its generated code relies on.
+What it is not: a judgement of what a kernel computes. One that is admitted may compute nonsense, or take for ever.
+
+Invariant: an admitted kernel reads and writes only elements of its PARAMs and of memory of its own, whatever the values
+in them are. Everything else raises VerifyError, or IRError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import VerifyError
+from monolect.ir.bounds import min_max
+from monolect.ir.normal import count
+from monolect.ir.ops import DECOMPOSED, ELEMENTWISE, INVALID, KernelInfo, ParamArg, Stage
+from monolect.ir.place import is_memory
+from monolect.ir.prove import check_bounds, is_inside
+from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute, toposort
+from monolect.ir.verify import verify
+
+# What the scheduler writes kernels in. Not among them: text and machine code of the user's, and what later passes make.
+SCHEDULED = ELEMENTWISE | DECOMPOSED
+SCHEDULED |= frozenset("PARAM BUFFER CONST STACK INDEX LOAD STORE ATOMICADD RANGE END AFTER GROUP SINK REDUCE".split())
+SCHEDULED |= frozenset("BITCAST RESHAPE EXPAND".split())
+_LOOPS = frozenset(("LOOP", "REDUCE"))
+_ARGUMENTS: dict[str, frozenset] = {"LOAD": frozenset((None,)), "STORE": frozenset((None, "distinct"))}
+_POINTERS = frozenset(("INDEX", "AFTER"))
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,200}")
+_MOST_ELEMENTS = 4096  # of a value of several elements
+_ORDERED = frozenset("CMPLT CMPNE CMPGT CMPGE CMPLE CMPEQ MAX IDIV MOD XOR OR AND SHL SHR CAST".split())
+_INDEX = range(-(1 << 63), 1 << 63)  # what generated code counts with
+
+
+def flat_params(operands: Sequence[UOp]) -> list[UOp]:
+    """The PARAMs by which a kernel knows the BUFFERs and Variables that it gets, in this order."""
+    sizes = {b: node("PARAM", b.src, b.arg._replace(slot=k)) for k, b in enumerate(operands) if is_variable(b)}
+    by_symbol = {p.arg.symbol: p for p in sizes.values()}
+    out = []
+    for k, b in enumerate(operands):
+        n = count(b.shape)
+        if n.__class__ is UOp:
+            n = substitute(n, {p: by_symbol.get(p.arg.symbol, p) for p in toposort(n) if is_variable(p)})
+        arg = ParamArg(k, b.dtype, b.arg.device, "GLOBAL")
+        out.append(sizes.get(b) or node("PARAM", (shape_source((n,)),), arg))
+    return out
+
+
+def is_variable(u: UOp) -> bool:
+    """Whether `u` is a symbolic size."""
+    return u.op == "PARAM" and u.arg.name is not None
+
+
+def admit(sink: UOp, params: Iterable[UOp]) -> None:
+    """Check that a kernel keeps the rules of its stage and names no element outside. Raises VerifyError."""
+    verify(sink, Stage.KERNEL)
+    known = frozenset(params)
+    for u in toposort(sink):
+        if u.op == "PARAM" and u not in known:
+            raise _error("a PARAM that the kernel was not given", u, "its arguments", repr(u))
+        if u.op == "INDEX" and not is_memory(u):
+            for i, n in zip(u.src[1:], u.src[0].shape, strict=False):
+                if not is_inside(i, idx(n)):
+                    raise _error(
+                        "an element of a value that is not proven to be there", u, f"0 <= index < {n}", repr(i)
+                    )
+        if u.op in ("STORE", "ATOMICADD", "LOAD"):
+            _check_access(u)
+    check_bounds(sink)
+
+
+def _check_access(u: UOp) -> None:
+    """A value has the dtype of its memory, and as many elements as the place, or one; a gate is a bool."""
+    place, others = u.src[0], u.src[1:]
+    if not is_memory(place):
+        raise _error(f"{u.op} of what is no memory", u, "a PARAM or a BUFFER", repr(place))
+    gate = others[1:2]
+    if any(s.dtype is not place.dtype for s in others[:1]) or any(g.dtype is not dtypes.bool for g in gate):
+        found = [s.dtype.name for s in others]
+        raise _error(f"{u.op} of another dtype than its memory", u, f"{place.dtype.name}, and bool for a gate", found)
+    if any(s.shape not in ((), place.shape) for s in others):
+        raise _error(f"{u.op} of another shape than its place", u, place.shape, [s.shape for s in others])
+
+
+def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
+    """`admit`, for a kernel as the scheduler writes them: in those ops alone, no actions chosen. Raises VerifyError."""
+    info = sink.arg if sink.arg is not None else KernelInfo()
+    plain = isinstance(info, KernelInfo) and isinstance(info.name, str) and isinstance(info.frames, bool)
+    if not plain or info != KernelInfo(info.name, frames=info.frames) or not _NAME.fullmatch(info.name):
+        raise _error("a kernel of another kind", sink, "a name, and no actions", info)
+    for u in toposort(sink):
+        if u.op not in SCHEDULED or u.tag is not None:
+            raise _error("an op that no schedule has", u, "what the scheduler writes", u.op)
+        if u.arg not in _ARGUMENTS.get(u.op, (u.arg,)):
+            raise _error(f"an argument of {u.op} that no schedule has", u, sorted(map(str, _ARGUMENTS[u.op])), u.arg)
+        _check_node(u)
+    admit(sink, params)
+    check_bounds(as_counted(sink))
+
+
+def _check_node(u: UOp) -> None:
+    if u.op == "CONST" and u.arg[0] is not INVALID and const(*u.arg) is not u:
+        raise _error("a constant that is none of its dtype", u, u.dtype.name, repr(u.arg[0]))
+    if u.op == "RANGE" and (
+        u.arg[1] not in _LOOPS or not is_size(u.src[0], u.arg[1] == "LOOP" and u.src[0].op == "CONST")
+    ):
+        raise _error("a loop that no schedule has", u, "a number of iterations", repr(u))
+    if u.op == "REDUCE" and (u.arg[0] not in ("ADD", "MAX", "MUL") or not isinstance(u.arg[1], tuple)):
+        raise _error("a reduction that no schedule has", u, "ADD, MAX or MUL", u.arg)
+    if u.op == "BUFFER" and (u.arg.addrspace != "LOCAL" or not all(is_size(n, 1) for n in u.shape)):
+        raise _error("memory that no schedule has", u, "LOCAL", u.arg)
+    chain = u.src[0] if u.op in _POINTERS and u.src and is_memory(u) else None
+    if chain is not None and chain.op not in ("PARAM", "BUFFER", *_POINTERS):
+        raise _error("a place in memory that no schedule has", u, "INDEX of a PARAM or a BUFFER", chain.op)
+    if not is_memory(u) and prod(n if isinstance(n, int) else _MOST_ELEMENTS + 1 for n in u.shape) > _MOST_ELEMENTS:
+        raise _error("a value of too many elements", u, f"at most {_MOST_ELEMENTS}", u.shape)
+
+
+def as_counted(sink: UOp) -> UOp:
+    """The kernel with every index as a machine counts it: the proof counts without end, a machine modulo 2**64.
+
+    Sums and products that overflow on the way come back to what they are, so they stay. Of what is compared, divided or
+    rounded to a bound after it may have overflowed, nothing is known but that it is one of 64 bits.
+    """
+    new: dict[UOp, UOp] = {}
+    unknown: dict[UOp, UOp] = {}
+
+    def any_of(u: UOp, least: int, most: int) -> UOp:
+        arg = ParamArg(0, dtypes.index, None, None, f"unknown{len(unknown)}", least, most)
+        return unknown.setdefault(u, node("PARAM", (), arg))
+
+    for u in toposort(sink):
+        src = tuple([new[s] for s in u.src])
+        if u.op in _ORDERED:
+            wild = [s for s in src if s.dtype.kind == "x" and not all(n in _INDEX for n in min_max(s))]
+            if any(s.shape for s in wild):
+                raise _error("an index that overflows", u, "64 bits", min_max(wild[0]))
+            src = tuple([any_of(s, _INDEX[0], _INDEX[-1]) if s in wild else s for s in src])
+        bounds = _shifted(src) if u.op == "WHERE" and u.dtype.kind == "x" and not u.shape else None
+        new[u] = node(u.op, src, u.arg, u.tag) if bounds is None else any_of(u, *bounds)
+    return new[sink]
+
+
+def _shifted(src: tuple[UOp, ...]) -> tuple[int, int] | None:
+    """The bounds of `x < c ? x + k : x`, as a negative index counts from the end, where that does not overflow."""
+    condition, shifted, x = src
+    if condition.op != "CMPLT" or condition.src[0] is not x or shifted.op != "ADD" or x not in shifted.src:
+        return None
+    limit, k = condition.src[1], shifted.src[1] if shifted.src[0] is x else shifted.src[0]
+    if limit.op != "CONST" or k.op != "CONST":
+        return None
+    (least, most), c, n = min_max(x), limit.value, k.value
+    bounds = min(least + n, c), max(c - 1 + n, most)
+    return bounds if all(b in _INDEX for b in (least, most, *bounds)) else None
+
+
+def is_size(n: Any, least: int = 0) -> bool:
+    """Whether `n` is a size: a number, or arithmetic of Variables, never below `least`."""
+    if n.__class__ is int:
+        return least <= n and n in _INDEX
+    if not isinstance(n, UOp) or n.shape != () or n.dtype is not dtypes.index:
+        return False
+    leaves = [u for u in toposort(n) if not u.src]
+    alone = all(u.op == "CONST" or is_variable(u) for u in leaves)
+    exact = alone and all(x in _INDEX for u in toposort(n) if u.dtype.kind == "x" for x in min_max(u))
+    return exact and bool(min_max(n)[0] >= least)
+
+
+def _error(what: str, u: UOp, expected: Any, found: Any) -> VerifyError:
+    return VerifyError(what, op=u.op, expected=expected, found=found)
+
+
+__all__ = ["admit", "admit_scheduled", "flat_params", "is_size", "is_variable"]

@@ -1,0 +1,211 @@
+"""Saved steps that an enemy wrote: what could touch memory of others is refused before anything is compiled."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monolect import Context, DeviceError, FileFormatError, JitError, MonolectError, Tensor, VerifyError, jit
+from monolect.runtime import plan
+from tests.unit import saved_mutations as mutations
+
+Edit = Callable[[str], str]
+
+
+@pytest.fixture(autouse=True)
+def without_looking() -> Iterator[None]:
+    with Context(VERIFY=0, CHECK_BOUNDS=0):
+        yield
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("stored")
+    with Context(VERIFY=0, CHECK_BOUNDS=0):
+        return [path for path, _ in mutations.saved_steps(folder)]
+
+
+PRODUCT, STATE, GATHER, SYMBOLIC = range(4)
+
+
+def line(pattern: str, new: str) -> Edit:
+    """The first line that holds `pattern`, with that replaced."""
+
+    def edit(text: str) -> str:
+        assert re.search(pattern, text), text
+        return re.sub(pattern, new, text, count=1)
+
+    return edit
+
+
+def entry(new: Any, *keys: Any) -> Edit:
+    """The JSON with another value there."""
+
+    def edit(text: str) -> str:
+        data = json.loads(text)
+        x = data
+        for k in keys[:-1]:
+            x = x[k]
+        assert repr(x[keys[-1]]) != repr(new)
+        x[keys[-1]] = new
+        return json.dumps(data)
+
+    return edit
+
+
+def numbers(new: Any, key: str) -> Edit:
+    return entry(new, "steps", 0, "numbers", key)
+
+
+# 0 <= 2x < 8 holds for x = 1 << 63, modulo 1 << 64; x is then far outside
+DOUBLED = """
+%g0 = CONST idx[] (2, idx)
+%g1 = MUL idx[] %18 %g0
+%g2 = CMPLT b1[] %g1 %12
+%g3 = CMPLT b1[] %24 %g1
+%g4 = AND b1[] %g2 %g3
+%g5 = CONST f32[] (0.0, f32)
+%g6 = INDEX f32[] %14 %18
+%30 = LOAD f32[] %g6 %g5 %g4
+""".strip()
+GRAPHS: dict[str, tuple[int, Edit, type[MonolectError], str]] = {
+    "a read behind the end": (STATE, line(r"%66 = ADD idx\[\] %16 %9", "%66 = ADD idx[] %16 %1"), VerifyError, "inside"),
+    "a longer loop": (STATE, line(r"RANGE idx\[\] %1 \(1000", "RANGE idx[] %13 (1000"), VerifyError, "inside"),
+    "a larger PARAM": (STATE, line(r"(%15 = PARAM f32)\[8\] %14", r"%l = CONST idx[] (1000, idx)\n%s = STACK idx[1] %l\n\1[1000] %s"), VerifyError, "not given"),
+    "a gather without its upper bound": (GATHER, line(r"MUL idx\[\] %27 %24", "MUL idx[] %25 %24"), VerifyError, "inside"),
+    "a gather without its lower bound": (GATHER, line(r"MAX idx\[\] %22 %19", "WHERE idx[] %20 %21 %18"), VerifyError, "inside"),
+    "a bound of another number": (GATHER, line(r"\(-7, idx\)", "(-8, idx)"), VerifyError, "inside"),
+    "a bound that overflows": (GATHER, line(r"\(8, idx\)", f"({(1 << 63) - 1}, idx)"), MonolectError, ""),
+    "a place in a value": (GATHER, line(r"%31 = STORE void\[\] %11 %30", "%v = STACK f32[2] %30 %30\n%w = INDEX f32[] %v %28\n%31 = STORE void[] %11 %w"), VerifyError, "value"),
+    "a gate that overflows": (GATHER, line(r"%30 = LOAD f32\[\] %29", DOUBLED), VerifyError, "inside"),
+    "a store to an argument": (GATHER, line(r"CALL void\[\] %33 %7 %6 %3", "CALL void[] %33 %3 %6 %7"), MonolectError, ""),
+    "code of the user's": (GATHER, line(r"%31 = STORE void\[\] %11 %30", '%c = CUSTOM f32[] ("system()", f32, True)\n%31 = STORE void[] %11 %c'), VerifyError, "no schedule"),
+    "registers as memory": (GATHER, line(r'slot=0, dtype=f32, device="cpu", addrspace="GLOBAL"', 'slot=0, dtype=f32, device="cpu", addrspace="REG"'), VerifyError, "not given"),
+    "a vector into one element": (GATHER, line(r"%31 = STORE void\[\] %11 %30", "%v = STACK f32[2] %30 %30\n%31 = STORE void[] %11 %v"), VerifyError, "shape"),
+    "another dtype into memory": (GATHER, line(r"%31 = STORE void\[\] %11 %30", "%v = CAST f64[] %30 f64\n%31 = STORE void[] %11 %v"), VerifyError, "dtype"),
+    "actions of its own": (GATHER, line(r"KernelInfo\(\)", "KernelInfo(actions=())"), VerifyError, "another kind"),
+    "code in a name": (GATHER, line(r"KernelInfo\(\)", 'KernelInfo(name="k */ x")'), VerifyError, "another kind"),
+    "threads of its own": (GATHER, line(r"KernelInfo\(\)", "KernelInfo(threads=99)"), VerifyError, "another kind"),
+    "a constant that is none": (PRODUCT, line(r"\(0\.0, f32\)", '("x", f32)'), MonolectError, ""),
+    "a smaller result": (GATHER, line(r"(%7 = BUFFER f32)\[6\] %5", r"\1[2] %0s"), MonolectError, ""),
+    "a buffer of another device": (GATHER, line(r'(slot=2, dtype=f32, device=)"cpu"\)', r'\1"disk:/etc/passwd")'), FileFormatError, "buffer 2"),
+    "a buffer of another number": (GATHER, line(r"slot=2, dtype=f32, device=\"cpu\"\)", 'slot=9, dtype=f32, device="cpu")'), FileFormatError, "buffer 2"),
+    "a result that nobody stores": (GATHER, line(r"LINEAR void\[\] %34", "LINEAR void[]"), FileFormatError, "no kernel stores"),
+    "an item that is no kernel": (GATHER, line(r"LINEAR void\[\] %34", "LINEAR void[] %33"), FileFormatError, "an item"),
+    "a result of another step": (GATHER, line(r"%36 = TUPLE void\[\] %7", '%b = BUFFER f32[6] %5 BufferArg(slot=77, dtype=f32, device="cpu")\n%36 = TUPLE void[] %b'), FileFormatError, "a result"),
+    "a result that computes": (GATHER, line(r"%36 = TUPLE void\[\] %7", "%b = ADD f32[6] %7 %7\n%36 = TUPLE void[] %b"), FileFormatError, "a result"),
+    "a size that no call gives": (SYMBOLIC, line(r'name="n_saved"', 'name="n_other"'), MonolectError, ""),
+    "a size of larger bounds": (SYMBOLIC, lambda t: t.replace("max=4", "max=4000"), VerifyError, "inside"),
+}  # fmt: skip
+HEADS: dict[str, tuple[int, Edit, type[MonolectError], str]] = {
+    "another device": (STATE, entry("disk:/etc/passwd", "device"), DeviceError, "another device"),
+    "another target": (STATE, entry("x", "target"), DeviceError, "another target"),
+    "a number behind the end": (STATE, numbers(99, "made"), FileFormatError, "a number"),
+    "a number below zero": (STATE, numbers([-1], "in_place"), FileFormatError, "a number"),
+    "a number twice": (STATE, numbers([2, 2], "in_place"), FileFormatError, "once"),
+    "a truth value as a number": (STATE, numbers(True, "made"), FileFormatError, "a number"),
+    "an argument as a constant": (STATE, numbers([0], "constants"), FileFormatError, "the numbers"),
+    "a state that is not written": (STATE, numbers([], "in_place"), MonolectError, ""),
+    "results over arguments": (STATE, numbers([[0, 0]], "reuse"), FileFormatError, "over arguments"),
+    "a smaller state": (STATE, entry([["f32", [2]]], "arrays"), MonolectError, ""),
+    "a state of another dtype": (STATE, entry([["f16", [8]]], "arrays"), FileFormatError, ""),
+    "an array of no size": (STATE, entry([["f32", [-4]]], "arrays"), FileFormatError, "array"),
+    "arrays behind the end": (STATE, entry([["f32", [1 << 40]]], "arrays"), FileFormatError, "arrays"),
+    "a value that is none": (STATE, entry({"object": "os.system"}, "steps", 0, "results"), FileFormatError, "value"),
+    "results twice": (STATE, entry({"list": [{"tensor": 0}, {"tensor": 0}]}, "steps", 0, "results"), FileFormatError, "results"),
+    "no results": (STATE, entry(None, "steps", 0, "results"), FileFormatError, "results"),
+    "settings of no kind": (STATE, entry(["x"], "steps", 0, "steering"), FileFormatError, "settings"),
+    "no steps": (STATE, entry(7, "steps"), FileFormatError, "cannot be read"),
+    "nesting without end": (STATE, lambda t: "[" * 100_000, FileFormatError, "cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [*GRAPHS, *HEADS])
+def test_what_an_enemy_changed_is_refused(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    k, edit, kind, words = GRAPHS.get(what) or HEADS[what]
+    head, text, arrays = mutations.read(files[k])
+    if what in GRAPHS:
+        text = mutations.with_columns(edit(text.decode())).encode()
+    else:
+        head = edit(head.decode()).encode()
+    mutations.write(tmp_path / "changed.step", head, text, arrays)
+    compiled: list[Any] = []
+    if what in GRAPHS:
+        monkeypatch.setattr(plan, "compile_kernels", lambda *a: compiled.append(a))
+    with pytest.raises(kind) as e:
+        jit.load(tmp_path / "changed.step")
+    assert words in str(e.value), e.value
+    assert e.value.expected is not None and e.value.found is not None
+    assert not compiled, "refused before anything is compiled"
+
+
+def test_random_changes_never_end_the_process(tmp_path: Path) -> None:
+    """Hundreds of files, loaded and called in a process of its own; arguments lie between guards."""
+    seed = int.from_bytes(os.urandom(3), "little")
+    print("seed", seed)
+    command = [sys.executable, mutations.__file__, str(tmp_path), str(seed), "500"]
+    run = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "VERIFY": "0", "CHECK_BOUNDS": "0"}
+    )
+    last = (tmp_path / "last").read_text() if (tmp_path / "last").exists() else ""
+    assert run.returncode == 0, f"seed and number {last}: {run.stderr[-2000:]}"
+    counts = json.loads(run.stdout)
+    assert sum(counts.values()) == 500 and counts["ran"] > 20 and counts["FileFormatError"] > 20
+
+
+def test_a_step_that_no_reader_would_take_is_not_saved(tmp_path: Path) -> None:
+    """Two indices, each of 64 bits, are joined before they are compared: their sum may overflow."""
+    x = Tensor(np.zeros((3, 4), np.float32))
+    i = Tensor(np.array([0, 1]))
+
+    def put(i: Tensor, j: Tensor) -> Tensor:
+        y = x + 0
+        y[i, j] = 1.0
+        return y
+
+    step = jit(put)
+    step(i, i)
+    with pytest.raises(JitError, match="cannot be saved") as e:
+        step.save(tmp_path / "a.step")
+    assert "proven to stay inside" in e.value.expected and not (tmp_path / "a.step").exists()
+
+
+def test_an_index_may_be_updated_where_it_is_read_and_nowhere_else(tmp_path: Path) -> None:
+    i = Tensor(np.array([0, 1, 2, 3])).realize()
+
+    def update(x: Tensor) -> Tensor:
+        out = x[i] + 1
+        i.assign((i + 1) % 4)
+        return out
+
+    step, x = jit(update), Tensor(np.arange(4, dtype=np.float32))
+    step(x), step(x)
+    step.save(tmp_path / "a.step")
+    assert jit.load(tmp_path / "a.step")(x).tolist() == step(x).tolist() == [3.0, 4.0, 1.0, 2.0]
+    head, text, arrays = mutations.read(tmp_path / "a.step")
+    store = re.search(r"%\d+ = STORE void\[\] (%\d+) (%\d+)\n", text.decode())
+    assert store is not None
+    places = re.search(rf"{store[1]} = INDEX i64\[\] (%\d+) (%\d+)", text.decode())
+    assert places is not None
+    other = f"%z = CONST idx[] (0, idx)\n{store[1]} = INDEX i64[] {places[1]} %z"
+    text = mutations.with_columns(text.decode().replace(places[0], other)).encode()
+    mutations.write(tmp_path / "b.step", head, text, arrays)
+    with pytest.raises(FileFormatError, match="counts with"):
+        jit.load(tmp_path / "b.step")
+
+
+def test_a_file_holds_no_pickle_and_no_code(files: list[Path]) -> None:
+    for path in files:
+        head, text, _ = mutations.read(path)
+        json.loads(head)
+        assert text.decode().isprintable() or set(text.decode()) <= set(map(chr, (10, 12, *range(32, 127))))
+        assert b"\x7fELF" not in path.read_bytes() and b"\x80\x05" not in path.read_bytes()
