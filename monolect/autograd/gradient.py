@@ -455,13 +455,16 @@ def _reduce(u: UOp, g: UOp) -> UOp:
     if op == "MAX":
         top = build("CMPEQ", x, u)
         return where(top, build("DIV", g, reduce(cast(top, g.dtype), "ADD", axes)), 0.0)
-    # the product of the others, without dividing by a zero: with two zeros it is 0, with one it is the rest's product
+    # the product of the others, without dividing by a zero: the rest's product at a single zero, else 0 times it
     zero = e("CMPEQ", x, 0.0)
     safe = where(zero, 1.0, x)
     rest = reduce(safe, "MUL", axes)
     zeros = reduce(cast(zero, x.dtype), "ADD", axes)
+    quotient = build("DIV", rest, safe)
     others = where(
-        e("CMPLT", zeros, 1.0), build("DIV", rest, safe), where(zero, where(e("CMPLT", zeros, 2.0), rest, 0.0), 0.0)
+        e("CMPLT", zeros, 1.0),
+        quotient,
+        where(build("AND", zero, e("CMPLT", zeros, 2.0)), rest, e("MUL", quotient, 0.0)),
     )
     return build("MUL", g, others)
 

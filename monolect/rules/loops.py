@@ -16,9 +16,10 @@ Source: `gather`, `prefix_sum` and `arange` of the specification, read backwards
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import DType, dtypes
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_slots
 from monolect.ir.normal import conjuncts, linear, negate, smaller, within
@@ -76,8 +77,17 @@ def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
     return u
 
 
+def without_loop(u: UOp, out: Iterable[UOp]) -> UOp | None:
+    """The REDUCE `u` in a nest of the loops `out` as the rules leave it; None where none of them applies."""
+    loops = frozenset(r for r in out if r.op == "RANGE")
+    v = _simplify(u, Target("any", frozenset()), dict.fromkeys(loops, loops), count())
+    return None if v is u else v
+
+
 def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
-    """A body as (value, conditions, else): WHERE, a gated load, or a product with a condition cast to a number."""
+    """A body as (value, conditions, else): WHERE, a gated load, or a product with a condition cast to an integer. One
+    with a condition cast to a float is nan where an infinite value is masked (`schedule.masked_sums`).
+    """
     if body.op == "WHERE" and body.src[1].op == "CONST" and body.src[2].op != "CONST":
         c, alt, value = body.src  # `simplify` turned a negated condition round
         return value, [negate(c)], alt
@@ -87,7 +97,7 @@ def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
         return body, conjuncts(body.src[2]), body.src[1]
     if body.op == "CAST" and body.src[0].dtype is dtypes.bool:
         return const(1, body.dtype), conjuncts(body.src[0]), const(0, body.dtype)
-    if body.op == "MUL":
+    if body.op == "MUL" and not body.dtype.is_float:
         for m, x in (body.src, body.src[::-1]):
             if m.op == "CAST" and m.src[0].dtype is dtypes.bool:
                 return x, conjuncts(m.src[0]), const(0, body.dtype)
@@ -119,7 +129,7 @@ def _equal_to(c: UOp, j: UOp) -> UOp | None:
     else:
         return None
     for x, y in ((a, b), (b, a)):
-        while x.op == "CAST" and x.src[0].dtype.is_int:
+        while x.op == "CAST" and _holds(x.dtype, x.src[0]):
             x = x.src[0]
         if x.dtype.kind == "x" and j in ranges(x) and j not in ranges(y):
             k, terms = linear(x)
@@ -130,6 +140,12 @@ def _equal_to(c: UOp, j: UOp) -> UOp | None:
                     e = e + t * -m
                 return e + -k
     return None
+
+
+def _holds(d: DType, u: UOp) -> bool:
+    """Whether the integer type `d` holds every value of the integer `u`."""
+    lo, hi = min_max(u)
+    return u.dtype.is_int and d.is_int and (d.kind == "x" or (d.min <= lo and hi <= d.max))
 
 
 def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp | None:
@@ -148,7 +164,7 @@ def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp 
     return _rest_of(u, j, build("WHERE", inside, value, alt))
 
 
-def _below(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
+def below(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
     """(a, True) when the condition is j < a, (a, False) when it is j >= a; a free of j."""
     if c.op != "CMPLT" or c.src[0].dtype.kind != "x":
         return None
@@ -182,7 +198,7 @@ def _repeats(u: UOp, j: UOp) -> UOp | None:
 def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
     if j in ranges(body) or any(j in ranges(d) for d in rest) or not body.dtype.is_int:
         return None  # floats would round differently
-    found = _below(c, j)
+    found = below(c, j)
     if found is None:
         return None
     a, under = found
@@ -196,7 +212,7 @@ def _scans(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
     """A sum that grows by one term with each iteration of an output loop i as long as j."""
-    found = _below(c, j)
+    found = below(c, j)
     if found is None or len(u.src) != 2:
         return None
     value = _when(rest, body, alt)
@@ -214,7 +230,7 @@ def _scans(
 
 def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
     """A sum over the earlier elements of a class."""
-    found = _below(c, j)
+    found = below(c, j)
     if found is None or not found[1] or len(u.src) != 2:
         return None
     i = next((t for t, _ in linear(found[0])[1]), None)

@@ -19,14 +19,14 @@ from typing import Any
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, size_max
-from monolect.ir.normal import TRUE, count, is_zero
+from monolect.ir.normal import TRUE, count
 from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
 from monolect.ir.prove import is_inside
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
 from monolect.schedule.ranges import FIRST_REDUCE_RANGE, Index, effect_target, flatten, placeholder, sources
-from monolect.schedule.stages import LINEAR_OPS
+from monolect.schedule.stages import LINEAR_OPS, hides
 
 Key = tuple[UOp, Index, UOp]
 Wanted = list[Key] | None  # what an element is computed from, None for one that is read from memory
@@ -318,9 +318,7 @@ def without_factors(u: UOp) -> UOp:
         main = [s for s in x.src if ranges(s) & closed]
         is_multiple = x.op in LINEAR_OPS and len(main) == 1
         if x.op == "DIV" or x.op == "WHERE":
-            is_multiple &= main[0] is not (x.src[1] if x.op == "DIV" else x.src[0])
-        if x.op == "WHERE":
-            is_multiple &= any(is_zero(s) for s in x.src[1:])
+            is_multiple &= main[0] is not x.src[1] if x.op == "DIV" else main[0] is x.src[2] and hides(x)
         if is_multiple:
             outside.append((x, main[0]))
             pending.append(main[0])

@@ -11,6 +11,7 @@ from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.schedule.join_products import join_products
 from monolect.schedule.kernels import KernelBuilder, Known
+from monolect.schedule.masked_sums import masked_sums
 from monolect.schedule.materialize import own_targets
 from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import forget, overwrites
@@ -29,7 +30,8 @@ def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Sch
 
 
 def _schedule(roots: list[UOp], default_device: str, local_bytes: int) -> Schedule:
-    roots = join_products(own_targets([_same_value(r) for r in roots]))
+    roots = masked_sums(own_targets([_same_value(r) for r in roots]))
+    roots = join_products(roots)
     roots = split_reductions(split_scatters(roots))
     roots = split_softmax(roots, local_bytes)
     part = Partition(roots, default_device, local_bytes).run()

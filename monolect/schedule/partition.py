@@ -384,8 +384,8 @@ class Partition:
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
-            if u.op in ELEMENTWISE and not self.cost[u].reduces and turns(rs, k.blocks):
-                continue  # no sum to wait for: what reads it is stored, and read, as memory lies
+            if not self._gains(u) and turns(rs, k.blocks):
+                continue  # what reads it is stored, and read, as memory lies
             blocks = k.refined(rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
             others |= {o.kernel for o in demands if o.kernel != d.kernel or o.index != d.index or o.gate is not TRUE}
@@ -396,6 +396,15 @@ class Partition:
             k.blocks = [b for b in blocks if b]
             return d
         return None
+
+    def _gains(self, u: UOp) -> bool:
+        """Whether another order of loops is worth it for `u` to have no kernel of its own: there is a sum to wait for,
+        and none that a CONTIGUOUS keeps apart, but for rows between products.
+        """
+        cost = self.cost[u]
+        if u.op in ELEMENTWISE:
+            return cost.reduces
+        return u.op != "CONTIGUOUS" or cost.rows or cost.heavy
 
     def _enough_parallel(self, u: UOp, rs: RangeSet, d: Demand) -> bool:
         """What a larger loop waits for, or stands beside, must leave enough outer iterations to run in parallel:
@@ -531,8 +540,12 @@ class Partition:
             return False
         if not self._enough_parallel(u, mine & d.out, d):
             return False
-        blocks = k.refined(mine & d.out & k.all_ranges(), d.out)
-        if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
+        around = k.all_ranges()
+        chain = refined(
+            [*k.blocks, d.out - around], mine & d.out, d.out
+        )  # the loops of a stage are inside of all others
+        blocks = [b & around for b in chain or ()]
+        if chain is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
             return False
         k.blocks = [b for b in blocks if b]
         k.reuse |= heavy or self._sums_far_rows(u)

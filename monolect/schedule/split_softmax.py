@@ -28,7 +28,7 @@ from monolect.ir.normal import count, everywhere, is_zero
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source
 from monolect.schedule.materialize import Cost, below, costs, is_forced, values
-from monolect.schedule.stages import longest_row
+from monolect.schedule.stages import hides, longest_row
 
 UNIT = 64  # keys that blocks are multiples of
 MARKS = ("DETACH", "CONTIGUOUS_BACKWARD")
@@ -202,7 +202,9 @@ def _finished(total: UOp, chain: list[UOp], axes: dict[UOp, int]) -> UOp:
 def _leaves(v: UOp, axes: dict[UOp, int]) -> bool:
     """Whether `v` is a multiple by what is constant along the row: then the sum is too."""
     others = [s for s in v.src if s not in axes]
-    return v.op in ("MUL", "DIV", "WHERE") and all(_constant(s, v, axes[v]) is not None for s in others)
+    return (v.op in ("MUL", "DIV") or (v.op == "WHERE" and hides(v))) and all(
+        _constant(s, v, axes[v]) is not None for s in others
+    )
 
 
 def _ranked(u: UOp, rank: int) -> UOp:

@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import TRUE, count, is_zero
+from monolect.ir.normal import TRUE, count, everywhere, is_zero
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, node
 from monolect.schedule.ranges import Index, covers, sources
@@ -32,6 +32,7 @@ SMALL_WORK = 1 << 15  # values that one thread computes sooner than it wakes oth
 ROWS = 16  # rows of a stage that must fit local memory several times over
 DEAR = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # of which one costs more than a row written and read again
 LEAST_ROW = 64  # values of which a row is worth being kept
+HIDDEN = -1e29  # a score this low is one that a mask hides
 LINEAR_OPS = frozenset(("MUL", "DIV", "WHERE"))
 
 
@@ -143,9 +144,18 @@ def main_source(u: UOp, d: Demand) -> UOp | None:
     main = [s for s, index, _ in sources(u, d.index, d.gate) if not ranges_of(index).isdisjoint(d.red)]
     if len(main) != 1 or (u.op == "DIV" and main[0] is not u.src[0]):
         return None
-    if u.op == "WHERE" and not (main[0] is not u.src[0] and any(is_zero(s) for s in u.src[1:])):
+    if u.op == "WHERE" and not (main[0] is u.src[2] and hides(u)):
         return None
     return main[0]
+
+
+def hides(u: UOp) -> bool:
+    """Whether the WHERE `u` is 0 in the rows of which a mask hides the highest score. A sum of multiples of it may be 0
+    there whatever is multiplied (docs/semantics.md). Any other choice of 0 must stay a factor: 0 * inf is nan.
+    """
+    c = u.src[0]
+    limit = everywhere(c.src[1]) if c.op == "CMPLT" else c
+    return is_zero(u.src[1]) and limit.op == "CONST" and limit.value <= HIDDEN
 
 
 def turns(rs: frozenset[UOp], blocks: list[frozenset[UOp]]) -> bool:

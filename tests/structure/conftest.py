@@ -5,6 +5,7 @@ Counts are taken for one fixed target, so they do not depend on the machine. `st
 """
 
 from collections import Counter
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 from monolect import Tensor
 from monolect.backend.registry import Device
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, toposort
 from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
@@ -42,21 +45,30 @@ class Kernel(NamedTuple):
         """Iterations of all loops of the nest that `sink` describes, as if none were vectors."""
         return sum(_size(u) for u in toposort(self.sink) if u.op in ("END", "REDUCE"))
 
+    @property
+    def work(self) -> int:
+        """Operations on floats that the generated code does, of which a vector counts as its lanes."""
+        total, nest = 0, [1]
+        for u in self.linear.src:
+            if u.op == "RANGE":
+                nest.append(nest[-1] * min_max(u.src[0])[1])
+            elif u.op == "END":
+                del nest[len(nest) - len(u.src) + 1 :]
+            elif u.op in ELEMENTWISE and any(s.dtype.is_float for s in u.src):
+                total += nest[-1] * prod(u.shape)
+        return total
+
 
 def _size(u: UOp) -> int:
-    from math import prod
-
-    from monolect.ir.bounds import ranges
-
     return prod(r.src[0].value for r in {*ranges(u), *u.src[1:]} if r.op == "RANGE")
 
 
-def kernels_of(*tensors: Tensor, noopt: bool = False) -> list[Kernel]:
-    """The kernels that computing `tensors` together takes."""
+def kernels_of(*tensors: Tensor, local_bytes: int = 0) -> list[Kernel]:
+    """The kernels that computing `tensors` together takes, with so much local memory for each thread."""
     sink, _, _ = callify([t.uop for t in tensors])
     target = Device["null"].target
     out = []
-    for call in schedule(list(sink.src), "null").linear.src:
+    for call in schedule(list(sink.src), "null", local_bytes).linear.src:
         k = call.src[0]
         lin = lower_kernel(k, target)
         code = Counter(u.op for u in lin.src)

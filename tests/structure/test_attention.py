@@ -23,6 +23,7 @@ from monolect.pipeline import lower_kernel
 from monolect.runtime.callify import callify
 from monolect.runtime.profile import Recorder
 from monolect.schedule.order import schedule
+from tests.structure.conftest import kernels_of
 
 TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=4 << 20)
 
@@ -375,3 +376,21 @@ def test_short_rows_across_memory_are_no_stages(data):
     y = (x @ w).reshape(32, 64, 16)
     y = y * (y * y).sum((0, 2), keepdim=True)
     assert sum(n_stages(z.T @ y.reshape(32, 1024))) == 0
+
+
+def test_what_a_row_of_zeros_multiplies_is_not_lost(data):
+    """A choice of 0 for a row is a factor of every term of its sum: 0 * inf is nan."""
+    q, k, v, rows = data(8, 4), data(8, 4), data(8, 4), np.arange(8).reshape(8, 1)
+    v[3, 1] = np.inf
+    got = (Tensor(rows) > 4).where((Tensor(q) @ Tensor(k).T).softmax(-1), 0.0) @ Tensor(v)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(got.numpy(), np.where(rows > 4, softmax(q @ k.T), 0) @ v, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [(0, 2), (0, 1), (1, 2), (2, 0)])
+def test_a_sum_across_the_rows_of_a_stage_is_done_once(data, axes):
+    """A row that products read is kept in local memory; what it takes from all other rows is not computed for each."""
+    x = Tensor(data(1127, 2, 2)) @ Tensor(data(2, 129))
+    out = x.softmax(axes[0]).softmax(axes[1]) @ Tensor(data(129, 33))
+    work = sum(k.work for k in kernels_of(out, local_bytes=TARGET.local_bytes))
+    assert work < 2 * 1127 * 2 * 129 * (33 + 20)

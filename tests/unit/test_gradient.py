@@ -250,3 +250,16 @@ def test_leaves_are_found_while_another_thread_makes_some() -> None:
         done.set()
         thread.join()
         sys.setswitchinterval(interval)
+
+
+def test_the_gradient_of_a_product_of_zero_and_infinity_is_nan() -> None:
+    """The other factors of 2 are 0 and inf; of two zeros each has one zero among its others."""
+    for row, wanted in (
+        ([2.0, 0.0, np.inf], [np.nan, np.inf, np.nan]),
+        ([2.0, 0.0, 0.0, np.nan], [np.nan] * 4),
+        ([2.0, 0.0, 0.0, 3.0], [0.0] * 4),
+        ([2.0, 0.0, 3.0], [0.0, 6.0, 0.0]),
+    ):
+        x = Tensor(np.array(row, np.float32), requires_grad=True)
+        x.prod().backward()
+        np.testing.assert_array_equal(x.grad.numpy(), wanted)
