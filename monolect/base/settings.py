@@ -83,6 +83,7 @@ class Setting(NamedTuple):
 
 
 CUDA_COMPILERS = ("auto", "nvrtc", "llvm")
+CPU_UNITS = ("", "amx", "bf16", "vnni", "avxvnni")
 
 # fmt: off
 TABLE: tuple[Setting, ...] = (
@@ -92,6 +93,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
     Setting("BEAM",           "int",   0,      (),          0,    64,   "optimize", "plans kept in each round of a search for actions by timing; 0: the heuristic chooses"),
     Setting("TF32",           "int",   0,      (),          0,    1,    "optimize", "1: matrix units of a GPU may round the operands of float32 products to 10 fraction bits"),
+    Setting("EMULATE_UNITS",  "str",   "",     CPU_UNITS,   None, None, "backend",  "the cpu device has the matrix units of such an x86 processor, each instruction in software: amx (with bf16 and vnni), bf16 (with vnni), vnni, avxvnni; empty: the units of this processor. For tests: slow"),
     Setting("WINOGRAD",       "int",   2,      (),          0,    4,    "tensor",   "largest Winograd tiles for 3x3 convolutions of stride 1 on a CPU, used where they cost less. 0: none; 2: 2x2, with errors like those of the plain sum of products; 4: also 4x4, with float32 errors up to 3e-6 of the largest value instead of 1e-6. A value that is not finite spreads over its tile"),
     Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes once what depends on its constants alone, packed weights included, and keeps it (up to twice the memory of the weights); 0: at every replay"),
     Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: show progress bars of long work, on a terminal"),
@@ -127,7 +129,7 @@ def find_setting(name: str) -> Setting:
 
 # Settings under which the compiler checks, writes down or stops, as DEBUG and TRACE do with COMPILING_WORDS.
 LOOKING: frozenset[str] = frozenset(("VERIFY", "CHECK_BOUNDS", "DUMP", "STOP_AFTER"))
-STEERING: tuple[str, ...] = ("TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32")
+STEERING: tuple[str, ...] = ("TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32", "EMULATE_UNITS")
 _steerings: dict[tuple, tuple] = {}
 
 
@@ -147,7 +149,7 @@ class Settings:
 
     if TYPE_CHECKING:
         _times: int
-        choices: tuple[int, ...]
+        choices: tuple[int | str, ...]
         looking: int
         steering: tuple[int | str, ...]
         tracing: frozenset[str]
@@ -176,7 +178,7 @@ class Settings:
         object.__setattr__(self, "tracing", self._words())
         asked = any(getattr(self, name) for name in LOOKING) or self.tracing & COMPILING_WORDS
         object.__setattr__(self, "looking", looking if asked else 0)
-        object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.looking))
+        object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, self.looking))
         steering = (*(getattr(self, name) for name in STEERING), self.looking)
         object.__setattr__(self, "steering", _steerings.setdefault(steering, steering))
 

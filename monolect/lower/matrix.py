@@ -23,11 +23,18 @@ def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
         found = _factors(x, units)
         if found is not None:
             unit, a, b, n = found
-            if acc is None:
-                one = build("RESHAPE", const(0, u.dtype), shape_source((1,) * len(u.shape)))
-                acc = build("EXPAND", one, shape_source(u.shape))
-            return node("WMMA", (a, b, acc), (unit.name, n))
+            acc = const(0, u.dtype) if acc is None else acc
+            if x.shape == u.shape:  # else the sum repeats the product
+                return node("WMMA", (a, b, _widened(acc, u.shape)), (unit.name, n))
     return None
+
+
+def _widened(x: UOp, shape: tuple) -> UOp:
+    """`x`, broadcast to `shape`: a WMMA has the shape of its accumulator."""
+    if x.shape == shape:
+        return x
+    one = build("RESHAPE", x, shape_source((1,) * (len(shape) - len(x.shape)) + x.shape))
+    return build("EXPAND", one, shape_source(shape))
 
 
 def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UOp, int] | None:

@@ -296,9 +296,12 @@ class Block:
         apart = [p for p in self.plan.axes if p in made and p.type == "LOOP" and p.root not in self.steps]
         apart = [p for p in apart if all(p.root in nest for nest in readers)]  # a loop of all that read it
         passes = sorted((p for p in apart if not p.is_block or p.made > self.level), key=lambda p: made[p].arg[0])
-        n, number = prod(p.size for p in passes), idx(0)
-        for p in passes:
-            number = number * p.size + made[p]
+        sizes = [p.size or self.plan.extent(made[p]) for p in passes]
+        n, number = prod(sizes), idx(0)
+        for p, size in zip(passes, sizes, strict=True):
+            number = number * size + made[p]
+        if not all(p.size for p in passes):
+            number = number % n  # a symbolic loop may have more iterations than expected
         loops = [(p, w * d.dst) for d in self.dims for p, w in d.parts if p in made and p.type in ("LOOP", "REDUCE")]
         step = min((k for _, k in loops), default=self.elements)  # elements that are read in one
         share, line = -(-step // n), LINE_BYTES // self.dtype.itemsize
@@ -380,7 +383,7 @@ class Block:
             for root, w in first.weights.items():
                 values[root] = values[root] + v * w
             if prod(n for n, _, _ in pieces[1]) > first.size and not self._are_words(first, self.dims):
-                inside = less(v, first.size)
+                inside = build("AND", inside, less(v, first.size))
         gate = build("AND", self._gate(values), inside)
         place = node("INDEX", (origin, source))
         alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
@@ -405,10 +408,9 @@ class Block:
         return PIECES_AHEAD * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize
 
     def _gate(self, values: dict[UOp, UOp]) -> UOp:
-        """Where the load is open, and inside of what was padded, or of what words in whole squares are read of."""
+        """The load's own gate, and a bound for each loop that the copy runs beyond the end of."""
         gate = substitute(self.gate, values)
-        words = [r for d in self.dims if self._are_words(d, self.dims) for r in d.weights]
-        for r, n in (self._bounds() | {r: self.plan.size(r) for r in words}).items():
+        for r, n in (self._bounds() | self._squares()).items():
             w = next((w for w in self.windows if r in w.weights), None)
             if w is None and r in values:
                 gate = build("AND", gate, less(values[r], n))
@@ -421,6 +423,11 @@ class Block:
         """Sizes of the loops of which parts run over the end: padded, or cut in parts of unequal size."""
         clipped = {p.root: self.plan.size(p.root) for p in self.inner if p.clipped}
         return clipped | {r: self.plan.size(r) for r in self.plan.padded if r in self.steps}
+
+    def _squares(self) -> dict[UOp, int]:
+        """Sizes of the loops along which whole squares of words have more room than there are words."""
+        words = (d for d in self.dims if self._are_words(d, self.dims) and self._room(d, self.dims) > d.size)
+        return {r: self.plan.size(r) for d in words for r in d.weights}
 
     def _pieces(self) -> list[tuple[Dim, list[tuple[int, int, str]]]]:
         """Each dimension with its loops in the copy, (size, stride, type), in the order of memory, the slowest first;
@@ -471,8 +478,10 @@ class Block:
         return out
 
     def _together(self, d: Dim, p: Dim) -> bool:
-        """Whether the gate can tell the iterations of the merged dimension."""
-        return not self.gated or d.weights == {r: w * p.size for r, w in p.weights.items()}
+        """Whether the gate of the copy can tell the iterations of the merged dimension."""
+        if d.weights == {r: w * p.size for r, w in p.weights.items()}:
+            return True
+        return not self.gated and self._squares().keys().isdisjoint({*d.weights, *p.weights})
 
 
 def _last_apart(copy: UOp, ids: count, n_around: int) -> list[UOp]:

@@ -24,8 +24,7 @@ class CpuRenderer(TileRenderer):
         a, b, acc = u.src
         wide = unit.n * unit.k
         types = [type_name(acc.dtype, unit.n), *(f"<{wide} x {_element(x.dtype)}>" for x in (a, b))]
-        name = f"@llvm.{intrinsic}"
-        self.declares.add(f"declare {types[0]} {name}({', '.join(types)})")
+        name = self.declare(types[0], intrinsic, ", ".join(types))
         columns = [self.broadcast(acc, u.shape), *(self.tiles(x, unit, u.shape[:-1], u.arg[1]) for x in (a, b))]
         regs = []
         for row in zip(*columns, strict=True):

@@ -6,8 +6,10 @@ from importlib import import_module
 
 from monolect.backend.common.llvm_compile import Compiler, host_features, missing, native_ops
 from monolect.backend.common.native import NativeDevice, host_target
-from monolect.backend.cpu.units import usable_units
+from monolect.backend.cpu.units import EMULATED, units, usable_units
 from monolect.base.dtype import dtypes
+from monolect.base.settings import settings
+from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
 
@@ -26,7 +28,17 @@ class CpuDevice(NativeDevice):
             streams=host.machine == "x86_64",
             units=usable_units(features, host.vector_bytes),
         )
+        self._targets = {"": target, **{name: _emulating(target, name) for name in EMULATED}}
         super().__init__(name, target)
+
+    @property
+    def target(self) -> Target:  # type: ignore[override]
+        """This processor, or with EMULATE_UNITS, as if it had those units."""
+        return self._targets[settings.EMULATE_UNITS]
+
+    @target.setter
+    def target(self, target: Target) -> None:
+        pass
 
     @staticmethod
     def about() -> tuple[str, str]:
@@ -35,7 +47,8 @@ class CpuDevice(NativeDevice):
         return "", f"llvmlite {llvmlite.partition(chr(47))[0]}, {triple}"
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        text: str = import_module("monolect.backend.cpu.render").render_module(kernels)  # when something is compiled
+        renderer = "emulate" if settings.EMULATE_UNITS else "render"  # imported when something is compiled
+        text: str = import_module(f"monolect.backend.cpu.{renderer}").render_module(kernels)
         return text
 
     def emit(self, source: str) -> bytes:
@@ -44,3 +57,14 @@ class CpuDevice(NativeDevice):
     def one(self, source: str, symbol: str) -> str:
         start = source.index(f"define void @{symbol}(")
         return source[start : source.index("\n}\n", start) + 3]
+
+
+def _emulating(target: Target, name: str) -> Target:
+    """The target with the matrix units, and the vectors, of a processor of `EMULATED`."""
+    features, vector_bytes, n_registers = EMULATED[name]
+    return target._replace(
+        units=units(features, vector_bytes),
+        vector_bytes=vector_bytes,
+        n_registers=n_registers,
+        key=f"{target.key}/emulate {name}",
+    )

@@ -55,6 +55,8 @@ def grid(shape: tuple, axis: int, n_tiles: int) -> Any:
 class TileRenderer(Renderer):
     """One function, of which some accumulators may be tiles."""
 
+    tile_type = "x86_amx"
+
     def __init__(self, linear: UOp, name: str):
         super().__init__(linear, name)
         self.tiled: dict[UOp, int] = {}  # accumulator in tiles -> the axis of their rows
@@ -88,7 +90,7 @@ class TileRenderer(Renderer):
             super().instruction(u)
 
     def carried_type(self, b: UOp) -> str:
-        return "x86_amx" if b in self.tiled else super().carried_type(b)
+        return self.tile_type if b in self.tiled else super().carried_type(b)
 
     def load(self, u: UOp) -> Value:
         b = register_of(u.src[0])
@@ -108,18 +110,20 @@ class TileRenderer(Renderer):
         axis = self.axis_of(u, unit)
         mine = self.in_tiles(acc, u, axis)
         places = grid(u.shape, axis, len(mine))
-        name = self.declare("x86_amx", intrinsic, "i16, i16, i16, x86_amx, x86_amx, x86_amx")
+        t = self.tile_type
+        name = self.declare(t, intrinsic, f"i16, i16, i16, {t}, {t}, {t}")
         loaded: dict[Any, str] = {}
         left = self.operand(a, u, places, loaded, True)
         right = self.operand(b, u, places, loaded, False)
         size = f"i16 {unit.m}, i16 {LINE}, i16 {LINE}"
         out = [
-            self.emit(f"call x86_amx {name}({size}, x86_amx {c}, x86_amx {x}, x86_amx {y})")
+            self.emit(f"call {t} {name}({size}, {t} {c}, {t} {x}, {t} {y})")
             for c, x, y in zip(mine, left, right, strict=True)
         ]
         return Tiles(self, u, out, axis)
 
     def declare(self, kind: str, intrinsic: str, takes: str) -> str:
+        """The name of an LLVM intrinsic, declared: what it returns and takes."""
         self.declares.add(f"declare {kind} @llvm.{intrinsic}({takes})")
         return f"@llvm.{intrinsic}"
 
@@ -131,8 +135,8 @@ class TileRenderer(Renderer):
             return v.tiles
         regs = self.broadcast(x, like.shape)
         if is_zero(x):
-            name = self.declare("x86_amx", "x86.tilezero.internal", "i16, i16")
-            return [self.emit(f"call x86_amx {name}(i16 16, i16 {LINE})") for _ in range(n)]
+            name = self.declare(self.tile_type, "x86.tilezero.internal", "i16, i16")
+            return [self.emit(f"call {self.tile_type} {name}(i16 16, i16 {LINE})") for _ in range(n)]
         t = type_name(like.dtype, like.shape[-1])
         return [
             self.tile_of([(LINE * r, t, regs[i]) for r, i in enumerate(rows)]) for rows in grid(like.shape, axis, n)
@@ -195,8 +199,8 @@ class TileRenderer(Renderer):
 
     # ---- memory of the call ------------------------------------------------------------------------------------------
     def load_tile(self, p: str, stride_bytes: int) -> str:
-        name = self.declare("x86_amx", "x86.tileloadd64.internal", "i16, i16, ptr, i64")
-        return self.emit(f"call x86_amx {name}(i16 16, i16 {LINE}, ptr {p}, i64 {stride_bytes})")
+        name = self.declare(self.tile_type, "x86.tileloadd64.internal", "i16, i16, ptr, i64")
+        return self.emit(f"call {self.tile_type} {name}(i16 16, i16 {LINE}, ptr {p}, i64 {stride_bytes})")
 
     def tile_of(self, parts: list[tuple[int, str, str]]) -> str:
         """A tile of (place in it, type, register)."""
@@ -212,8 +216,9 @@ class TileRenderer(Renderer):
         if (known := self.find_shared(key)) is not None:
             return known.split()
         p = self.place()
-        name = self.declare("void", "x86.tilestored64.internal", "i16, i16, ptr, i64, x86_amx")
-        self.lines.append(f"  call void {name}(i16 {n}, i16 {LINE}, ptr {p}, i64 {LINE}, x86_amx {tile})")
+        t = self.tile_type
+        name = self.declare("void", "x86.tilestored64.internal", f"i16, i16, ptr, i64, {t}")
+        self.lines.append(f"  call void {name}(i16 {n}, i16 {LINE}, ptr {p}, i64 {LINE}, {t} {tile})")
         out = []
         for r in range(n):
             q = self.emit(f"getelementptr inbounds i8, ptr {p}, i64 {LINE * r}") if r else p

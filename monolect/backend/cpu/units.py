@@ -54,6 +54,16 @@ ROWS: tuple[Row, ...] = (
     _dots("udot", 4, 4, U8, U8, I32, "aarch64.neon.udot.v4i32.v16i8", "dotprod"),
 )  # fmt: skip
 BY_NAME: dict[str, Row] = {row.unit.name: row for row in ROWS}
+BY_INTRINSIC: dict[str, Row] = {row.intrinsic: row for row in ROWS}
+_VNNI = ("avx512vnni",)
+_BF16 = (*_VNNI, "avx512bf16")
+# the setting EMULATE_UNITS -> (features of a processor whose units are emulated, bytes of its vectors, its registers)
+EMULATED: dict[str, tuple[tuple[str, ...], int, int]] = {
+    "amx": ((*_BF16, "amx-tile", "amx-bf16", "amx-int8"), 64, 32),
+    "bf16": (_BF16, 64, 32),
+    "vnni": (_VNNI, 64, 32),
+    "avxvnni": (("avxvnni",), 32, 16),
+}
 
 
 def units(features: tuple[str, ...], vector_bytes: int) -> tuple[MatrixUnit, ...]:

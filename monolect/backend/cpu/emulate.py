@@ -1,0 +1,290 @@
+"""Matrix units in software: the instructions of `units` as LLVM functions that any processor runs.
+
+What it is for: tests, on machines without the unit, of the plans, packing and code that a unit brings. The setting
+EMULATE_UNITS names the units of the target; only their instructions are replaced. A tile is a vector of 1024 bytes.
+
+What it is not: fast, or a model of partial tiles. Only the x86 units are here.
+
+Invariant: results equal the instruction's bit for bit, except the bits of a NaN. Products of bfloat16 are added to
+float32 in the order of the manual, each sum rounded once, to nearest even; subnormal inputs and results are zeros. A
+bfloat16 product is exact in float64. The sum is rounded there to odd, so that rounding it to float32 is exact.
+
+Source: Intel, "Software Developer's Manual", volume 2: VDPBF16PS, VPDPBUSD, TDPBF16PS, TDPBSSD, TILELOADD.
+"""
+
+from __future__ import annotations
+
+from monolect.backend.common import llvm_ir
+from monolect.backend.cpu.render import CpuRenderer
+from monolect.backend.cpu.units import BY_INTRINSIC, I8
+from monolect.base.dtype import DType
+from monolect.base.target import MatrixUnit
+from monolect.ir.uop import UOp
+
+TILE = "<256 x i32>"
+# 2**-126 - 2**-151 as a float64: a smaller magnitude, rounded to 24 bits, is below the smallest normal float32
+_FLUSH_BELOW = "0x380FFFFFF0000000"
+
+
+class EmulatingRenderer(CpuRenderer):
+    """One function, with calls of emulated instructions."""
+
+    tile_type = TILE
+
+    def declare(self, kind: str, intrinsic: str, takes: str) -> str:
+        """The name of the function for an intrinsic. Its definition becomes part of the module."""
+        if intrinsic in MOVES:
+            name, text = MOVES[intrinsic]
+            self.declares.add(text)
+            return name
+        unit = BY_INTRINSIC[intrinsic].unit
+        self.declares.update(_product(unit))
+        return f"@emulated.{unit.name}"
+
+
+def _product(unit: MatrixUnit) -> list[str]:
+    """The function of a unit's product, `@emulated.` and its name, and those it calls."""
+    step = [_WIDE, _MULTIPLY_ADD] if unit.a.is_float else [_dot_of_bytes(unit.n, unit.a, unit.b)]
+    if not unit.n_tiles:
+        return [*step, _pairs_of_floats(unit) if unit.a.is_float else _vector_of_bytes(unit)]
+    return [*step, _tile_of_floats(unit) if unit.a.is_float else _tile_of_bytes(unit)]
+
+
+
+# ---- bfloat16 --------------------------------------------------------------------------------------------------------
+# a float32 as float64, a subnormal one as zero
+_WIDE = """\
+define internal <16 x double> @emulated.wide(<16 x i32> %x) #0 {
+  %exponent = and <16 x i32> %x, splat (i32 2139095040)
+  %sign = and <16 x i32> %x, splat (i32 -2147483648)
+  %is_small = icmp eq <16 x i32> %exponent, zeroinitializer
+  %bits = select <16 x i1> %is_small, <16 x i32> %sign, <16 x i32> %x
+  %f = bitcast <16 x i32> %bits to <16 x float>
+  %r = fpext <16 x float> %f to <16 x double>
+  ret <16 x double> %r
+}
+"""
+# c + x * y, rounded once. The product must be exact in float64.
+_MULTIPLY_ADD = f"""\
+define internal <16 x float> @emulated.multiply_add(<16 x float> %c, <16 x i32> %x, <16 x i32> %y) #0 {{
+  %c1 = bitcast <16 x float> %c to <16 x i32>
+  %a = call <16 x double> @emulated.wide(<16 x i32> %c1)
+  %x1 = call <16 x double> @emulated.wide(<16 x i32> %x)
+  %y1 = call <16 x double> @emulated.wide(<16 x i32> %y)
+  %p = fmul <16 x double> %x1, %y1
+  %s = fadd <16 x double> %p, %a
+; the error of the sum
+  %a1 = fsub <16 x double> %s, %p
+  %p1 = fsub <16 x double> %s, %a1
+  %ea = fsub <16 x double> %a, %a1
+  %ep = fsub <16 x double> %p, %p1
+  %e = fadd <16 x double> %ea, %ep
+; round to odd: where the sum is not exact and its last bit is 0, take the neighbour towards the error
+  %bits = bitcast <16 x double> %s to <16 x i64>
+  %last = trunc <16 x i64> %bits to <16 x i1>
+  %inexact = fcmp one <16 x double> %e, zeroinitializer
+  %even = xor <16 x i1> %last, splat (i1 true)
+  %moves = and <16 x i1> %inexact, %even
+  %e1 = bitcast <16 x double> %e to <16 x i64>
+  %differ = xor <16 x i64> %e1, %bits
+  %down = icmp slt <16 x i64> %differ, zeroinitializer
+  %by = select <16 x i1> %down, <16 x i64> splat (i64 -1), <16 x i64> splat (i64 1)
+  %to = add <16 x i64> %bits, %by
+  %odd = select <16 x i1> %moves, <16 x i64> %to, <16 x i64> %bits
+  %d = bitcast <16 x i64> %odd to <16 x double>
+  %f = fptrunc <16 x double> %d to <16 x float>
+; a subnormal result is zero
+  %magnitude = and <16 x i64> %odd, splat (i64 9223372036854775807)
+  %m = bitcast <16 x i64> %magnitude to <16 x double>
+  %tiny = fcmp olt <16 x double> %m, splat (double {_FLUSH_BELOW})
+  %f1 = bitcast <16 x float> %f to <16 x i32>
+  %sign = and <16 x i32> %f1, splat (i32 -2147483648)
+  %r = select <16 x i1> %tiny, <16 x i32> %sign, <16 x i32> %f1
+  %out = bitcast <16 x i32> %r to <16 x float>
+  ret <16 x float> %out
+}}
+"""
+# the bfloat16 of each word as float32
+_HALVES = """\
+  %x1 = and <16 x i32> %x, splat (i32 -65536)
+  %y1 = and <16 x i32> %y, splat (i32 -65536)
+  %x0 = shl <16 x i32> %x, splat (i32 16)
+  %y0 = shl <16 x i32> %y, splat (i32 16)
+"""
+
+
+def _pairs_of_floats(unit: MatrixUnit) -> str:
+    """VDPBF16PS: the product of the upper halves is added first."""
+    return f"""\
+define internal <16 x float> @emulated.{unit.name}(<16 x float> %c, <32 x bfloat> %a, <32 x bfloat> %b) #0 {{
+  %x = bitcast <32 x bfloat> %a to <16 x i32>
+  %y = bitcast <32 x bfloat> %b to <16 x i32>
+{_HALVES}\
+  %s = call <16 x float> @emulated.multiply_add(<16 x float> %c, <16 x i32> %x1, <16 x i32> %y1)
+  %r = call <16 x float> @emulated.multiply_add(<16 x float> %s, <16 x i32> %x0, <16 x i32> %y0)
+  ret <16 x float> %r
+}}
+"""
+
+
+def _tile_of_floats(unit: MatrixUnit) -> str:
+    """TDPBF16PS: the products of lower and of upper halves have a sum each, which are added at the end."""
+    one = "<16 x i32> splat (i32 1065353216)"  # 1.0
+    step = f"""\
+  %s0 = phi <16 x float> [ zeroinitializer, %rows ], [ %n0, %steps ]
+  %s1 = phi <16 x float> [ zeroinitializer, %rows ], [ %n1, %steps ]
+{_WORDS}{_HALVES}\
+  %n0 = call <16 x float> @emulated.multiply_add(<16 x float> %s0, <16 x i32> %x0, <16 x i32> %y0)
+  %n1 = call <16 x float> @emulated.multiply_add(<16 x float> %s1, <16 x i32> %x1, <16 x i32> %y1)
+"""
+    end = f"""\
+  %m = bitcast <16 x float> %n1 to <16 x i32>
+  %sum = call <16 x float> @emulated.multiply_add(<16 x float> %n0, <16 x i32> %m, {one})
+  %sum1 = bitcast <16 x float> %sum to <16 x i32>
+  %oldf = bitcast <16 x i32> %old to <16 x float>
+  %new = call <16 x float> @emulated.multiply_add(<16 x float> %oldf, <16 x i32> %sum1, {one})
+  store <16 x float> %new, ptr %row, align 64
+"""
+    return _tile_loops(unit, step, end)
+
+
+# ---- bytes -----------------------------------------------------------------------------------------------------------
+def _dot_of_bytes(lanes: int, a: DType, b: DType) -> str:
+    """c + the products of the four bytes in each word of x and y, modulo 2**32."""
+    t, lines, total = f"<{lanes} x i32>", [], "%c"
+    for k in range(4):
+        for v, d in (("x", a), ("y", b)):
+            lines.append(f"%{v}{k} = shl {t} %{v}, splat (i32 {24 - 8 * k})")
+            lines.append(f"%{v}b{k} = {'ashr' if d is I8 else 'lshr'} {t} %{v}{k}, splat (i32 24)")
+        lines += [f"%p{k} = mul {t} %xb{k}, %yb{k}", f"%s{k} = add {t} {total}, %p{k}"]
+        total = f"%s{k}"
+    body = "".join(f"  {line}\n" for line in lines)
+    return f"define internal {t} @{_dot(lanes, a, b)}({t} %c, {t} %x, {t} %y) #0 {{\n{body}  ret {t} {total}\n}}\n"
+
+
+def _dot(lanes: int, a: DType, b: DType) -> str:
+    return f"emulated.dot{lanes}.{a.name}.{b.name}"
+
+
+def _vector_of_bytes(unit: MatrixUnit) -> str:
+    """VPDPBUSD."""
+    t, wide = f"<{unit.n} x i32>", f"<{unit.n * unit.k} x i8>"
+    return f"""\
+define internal {t} @emulated.{unit.name}({t} %c, {wide} %a, {wide} %b) #0 {{
+  %x = bitcast {wide} %a to {t}
+  %y = bitcast {wide} %b to {t}
+  %r = call {t} @{_dot(unit.n, unit.a, unit.b)}({t} %c, {t} %x, {t} %y)
+  ret {t} %r
+}}
+"""
+
+
+def _tile_of_bytes(unit: MatrixUnit) -> str:
+    """TDPBSSD, TDPBSUD, TDPBUSD, TDPBUUD."""
+    step = f"""\
+  %s = phi <16 x i32> [ %old, %rows ], [ %n, %steps ]
+{_WORDS}\
+  %n = call <16 x i32> @{_dot(unit.n, unit.a, unit.b)}(<16 x i32> %s, <16 x i32> %x, <16 x i32> %y)
+"""
+    return _tile_loops(unit, step, "  store <16 x i32> %n, ptr %row, align 64\n")
+
+
+# ---- tiles: 16 rows of 64 bytes --------------------------------------------------------------------------------------
+# a word of a row of A in each lane, and a row of B
+_WORDS = """\
+  %ax = getelementptr i32, ptr %arow, i64 %k
+  %word = load i32, ptr %ax, align 4
+  %first = insertelement <16 x i32> poison, i32 %word, i64 0
+  %x = shufflevector <16 x i32> %first, <16 x i32> poison, <16 x i32> zeroinitializer
+  %by = getelementptr <16 x i32>, ptr %pb, i64 %k
+  %y = load <16 x i32>, ptr %by, align 64
+"""
+
+
+def _tile_loops(unit: MatrixUnit, step: str, end: str) -> str:
+    """The function of a product of whole tiles: `step` for each word of each row, `end` after each row."""
+    return f"""\
+define internal {TILE} @emulated.{unit.name}(i16 %rm, i16 %rn, i16 %rk, {TILE} %c, {TILE} %a, {TILE} %b) #0 {{
+entry:
+  %pc = alloca {TILE}, align 64
+  %pa = alloca {TILE}, align 64
+  %pb = alloca {TILE}, align 64
+  store {TILE} %c, ptr %pc, align 64
+  store {TILE} %a, ptr %pa, align 64
+  store {TILE} %b, ptr %pb, align 64
+  br label %rows
+rows:
+  %i = phi i64 [ 0, %entry ], [ %i1, %done ]
+  %row = getelementptr <16 x i32>, ptr %pc, i64 %i
+  %arow = getelementptr <16 x i32>, ptr %pa, i64 %i
+  %old = load <16 x i32>, ptr %row, align 64
+  br label %steps
+steps:
+  %k = phi i64 [ 0, %rows ], [ %k1, %steps ]
+{step}\
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, 16
+  br i1 %more, label %steps, label %done
+done:
+{end}\
+  %i1 = add i64 %i, 1
+  %again = icmp ult i64 %i1, 16
+  br i1 %again, label %rows, label %out
+out:
+  %r = load {TILE}, ptr %pc, align 64
+  ret {TILE} %r
+}}
+"""
+
+
+def _move(head: str, source: str, stride: str, target: str, to: str) -> str:
+    """A function that copies 16 rows of 64 bytes between memory and a tile."""
+    return f"""\
+{head}
+  br label %rows
+rows:
+  %i = phi i64 [ 0, %entry ], [ %i1, %rows ]
+  %from = mul i64 %i, {stride}
+  %at = mul i64 %i, {to}
+  %p = getelementptr i8, ptr {source}, i64 %from
+  %q = getelementptr i8, ptr {target}, i64 %at
+  %v = load <16 x i32>, ptr %p, align 1
+  store <16 x i32> %v, ptr %q, align 1
+  %i1 = add i64 %i, 1
+  %again = icmp ult i64 %i1, 16
+  br i1 %again, label %rows, label %out
+out:
+"""
+
+
+_LOAD = f"""\
+define internal {TILE} @emulated.tileload(i16 %m, i16 %n, ptr %memory, i64 %stride) #0 {{
+entry:
+  %tile = alloca {TILE}, align 64"""
+_STORE = f"""\
+define internal void @emulated.tilestore(i16 %m, i16 %n, ptr %memory, i64 %stride, {TILE} %t) #0 {{
+entry:
+  %tile = alloca {TILE}, align 64
+  store {TILE} %t, ptr %tile, align 64"""
+_ZERO = f"define internal {TILE} @emulated.tilezero(i16 %m, i16 %n) #0 {{\n  ret {TILE} zeroinitializer\n}}\n"
+# intrinsic -> (function, its definition)
+MOVES: dict[str, tuple[str, str]] = {
+    "x86.tilezero.internal": ("@emulated.tilezero", _ZERO),
+    "x86.tileloadd64.internal": (
+        "@emulated.tileload",
+        _move(_LOAD, "%memory", "%stride", "%tile", "64")
+        + f"  %r = load {TILE}, ptr %tile, align 64\n  ret {TILE} %r\n}}\n",
+    ),
+    "x86.tilestored64.internal": (
+        "@emulated.tilestore",
+        _move(_STORE, "%tile", "64", "%memory", "%stride") + "  ret void\n}\n",
+    ),
+}
+
+
+def render_module(kernels: list[tuple[str, UOp]]) -> str:
+    """One LLVM module with a function for each (name, LINEAR), and those that stand in for instructions."""
+    return llvm_ir.render_module(kernels, EmulatingRenderer)
+
+
+__all__ = ["EmulatingRenderer", "render_module"]
