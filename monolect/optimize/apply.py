@@ -340,7 +340,7 @@ def _contracted(plan: Plan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[U
     outer = {r for p, r in _make_ranges(plan) if p.is_block or p.type == "THREAD"}
     mine = [r for x in plan.outputs if x in ranges(b) for r in parts[x] if r not in outer]
     columns = sorted(mine, key=lambda r: r.arg[0])
-    return products(plan.unit, u, new[a], new[b], closed, columns)
+    return products(plan.unit, u, new[a], new[b], closed, columns, new.values())
 
 
 def _accumulated(plan: Plan, store: UOp, total: UOp, block: UOp) -> UOp:

@@ -10,6 +10,7 @@ Invariant: a REDUCE over CONTRACT ranges is a sum of MUL(CAST(a), CAST(b)), with
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 from monolect.base.dtype import DType, dtypes
@@ -55,8 +56,12 @@ def flips(unit: MatrixUnit, u: UOp) -> bool:
     return a is b and unit.a is not unit.b
 
 
-def products(unit: MatrixUnit, u: UOp, a: UOp, b: UOp, closed: list[UOp], columns: list[UOp]) -> UOp:
-    """The REDUCE `u` of a * b over the ranges `closed`, in sums that the unit can do. `columns`: the loops of b."""
+def products(
+    unit: MatrixUnit, u: UOp, a: UOp, b: UOp, closed: list[UOp], columns: list[UOp], kernel: Iterable[UOp]
+) -> UOp:
+    """The REDUCE `u` of a * b over the ranges `closed`, in sums that the unit can do. `columns`: the loops of b;
+    `kernel`: what the kernel consists of so far, whose ranges and slots are taken.
+    """
 
     def total(x: UOp, y: UOp) -> UOp:
         factors = (build("CAST", z, arg=u.dtype) for z in (x, y))
@@ -66,12 +71,15 @@ def products(unit: MatrixUnit, u: UOp, a: UOp, b: UOp, closed: list[UOp], column
         return total(a, b)
     d = FLIPS[a.dtype]
     top = const(128 if d is dtypes.uint8 else -128, d)  # what 0 becomes
-    return build("SUB", total(build("XOR", build("BITCAST", a, arg=d), top), b), _beforehand(total(top, b), columns))
+    return build(
+        "SUB",
+        total(build("XOR", build("BITCAST", a, arg=d), top), b),
+        _beforehand(total(top, b), columns, toposort(*kernel)),
+    )
 
 
-def _beforehand(x: UOp, columns: list[UOp]) -> UOp:
-    """`x` from local memory, where loops over `columns` have put it for each iteration of them."""
-    order = toposort(x)
+def _beforehand(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
+    """`x` from local memory, where loops over `columns` have put it for each iteration of them. `order`: the kernel."""
     ids = unused_ranges(order)
     slot = next(unused_slots(order))
     mine = {r: node("RANGE", r.src, (next(ids), r.arg[1])) for r in columns}

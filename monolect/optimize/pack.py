@@ -24,7 +24,7 @@ After:  REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(AFTER(LOCAL[32768], END(ST
 from __future__ import annotations
 
 from itertools import count, pairwise
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import ActionError
@@ -396,9 +396,17 @@ class Block:
         return node("END", (store, *loops)) if loops else store
 
     def _in_parts(self, copy: UOp, ids: count, n_around: int = 0) -> list[UOp]:
-        """The copy. Of squares the last ones alone: a gate costs more than what it copies."""
+        """The copy, in parts if it is made of squares: the last iteration of a loop is gated, the others are not. One
+        nest of loops remains where a row runs over into the next, which must be written later.
+        """
         in_squares = self.pair > 1 or any(self._is_turned(d, self.dims) for d in self.dims)
-        return _last_apart(copy, ids, n_around) if in_squares else [copy]
+        return _last_apart(copy, ids, n_around) if in_squares and not self._overlaps() else [copy]
+
+    def _overlaps(self) -> bool:
+        """Whether copying one row of the block overwrites the start of the next."""
+        pieces = self._pieces()
+        dims = [d for d, _ in pieces]
+        return any(_reach(d, prod(n for n, _, _ in cut)) > _next_row(d, dims) for d, cut in pieces)
 
     def _ahead(self) -> Any:
         """The bytes by which rows for tiles are asked for early: short pieces, each far from the one before."""
@@ -439,7 +447,10 @@ class Block:
         out: list[tuple[Dim, list[tuple[int, int, str]]]] = []
         order = sorted(dims, key=lambda d: (-abs(d.step), -d.dst))
         again = all(a.dst > b.dst for a, b in pairwise(order))  # what runs over the end of a row is overwritten later
-        row = min((d.dst for d in dims if d.dst > 1), default=0)
+
+        def may_run_over(d: Dim, k: int) -> bool:
+            return not self.is_panel and (again or _reach(d, k) <= _next_row(d, dims))
+
         for d in order:
             row_of_tile = d in self.dims and d.step == 1 and self.in_tiles and not self.is_panel  # merged it is no row
             if d.dst in (1, pair) and row_of_tile:
@@ -447,14 +458,13 @@ class Block:
             elif d.dst == 1 and d.size <= lanes:
                 cut = [(d.size, 1, "UPCAST")]
             elif d.dst == 1:
-                may_run_over = not self.is_panel and (again or -(-d.size // lanes) * lanes <= row)
-                k = lanes if may_run_over else gcd(d.size, lanes)
+                k = lanes if may_run_over(d, lanes) else gcd(d.size, lanes)
                 n = -(-d.size // k)
                 v = 1 if turned else next(v for v in (4, 3, 2, 1) if n % v == 0)  # a square alone fills the registers
                 cut = [(n // v, v * k, "LOOP"), (v, k, "UPCAST"), (k, 1, "UPCAST")]
             elif pair > 1 and pair in (d.step, d.dst) and dims[0].step == 1 and d.size % (k := lanes // pair) == 0:
                 cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]  # `expand` turns squares of pairs
-            elif d.step == 1 and d.dst == pair and not self.is_panel and d.size > (k := lanes // pair):
+            elif d.step == 1 and d.dst == pair and d.size > (k := lanes // pair) and may_run_over(d, k):
                 cut = [(-(-d.size // k), k, "LOOP"), (k, 1, "UPCAST")]
             elif d in self.dims and (n := self._room(d, self.dims)) > d.size:  # alone, not merged with another
                 k = self._lanes()
@@ -484,6 +494,16 @@ class Block:
         return not self.gated and self._squares().keys().isdisjoint({*d.weights, *p.weights})
 
 
+def _reach(d: Dim, k: int) -> int:
+    """The first element of the block behind the dimension d, copied in steps of k."""
+    return -(-d.size // k) * k * d.dst
+
+
+def _next_row(d: Dim, dims: list[Dim]) -> float:
+    """Where in the block the second row along d begins."""
+    return min((x.dst for x in dims if x.dst > d.dst), default=inf)
+
+
 def _last_apart(copy: UOp, ids: count, n_around: int) -> list[UOp]:
     """The loops of a copy; where the last iteration of one of them alone asks what is inside, that is a copy of its
     own, and so on in both. `n_around` loops stand around it.
@@ -494,8 +514,8 @@ def _last_apart(copy: UOp, ids: count, n_around: int) -> list[UOp]:
     for r in inner:
         n = r.src[0].value
         if r.arg[1] == "LOOP" and n >= LEAST_TO_PART and gates and r in ranges(gates[0]):
-            before = replace_ranges(gates[0], {r: node("RANGE", (idx(n - 1),), r.arg)})
-            if r not in ranges(before):
+            shorter = node("RANGE", (idx(n - 1),), r.arg)
+            if shorter not in ranges(replace_ranges(gates[0], {r: shorter})):
                 others = [x for x in inner if x is not r]
                 last = _again(replace_ranges(store, {r: idx(n - 1)}), around, {x: x.src[0] for x in others}, ids)
                 first = _again(store, around, {x: x.src[0] if x is not r else idx(n - 1) for x in inner}, ids)

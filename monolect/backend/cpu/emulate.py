@@ -33,22 +33,26 @@ class EmulatingRenderer(CpuRenderer):
 
     def declare(self, kind: str, intrinsic: str, takes: str) -> str:
         """The name of the function for an intrinsic. Its definition becomes part of the module."""
-        if intrinsic in MOVES:
-            name, text = MOVES[intrinsic]
-            self.declares.add(text)
-            return name
-        unit = BY_INTRINSIC[intrinsic].unit
-        self.declares.update(_product(unit))
-        return f"@emulated.{unit.name}"
+        name, definitions = function(intrinsic)
+        self.declares.update(definitions)
+        return name
 
 
-def _product(unit: MatrixUnit) -> list[str]:
-    """The function of a unit's product, `@emulated.` and its name, and those it calls."""
-    step = [_WIDE, _MULTIPLY_ADD] if unit.a.is_float else [_dot_of_bytes(unit.n, unit.a, unit.b)]
-    if not unit.n_tiles:
-        return [*step, _pairs_of_floats(unit) if unit.a.is_float else _vector_of_bytes(unit)]
-    return [*step, _tile_of_floats(unit) if unit.a.is_float else _tile_of_bytes(unit)]
+def function(intrinsic: str) -> tuple[str, list[str]]:
+    """(name, definitions) of the LLVM function for an intrinsic, with those that it calls.
 
+    Example: `function("x86.tdpbssd.internal")[0] == "@emulated.tdpbssd"`
+    """
+    if intrinsic in MOVES:
+        name, text = MOVES[intrinsic]
+        return name, [text]
+    unit = BY_INTRINSIC[intrinsic].unit
+    called = [_WIDE, _MULTIPLY_ADD] if unit.a.is_float else [_dot_of_bytes(unit.n, unit.a, unit.b)]
+    if unit.n_tiles:
+        text = _tile_of_floats(unit) if unit.a.is_float else _tile_of_bytes(unit)
+    else:
+        text = _pairs_of_floats(unit) if unit.a.is_float else _vector_of_bytes(unit)
+    return f"@emulated.{unit.name}", [*called, text]
 
 
 # ---- bfloat16 --------------------------------------------------------------------------------------------------------
