@@ -60,6 +60,12 @@ def narrow(d, *shape):
     return Tensor((x if d is U8 else x - 5).astype(d.numpy))
 
 
+def product_over(spec, x, y, types, wide):
+    """An einsum of narrow numbers, of shapes `x` and `y`, that are parts of larger tensors."""
+    a, b = (narrow(d, s[0], s[1] + 3, *s[2:])[:, : s[1]] for d, s in zip(types, (x, y), strict=True))
+    return Tensor.einsum(spec, a.cast(wide), b.cast(wide))
+
+
 def attention(q, k, v):
     """Rows of scores, what reduces them, and a second product: stages in local memory."""
     s = q @ k.permute(0, 2, 1)
@@ -119,6 +125,16 @@ PROGRAMS = {
     "product of int8": lambda: narrow(I8, 8, 20).int() @ narrow(I8, 20, 16).int(),
     "odd product of uint8": lambda: narrow(U8, 13, 7).T.int() @ narrow(U8, 21, 13).T.int(),
     "products of int8 and uint8": lambda: narrow(I8, 3, 4, 8).int() @ narrow(U8, 3, 8, 16).int(),
+    "product of bfloat16 over three axes": lambda: product_over(
+        "labc,ocba->lo", (8, 10, 11, 12), (16, 12, 11, 10), (BF16, BF16), F32
+    ),
+    "product of bfloat16 over two axes": lambda: product_over(
+        "lck,okc->ol", (8, 40, 6), (19, 6, 40), (BF16, BF16), F32
+    ),
+    "product of uint8 and int8 over two axes": lambda: product_over(
+        "lck,okc->lo", (9, 40, 3), (32, 3, 40), (U8, I8), I32
+    ),
+    "product of int8 over two axes": lambda: product_over("cbl,obc->lo", (8, 40, 20), (17, 40, 8), (I8, I8), I32),
     "attention": lambda: attention(whole(2, 12, 4), whole(2, 10, 4), whole(2, 10, 6)),
     "masked attention": lambda: masked_attention(whole(2, 12, 4), whole(2, 20, 4, high=2), whole(2, 20, 8)),
     "attention over joined keys": lambda: attention(
@@ -261,6 +277,30 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
     return name, tuple(plan.actions)
 
 
+@st.composite
+def tiles_of_units(draw):
+    """(program, actions): a tile of a unit of this processor's kind, with blocks of the sum, and packed operands."""
+    name = draw(st.sampled_from([name for name in PROGRAMS if "axes" in name and "product" in name]))
+    plan = Plan(made(name)[0], TARGET)
+    lane, row = draw(st.permutations(plan.outputs))
+    deep, unit = draw(st.sampled_from(plan.reduced)), draw(st.sampled_from([u for u in UNITS if u.n == 16]))
+    n_rows, n_blocks = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 1, 2, 3]))
+    with contextlib.suppress(ActionError):
+        for root, n in ((lane, unit.n), (row, n_rows), (deep, unit.k)):
+            if plan.size(root) % n:
+                plan.act(("PADTO", plan.axis_of(root), n))
+        plan.act(("SPLIT", plan.axis_of(lane), (unit.n, "UPCAST", False)))
+        if n_rows > 1:
+            plan.act(("SPLIT", plan.axis_of(row), (n_rows, "UPCAST", False)))
+        plan.act(("TC", plan.axis_of(deep), unit.name))
+        if n_blocks > 1:
+            plan.act(("SPLIT", plan.axis_of(deep, "REDUCE"), (n_blocks, "LOOP", True)))
+    for load in draw(st.sampled_from([(0,), (1,), (0, 1)])):
+        with contextlib.suppress(ActionError):
+            plan.act(("PACK", load, None))
+    return name, tuple(plan.actions)
+
+
 @settings(max_examples=2 * settings().max_examples)
 @given(sequences())
 @example(("strided convolution", (("PADTO", 1, 2), ("PACK", 0, None), ("PACK", 1, None))))  # loops in two orders
@@ -298,7 +338,7 @@ def reads_beside(kernel, slot, plan):
 
 
 @settings(max_examples=3 * settings().max_examples)
-@given(sequences())
+@given(sequences() | tiles_of_units())
 @example(
     ("scans of one row", (("PADTO", 1, 4), ("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False))))
 )

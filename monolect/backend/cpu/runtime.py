@@ -32,7 +32,7 @@ class CpuDevice(NativeDevice):
         super().__init__(name, target)
 
     @property
-    def target(self) -> Target:  # type: ignore[override]
+    def target(self) -> Target:
         """This processor, or with EMULATE_UNITS, as if it had those units."""
         return self._targets[settings.EMULATE_UNITS]
 
