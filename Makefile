@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets compiled test-compiled check bench bench-quick bench-against bench-host bench-cuda golden docs clean
+.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-cuda golden docs clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -61,6 +61,10 @@ pocl:
 vulkan:
 	@ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json 2>/dev/null | grep -q . || { \
 	  $(INSTALL) mesa-vulkan-drivers; }
+
+test-units: .venv/.stamp-test ## run the tests of products under the matrix units of x86 processors, in software
+	for u in amx bf16 vnni avxvnni; do EMULATE_UNITS=$$u $(BIN)/python -m pytest $(PARALLEL) -m "not slow" \
+	  tests/unit/test_narrow_products.py tests/unit/test_linalg.py tests/unit/test_conv.py tests/unit/test_nn.py || exit 1; done
 
 test-metal: .venv/.stamp-test .venv/.stamp-metal ## run everything that Metal runs; needs a Mac
 	$(BIN)/monolect devices

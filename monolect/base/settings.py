@@ -45,7 +45,8 @@ class Setting(NamedTuple):
         if self.kind == "words":
             return "a comma list of " + ", ".join(self.choices)
         if self.kind == "str":
-            return "one of " + ", ".join(self.choices) if self.choices else "a text"
+            named = ", ".join(filter(None, self.choices)) + (", or empty" if "" in self.choices else "")
+            return f"one of {named}" if self.choices else "a text"
         if self.min is not None and self.max is not None:
             return f"an integer from {self.min} to {self.max}"
         return "an integer" if self.min is None else f"an integer of at least {self.min}"

@@ -188,7 +188,9 @@ def test_each_setting_has_kernels_of_its_own(name):
 
 
 # ---- random products -------------------------------------------------------------------------------------------------
-SIZES = st.sampled_from([2, 3, 5, 8, 12, 15, 16, 17, 24, 31, 32, 33, 40, 48, 64, 65, 96])
+ANY = st.sampled_from([2, 3, 5, 8, 12, 15, 16, 17, 24, 31, 32, 33, 40, 48, 64, 65, 96])
+WHOLE = st.sampled_from([16, 32, 64])  # numbers of lanes and words that leave no remainder
+FEW = st.sampled_from([2, 3, 4])
 TYPES = st.sampled_from(
     [("bfloat16", "bfloat16")] * 3
     + [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")]
@@ -233,19 +235,25 @@ class Case:
 @st.composite
 def products(draw):
     names, sizes = iter("abcdefghij"), {}
+    first = draw(st.sampled_from([ANY, WHOLE]))
 
-    def axes(least, most):
+    def axes(least, most, first, others):
+        """Names of axes: the first has one of the sizes `first`."""
         out = [next(names) for _ in range(draw(st.integers(least, most)))]
-        sizes.update((x, draw(SIZES)) for x in out)
+        sizes.update((x, draw(others if k else first)) for k, x in enumerate(out))
         return out
 
-    rows, columns, summed = axes(1, 2), axes(1, 2), axes(1, 3)
-    batch = axes(0, 1)
-    for x in batch:
-        sizes[x] = draw(st.integers(1, 3))
+    others = ANY if first is ANY else FEW
+    rows, columns, summed = axes(1, 2, first, others), axes(1, 2, first, others), axes(1, 3, first, others)
+    batch = axes(0, draw(st.sampled_from([0, 0, 1])), FEW, FEW)
     assume(np.prod([float(n) for n in sizes.values()]) <= MOST)
-    left, right = (draw(st.permutations([*batch, *x, *summed])) for x in (rows, columns))
-    spec = f"{''.join(left)},{''.join(right)}->{''.join(draw(st.permutations([*batch, *rows, *columns])))}"
+
+    def layout(free):
+        orders = [*batch, *free, *draw(st.permutations(summed))], draw(st.permutations([*batch, *free, *summed]))
+        return "".join(draw(st.sampled_from(orders)))
+
+    out = draw(st.sampled_from([[*batch, *rows, *columns], draw(st.permutations([*batch, *rows, *columns]))]))
+    spec = f"{layout(rows)},{layout(columns)}->{''.join(out)}"
     bias = draw(st.sampled_from(["none", "none", "row", "column", "number", "all"]))
     return Case(spec, sizes, draw(TYPES), bias, draw(st.sampled_from([False, False, True])))
 

@@ -1,5 +1,5 @@
-"""AMX: generated for a processor that has it, whatever this one is. Structure is told from the machine code; meaning by
-running the generated text with each tile a kilobyte of memory, and each of its instructions a function of ours.
+"""AMX: code generated for a processor that has it, whatever this one is. The machine code shows the structure. The code
+with emulated instructions shows the meaning.
 """
 
 import ctypes
@@ -13,6 +13,7 @@ from monolect.backend.common.elf import load_object
 from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.common.shaped import local_places
+from monolect.backend.cpu import emulate
 from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import may_use_tiles, units
 from monolect.base.target import Target
@@ -62,70 +63,9 @@ def arguments(call, bound, out):
     ]
 
 
-class Emulated:
-    """Functions for the intrinsics of tiles, and text that calls them. A tile is an address."""
-
-    def __init__(self, kind):
-        self.tiles, self.keep = [], []
-        self.da, self.db = KINDS[kind]
-        self.acc = np.float32 if self.da is BF16 else np.int32
-        p, h = ctypes.c_void_p, ctypes.c_int16
-        i = ctypes.c_int64
-        self.functions = {
-            "tilezero.internal": self.made(self.zero, p, h, h),
-            "tileloadd64.internal": self.made(self.load, p, h, h, p, i),
-            "tilestored64.internal": self.made(self.store, None, h, h, p, i, p),
-            f"{kind}.internal": self.made(self.dot, p, h, h, h, p, p, p),
-        }
-
-    def made(self, f, result, *types):
-        self.keep.append(ctypes.CFUNCTYPE(result, *types)(f))
-        return ctypes.cast(self.keep[-1], ctypes.c_void_p).value
-
-    def text(self, ir):
-        ir = re.sub(r"^declare .*@llvm\.x86\.(tile|tdp).*\n", "", ir, flags=re.M).replace("x86_amx", "ptr")
-        ir = re.sub(r"@llvm\.x86\.((?:tile|tdp)[\w.]+)", lambda m: f"inttoptr (i64 {self.functions[m[1]]} to ptr)", ir)
-        assert "tile" not in re.sub(r"%tile\d+", "", ir) and "amx" not in ir
-        return ir
-
-    def new(self):
-        self.tiles.append(np.zeros((16, 64), np.uint8))
-        return self.tiles[-1].ctypes.data, self.tiles[-1]
-
-    def at(self, address):
-        return np.ctypeslib.as_array((ctypes.c_uint8 * 1024).from_address(address)).reshape(16, 64)
-
-    def zero(self, rows, row_bytes):
-        assert (rows, row_bytes) == (16, 64)
-        return self.new()[0]
-
-    def load(self, rows, row_bytes, place, stride):
-        assert (rows, row_bytes) == (16, 64)
-        address, tile = self.new()
-        for r in range(16):
-            tile[r] = np.frombuffer(ctypes.string_at(place + r * stride, 64), np.uint8)
-        return address
-
-    def store(self, rows, row_bytes, place, stride, tile):
-        assert (rows, row_bytes) == (16, 64)
-        for r, row in enumerate(self.at(tile)):
-            ctypes.memmove(place + r * stride, row.tobytes(), 64)
-
-    def dot(self, m, n, k, c, a, b):
-        """Intel's definition: c[i, j] += sum over steps t and parts p of a[i, t, p] * b[t, j, p]."""
-        assert (m, n, k) == (16, 64, 64)
-        address, out = self.new()
-        x = self.at(a).view(self.da.numpy).reshape(16, 16, -1).astype(np.float64)
-        y = self.at(b).view(self.db.numpy).reshape(16, 16, -1).astype(np.float64)
-        total = self.at(c).view(self.acc) + np.einsum("itp,tjp->ij", x, y)
-        out[...] = total.astype(self.acc).view(np.uint8)
-        return address
-
-
-def run_emulated(linear, arrays, kind):
+def run_emulated(linear, arrays):
     """Compile the text with emulated tiles for this processor; run it for each thread."""
-    machine = Emulated(kind)
-    image = load_object(Compiler().compile(machine.text(render_module([("kernel", linear)]))))
+    image = load_object(Compiler().compile(emulate.render_module([("kernel", linear)])))
     n_local = local_places(linear.src)[0]
     local = np.zeros(n_local * linear.arg.threads + 64, np.uint8)
     table = (ctypes.c_void_p * (len(arrays) + 1))(local.ctypes.data, *(x.ctypes.data for x in arrays))
@@ -146,7 +86,7 @@ def test_products_of_tiles_mean_what_they_should(kind, layout, m, k, n):
     linear = lower_kernel(call.src[0], TARGET)
     assert unit_of(linear) == {kind}
     out = np.zeros((m, n), np.float32 if da is BF16 else np.int32)
-    run_emulated(linear, arguments(call, bound, out), kind)
+    run_emulated(linear, arguments(call, bound, out))
     np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
 
 
@@ -183,7 +123,7 @@ def test_any_plan_with_tiles_means_the_same(kind, name):
     linear = lower_kernel(kernel, TARGET, first="device_axes")
     assert unit_of(linear) == {kind}
     out = np.zeros((m, n), np.float32 if da is BF16 else np.int32)
-    run_emulated(linear, arguments(call, bound, out), kind)
+    run_emulated(linear, arguments(call, bound, out))
     np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
     Compiler("x86_64", FEATURES).compile(render_module([("kernel", linear)]))
 
