@@ -28,7 +28,6 @@ class CpuDevice(NativeDevice):
             streams=host.machine == "x86_64",
             units=usable_units(features, host.vector_bytes),
         )
-        self._targets = {"": target, **{name: _emulating(target, name) for name in EMULATED}}
         super().__init__(name, target)
 
     @property
@@ -38,7 +37,7 @@ class CpuDevice(NativeDevice):
 
     @target.setter
     def target(self, target: Target) -> None:
-        pass
+        self._targets = {"": target, **{name: _emulating(target, name) for name in EMULATED}}
 
     @staticmethod
     def about() -> tuple[str, str]:
