@@ -129,10 +129,10 @@ PROGRAMS = {
         "labc,ocba->lo", (8, 10, 11, 12), (16, 12, 11, 10), (BF16, BF16), F32
     ),
     "product of bfloat16 over two axes": lambda: product_over(
-        "lck,okc->ol", (8, 40, 6), (19, 6, 40), (BF16, BF16), F32
+        "lck,okc->ol", (8, 64, 6), (32, 6, 64), (BF16, BF16), F32
     ),
     "product of uint8 and int8 over two axes": lambda: product_over(
-        "lck,okc->lo", (9, 40, 3), (32, 3, 40), (U8, I8), I32
+        "lck,okc->lo", (9, 64, 3), (32, 3, 64), (U8, I8), I32
     ),
     "product of int8 over two axes": lambda: product_over("cbl,obc->lo", (8, 40, 20), (17, 40, 8), (I8, I8), I32),
     "attention": lambda: attention(whole(2, 12, 4), whole(2, 10, 4), whole(2, 10, 6)),
@@ -279,11 +279,12 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
 
 @st.composite
 def tiles_of_units(draw):
-    """(program, actions): a tile of a unit of this processor's kind, with blocks of the sum, and packed operands."""
+    """(program, actions): a tile of a unit, blocks of the sum, packed operands."""
     name = draw(st.sampled_from([name for name in PROGRAMS if "axes" in name and "product" in name]))
     plan = Plan(made(name)[0], TARGET)
     lane, row = draw(st.permutations(plan.outputs))
-    deep, unit = draw(st.sampled_from(plan.reduced)), draw(st.sampled_from([u for u in UNITS if u.n == 16]))
+    fits = [u for u in UNITS if u.n == 16 and u.acc is plan.reduces[0].dtype]
+    deep, unit = draw(st.sampled_from(plan.reduced)), draw(st.sampled_from(fits))
     n_rows, n_blocks = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 1, 2, 3]))
     with contextlib.suppress(ActionError):
         for root, n in ((lane, unit.n), (row, n_rows), (deep, unit.k)):
