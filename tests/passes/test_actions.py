@@ -277,31 +277,6 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
     return name, tuple(plan.actions)
 
 
-@st.composite
-def tiles_of_units(draw):
-    """(program, actions): a tile of a unit, blocks of the sum, packed operands."""
-    name = draw(st.sampled_from([name for name in PROGRAMS if "axes" in name and "product" in name]))
-    plan = Plan(made(name)[0], TARGET)
-    lane, row = draw(st.permutations(plan.outputs))
-    fits = [u for u in UNITS if u.n == 16 and u.acc is plan.reduces[0].dtype]
-    deep, unit = draw(st.sampled_from(plan.reduced)), draw(st.sampled_from(fits))
-    n_rows, n_blocks = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 1, 2, 3]))
-    with contextlib.suppress(ActionError):
-        for root, n in ((lane, unit.n), (row, n_rows), (deep, unit.k)):
-            if plan.size(root) % n:
-                plan.act(("PADTO", plan.axis_of(root), n))
-        plan.act(("SPLIT", plan.axis_of(lane), (unit.n, "UPCAST", False)))
-        if n_rows > 1:
-            plan.act(("SPLIT", plan.axis_of(row), (n_rows, "UPCAST", False)))
-        plan.act(("TC", plan.axis_of(deep), unit.name))
-        if n_blocks > 1:
-            plan.act(("SPLIT", plan.axis_of(deep, "REDUCE"), (n_blocks, "LOOP", True)))
-    for load in draw(st.sampled_from([(0,), (1,), (0, 1)])):
-        with contextlib.suppress(ActionError):
-            plan.act(("PACK", load, None))
-    return name, tuple(plan.actions)
-
-
 @settings(max_examples=2 * settings().max_examples)
 @given(sequences())
 @example(("strided convolution", (("PADTO", 1, 2), ("PACK", 0, None), ("PACK", 1, None))))  # loops in two orders
@@ -339,7 +314,7 @@ def reads_beside(kernel, slot, plan):
 
 
 @settings(max_examples=3 * settings().max_examples)
-@given(sequences() | tiles_of_units())
+@given(sequences())
 @example(
     ("scans of one row", (("PADTO", 1, 4), ("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False))))
 )
