@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.ir.call import applied, is_opaque
-from monolect.ir.ops import ParamArg
+from monolect.ir.ops import MOVEMENT, ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
+
+MOST_TOGETHER = 512  # number of values that are always one batch
+MOST_AT_ONCE = 64  # number of values in one of the batches that a larger one is divided into
+_GIVEN = frozenset(("CONST", "IOTA", "BUFFER", "PARAM"))  # shared at no cost
 
 
 def resolve_functions(roots: list[UOp]) -> list[UOp]:
@@ -73,6 +77,46 @@ def _is_whole(u: UOp) -> bool:
     called is not looked into.
     """
     return u.op == "BUFFER" or u.op == "SINK" or (u.op == "STACK" and all([s.op == "CONST" for s in u.src]))
+
+
+def independent(roots: list[UOp]) -> list[list[UOp]]:
+    """A batch of more than MOST_TOGETHER values as batches that share no computed value, of about MOST_AT_ONCE each.
+
+    Equal ones among them, such as the initial weights of equal layers, have one structure: they are planned once.
+    """
+    if len(roots) <= MOST_TOGETHER:
+        return [roots]
+    first = [*range(len(roots))]  # a union-find over the roots; each computed value belongs to the first that needs it
+
+    def find(k: int) -> int:
+        while first[k] != k:
+            first[k] = k = first[first[k]]
+        return k
+
+    owner: dict[UOp, int] = {}
+    for k, root in enumerate(roots):
+        stack = [root]
+        while stack:
+            u = stack.pop()
+            while u.op in MOVEMENT:
+                u = u.src[0]
+            if u.op in _GIVEN or u.dtype.kind == "x":
+                continue
+            known = owner.setdefault(u, k)
+            if known == k:
+                stack.extend(u.src)
+            a, b = find(known), find(k)
+            first[max(a, b)] = min(a, b)
+    parts: dict[int, list[UOp]] = {}
+    for k, root in enumerate(roots):
+        parts.setdefault(find(k), []).append(root)
+    out: list[list[UOp]] = []
+    for part in parts.values():
+        if out and len(out[-1]) + len(part) <= MOST_AT_ONCE:
+            out[-1] += part
+        else:
+            out.append(part)
+    return out
 
 
 def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:

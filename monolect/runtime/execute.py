@@ -28,7 +28,7 @@ from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, rebuild, to
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
-from monolect.runtime.callify import callify, resolve_functions, structure
+from monolect.runtime.callify import callify, independent, resolve_functions, structure
 from monolect.runtime.turns import Turns
 from monolect.schedule.memory import buffer_bytes
 
@@ -101,8 +101,9 @@ def _realize(roots: list[UOp], todo: list[UOp], as_symbolic: bool) -> list[UOp]:
             done[r] = with_storage(r.shape, r.dtype, dev, Device[dev].alloc(1))
         else:
             groups.setdefault(one_device([r]), []).append(r)
-    for dev, batch in groups.items():
-        done.update(zip(batch, _run_batch(batch, dev, as_symbolic), strict=True))
+    for dev, values in groups.items():
+        for batch in independent(values):
+            done.update(zip(batch, _run_batch(batch, dev, as_symbolic), strict=True))
     return [done.get(r, r) for r in roots]
 
 

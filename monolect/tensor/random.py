@@ -26,7 +26,7 @@ from monolect.base.numpy import np
 from monolect.ir.bounds import at_most, size_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build
-from monolect.runtime.buffer import new_buffer
+from monolect.runtime.buffer import from_numpy, new_buffer
 from monolect.runtime.execute import running
 from monolect.tensor.base import TensorBase, as_device, as_sizes
 from monolect.tensor.deferred import deferred
@@ -37,30 +37,41 @@ if TYPE_CHECKING:
 
 _U64 = dtypes.uint64
 _PERMUTATION_LIMIT = 1 << 14  # randperm compares all pairs
+MOST_IN_CODE = 64  # number of draws of a batch whose offsets are constants in their kernels
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
 class _State:
-    """What a device has drawn: `stored` (used, key); `base`, its copy for this batch; `used`, drawn since the copy."""
+    """What a device has drawn: `stored` (used, key); `base`, its copy for this batch; since that copy, `n_draws` draws
+    took `used` numbers.
+    """
 
     def __init__(self, make: Any, device: Any, key: int) -> None:
         self.stored = make(np.array([0, key], np.uint64), device=device)
         self.home: UOp = self.stored._uop  # the BUFFER, before anything is stored into it
         self.base: Any = None
-        self.used = 0
+        self.used = self.n_draws = 0
 
-    def draw(self, count: int) -> tuple[Any, int]:
-        """A block of `count` numbers: the copy of the state, and the offset of the block."""
+    def draw(self, count: int) -> tuple[UOp, int]:
+        """A block of `count` numbers: a copy of the state, and the offset of the block from it.
+
+        After MOST_IN_CODE draws the offset is in memory, so that all draws of one shape are the same kernel: the
+        initial weights of a model with thousands of layers are compiled once.
+        """
         if self.base is None or self.base._uop.op == "BUFFER":  # computed already, so the state has moved on
             self.home = self.stored._uop
             first = g.where(_is_counter(), 1, g.full((2,), 0, _U64))
             # A buffer of its own: equal expressions of two batches are one node, and must not be taken for each other.
             copy = new_buffer((2,), _U64, self.stored.device)
             self.base = self.stored._wrap(build("AFTER", copy, build("STORE", copy, build("ADD", self.home, first))))
-            self.used = 0
+            self.used = self.n_draws = 0
         offset = self.used
         self.used += count
-        return self.base, offset
+        self.n_draws += 1
+        if self.n_draws <= MOST_IN_CODE:
+            return self.base._uop, offset
+        moved = from_numpy(np.array([1 + offset, 0], np.uint64), self.stored.device)
+        return build("ADD", self.home, moved), 0
 
     def advance(self) -> list[Any]:
         """The tensors that must be computed with the next batch."""
@@ -145,8 +156,8 @@ def _bits(cls: Any, count: Any, device: Any) -> UOp:
     running.wait()
     with running.lock:  # not while a batch takes the pending draws along, nor while another thread makes the state
         base, offset = _state(cls, device).draw(size_max(count))
-    counter = g.e("ADD", g.shrink(base._uop, (0,), (1,)), offset) if offset else g.shrink(base._uop, (0,), (1,))
-    key = g.shrink(base._uop, (1,), (1,))
+    counter = g.e("ADD", g.shrink(base, (0,), (1,)), offset) if offset else g.shrink(base, (0,), (1,))
+    key = g.shrink(base, (1,), (1,))
     return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)
 
 

@@ -1,0 +1,126 @@
+"""Models of thousands of small layers: equal layers are planned and compiled once, in memory linear in the model."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, function, jit, nn
+from monolect.ir.uop import toposort
+from monolect.runtime import callify
+from monolect.runtime.callify import independent
+from monolect.runtime.execute import plans
+from monolect.tensor import random
+
+IN_CODE = 4  # as few draws as tell what comes after them
+
+
+@pytest.fixture(autouse=True)
+def few_draws_in_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "MOST_IN_CODE", IN_CODE)
+
+
+def weights(n: int) -> list[Tensor]:
+    return [t for layer in [nn.Linear(4, 4) for _ in range(n)] for t in (layer.weight, layer.bias)]
+
+
+def test_equal_layers_beyond_some_are_the_same_kernels() -> None:
+    plans.clear()
+    n = 300
+    ts = weights(n)
+    ts[0].realize(*ts[1:])
+    launches = [item for plan in {id(p): p for p in plans.values()}.values() for item in plan.launches]
+    programs = {id(item.program) for item in launches}
+    assert len(programs) <= IN_CODE + 4, "two kernels of the state, and one for each shape"
+    assert len(launches) < 2 * n, "most of the layers run plans of others"
+
+
+@pytest.mark.parametrize("one_batch", [False, True])
+def test_numbers_are_those_of_draws_one_by_one(one_batch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    Tensor.manual_seed(3)
+    wanted = [t.realize().numpy() for _ in range(20) for t in weights(1)]
+    Tensor.manual_seed(3)
+    got = weights(20)
+    if not one_batch:
+        monkeypatch.setattr(callify, "MOST_TOGETHER", 10)
+    got[0].realize(*got[1:])
+    assert all(np.array_equal(g.numpy(), w) for g, w in zip(got, wanted, strict=True))
+    after = [Tensor.rand(5).numpy() for _ in range(2)]
+    assert not np.array_equal(*after) and not any(np.isin(a, [w.ravel()[:1] for w in wanted]).any() for a in after)
+
+
+@pytest.mark.parametrize("wrap", [jit, function], ids=["jit", "function"])
+def test_a_step_that_draws_often_draws_what_the_plain_one_does(wrap) -> None:
+    def step(x: Tensor) -> Tensor:
+        return Tensor.stack([x + Tensor.rand(3) for _ in range(IN_CODE + 6)])
+
+    x = Tensor.zeros(3).realize()
+    Tensor.manual_seed(5)
+    wanted = [step(x).numpy() for _ in range(4)]
+    Tensor.manual_seed(5)
+    wrapped = wrap(step)
+    got = [wrapped(x).numpy() for _ in range(4)]
+    for g, w in zip(got, wanted, strict=True):
+        assert np.array_equal(g, w)
+    assert len(np.unique(np.stack(got))) == np.stack(got).size
+
+
+def random_batch(rng: np.random.Generator) -> tuple[list[Tensor], list[np.ndarray]]:
+    """Values that share given tensors, views of those, and now and then what is computed."""
+    given = [Tensor(rng.normal(size=(3, 4))).realize() for _ in range(4)]
+    made = [(t, t.numpy()) for t in given]
+    for _ in range(rng.integers(5, 60)):
+        (a, x), (b, y) = (made[int(rng.integers(4 if rng.random() < 0.7 else len(made)))] for _ in range(2))
+        kind = int(rng.integers(4))
+        if kind == 0:
+            new = a + b, x + y
+        elif kind == 1:
+            new = a.flip(0) * 2.0, x[::-1] * 2.0
+        elif kind == 2:
+            new = a - b.sum(), x - y.sum()
+        else:
+            new = a * Tensor.arange(4), x * np.arange(4)
+        made.append(new)
+    chosen = [made[k] for k in rng.permutation(range(4, len(made)))]
+    return [t for t, _ in chosen], [v for _, v in chosen]
+
+
+def computed(roots: list) -> set:
+    moved = ("RESHAPE", "EXPAND", "PERMUTE", "FLIP", "SHRINK", "PAD", "CONST", "IOTA", "BUFFER")
+    return {u for u in toposort(*roots) if u.dtype.kind != "x" and u.op not in moved}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_share_no_computed_value(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callify, "MOST_TOGETHER", 1)
+    monkeypatch.setattr(callify, "MOST_AT_ONCE", 3)
+    ts, values = random_batch(np.random.default_rng(seed))
+    roots = list(dict.fromkeys(t._uop for t in ts))
+    batches = independent(roots)
+    assert sorted(map(id, roots)) == sorted(id(r) for b in batches for r in b)
+    sets = [computed(b) for b in batches]
+    assert sum(map(len, sets)) == len(set().union(*sets))
+    if seed < 2:
+        ts[0].realize(*ts[1:])
+        for t, v in zip(ts, values, strict=True):
+            np.testing.assert_allclose(t.numpy(), v, rtol=1e-12, atol=1e-12)
+
+
+def test_memory_of_the_process() -> None:
+    """16 kB of graph a layer, and no more to compute it: 10,000 layers took 2 GB."""
+    program = """
+from monolect import nn
+from monolect.tensor import random
+random.MOST_IN_CODE = 4
+def rss(): return int(open("/proc/self/statm").read().split()[1]) * 4096
+nn.Sequential(*[nn.Linear(4, 4) for _ in range(100)]).realize()
+before = rss()
+kept = nn.Sequential(*[nn.Linear(4, 4) for _ in range(1000)]).realize()
+print(rss() - before)
+"""
+    if not os.path.exists("/proc/self/statm"):
+        pytest.skip("no /proc: memory of the process cannot be read here")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 1000 * 45_000
