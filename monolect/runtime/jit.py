@@ -26,6 +26,7 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.execute import realize, run, running
+from monolect.runtime.packing import PackedCopy, packed_copy
 from monolect.runtime.prologue import Prologue, Step
 from monolect.runtime.recipe import KEPT, MADE, READ, Outside, Recipe, Value
 from monolect.runtime.turns import Turns
@@ -233,6 +234,8 @@ class Capture:
         if recipe.early:
             self.prologue = Prologue(self.device, recipe.early, self.constants)
         self.keep: list[Any] = []
+        self.packed = {n: (source, layout) for s in recipe.early for n, source, layout in s.packed}
+        self.copies: dict[int, PackedCopy] = {}  # of constants, by number
         if self.device is not None:
             self._bind_private(self.device)
         self.native = getattr(self.commands, "run", None)
@@ -249,10 +252,13 @@ class Capture:
         return {**self.recipe.bytes_by_kind, "kernels' own": getattr(self.commands, "local_bytes", 0)}
 
     def _bind_private(self, device: Any) -> None:
-        """Addresses that never change: constants, what the prologue makes, intermediates."""
+        """Addresses that no call brings: constants, what the prologue makes, intermediates."""
         for n, n_bytes in self.recipe.kept_bytes.items():
-            self.keep.append(device.alloc(n_bytes))
-            self._bind(n, self.keep[-1].address)
+            if self.packed.get(n, (-1, ""))[0] in self.constants:
+                self._bind_packed(n)
+            else:
+                self.keep.append(device.alloc(n_bytes))
+                self._bind(n, self.keep[-1].address)
         for n, b in self.constants.items():
             self._bind(n, b.storage.address)
         if self.recipe.arena_bytes:
@@ -260,6 +266,14 @@ class Capture:
             for n, offset in self.recipe.offsets.items():
                 self._bind(n, arena.address + offset)
             self.keep.append(arena)
+
+    def _bind_packed(self, number: int) -> None:
+        """Bind the packed copy of a constant, which other captures may share."""
+        source, layout = self.packed[number]
+        n_bytes = self.recipe.kept_bytes[number]
+        self.copies.pop(number, None)  # its memory may be the new copy's
+        copy = self.copies[number] = packed_copy(self.device, self.constants[source], layout, n_bytes)
+        self._bind(number, copy.memory.address)
 
     def _bind(self, number: int, address: int) -> None:
         self.commands.bind(number, address)
@@ -358,6 +372,9 @@ class Capture:
         self._bind(r.number, new.storage.address)
         if self.prologue is not None:
             self.prologue.rebind(r.number, new)
+            for n, (source, _) in self.packed.items():
+                if source == r.number:
+                    self._bind_packed(n)
         r.uop = new  # last: other threads see by it what is bound
 
     def _own(self, s: State) -> None:

@@ -27,13 +27,15 @@ WRITABLE = -1  # in place of a count: somebody outside can write at any time
 
 class Step(NamedTuple):
     """One launch of a capture, the CALL it runs, the bytes of each buffer it writes, by number, and the kernel that its
-    program was made from (None: that of the CALL).
+    program was made from (None: that of the CALL). `packed`: (copy, source, layout) of each packed copy that it writes,
+    two numbers of buffers and the name of a layout.
     """
 
     launch: Launch
     call: UOp
     written: dict[int, int]
     kernel: UOp | None = None
+    packed: tuple[tuple[int, int, str], ...] = ()
 
 
 def split(steps: Sequence[Step], given: set[int]) -> tuple[list[Step], list[Step]]:

@@ -274,7 +274,9 @@ class _Planner:
         writable = {n for n, b in constants.items() if writes_seen(b) == WRITABLE}
         early, late = split(steps, self.given | writable)
         frozen = (constants.keys() - writable) | {n for s in early for n in s.written}
-        fills, late = hoist(late, frozen, self.device, self.new) if self.device is not None else ([], late)
+        if self.device is None:
+            return early, late
+        fills, late = hoist(late, frozen, self.device, self.new, constants)
         return early + fills, late
 
     def _framing(self, steps: list[Step]) -> tuple[list[Step], list[Step]]:

@@ -12,11 +12,11 @@ from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
 from monolect.pipeline import lower_kernel
-from monolect.runtime import hoist, profile
+from monolect.runtime import hoist, packing, profile
 from monolect.runtime.callify import callify
 from monolect.runtime.jit import Capture
 from monolect.schedule.order import schedule
-from tests.unit.test_prologue import WRITES
+from tests.unit.test_prologue import WRITES, through_a_view, through_a_view_of_a_view
 
 Program = Callable[[Tensor, Tensor], Tensor]
 
@@ -270,5 +270,124 @@ def test_a_dropped_capture_frees_its_blocks() -> None:
 
 
 def test_a_damaged_cache_entry_is_a_miss() -> None:
-    assert hoist.read(None) is None and hoist.read(b"\xff[") is None and hoist.read(b"[[1]]") is None
-    assert hoist.read(b"[[1, 64]]") == (hoist.Kept(1, 64),)
+    assert hoist.read(None) is None and hoist.read(b"\xff[") is None and hoist.read(b"[[1, 64]]") is None
+    assert hoist.read(b'[[1, 64, "rows"]]') == (hoist.Kept(1, 64, "rows"),)
+
+
+# ---- shared copies ---------------------------------------------------------------------------------------------------
+def copies(*steps: jit) -> dict[int, int]:
+    """The bytes of each packed copy that captures of these steps bind, by address."""
+    found = [c for f in steps for captured in f.captures.values() for c in captured.capture.copies.values()]
+    return {c.memory.address: c.n_bytes for c in found}
+
+
+def test_captures_for_several_sizes_share_the_copies_of_a_layout() -> None:
+    """Each had its own: 12 batch sizes took 12 times the memory of the weights."""
+    a = array(256, 768)
+    w = own(a)
+    f, g = jit(lambda x: x @ w), jit(lambda x: (x @ w) * 2)
+    xs = [own(array(rows, 256)) for rows in (32, 48, 64, 80, 96, 112, 128)]
+    for x in 3 * xs:
+        for step, factor in ((f, 1), (g, 2)):
+            np.testing.assert_allclose(step(x).numpy(), factor * (x.numpy() @ a), rtol=1e-3, atol=1e-3)
+    layouts = {b.layout for x in xs for b in hoist.kept_blocks(frozen(x @ w, w), "cpu")}
+    assert len(f.captures) == 7 and len(copies(f)) >= 1
+    assert len(copies(f, g)) <= len(layouts) < 7
+    assert packing.packed_bytes() >= sum(copies(f, g).values())
+
+
+def test_the_last_capture_frees_a_copy() -> None:
+    base, w = packing.packed_bytes(), own(array(256, 256))
+    f, g = jit(lambda x: x @ w), jit(lambda x: (x @ w) + 1)
+    x = own(array(64, 256))
+    f(x), g(x)
+    assert packing.packed_bytes() == base + sum(copies(f, g).values()) > base
+    del f
+    assert packing.packed_bytes() == base + sum(copies(g).values()) > base
+    w.assign(own(array(256, 256)) * 2).realize()
+    g(x)
+    assert packing.packed_bytes() == base + sum(copies(g).values()), "the copy of what it was before is gone"
+    del g
+    assert packing.packed_bytes() == base
+
+
+@pytest.mark.parametrize("fitting", [0, 1, 2])
+def test_packed_weights_are_bounded(fitting: int) -> None:
+    side = 512  # 1 MB and some lines
+    ws = [own(array(side, side)) for _ in range(3)]
+    x = own(array(64, side) / 32)
+    f = jit(lambda x: x @ ws[0] @ ws[1] @ ws[2])
+    base = packing.packed_bytes()
+    limit = (base >> 20) + 2 * fitting if fitting else 0
+    with Context(PACK_LIMIT_MB=limit):
+        got = [f(x).numpy() for _ in range(2)][1]
+    assert len(copies(f)) == fitting + (fitting == 2)
+    wanted = x.numpy() @ ws[0].numpy() @ ws[1].numpy() @ ws[2].numpy()
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3 * float(np.abs(wanted).max()))
+
+
+def test_a_copy_of_what_a_tensor_was_before_is_not_written_to() -> None:
+    """The first step would read what the second packs of the buffer that both tensors were at first."""
+    w = Tensor.full((64, 64), 1.0).contiguous().realize()
+    x, v = own(array(32, 64)), Tensor(w)
+    first, second = jit(lambda x: x @ w.T), jit(lambda x: x @ v.T)
+    v.uop = Tensor.full((64, 64), 9.0).contiguous().realize().uop
+    first(x)
+    old = w.uop
+    w.uop = Tensor.full((64, 64), 2.0).contiguous().realize().uop
+    first(x)
+    v.uop = old
+    for step, value in ((second, 1.0), (first, 2.0), (second, 1.0), (first, 2.0)):
+        wanted = x.numpy() @ np.full((64, 64), value, np.float32)
+        np.testing.assert_allclose(step(x).numpy(), wanted, rtol=1e-4, atol=1e-3)
+    assert len(copies(first, second)) == 2
+
+
+CALLS = ["few rows", "more rows", "doubled", "other", "other few"]
+CHANGES = ["hold", "release", "tie", "swap", "swap", "update", "forget", "forget", *WRITES]
+XS = [own(array(rows, 64)) for rows in (32, 48)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_shared_copies_are_never_stale(seed: int) -> None:
+    """Captures that share copies are called between writes of all kinds, to tensors of one buffer or of two."""
+    rng = np.random.default_rng(seed)
+    w = Tensor.full((64, 64), 1.0).contiguous().realize()
+    ws = [w, Tensor(w)]
+    values, held = [1.0, 1.0], {}
+    first, second = jit(lambda x: x @ ws[0].T), jit(lambda x: x @ ws[1].T)
+    doubled = jit(lambda x: (x @ ws[0].T) * 2)
+    update = jit(lambda k: ws[0].assign(ws[0] + k))
+    for at in range(2, 40):
+        k = int(rng.integers(2))
+        action = CALLS[rng.integers(len(CALLS))] if rng.random() < 0.7 else CHANGES[rng.integers(len(CHANGES))]
+        if action == "hold":
+            held[k] = (ws[k].numpy(), ws[k].uop)
+        elif action == "release":
+            held.pop(k, None)
+        elif action == "tie":
+            ws[1].uop, values[1] = ws[0].realize().uop, values[0]
+        elif action == "swap":
+            (ws[0].uop, ws[1].uop), values = (ws[1].realize().uop, ws[0].realize().uop), values[::-1]
+        elif action == "forget":
+            (first, second)[k].captures.clear()
+        elif action == "update":
+            update(Tensor([1.0]))
+            values[0] += 1
+        elif action in WRITES:
+            values[k] = float(at)
+            if ws[0].uop is ws[1].uop and action in (through_a_view, through_a_view_of_a_view):
+                values[1 - k] = values[k]  # both are the memory that is written to
+            action(ws[k], values[k])
+        else:
+            x = XS[action in ("more rows", "other")]
+            step = doubled if action == "doubled" else first if "rows" in action else second
+            wanted = values["other" in action] * (2 if step is doubled else 1)
+            got = step(x).numpy()
+            want = np.broadcast_to(x.numpy().sum(1, keepdims=True) * wanted, got.shape)
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-2 * wanted, err_msg=f"step {at}: {action}")
+        if k in held and held[k][1] is ws[k].uop and at % 2:
+            values[k] = float(at + 100)
+            held[k][0][:] = values[k]
+            if ws[0].uop is ws[1].uop:
+                values[1 - k] = values[k]
