@@ -124,9 +124,8 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool) -> list[UOp]:
         return realize(resolve_functions(batch), as_symbolic)
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch), as_symbolic)
-    plan = _planned((sink, dev, settings.choices), "make_plan", list(sink.src), len(buffers), dev, shape)
-    if shape is not None:
-        _remember(here, plan)
+    key = here if shape is not None else (sink, dev, settings.choices)  # a structure keeps no graph alive
+    plan = _planned(key, "make_plan", list(sink.src), len(buffers), dev, shape)
     return run_plan(plan, buffers, as_symbolic)
 
 

@@ -1,5 +1,6 @@
 """Models of thousands of small layers: equal layers are planned and compiled once, in memory linear in the model."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from monolect import Tensor, function, jit, nn
-from monolect.ir.uop import toposort
+from monolect import Context, Tensor, function, jit, nn
+from monolect.ir.uop import UOp, toposort
 from monolect.runtime import callify
 from monolect.runtime.callify import independent
 from monolect.runtime.execute import plans
@@ -65,6 +66,25 @@ def test_a_step_that_draws_often_draws_what_the_plain_one_does(wrap) -> None:
     for g, w in zip(got, wanted, strict=True):
         assert np.array_equal(g, w)
     assert len(np.unique(np.stack(got))) == np.stack(got).size
+
+
+def test_a_plan_keeps_its_kernels_and_not_the_graph_it_was_made_from() -> None:
+    x = Tensor.ones(4).contiguous().realize()
+
+    def graph(n: int) -> Tensor:
+        t = x
+        for k in range(n):
+            t = (t * (k + 1.5)).sum(0, keepdim=True).expand(4) + t[:1].pad((0, 3))
+        return t.contiguous()
+
+    def pads() -> set[UOp]:
+        gc.collect()
+        return {u for u in gc.get_objects() if isinstance(u, UOp) and u.op == "PAD"}
+
+    before = pads()
+    with Context(COMPILE_CACHE=0):  # a plan whose schedule is on disk is made from that
+        graph(40).realize()
+    assert pads() <= before
 
 
 def random_batch(rng: np.random.Generator) -> tuple[list[Tensor], list[np.ndarray]]:

@@ -82,6 +82,23 @@ def _bring(pages: mmap.mmap, address: int, n_bytes: int) -> None:
                 want_huge(pages, False)
 
 
+def give_back() -> None:
+    """Return to the system what the C library's allocator holds free: the memory of a compiler that has finished."""
+    if trim := _trim():
+        trim(0)
+
+
+@functools.cache
+def _trim() -> Any:
+    """The GNU C library's `malloc_trim`; None where there is none."""
+    try:
+        found = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return None
+    found.argtypes = (ctypes.c_size_t,)
+    return found
+
+
 @functools.cache
 def _madvise() -> Any:
     """The system's own, which lets other threads of Python run; None where there is none."""

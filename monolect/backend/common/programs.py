@@ -15,6 +15,7 @@ from typing import Any
 
 from monolect.backend.base import Program
 from monolect.backend.common.jobs import Jobs
+from monolect.backend.common.pages import give_back
 from monolect.base.cache import DiskCache
 from monolect.base.errors import MonolectError
 from monolect.base.hashing import blake2b
@@ -79,6 +80,7 @@ class ProgramDevice:
                 parts.append((part, source))
                 jobs.add(partial(self.build, source))
             _, *built = jobs.results()
+        give_back()
         return [p for (part, source), found in zip(parts, built, strict=True) for p in self._keep(part, source, *found)]
 
     def _modules_of(self, kernels: Iterable[tuple[str, str, UOp]]) -> Iterator[list[tuple[str, str, UOp]]]:
