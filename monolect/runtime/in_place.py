@@ -7,6 +7,7 @@ Invariant: no launch reads an element of the old version after that element was 
 
 from __future__ import annotations
 
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime.execute import Run
 from monolect.schedule.memory import buffer_bytes
@@ -70,7 +71,7 @@ def same_elements(sink: UOp, source: int, out: int) -> bool:
 
 def _is_at(u: UOp, slot: int) -> bool:
     """Whether `u` names elements of PARAM `slot`."""
-    return u.op == "INDEX" and u.src[0].op == "PARAM" and u.src[0].arg.slot == slot
+    return u.op == "INDEX" and (memory := memory_of(u)).op == "PARAM" and memory.arg.slot == slot
 
 
 __all__ = ["Uses", "is_copy", "may_overwrite", "same_elements", "uses_of"]

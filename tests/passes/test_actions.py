@@ -15,6 +15,7 @@ from monolect.backend.registry import Device
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, node, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions, apply_plan, fill_kernel, kept_blocks, optimize, planned
@@ -205,7 +206,7 @@ def made(name):
 
 
 def written(kernel):
-    ps = {u.src[0].src[0] for u in toposort(kernel) if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX"}
+    ps = {memory_of(u.src[0]) for u in toposort(kernel) if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX"}
     return sorted((p for p in ps if p.op == "PARAM"), key=lambda p: p.arg.slot)
 
 

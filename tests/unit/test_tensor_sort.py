@@ -130,6 +130,15 @@ def test_values_and_gradients(name: str, both: Any) -> None:
     both(GRADIENTS[name], X)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(4, 16), (2, 3, 33), (3, 1000)])
+def test_gradients_of_parts_of_topk(shape: tuple, dtype: str, both: Any) -> None:
+    """A part of the part that topk is of sorted rows leads back to them."""
+    x, k = RNG.permutation(int(np.prod(shape))).reshape(shape).astype(dtype), shape[-1] // 2
+    for part in (slice(0, 1), slice(k // 2, k)):
+        both(lambda t, part=part: t.topk(k).values[..., part], x)
+
+
 def test_gradient_of_a_long_sort(both: Any) -> None:
     both(lambda t: t.sort(1).values, RNG.permutation(2 * 300).reshape(2, 300).astype(np.float32))
 
