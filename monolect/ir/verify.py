@@ -147,8 +147,8 @@ def _writes(effect: UOp) -> Iterable[UOp]:
 
 
 def _is_computed(x: UOp) -> bool:
-    """Whether `x` is a value made of loops rather than an effect or one of them."""
-    return x.op != "RANGE" and x.dtype is not dtypes.void and bool(ranges(x))
+    """Whether `x` is arithmetic on loops rather than one of them, an effect, or a value to wait for."""
+    return x.op != "RANGE" and x.dtype.kind == "x" and bool(ranges(x))
 
 
 def _carries(u: UOp) -> bool:
