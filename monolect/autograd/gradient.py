@@ -80,6 +80,11 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
     return y
 
 
+def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
+    """`closed_form` on a node of its own: other results that are the same node as `y` keep another derivative."""
+    return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
+
+
 def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
     """What `y` is a rearrangement of, and the views from there to `y`. One that a caller puts upon them is merged with
     them, and no longer reaches `y`: it reaches what they are views of.
@@ -453,7 +458,7 @@ def _reduce(u: UOp, g: UOp) -> UOp:
     if op == "ADD":
         return broadcast_to(g, x.shape)
     if op == "MAX":
-        top = build("CMPEQ", x, u)
+        top = build("OR", build("CMPEQ", x, u), build("CMPNE", x, x))  # all that are nan where one is
         return where(top, build("DIV", g, reduce(cast(top, g.dtype), "ADD", axes)), 0.0)
     # the product of the others, without dividing by a zero: the rest's product at a single zero, else 0 times it
     zero = e("CMPEQ", x, 0.0)

@@ -49,7 +49,7 @@ def split_softmax(roots: list[UOp], local_bytes: int) -> list[UOp]:
             users.setdefault(s, []).append(u)
     long: list[tuple[Softmax, dict[UOp, dict[UOp, int]], int]] = []
     for x in found:
-        if (sums := _sums(x, users, set(roots))) is not None:
+        if _is_alone(x, users, set(roots)) and (sums := _sums(x, users, set(roots))) is not None:
             beside = max(size_max(idx(count(r.src[0].shape)) // count(x.e.shape)) for r in sums)
             if x.size > (most := longest_row(x.e.dtype.itemsize, beside, local_bytes)):
                 long.append((x, sums, max(most, 1)))
@@ -94,6 +94,11 @@ def _difference(e: UOp) -> UOp:
     x = e.src[0]
     scale = everywhere(x.src[1]) if x.op == "MUL" else x
     return x.src[0] if scale.op == "CONST" and scale.value > 0 else x
+
+
+def _is_alone(x: Softmax, users: dict[UOp, list[UOp]], roots: set[UOp]) -> bool:
+    """Whether nothing else wants the scores: added in another order, they need not have the bits of their maximum."""
+    return x.scores not in roots and all(u is x.highest or u is _difference(x.e) for u in users[x.scores])
 
 
 def _sums(x: Softmax, users: dict[UOp, list[UOp]], roots: set[UOp]) -> dict[UOp, dict[UOp, int]] | None:

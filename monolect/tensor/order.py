@@ -8,6 +8,7 @@ Source: IEEE 754 numbers as sign and magnitude; Herf, "Radix Tricks", 2001.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from monolect.autograd import graph
@@ -85,6 +86,17 @@ def arg_extreme(u: UOp, axis: int) -> UOp:
     return _place_by_key(u, axis)
 
 
+def to_extreme(axis: int, keepdim: bool, sign: Callable[[UOp], UOp]) -> Callable[..., tuple[UOp]]:
+    """The derivative of the maximum of sign(x) along `axis`: all of it goes to the first place that has the maximum."""
+
+    def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+        place = arg_extreme(sign(x), axis)
+        here = build("CMPEQ", iota(x.shape[axis], dtypes.int64, axis, len(x.shape)), place)
+        return (where(here, g if keepdim else graph.reshape(g, place.shape), 0.0),)
+
+    return derivative
+
+
 def _is_near(u: UOp) -> bool:
     """Whether few operations lead from what is stored, or read at places, to `u`."""
     order = toposort(u, stop=lambda v: v.op not in ELEMENTWISE and v.op not in MOVEMENT)
@@ -108,7 +120,7 @@ def _place_of_maximum(u: UOp, axis: int) -> UOp:
     if u.dtype.is_float:
         is_top = build("OR", is_top, build("CMPNE", u, u))
     back = build("SUB", cast(_last(n), d), iota(n, d, axis, len(u.shape)))
-    found = graph.reduce(where(is_top, back, -1), "MAX", (axis,))
+    found = graph.reduce(where(is_top, back, 0), "MAX", (axis,))  # a place inside, whatever is found
     return build("SUB", cast(_last(n), dtypes.int64), cast(found, dtypes.int64))
 
 

@@ -13,9 +13,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph as g
-from monolect.autograd.gradient import closed_form
+from monolect.autograd.gradient import closed_alone, closed_form
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
+from monolect.ir.normal import TRUE, within
 from monolect.ir.uop import UOp, build, const, idx
 from monolect.tensor.base import TensorBase
 from monolect.tensor.elementwise import in_single
@@ -81,13 +82,44 @@ def _divisor(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
     return build("RECIP", acc)
 
 
-def _to_tops(share: UOp, y: UOp, x: UOp, back: Back) -> UOp:
-    """To each element of `x` the shares of those windows of which it is the largest, `y`."""
-    x = back.elements(x)
+def _first_tops(view: UOp, y: UOp, inside: UOp) -> UOp:
+    """The place in each window of its first largest element `y` that is `inside`, row by row; int32."""
+    n, kernel = len(view.shape) - len(y.shape), view.shape[len(y.shape) :]
+    last = prod(kernel) - 1
+    top = build("OR", g.e("CMPEQ", view, g.reshape(y, (*y.shape, *(1,) * n))), build("CMPNE", view, view))
+    from_end = g.e("SUB", last, _order(kernel, len(view.shape)))
+    found = g.where(build("AND", top, inside), from_end, 0)
+    return g.e("SUB", last, g.reduce(found, "MAX", range(len(y.shape), len(view.shape)), keep=False))
+
+
+def _order(kernel: Ints, rank: int) -> UOp:
+    """The number of each element of a window, row by row, along the last of `rank` axes; int32."""
+    return g.reshape(g.iota(prod(kernel), dtypes.int32), (*(1,) * (rank - len(kernel)), *kernel))
+
+
+def _inside(view: UOp, sizes: tuple[Any, ...], kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> UOp:
+    """Where windows hold an element of the input, whose last axes have `sizes`, and not of what is around it."""
+    rank, n, out = len(view.shape), len(kernel), TRUE
+    for a, (size, k, s, p, r) in enumerate(zip(sizes, kernel, stride, padding, dilation, strict=True)):
+        outs = view.shape[rank - 2 * n + a]
+        if p or (outs.__class__ is int and size.__class__ is int and (outs - 1) * s + (k - 1) * r >= size):
+            window, element = (g.iota(m, axis=rank - d * n + a, rank=rank) for m, d in ((outs, 2), (k, 1)))
+            out = build("AND", out, within(g.e("ADD", window * s, element * r), p, size + p))
+    return out
+
+
+def _to_places(d: UOp, place: UOp, back: Back) -> UOp:
+    """To each element the gradients `d` of those windows that have it at their `place`."""
+    rank = back.head + 2 * back.n
 
     def term(at: Ints) -> UOp:
-        is_top = build("AND", back.held(at), build("CMPEQ", x, back.placed(y, at)))
-        return g.where(is_top, back.placed(share, at), 0.0)
+        own: UOp | None = None
+        for a, (t, s, k) in enumerate(zip(at, back.stride, back.kernel, strict=True)):
+            here = g.e("ADD", g.iota(s, dtypes.int32, back.head + 2 * a + 1, rank), s * t)
+            own = here if own is None else g.e("ADD", g.e("MUL", own, k), here)
+        assert own is not None
+        is_there = build("AND", back.held(at), build("CMPEQ", own, back.placed(place, at)))
+        return g.where(is_there, back.placed(d, at), 0.0)
 
     return back.total(term)
 
@@ -127,17 +159,26 @@ class PoolMixin(TensorBase):
 
     def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
         low = False if self.dtype is dtypes.bool else self.dtype.min
-        view, x, (k, s, _, r) = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
-        inner = range(len(view.shape) - n, len(view.shape))
-        y = g.reduce(view, "MAX", inner, keep=False)
+        view, x, sizes = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
+        k, s, _, r = sizes
+        y = g.reduce(view, "MAX", range(len(view.shape) - n, len(view.shape)), keep=False)
+        if not y.dtype.is_float:
+            return self._wrap(y)
+        own = self._uop.shape[len(self._uop.shape) - n :]
 
-        def derivative(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
-            tops = g.e("CMPEQ", windows(x, k, s, r), g.reshape(y, (*y.shape, *(1,) * n)))
-            share = build("DIV", d, g.reduce(g.cast(tops, d.dtype), "ADD", inner, keep=False))
-            return (_to_tops(build("CONTIGUOUS", share), y, x, Back(x.shape, k, s)),)
+        def of_elements(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+            view = windows(x, k, s, r)
+            place = build("CONTIGUOUS", _first_tops(view, y, _inside(view, own, *sizes)))
+            return (_to_places(d, place, Back(x.shape, k, s)),)
+
+        def of_windows(d: UOp, y: UOp, view: UOp) -> tuple[UOp]:
+            place, d = (
+                g.reshape(u, (*y.shape, *(1,) * n)) for u in (_first_tops(view, y, _inside(view, own, *sizes)), d)
+            )
+            return (g.where(build("CMPEQ", _order(k, len(view.shape)), place), d, 0.0),)
 
         closed = overlap(y.shape[len(y.shape) - n :], k, s, r)
-        return self._wrap(closed_form(y, (x,), derivative) if closed else y)
+        return self._wrap(closed_alone(y, (x,), of_elements) if closed else closed_alone(y, (view,), of_windows))
 
     @in_single
     def _avg_pool(
@@ -190,7 +231,7 @@ class PoolMixin(TensorBase):
         """The largest element of each window over the last two axes.
 
         The stride is the kernel unless given. Padding never wins. With `ceil_mode` a last window may reach over the
-        end, if it starts inside. Elements that tie share the gradient. Raises ShapeError and ArgumentError.
+        end, if it starts inside. The first of equal elements gets the gradient. Raises ShapeError and ArgumentError.
 
         >>> Tensor([[1, 5], [2, 3]]).max_pool2d(2).tolist()
         [[5]]

@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph, special
+from monolect.autograd.gradient import closed_alone
 from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
@@ -18,7 +19,7 @@ from monolect.ir.uop import UOp, build
 from monolect.tensor.base import TensorBase
 from monolect.tensor.elementwise import in_single
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.order import arg_extreme
+from monolect.tensor.order import arg_extreme, to_extreme
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -208,6 +209,8 @@ class ReduceMixin(TensorBase):
     def max(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
         """The largest element; along one axis (values, indices); beside another tensor `maximum`.
 
+        Along one axis the element at the index gets the gradient, else equal ones share it.
+
         >>> Tensor([3, 1, 2]).max(dim=0).indices.item()
         0
         """
@@ -215,6 +218,8 @@ class ReduceMixin(TensorBase):
 
     def min(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
         """The smallest element; along one axis (values, indices); beside another tensor `minimum`.
+
+        Gradients are those of `max`.
 
         >>> Tensor([3, 1, 2]).min().item(), Tensor([3, 1, 2]).min(dim=0).indices.item()
         (1, 1)
@@ -230,6 +235,10 @@ class ReduceMixin(TensorBase):
         if isinstance(dim, tuple | list):
             return self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
         values = self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
+        if self.shape and self.dtype.is_float:
+            turned = (lambda u: u) if top else reverse(self.dtype)
+            derivative = to_extreme(self._axis(dim, len(self.shape)), keepdim, turned)
+            values = self._wrap(closed_alone(values._uop, (self._uop,), derivative))
         return ValuesIndices(values, self.argmax(dim, keepdim) if top else self.argmin(dim, keepdim))
 
     def argmax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:

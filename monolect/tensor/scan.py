@@ -121,7 +121,7 @@ def last_maximum(u: UOp) -> UOp:
         both = build("OR", e("SHL", cast(k, d), many), iota(n, d, axis, axis + 1))
         return cast(e("AND", scan(both, "MAX"), (1 << many) - 1), dtypes.int64)
     is_top = negate(build("CMPNE", k, scan(k, "MAX")))  # where an element equals the maximum so far it is the latest
-    return scan(where(is_top, iota(n, dtypes.int64, axis, axis + 1), -1), "MAX")
+    return scan(where(is_top, iota(n, dtypes.int64, axis, axis + 1), 0), "MAX")
 
 
 def _backwards(u: UOp) -> UOp:

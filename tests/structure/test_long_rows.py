@@ -89,8 +89,15 @@ def test_other_rows_stay_whole(local_bytes, data):
 
 def test_rows_that_are_wanted_too_stay_whole():
     q, k = (Tensor.empty(n, 64).realize() for n in (16, 1 << 16))
-    weights = (q @ k.transpose(-1, -2)).softmax(-1)
-    for roots in (graph(weights, weights @ k), graph(weights.square() @ k, weights @ k), graph(weights.sum(0))):
+    scores = q @ k.transpose(-1, -2)
+    weights, is_top = scores.softmax(-1), scores == scores.amax(-1, keepdim=True)
+    for roots in (
+        graph(weights, weights @ k),
+        graph(weights.square() @ k, weights @ k),
+        graph(weights.sum(0)),
+        graph(weights @ k, scores),
+        graph(weights @ k, is_top),
+    ):
         assert split_softmax(roots, TARGET.local_bytes) is roots
 
 
