@@ -157,6 +157,27 @@ def to_numpy(d: DType) -> np.dtype:
     return n
 
 
+def converted(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
+    """The array `x` as elements of `d`, each rounded once: ml_dtypes rounds to float32 on its way to narrow types."""
+    if d.name in _ML_NAMES and (x.dtype.kind in "iu" and x.dtype.itemsize > 2 or x.dtype == np.float64):
+        x = _odd_singles(x)
+    with np.errstate(over="ignore"):
+        return x.astype(to_numpy(d))
+
+
+def _odd_singles(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`x` cut to float32, the last bit set where digits were lost: rounding that to fewer bits is rounding once."""
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        long = (x >= 2**53) | (x <= -(2**53))
+        x = np.where(long, x - (x & 0xFFF) | ((x & 0xFFF) != 0).astype(x.dtype) << 11, x)
+    wide = np.asarray(x.astype(np.float64))
+    with np.errstate(over="ignore"):
+        single = wide.astype(np.float32)
+    back = single.astype(np.float64)
+    cut = single.view(np.uint32) - (np.abs(back) > np.abs(wide))
+    return (cut | (back != wide)).astype(np.uint32).view(np.float32)
+
+
 def from_numpy(n: np.dtype) -> DType:
     """The type of the elements of a NumPy array; raises DTypeError where there is none."""
     name = n.name
@@ -220,7 +241,7 @@ def as_python(value: Any, d: DType) -> Any:
         return bool(value)
     if d.is_float:
         try:
-            x = float(value)
+            x = float(_odd_digits(value) if value.__class__ is int and d.bits < 64 else value)
         except OverflowError as error:  # of an integer: a float would be infinite
             bits = int(value).bit_length()
             raise ArgumentError("a number no float holds", expected="at most 1.8e308", found=f"{bits} bits") from error
@@ -232,10 +253,17 @@ def as_python(value: Any, d: DType) -> Any:
     return v if d.kind == "u" or v <= d.max else v - (1 << d.bits)
 
 
+def _odd_digits(v: int) -> int:
+    """`v` cut to 53 digits, the last one set where others were lost: rounding that to fewer is rounding once."""
+    n = max(abs(v).bit_length() - 53, 0)
+    cut = abs(v) >> n
+    cut |= cut << n != abs(v)
+    return cut << n if v >= 0 else -(cut << n)
+
+
 def _round_float(v: float, d: DType) -> float:
     if (form := _FORMS.get(d.name)) is None:
-        with np.errstate(over="ignore"):
-            return float(np.array(v).astype(to_numpy(d)))
+        return float(converted(np.array(v), d))
     try:
         rounded: float = form.unpack(form.pack(v))[0]
     except OverflowError:

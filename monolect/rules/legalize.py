@@ -15,13 +15,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monolect.base.dtype import DType, dtypes
+from monolect.ir.bounds import min_max
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, const
-from monolect.rules.formula import bits, cast, differ, less, magnitude_argument, shift_left, shift_right, union, where
+from monolect.rules.formula import (
+    bits,
+    cast,
+    differ,
+    less,
+    magnitude_argument,
+    shift_left,
+    shift_right,
+    sub,
+    union,
+    where,
+)
 from monolect.rules.transcendental import LN2, LOG2E, exp_argument, is_log
 from monolect.rules.trigonometric import HALF_PI, cosine_argument
 
-F32, U32, F64, U64 = dtypes.float32, dtypes.uint32, dtypes.float64, dtypes.uint64
+F32, U32, F64 = dtypes.float32, dtypes.uint32, dtypes.float64
+EXACT = 1 << 24  # float32 holds all integers up to here
 
 
 class Narrow(NamedTuple):
@@ -96,9 +109,24 @@ def _last_finite(n: Narrow) -> int:
 
 
 def to_odd(x: UOp) -> UOp:
-    """float64 `x` cut to 24 bits, with the last one set if anything was lost: rounding that again is rounding once."""
-    raw, mask = bits(x, U64), (1 << 29) - 1
-    return bits(union(raw & ~mask, shift_left(cast(differ(raw & mask, 0), U64), 29)), F64)
+    """The float64 or integer `x` cut to float32, the last bit set if anything was lost: rounding that to fewer bits is
+    rounding once.
+    """
+    single = cast(x, F32)
+    back = cast(single, x.dtype)
+    up = where(less(x, 0), less(back, x), less(x, back))  # away from zero
+    cut = sub(bits(single, U32), cast(up, U32))
+    return bits(union(cut, cast(differ(back, x), U32)), F32)
+
+
+def _rounds_twice(x: UOp, d: DType) -> bool:
+    """Whether float32 may not hold `x`, and what it would be rounded to there decides how it is rounded to `d`. In types
+    other than bfloat16 such large integers are not finite.
+    """
+    if x.dtype is F64:
+        return True
+    low, high = min_max(x) if x.dtype.is_int and d is dtypes.bfloat16 else (0, 0)
+    return low < -EXACT or high > EXACT
 
 
 def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozenset()) -> UOp | None:
@@ -156,5 +184,5 @@ def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | No
             return None if d in casts else narrow(x, d)
         if x.dtype is dtypes.bool:
             return build("WHERE", x, const(1, d), const(0, d))
-        return cast(cast(to_odd(x) if x.dtype is F64 and d is dtypes.float16 else x, F32), d)
+        return cast(to_odd(x) if _rounds_twice(x, d) else cast(x, F32), d)
     return None

@@ -13,7 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
-from monolect.base.dtype import INTS, DType, as_dtype, dtypes, to_numpy
+from monolect.base.dtype import INTS, DType, as_dtype, converted, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, is_scalar, np
 from monolect.ir.normal import less, negate
@@ -45,7 +45,7 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
     if array.dtype.kind not in "biufV":
         raise DTypeError("a tensor holds numbers", expected="a numeric array", found=str(array.dtype))
     if dtype is not None and to_numpy(dtype) != array.dtype:
-        array = array.astype(to_numpy(dtype))
+        array = converted(array, dtype)
     return from_numpy(array, device)
 
 
@@ -85,7 +85,7 @@ def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DT
 def _array(data: Any, dtype: DType | None) -> np.ndarray:
     """Nested sequences as an array with this library's default dtypes. Raises ShapeError for ragged ones."""
     if not isinstance(data, list | tuple | range) and hasattr(data, "__array__"):
-        return np.asarray(data) if dtype is None else np.asarray(data).astype(to_numpy(dtype))
+        return np.asarray(data) if dtype is None else converted(np.asarray(data), dtype)
     try:
         array = np.array(_plain(data))
     except ValueError:
@@ -96,7 +96,7 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
         raise DTypeError("a tensor holds numbers", expected="numbers, or nested lists of them", found=repr(data)[:80])
     if dtype is not None:
         with np.errstate(all="ignore"):
-            return array.astype(to_numpy(dtype))
+            return converted(array, dtype)
     return array.astype({"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float32}[array.dtype.kind])
 
 

@@ -1,13 +1,17 @@
-"""Each operation rounds once, as written: random elementwise expressions have NumPy's bits in every kernel."""
+"""Each operation rounds once, as written: random elementwise expressions have NumPy's bits in every kernel, and casts
+to narrow floats those of exact arithmetic.
+"""
 
 import random
+from fractions import Fraction
+from math import inf, nan
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monolect import Context, Tensor, jit
+from monolect import Context, Tensor, dtypes, jit
 from monolect.backend.registry import Device
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
@@ -84,3 +88,70 @@ def test_every_lane_of_a_kernel_rounds_alike():
     turned = (x * x + y * y).T.contiguous().numpy().T
     np.testing.assert_array_equal(turned, a * a + b * b)
     np.testing.assert_array_equal((x * x + y * y).numpy(), a * a + b * b)
+
+
+# ---- casts -----------------------------------------------------------------------------------------------------------
+# digits behind the point, exponents of the smallest and the largest normal number, what is beyond the largest
+FORMATS = {
+    "float16": (10, -14, 15, inf),
+    "bfloat16": (7, -126, 127, inf),
+    "fp8e5m2": (2, -14, 15, inf),
+    "fp8e4m3": (3, -6, 8, nan),
+}
+LARGEST = {"float16": 65504.0, "bfloat16": 255 * 2.0**120, "fp8e5m2": 57344.0, "fp8e4m3": 448.0}
+BITS = {"int32": 31, "uint32": 32, "int64": 63, "uint64": 64}
+
+
+def rounded(v, name):
+    """The finite number `v` to nearest even in a narrow format, by exact arithmetic."""
+    digits, low, _, beyond = FORMATS[name]
+    x = abs(Fraction(v))
+    e = low
+    while x >= Fraction(2) ** (e + 1):
+        e += 1
+    y = round(x / Fraction(2) ** (e - digits)) * Fraction(2) ** (e - digits)  # of Fractions to even
+    y = beyond if y > LARGEST[name] else float(y)
+    return -y if v < 0 else y
+
+
+def near_ties(rng, source, name, n):
+    """Numbers half way between neighbours of a format, or off by a little: by what float32 still holds, or by less."""
+    digits, low, high, _ = FORMATS[name]
+    for _ in range(n):
+        lead, half = rng.getrandbits(digits) | 1 << digits, rng.choice([0, 1])
+        if source == "float64":
+            v = (lead + half / 2) * 2.0 ** (rng.randint(low - digits - 2, high) - digits)
+            v *= 1 + rng.choice([0, 1, -1]) * 2.0 ** -rng.randint(digits + 3, 52)
+        else:
+            shift = rng.randint(0, BITS[source] - digits - 2)
+            v = (2 * lead + half << shift) + rng.choice([0, 1, -1]) * (1 << rng.randint(0, shift))
+            v = min(v, 2 ** BITS[source] - 1)
+        yield v if source[0] == "u" else rng.choice([-1, 1]) * v
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("source", ["float64", *BITS])
+def test_casts_to_narrow_floats_round_once(source, name):
+    seed = random.SystemRandom().randrange(2**32)
+    numbers = list(near_ties(random.Random(seed), source, name, 500))
+    x, d = np.array(numbers, source), getattr(dtypes, name)
+    want = np.array([rounded(v, name) for v in numbers])
+    found = {device: Tensor(x, device=device).cast(d) for device in DEVICES}
+    found["in numpy"], found["a scalar"] = Tensor(x, dtype=d), Tensor.stack(*(Tensor(v, dtype=d) for v in numbers[:20]))
+    for how, y in found.items():
+        np.testing.assert_array_equal(y.double().numpy(), want[: y.numel()], err_msg=f"{how}, seed {seed}")
+
+
+@pytest.mark.parametrize("source", ["float64", *BITS])
+def test_casts_of_the_largest_and_the_smallest(source):
+    edges = [0, 1, 2**24 + 1, 2 ** BITS.get(source, 10) - 1, *([-1, -(2 ** BITS[source])] if source[0] == "i" else [])]
+    edges += [inf, -inf, nan, 1e-320, -1e-46, 3.4e38, 3.39e38, 1e300] if source == "float64" else []
+    x = np.array(edges, source)
+    for name in FORMATS:
+        want = [
+            v if v != v else FORMATS[name][3] * (1 if v > 0 else -1) if abs(v) == inf else rounded(v, name)
+            for v in edges
+        ]
+        for device in DEVICES:
+            got = Tensor(x, device=device).cast(getattr(dtypes, name)).double().numpy()
+            np.testing.assert_array_equal(got, want, err_msg=f"{name} {device}")
