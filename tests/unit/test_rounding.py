@@ -90,6 +90,16 @@ def test_every_lane_of_a_kernel_rounds_alike():
     np.testing.assert_array_equal((x * x + y * y).numpy(), a * a + b * b)
 
 
+@pytest.mark.parametrize("name", ["exp2", "log2", "sin"])
+@pytest.mark.parametrize("n", [3, 4])
+def test_functions_of_places_have_the_same_bits_where_loops_are_unrolled(name, n):
+    """There the argument is a constant."""
+    one = Tensor(np.eye(n, dtype=np.float32)[np.arange(20 * n) % n]).realize()
+    for k in (0.37, 0.71, 1.3, 2.9):
+        x = one * getattr((Tensor.arange(n).float() + 0.3) * k, name)()
+        np.testing.assert_array_equal(x.abs().amax(1).numpy(), np.abs(x.contiguous().numpy()).max(1))
+
+
 # ---- casts -----------------------------------------------------------------------------------------------------------
 # digits behind the point, exponents of the smallest and the largest normal number, what is beyond the largest
 FORMATS = {
