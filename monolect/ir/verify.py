@@ -97,7 +97,7 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
             raise _error(u, root, "a RANGE of no axis type", "(id, one of " + ", ".join(AXIS_TYPES) + ")", u.arg)
         if u.op in _CLOSES and (other := [r for r in u.src[1:] if r.op != "RANGE"]):
             raise _error(u, root, f"{u.op} closes what is no loop", "RANGE nodes in src[1:]", other[0].op)
-        if u.op == "AFTER" and u.src[0].op == "BUFFER" and (other := [x for x in u.src[1:] if _is_computed(x)]):
+        if u.op == "AFTER" and _is_register(u.src[0]) and (other := [x for x in u.src[1:] if _is_computed(x)]):
             raise _error(u, root, "an accumulator of no loop", "effects and RANGE nodes in src[1:]", other[0].op)
     for u in linear:
         _verify_linear(u, root)
@@ -144,6 +144,11 @@ def _writes(effect: UOp) -> Iterable[UOp]:
             yield from _writes(e)
     elif effect.op in ("STORE", "ATOMICADD") and memory_of(effect.src[0]).op == "PARAM":
         yield effect
+
+
+def _is_register(b: UOp) -> bool:
+    """Whether `b` is an accumulator. Sums of blocks in local memory come after what they add, a value."""
+    return b.op == "BUFFER" and b.arg.addrspace == "REG"
 
 
 def _is_computed(x: UOp) -> bool:
