@@ -2,7 +2,7 @@
 
 Each row says what the pass reads and leaves, which ops are gone after it, what must have run before, and why it stands
 where it does. The rows are checked at import; with VERIFY=1 the IR is verified after every pass, with VERIFY=2 it is also
-interpreted before and after. CHECK_BOUNDS=1 proves every index once loops are what they will be. TRACE=passes times each
+interpreted before and after (and `runtime.verified` compares what programs wrote). CHECK_BOUNDS=1 proves every index once loops are what they will be. TRACE=passes times each
 pass, TRACE=ir prints what it changed.
 
 Passes know no device: what a target can do reaches them as data (`base.target`).

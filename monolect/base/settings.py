@@ -99,7 +99,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes once what depends on its constants alone, packed weights included, and keeps it (captures share packed weights, one copy a layout); 0: at every replay"),
     Setting("PACK_LIMIT_MB",  "int",   8192,   (),          0,    None, "runtime",  "bound of the memory for packed weights that captured steps keep, in MB; a step whose weights do not fit when it is captured packs them at every replay; 0: none are kept"),
     Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: show progress bars of long work, on a terminal"),
-    Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify after every pass; 2: also interpret before and after"),
+    Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify the IR after every pass; 2: also interpret each new kernel before and after every pass, and compare what programs wrote with their kernels and the tensor graph, at a few elements"),
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call, those of a captured step after it"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),
     Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one per core"),

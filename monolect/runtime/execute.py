@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,7 +114,7 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool) -> list[UOp]:
         _prepare(batch, Device[dev])
     plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
-        return run_plan(plan, buffers, as_symbolic)
+        return run_plan(plan, buffers, as_symbolic, batch)
     sink, buffers, _ = callify(batch)
     if any(b.op != "BUFFER" for b in buffers):
         batch = with_calls_run(batch)
@@ -126,7 +126,7 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool) -> list[UOp]:
         return realize(brought(batch), as_symbolic)
     key = here if shape is not None else (sink, dev, settings.choices)  # a structure keeps no graph alive
     plan = _planned(key, "make_plan", list(sink.src), len(buffers), dev, shape)
-    return run_plan(plan, buffers, as_symbolic)
+    return run_plan(plan, buffers, as_symbolic, batch)
 
 
 def _prepare(batch: list[UOp], device: Any) -> None:
@@ -247,8 +247,10 @@ def is_apart(a: str, b: str) -> bool:
     return bool(Device[a].space != Device[b].space)
 
 
-def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False) -> list[UOp]:
-    """Run on `buffers`, the inputs in order; one BUFFER for each root, of the shape that `realize` says."""
+def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: Sequence[UOp] = ()) -> list[UOp]:
+    """Run on `buffers`, the inputs in order; one BUFFER for each root, of the shape that `realize` says. `batch`: the
+    values, where they are known.
+    """
     device = Device[plan.device]
     sizes = [value_of(v) for v in plan.variables] if plan.variables else []
     try:
@@ -265,7 +267,11 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False) -> list[
     arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
     if arena is not None:
         addresses += [arena.address + o for o in plan.offsets]
-    run(plan.commands, [*addresses, *sizes], plan.launches, plan.kernels)
+    if settings.VERIFY > 1:
+        verified = import_module("monolect.runtime.verified")  # only who asks for it waits for it
+        verified.run_plan(plan, batch, [*(b.storage for b in buffers), *(b.storage for b in new)], arena, sizes)
+    else:
+        run(plan.commands, [*addresses, *sizes], plan.launches, plan.kernels)
     outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
     for capture in listening.captures:
         capture.append(Run(plan, tuple(buffers), tuple(new)))

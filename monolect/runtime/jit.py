@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -275,6 +276,25 @@ class Capture:
         copy = self.copies[number] = packed_copy(self.device, self.constants[source], layout, n_bytes)
         self._bind(number, copy.memory.address)
 
+    def _private(self) -> dict[int, tuple[Any, int, int]]:
+        """By number: memory, where in it a buffer begins, its bytes. Of all that a call does not bring."""
+        out = {n: (b.storage, 0, buffer_bytes(b)) for n, b in self.constants.items()}
+        own = iter(self.keep)
+        for n, n_bytes in self.recipe.kept_bytes.items():
+            out[n] = (self.copies[n].memory if n in self.copies else next(own), 0, n_bytes)
+        written = {n: n_bytes for s in (*self.recipe.early, *self.recipe.late) for n, n_bytes in s.written.items()}
+        out |= {n: (self.keep[-1], offset, written[n]) for n, offset in self.recipe.offsets.items()}
+        return out | {s.number: (s.memory, 0, s.memory.n_bytes) for s in self.in_place if s.memory is not None}
+
+    def _run_verified(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
+        """The launches one by one, and what each wrote compared with what it should have."""
+        verified = import_module("monolect.runtime.verified")  # only who asks for it waits for it
+        sizes = addresses[len(args) : len(addresses) - len(made)]
+        brought = [*((u.storage, 0, u.storage.n_bytes) for u in args), *sizes]
+        brought += [(u.storage, 0, u.storage.n_bytes) for u in made]
+        pieces = self._private() | dict(enumerate(brought))
+        verified.run_steps(self.device, self.launches, self.kernels, pieces, self.variables, replayed=True)
+
     def _bind(self, number: int, address: int) -> None:
         self.commands.bind(number, address)
         if self.prologue is not None:
@@ -314,7 +334,9 @@ class Capture:
                 u.storage = memory = (taken and taken.get(len(made))) or self.device.alloc(n_bytes)
                 addresses.append(memory.address)
                 made.append(u)
-            if self.native is None or settings.tracing or profile.recording:
+            if settings.VERIFY > 1:
+                self._run_verified(args, addresses, made)
+            elif self.native is None or settings.tracing or profile.recording:
                 run(self.commands, addresses, self.launches, self.kernels, replayed=True)
             else:
                 self.native(*addresses)
@@ -338,7 +360,7 @@ class Capture:
             args = [*args, _buffer_of(s.tensor)]
             addresses.append(args[-1].storage.address)
         if self.prologue is not None:
-            self.prologue.refresh()
+            self.prologue.refresh(self._private if settings.VERIFY > 1 else None)
         for v in self.variables:
             addresses.append(value_of(v))
         return args, taken

@@ -20,6 +20,7 @@ from monolect.autograd.graph import joined, reshape
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, node, rebuild, toposort
 from monolect.schedule.materialize import values
+from monolect.schedule.renewed import renewed
 
 MANY = 8  # products that are joined: fewer cost no less
 REUSE = 32  # times that an element of an operand is used, from which on copying it costs less than what is gained
@@ -42,7 +43,7 @@ def join_products(roots: list[UOp]) -> list[UOp]:
         if u in sums:
             new[u] = _joined(u, sums[u], inner, new)
             new[u].origin = new[u].origin or u.origin
-    return [new[r] for r in roots]
+    return renewed(roots, new)
 
 
 def _terms(u: UOp, inner: set[UOp]) -> list[UOp]:

@@ -28,6 +28,7 @@ from monolect.ir.ops import ELEMENTWISE, INVALID
 from monolect.ir.uop import UOp, build, const, node, rebuild, toposort
 from monolect.rules.loops import below, without_loop
 from monolect.schedule.ranges import Index, full_index, placeholder, sources
+from monolect.schedule.renewed import renewed
 
 MOVES = frozenset(("RESHAPE", "EXPAND", "PERMUTE", "FLIP", "SHRINK"))
 READ_THROUGH = MOVES | ELEMENTWISE | {"PAD", "DETACH", "CONTIGUOUS_BACKWARD"}
@@ -57,7 +58,7 @@ def masked_sums(roots: list[UOp]) -> list[UOp]:
         found = _masked(v)
         new[u] = v if found is None else _of_chosen(v, found) or v
         new[u].origin = new[u].origin or u.origin
-    return [new[r] for r in roots]
+    return renewed(roots, new)
 
 
 def _masked(u: UOp) -> Masked | None:

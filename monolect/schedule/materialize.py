@@ -20,6 +20,7 @@ from monolect.ir.normal import conjuncts, count
 from monolect.ir.ops import ELEMENTWISE, INVALID
 from monolect.ir.uop import UOp, node, rebuild
 from monolect.schedule.ranges import overwrites, value_sources
+from monolect.schedule.renewed import renewed
 
 FORCED = frozenset(("CONTIGUOUS", "LOAD"))
 _COUNTING = frozenset(("ADD", "MUL", "CMPLT", "CAST", "RESHAPE"))
@@ -103,7 +104,7 @@ def own_targets(roots: list[UOp]) -> list[UOp]:
             new[u] = _stored_anew(u, new) if overwrites(u) else _own(u, new, readers)
         elif src != u.src:
             new[u] = rebuild(u, src)
-    return [new.get(r, r) for r in roots]
+    return renewed(roots, new)
 
 
 def _stored_anew(u: UOp, new: dict[UOp, UOp]) -> UOp:

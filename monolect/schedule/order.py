@@ -6,15 +6,18 @@ memory. Equal kernels are one SINK called with different buffers.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, node, shape_source
+from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.schedule.join_products import join_products
 from monolect.schedule.kernels import KernelBuilder, Known
 from monolect.schedule.masked_sums import masked_sums
 from monolect.schedule.materialize import own_targets
 from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import forget, overwrites
+from monolect.schedule.renewed import following
 from monolect.schedule.result import Schedule
 from monolect.schedule.split_reductions import split_reductions
 from monolect.schedule.split_scatters import split_scatters
@@ -24,12 +27,39 @@ from monolect.schedule.split_softmax import split_softmax
 def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Schedule:
     """Kernels for the requested values `roots`, whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
     try:
-        return _schedule(roots, default_device, local_bytes)
+        return _schedule(roots, default_device, local_bytes)[0]
     finally:
         forget()
 
 
-def _schedule(roots: list[UOp], default_device: str, local_bytes: int) -> Schedule:
+class Stored(NamedTuple):
+    """A value that a schedule stores: as it is scheduled, its buffer, and the value that was asked for, if there was
+    an equal one.
+    """
+
+    value: UOp
+    buffer: UOp
+    before: UOp | None
+
+
+def stored_values(roots: list[UOp], default_device: str, local_bytes: int = 0) -> tuple[Schedule, list[Stored]]:
+    """What `schedule` gives, and which values its buffers hold: for `VERIFY=2`."""
+    try:
+        with following() as steps:
+            found, buffers = _schedule(roots, default_device, local_bytes)
+    finally:
+        forget()
+    before: dict[UOp, UOp] = {}
+    for u in toposort(*roots):
+        v = u
+        for step in steps:
+            v = step.get(v, v)
+        before.setdefault(v, u)
+    return found, [Stored(u, b, before.get(u)) for u, b in buffers.items()]
+
+
+def _schedule(roots: list[UOp], default_device: str, local_bytes: int) -> tuple[Schedule, dict[UOp, UOp]]:
+    """The schedule, and the buffer of each value that is stored in one of its own."""
     roots = masked_sums(own_targets([_same_value(r) for r in roots]))
     roots = join_products(roots)
     roots = split_reductions(split_scatters(roots))
@@ -45,7 +75,8 @@ def _schedule(roots: list[UOp], default_device: str, local_bytes: int) -> Schedu
         if sink.src:
             calls.append(node("CALL", (sink, *args)))
     outputs = tuple(buffers.get(r, r) for r in roots)
-    return Schedule(node("LINEAR", tuple(calls)), outputs)
+    own = {u: b for u, b in buffers.items() if u not in part.frames}
+    return Schedule(node("LINEAR", tuple(calls)), outputs), own
 
 
 def _same_value(root: UOp) -> UOp:

@@ -21,6 +21,7 @@ from monolect.ir.normal import count
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT
 from monolect.ir.uop import UOp, build, node, rebuild, shape_source, toposort
 from monolect.schedule.materialize import costs, is_forced, reuses, values
+from monolect.schedule.renewed import renewed
 
 PARTS = 64  # iterations a reduction to one value is given; fewer for several values
 FEW_OUTPUTS = 8  # from here on the outputs themselves are enough iterations
@@ -43,7 +44,7 @@ def split_reductions(roots: list[UOp]) -> list[UOp]:
     for u in order:
         v = rebuild(u, tuple(new[s] for s in u.src))
         new[u] = _in_parts(v, readers[u.src[0]] > 1) if u in long else v
-    return [new[r] for r in roots]
+    return renewed(roots, new)
 
 
 def _long(roots: list[UOp]) -> set[UOp]:

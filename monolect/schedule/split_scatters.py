@@ -20,6 +20,7 @@ from monolect.base.dtype import dtypes
 from monolect.ir.normal import count, within
 from monolect.ir.uop import UOp, build, node, rebuild, toposort
 from monolect.schedule.ranges import overwrites
+from monolect.schedule.renewed import renewed
 
 PARTS = (16, 8, 4, 2)  # tables
 LEAST_ADDITIONS = 1 << 15  # that pay for two more kernels
@@ -36,7 +37,7 @@ def split_scatters(roots: list[UOp]) -> list[UOp]:
         v = rebuild(u, tuple(new[s] for s in u.src))
         new[u] = _in_parts(v, n) if (n := _parts(v)) else v
         new[u].origin = new[u].origin or u.origin
-    return [new[r] for r in roots]
+    return renewed(roots, new)
 
 
 def _parts(u: UOp) -> int:

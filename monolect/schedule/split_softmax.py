@@ -28,6 +28,7 @@ from monolect.ir.normal import count, everywhere, is_zero
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source
 from monolect.schedule.materialize import Cost, below, costs, is_forced, values
+from monolect.schedule.renewed import renewed
 from monolect.schedule.stages import hides, longest_row
 
 UNIT = 64  # keys that blocks are multiples of
@@ -353,4 +354,4 @@ def _renewed(roots: list[UOp], instead: dict[UOp, UOp]) -> list[UOp]:
         if not pending:
             stack.pop()
             new[u] = new[instead[u]] if u in instead else rebuild(u, tuple(new[s] for s in u.src))
-    return [new[r] for r in roots]
+    return renewed(roots, new)

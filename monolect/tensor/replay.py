@@ -67,7 +67,7 @@ def usual_call(
     outputs = capture.outputs
     brought = all(v.source in (MADE, KEPT) or (v.source == BROUGHT and v.at < len(kinds)) for v in outputs)
     simple = brought and all(m.shape is None for m in capture.made) and not capture.moves and not capture.draft.reuse
-    if not simple or (capture.native is None and capture.device is not None):
+    if not simple or settings.VERIFY > 1 or (capture.native is None and capture.device is not None):
         return None
     looked_at, states = list(_around(around)), list(_states(capture))
     if len(looked_at) + len(states) > MOST_PLACES or any(value is EMPTY for _, value, _ in around.cells):

@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monolect import Tensor, dtypes
+from monolect import Context, Tensor, dtypes
 from monolect.base.dtype import DType, to_numpy
+from monolect.ir.compare import Arithmetic, compare_value
 from monolect.ir.interp import evaluate
 from monolect.ir.text import show
 from monolect.ir.uop import toposort
@@ -248,3 +249,22 @@ def test_gradients_are_slopes(steps, seed):
     h = 1e-5
     rise = f(Tensor(a + h * direction)).item() - f(Tensor(a - h * direction)).item()
     assert np.isclose(slope, rise / (2 * h), rtol=1e-4, atol=1e-5)
+
+
+# ---- VERIFY=2 --------------------------------------------------------------------------------------------------------
+@settings(max_examples=3 * FEW)
+@given(programs())
+def test_elements_are_those_of_the_interpreter(outs: list[Tensor]) -> None:
+    outs = [t for t in outs if t.uop.op != "BUFFER"]
+    uops = [t.uop for t in outs]
+    memory = {u: values_of(u).reshape(-1) for u in toposort(*uops) if u.op == "BUFFER" and u.storage is not None}
+    for u, wanted in zip(uops, interpreted(outs), strict=True):
+        with np.errstate(all="ignore"):
+            assert [*compare_value(u, wanted.reshape(-1), memory, Arithmetic({}))] == []
+
+
+@settings(max_examples=2 * FEW)
+@given(programs())
+def test_what_programs_wrote_is_found_right(outs: list[Tensor]) -> None:
+    with Context(VERIFY=2):
+        outs[0].realize(*outs[1:])

@@ -1,0 +1,306 @@
+"""What a program really wrote, compared at a few elements with what it should have: `VERIFY=2`.
+
+What it is for: faults of any part, at real sizes, also in code that came from a cache. Launches run one at a time.
+After each, elements that its kernel stored are computed from the kernel as the scheduler left it, and elements of each
+value that is complete by then from the tensor graph, both from what lies in memory.
+What it is not: part of the usual path, which imports nothing of it.
+
+What is left out is named under TRACE=passes: sums too long, native code, loops of the user's that carry values. Of
+replays of a captured step kernels are compared, not values; launches that it would run at the same time run one by one.
+Invariant: nothing is reported that other roundings explain (`ir.worlds`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from monolect.backend.base import Launch
+from monolect.backend.registry import Device
+from monolect.base.dtype import DType
+from monolect.base.errors import VerifyError
+from monolect.base.settings import settings
+from monolect.ir.arrays import Array
+from monolect.ir.call import stored_slots
+from monolect.ir.compare import SEED, Arithmetic, Difference, KernelCheck, compare_value
+from monolect.ir.points import Unsupported
+from monolect.ir.uop import UOp, toposort
+from monolect.runtime import profile
+from monolect.runtime.binding import value_of
+from monolect.runtime.callify import callify
+from monolect.schedule.memory import buffer_bytes
+
+if TYPE_CHECKING:
+    from monolect.runtime.plan import Plan
+
+HOST = "host"
+
+
+class Piece(NamedTuple):
+    """Memory of a buffer: bytes from `offset` on."""
+
+    storage: Any
+    offset: int
+    n_bytes: int
+
+    @property
+    def address(self) -> int:
+        return int(self.storage.address) + self.offset
+
+    def overlaps(self, other: Piece) -> bool:
+        """Whether they have a byte in common."""
+        return self.address < other.address + other.n_bytes and other.address < self.address + self.n_bytes
+
+    def read(self, d: DType, device: Any) -> Array:
+        """Its elements: the memory itself where the host reaches it, without counting as a view of it."""
+        n = self.n_bytes // d.itemsize * d.itemsize
+        if device.space == HOST:
+            flat = np.ctypeslib.as_array((ctypes.c_uint8 * n).from_address(self.address))
+        else:
+            flat = self.storage.view(np.uint8)[self.offset : self.offset + n]
+        return flat.view(d.numpy)
+
+
+Pieces = Mapping[int, Piece | int]  # by number of a buffer; the value of a Variable
+
+
+# ---- launches --------------------------------------------------------------------------------------------------------
+def run_steps(
+    device: Any,
+    launches: Sequence[Launch],
+    calls: Sequence[UOp],
+    memory: Mapping[int, Any],
+    variables: Sequence[UOp] = (),
+    done: Callable[[int], None] = lambda i: None,
+    replayed: bool = False,
+) -> None:
+    """Run launches one by one; compare what each stored. Then `done` is told its number. Raises VerifyError.
+
+    `memory`, by number of a buffer: (memory, the byte at which it begins, its bytes), or the value of a Variable.
+    `replayed`: of a captured step, for the lines of DEBUG=2.
+    """
+    pieces = {n: m if isinstance(m, int) else Piece(*m) for n, m in memory.items()}
+    arithmetic = arithmetic_of(variables)
+    times: list[int] = []
+    for i, (item, call) in enumerate(zip(launches, calls, strict=True)):
+        check = _check_of(device, item, call, pieces)
+        times.append(_run_one(device, item, pieces))
+        if check is not None:
+            _compare(check, device, item, call, pieces, arithmetic)
+        done(i)
+    if settings.tracing or profile.recording:
+        profile.record(tuple(launches), tuple(calls), times, replayed)
+
+
+def _check_of(device: Any, item: Launch, call: UOp, pieces: Pieces) -> KernelCheck | None:
+    """The kernel to compare with, and a copy of what it changes and needs; None where it is left out."""
+    sink = call.src[0]
+    if sink.op != "SINK" or not sink.src:
+        _skip(item.program.name, "native code, or a kernel that packs")
+        return None
+    try:
+        check = KernelCheck(sink)
+    except Unsupported as why:
+        _skip(item.program.name, str(why))
+        return None
+    written = [_piece(pieces, item, slot) for slot in check.written]
+    for p in check.params:
+        piece = _piece(pieces, item, p.arg.slot)
+        needed = p.arg.slot in check.read or p.arg.slot in check.met
+        if needed and any(piece.overlaps(w) for w in written):
+            check.before[p.arg.slot] = piece.read(p.dtype, device).copy()
+    return check
+
+
+def _piece(pieces: Pieces, item: Launch, slot: int) -> Piece:
+    piece = pieces[item.args[slot]]
+    assert isinstance(piece, Piece)
+    return piece
+
+
+def _run_one(device: Any, item: Launch, pieces: Pieces) -> int:
+    """Nanoseconds."""
+    numbers = list(dict.fromkeys(item.args))
+    commands = device.commands((item._replace(args=tuple([numbers.index(a) for a in item.args])),))
+    for k, n in enumerate(numbers):
+        piece = pieces[n]
+        commands.bind(k, piece if isinstance(piece, int) else piece.address)
+    return int(commands.launch_timed()[0])
+
+
+def _compare(check: KernelCheck, device: Any, item: Launch, call: UOp, pieces: Pieces, arithmetic: Arithmetic) -> None:
+    def now(p: UOp) -> Array:
+        return _piece(pieces, item, p.arg.slot).read(p.dtype, device)
+
+    try:
+        with np.errstate(all="ignore"):
+            for p, d in check.compare(now, arithmetic):
+                text = f"kernel {item.program.name} stored a value that it does not compute before any pass"
+                raise _error(text, f"argument {p.arg.slot} ({p.dtype.name})", d, call.src[0])
+    except Unsupported as why:
+        _skip(item.program.name, str(why))
+
+
+def _error(text: str, what: str, d: Difference, graph: UOp) -> VerifyError:
+    origins = profile.origins(graph)
+    return VerifyError(
+        f"{text}: {what}, element {d.at} (samples of seed {SEED})",
+        op=graph.op,
+        expected=d.expected,
+        found=d.found,
+        line=(origins[0][0], origins[0][1]) if origins else ("", 0),
+    )
+
+
+def _skip(name: str, why: str) -> None:
+    if "passes" in settings.tracing:
+        print(f"       {name:15} not compared: {why}", file=sys.stderr)
+
+
+def arithmetic_of(variables: Sequence[UOp]) -> Arithmetic:
+    """The values that Variables have now, and how the settings let floats round."""
+    return Arithmetic({v.arg.symbol: value_of(v) for v in variables}, bool(settings.TF32))
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+class Target(NamedTuple):
+    """A value that is complete after launch `last`, in the buffer of this number: as it was scheduled, and as it was
+    asked for, if an equal one was. `needed`: the last launch after which another value is computed from it.
+    """
+
+    value: UOp
+    before: UOp | None
+    number: int
+    last: int
+    needed: int = -1
+
+    @property
+    def node(self) -> UOp:
+        """What it is compared with."""
+        return self.value if self.before is None else self.before
+
+
+def _pieces(plan: Plan, storages: Sequence[Any], arena: Any, sizes: Sequence[int]) -> Pieces:
+    calls = zip(plan.kernels, plan.launches, strict=True)
+    n_bytes = {n: buffer_bytes(b) for c, item in calls for b, n in zip(c.src[1:], item.args, strict=True)}
+    out: dict[int, Piece | int] = {n: Piece(m, 0, m.n_bytes) for n, m in enumerate(storages) if m is not None}
+    out |= {n: Piece(arena, offset, n_bytes[n]) for n, offset in enumerate(plan.offsets, len(storages))}
+    return out | dict(enumerate(sizes, len(storages) + len(plan.offsets)))
+
+
+class Held:
+    """What memory held when values were complete, for the graph that was asked for and for the one scheduled."""
+
+    def __init__(self) -> None:
+        self.asked: dict[UOp, Array] = {}
+        self.scheduled: dict[UOp, Array] = {}
+
+    def put(self, t: Target, array: Array) -> None:
+        self.scheduled[t.value] = array
+        if t.before is not None:
+            self.asked[t.before] = array
+
+    def drop(self, t: Target) -> None:
+        self.scheduled.pop(t.value, None)
+        if t.before is not None:
+            self.asked.pop(t.before, None)
+
+    def around(self, t: Target) -> dict[UOp, Array]:
+        """What the value is computed from."""
+        return self.scheduled if t.before is None else self.asked
+
+
+def run_plan(plan: Plan, batch: Sequence[UOp], storages: Sequence[Any], arena: Any, sizes: Sequence[int]) -> None:
+    """Run a plan that computes `batch` (nothing for a kernel of the user's), and compare. Raises VerifyError.
+
+    `storages`: memory of its inputs, then of its outputs; `arena`: of what is between; `sizes`: values of Variables.
+    """
+    device, arithmetic, held = Device[plan.device], arithmetic_of(plan.variables), Held()
+    pieces = _pieces(plan, storages, arena, sizes)
+    roots = callify(list(batch))[0].src if batch else ()
+    for p in toposort(*roots):
+        if p.op == "PARAM" and p.arg.name is None and isinstance(piece := pieces.get(p.arg.slot), Piece):
+            held.asked[p] = held.scheduled[p] = piece.read(p.dtype, device)
+    targets = _targets(plan, roots)
+
+    def done(i: int) -> None:
+        mine = [t for t in targets if t.last == i]
+        for t in mine:
+            array = pieces[t.number].read(t.value.dtype, device)  # type: ignore[union-attr]
+            held.put(t, array.copy() if t.needed > i else array)
+        for t in mine:
+            _compare_value(t, held.around(t), arithmetic)
+        for t in targets:
+            if t.last <= i and t.needed <= i:
+                held.drop(t)
+
+    run_steps(device, plan.launches, plan.kernels, pieces, plan.variables, done)
+
+
+def _compare_value(t: Target, around: dict[UOp, Array], arithmetic: Arithmetic) -> None:
+    what = f"{t.node.op} {t.node.dtype.name} {t.node.shape}"
+    try:
+        with np.errstate(all="ignore"):
+            for d in compare_value(t.node, around[t.node], around, arithmetic):
+                raise _error("a value in memory is not that of the tensor graph", what, d, t.node)
+    except Unsupported as why:
+        _skip(what, str(why))
+
+
+_known: dict[int, tuple[Plan, tuple[UOp, ...], list[Target]]] = {}
+
+
+def _targets(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
+    """The values that a plan stores, in whole."""
+    known = _known.get(id(plan))
+    if known is None or known[0] is not plan or known[1] != roots:
+        if len(_known) > 256:
+            _known.clear()
+        known = _known[id(plan)] = plan, roots, _lived(_stored(plan, roots))
+    return known[2]
+
+
+def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
+    if not roots:
+        return []
+    steps = [*zip(plan.launches, plan.kernels, strict=True)]
+    last = {item.args[slot]: i for i, (item, call) in enumerate(steps) for slot in stored_slots(call.src[0])}
+    order = import_module("monolect.schedule.order")  # the scheduler says what it stored: who verifies can wait for it
+    target = Device[plan.device].target
+    found, stored = order.stored_values(list(roots), plan.device, 0 if target.workgroups else target.local_bytes)
+    if found.linear.src != plan.kernels:
+        _skip("values", "the schedule is another one than would be made now: only results")
+        pairs = zip(roots, plan.outputs, strict=True)
+        return [Target(r, r, n, last[n]) for r, n in dict(pairs).items() if n in last]
+    numbers = {b: n for item, call in steps for b, n in zip(call.src[1:], item.args, strict=True)}
+    overwritten = {(s.value.src[0], s.buffer) for s in stored if s.value.op == "AFTER"}
+    final = [s for s in stored if (s.value, s.buffer) not in overwritten and numbers.get(s.buffer) in last]
+    return [Target(s.value, s.before, numbers[s.buffer], last[numbers[s.buffer]]) for s in final]
+
+
+def _lived(targets: list[Target]) -> list[Target]:
+    """The same, each with how long it is needed."""
+    needed: dict[UOp, int] = {}
+    scheduled, asked = {t.value: t for t in targets}, {t.before: t for t in targets if t.before is not None}
+    for t in targets:
+        among = scheduled if t.before is None else asked
+        seen: set[UOp] = set()
+        stack = [*t.node.src]
+        while stack:
+            u = stack.pop()
+            if u not in seen:
+                seen.add(u)
+                source = among.get(u)
+                if source is not None and source.last <= t.last:
+                    needed[source.value] = max(needed.get(source.value, -1), t.last)
+                else:
+                    stack.extend(u.src)
+    return [t._replace(needed=needed.get(t.value, -1)) for t in targets]
+
+
+__all__ = ["Piece", "Pieces", "arithmetic_of", "run_plan", "run_steps"]
