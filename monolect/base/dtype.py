@@ -158,11 +158,15 @@ def to_numpy(d: DType) -> np.dtype:
 
 
 def converted(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
-    """The array `x` as elements of `d`, each rounded once: ml_dtypes rounds to float32 on its way to narrow types."""
+    """The array `x` as elements of `d`, as CAST converts them. Floats are rounded once: ml_dtypes rounds to float32 on
+    its way to narrow types.
+    """
+    if d.is_int and x.dtype.kind not in "biu":
+        return whole(x, d)
     if d.name in _ML_NAMES and (x.dtype.kind in "iu" and x.dtype.itemsize > 2 or x.dtype == np.float64):
         x = _odd_singles(x)
-    with np.errstate(over="ignore"):
-        return x.astype(to_numpy(d))
+    with np.errstate(all="ignore"):
+        return x.astype(to_numpy(d), copy=False)
 
 
 def _odd_singles(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -236,7 +240,9 @@ def accumulator(d: DType) -> DType:
 
 
 def as_python(value: Any, d: DType) -> Any:
-    """`value` as the Python object a CONST of type `d` holds: wrapped integers, rounded floats."""
+    """`value` as the Python object a CONST of type `d` holds. Integers wrap, floats are rounded; a float saturates
+    into integers, and nan becomes 0. An index of any size is kept: it is arithmetic of whole numbers.
+    """
     if d.kind == "b":
         return bool(value)
     if d.is_float:
@@ -246,6 +252,8 @@ def as_python(value: Any, d: DType) -> Any:
             bits = int(value).bit_length()
             raise ArgumentError("a number no float holds", expected="at most 1.8e308", found=f"{bits} bits") from error
         return x if d.bits == 64 or x - x != 0.0 else _round_float(x, d)
+    if value.__class__ is not int and not hasattr(value, "__index__"):  # a float
+        return 0 if value != value else int(max(d.min, min(d.max, value)))
     v = int(value)
     if d.kind == "x" or d.min <= v <= d.max:
         return v
@@ -259,6 +267,15 @@ def _odd_digits(v: int) -> int:
     cut = abs(v) >> n
     cut |= cut << n != abs(v)
     return cut << n if v >= 0 else -(cut << n)
+
+
+def whole(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
+    """An array of floats as integers of `d`: toward zero, the nearest where they do not fit, 0 for nan."""
+    wide = np.trunc(x.astype(np.float64))
+    above, below = wide >= float(d.max) + (float(d.max) < 2**53), wide < float(d.min)
+    kind = to_numpy(d if d.kind != "x" else dtypes.int64).type
+    out = np.where(above | below | np.isnan(wide), 0.0, wide).astype(kind)
+    return np.where(above, kind(d.max), np.where(below, kind(d.min), out))
 
 
 def _round_float(v: float, d: DType) -> float:

@@ -10,6 +10,7 @@ every message can say what was expected, what was found, and which line of the u
     ├── DTypeError         TypeError      an element type that is not allowed here
     ├── DeviceError        ValueError     a device that is unknown, absent, or mixed with another
     ├── AxisError          IndexError     an axis outside the tensor's dimensions, or named twice
+    │   └── AxisTypeError  TypeError      an axis that is no integer
     ├── IndexRangeError    IndexError     an index outside its axis
     ├── SettingError       ValueError     an unknown setting or a bad value for one
     ├── ArgumentError      ValueError     any other argument that makes no sense
@@ -129,6 +130,17 @@ class AxisError(MonolectError, IndexError):
     monolect.base.errors.AxisError: ...
     >>> Tensor.ones(2, 3).sum(axis=-1).tolist()
     [3.0, 3.0]
+    """
+
+
+class AxisTypeError(AxisError, TypeError):
+    """An axis that is no integer, such as a bool: `x.sum(True)` may mean `keepdim`, `x.sort(True)` `descending`.
+
+    >>> Tensor([3, 1, 2]).sort(True)
+    Traceback (most recent call last):
+    monolect.base.errors.AxisTypeError: ...
+    >>> Tensor([3, 1, 2]).sort(descending=True).values.tolist()
+    [3, 2, 1]
     """
 
 

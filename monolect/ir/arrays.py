@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect.base.dtype import DType, converted, to_numpy
+from monolect.base.dtype import DType, converted, to_numpy, whole
 from monolect.base.errors import InternalError
 from monolect.base.target import MatrixUnit
 from monolect.base.units import n_elements, place
@@ -52,10 +52,7 @@ def select_valid(c: Array, a: Mask, b: Mask) -> Mask:
 def cast(x: Array, old: DType, new: DType) -> Array:
     """CAST: floats saturate into integers and nan becomes 0; integers wrap; everything else rounds to nearest, once."""
     if old.is_float and new.is_int:
-        wide = np.trunc(x.astype(np.float64))
-        above, below = wide >= float(new.max) + (float(new.max) < 2**53), wide < float(new.min)
-        out = np.where(above | below | np.isnan(wide), 0.0, wide).astype(storage(new))
-        return np.where(above, storage(new).type(new.max), np.where(below, storage(new).type(new.min), out))
+        return whole(x, new)
     return converted(x, new) if is_small(new) else x.astype(storage(new))
 
 

@@ -133,7 +133,7 @@ def _cast(u: UOp, a: Interval) -> Interval:
         return _dtype_range(u)
     a = (int(a[0]), int(a[1]))
     d = u.dtype
-    return a if d.kind == "x" or (d.is_int and d.min <= a[0] and a[1] <= d.max) else _dtype_range(u)
+    return a if d.is_int and d.min <= a[0] and a[1] <= d.max else _dtype_range(u)  # the value may wrap
 
 
 def _hull(u: UOp, *all_: Interval) -> Interval:
@@ -187,11 +187,19 @@ def _interval(u: UOp) -> Interval:
         return 0, max(0, u.src[0]._min_max[1] - 1)
     if rule is False or u.dtype.is_float or u.dtype.kind == "v":
         return _dtype_range(u)
-    out = rule(u, *(s._min_max for s in u.src))
+    out: Interval = rule(u, *(s._min_max for s in u.src))
+    return _dtype_range(u) if op in _WRAPS and _leaves(out, u) else out
+
+
+def _leaves(i: Interval, u: UOp) -> bool:
+    """Whether an interval is larger than the integer dtype of `u` holds."""
     d = u.dtype
-    if op in _WRAPS and d.kind in "iu" and (out[0] < d.min or out[1] > d.max):
-        return _dtype_range(u)  # the arithmetic may wrap
-    return out
+    return d.is_int and (i[0] < d.min or i[1] > d.max)
+
+
+def may_wrap(u: UOp) -> bool:
+    """Whether the integer arithmetic of `u` itself may leave its dtype, and so be no arithmetic of whole numbers."""
+    return u.op in _WRAPS and _leaves(_FROM_SOURCES[u.op](u, *(min_max(s) for s in u.src)), u)
 
 
 _EMPTY: frozenset[UOp] = frozenset()

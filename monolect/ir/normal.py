@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from math import gcd, prod
 from typing import Any
 
-from monolect.base.dtype import dtypes, to_numpy
+from monolect.base.dtype import as_python, dtypes, to_numpy
 from monolect.base.numpy import np
 from monolect.ir.bounds import Interval, min_max, ranges
 from monolect.ir.ops import INVALID, ROWS
@@ -60,10 +60,10 @@ def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
     """From where to where index values go while `conditions` hold; those that no condition bounds alone are missing."""
     out: dict[UOp, Interval] = {}
     for c in conditions:
-        if c.op == "CMPLT" and c.src[0].dtype.kind == "x" and c.src[1].op == "CONST":
-            k, terms = linear(c.src[0])
+        if c.op == "CMPLT" and c.src[0].dtype.kind == "x":
+            k, terms = linear(c.src[0] + c.src[1] * -1)
             if len(terms) == 1:  # m*x <= most
-                (x, m), most = terms[0], c.src[1].value - k - 1
+                (x, m), most = terms[0], -k - 1
                 lo, hi = out.get(x) or min_max(x)
                 out[x] = (lo, min(hi, most // m)) if m > 0 else (max(lo, -(most // -m)), hi)
     return out
@@ -74,7 +74,7 @@ def _term_key(t: tuple[UOp, int]) -> tuple:
     return (len(u.shape), 0, u.arg[0], u.serial) if u.op == "RANGE" else (len(u.shape), 1, u.serial, 0)
 
 
-def from_linear(k: int, terms: dict[UOp, int] | Terms) -> UOp:
+def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UOp:
     """The canonical node for k + the sum of c*x. Recombines x // c * c + x % c."""
     items = [(x, c) for x, c in (terms.items() if isinstance(terms, dict) else terms) if c]
     if len(items) > 1:
@@ -287,10 +287,12 @@ def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
 
 
 def _index_less(a: UOp, b: UOp) -> UOp:
-    """a < b as `terms < k` with the terms' common divisor taken out; decided when the interval allows."""
+    """a < b as `terms < k` with the terms' common divisor taken out; decided when the interval allows.
+
+    Where the sum of the terms may overflow, those without a bound stay on the side on which they have no minus sign.
+    """
     k, terms = linear(a + b * -1)
-    d = from_linear(k, terms)
-    lo, hi = min_max(d)
+    lo, hi = _sum_range(k, terms)
     if hi < 0:
         return TRUE
     if lo >= 0:
@@ -300,7 +302,30 @@ def _index_less(a: UOp, b: UOp) -> UOp:
     if g > 1:
         terms = tuple((x, c // g) for x, c in terms)
         bound = -((-bound) // g)  # ceil: x < bound/g over integers
-    return node("CMPLT", (from_linear(0, terms), idx(bound)))
+    lo, hi = _sum_range(0, terms)
+    if dtypes.index.min <= lo and hi <= dtypes.index.max:
+        return node("CMPLT", (from_linear(0, terms), idx(bound)))
+    left = [(x, c) for x, c in terms if c > 0 and is_unbounded(x)]
+    right = [(x, -c) for x, c in terms if c < 0 and is_unbounded(x)]
+    rest = [(x, c) for x, c in terms if not is_unbounded(x)]
+    if left:
+        return node("CMPLT", (from_linear(0, left), from_linear(bound, [*right, *((x, -c) for x, c in rest)])))
+    return node("CMPLT", (from_linear(-bound, rest), from_linear(0, right)))
+
+
+def _sum_range(k: int, terms: Terms) -> Interval:
+    """From where to where k + c1*x1 + ... goes over whole numbers, which do not wrap."""
+    lo = hi = k
+    for x, c in terms:
+        a, b = min_max(x)
+        lo, hi = lo + min(c * a, c * b), hi + max(c * a, c * b)
+    return lo, hi
+
+
+def is_unbounded(x: UOp) -> bool:
+    """Whether a value, as of an index in memory, may be so large that a sum with it overflows."""
+    lo, hi = min_max(x)
+    return bool(lo < -(2**62) or hi > 2**62)
 
 
 # ---- one simplifier per op -------------------------------------------------------------------------------------------
@@ -520,9 +545,7 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
     if x.dtype is arg:
         return x
     if x.op == "CONST" and x.arg[0] is not INVALID:
-        v = cast_value(x.arg[0], arg)
-        if v is not None:
-            return const(v, arg)
+        return const(as_python(x.arg[0], dtypes.int64) if arg.kind == "x" else x.arg[0], arg)  # an index of 64 bits
     if x.op == "CAST" and arg.kind == "x" and x.src[0].dtype.kind == "x":
         lo, hi = min_max(x.src[0])  # index -> int32 -> index is lossless within the bounds
         if x.dtype.is_int and x.dtype.min <= lo and hi <= x.dtype.max:
@@ -534,13 +557,16 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
     return node("CAST", src, arg)
 
 
-def cast_value(v: Any, d: Any) -> Any:
-    """The Python value `v` converted to dtype `d`: float to integer saturates, nan goes to 0."""
-    if d.is_int and v.__class__ is not int and isinstance(v, float):
-        if v != v:
-            return 0
-        return int(max(d.min, min(d.max, v))) if abs(v) != float("inf") else (d.max if v > 0 else d.min)
-    return bool(v) if d.kind == "b" else v
+def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
+    """A bool is a byte that is 0 or 1 in memory and a single bit in a register: it goes through uint8."""
+    (x,) = src
+    if x.dtype is arg:
+        return x
+    if x.dtype is dtypes.bool:
+        return _bitcast((_cast(src, dtypes.uint8),), arg)
+    if arg is dtypes.bool:
+        return build("CMPNE", _bitcast(src, dtypes.uint8), const(0, dtypes.uint8))
+    return node("BITCAST", src, arg)
 
 
 def _unary(op: str) -> Any:
@@ -566,6 +592,7 @@ def _expand(src: tuple[UOp, ...], arg: Any) -> UOp:
     if src[0].shape == src[1].sizes:
         return src[0]
     if src[0].op == "EXPAND":
+        ROWS["EXPAND"].shape(src, arg)  # an axis that is repeated already has its size
         return _expand((src[0].src[0], src[1]), None)
     return node("EXPAND", src)
 
@@ -691,9 +718,9 @@ def _contiguous(src: tuple[UOp, ...], arg: Any) -> UOp:
 SIMPLIFIERS.update(
     {
         "ADD": _add, "MUL": _mul, "MAX": _max, "IDIV": _idiv, "MOD": _mod, "CMPLT": _cmplt, "CMPNE": _cmpne,
-        "AND": _and, "OR": _or, "WHERE": _where, "CAST": _cast, "RESHAPE": _reshape, "EXPAND": _expand,
-        "PERMUTE": _permute, "FLIP": _flip, "SHRINK": _shrink, "PAD": _pad, "LOAD": _load, "STORE": _store,
-        "AFTER": _after, "END": _end,
+        "AND": _and, "OR": _or, "WHERE": _where, "CAST": _cast, "BITCAST": _bitcast, "RESHAPE": _reshape,
+        "EXPAND": _expand, "PERMUTE": _permute, "FLIP": _flip, "SHRINK": _shrink, "PAD": _pad, "LOAD": _load,
+        "STORE": _store, "AFTER": _after, "END": _end,
         "REDUCE": _reduce, "DETACH": _detach, "CONTIGUOUS": _contiguous,
     }
     # without EXP2, LOG2 and SIN: no target has NumPy's bits, which an unrolled step would then have in one kernel alone
@@ -718,7 +745,7 @@ def within(x: UOp, lo: Any, hi: Any) -> UOp:
 
 
 def negate(u: UOp) -> UOp:
-    """Logical not of a bool; not (x < k) on an index becomes -x < 1 - k."""
+    """Logical not of a bool; not (a < b) on an index becomes b - 1 < a."""
     if u is TRUE:
         return FALSE
     if u is FALSE:

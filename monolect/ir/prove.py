@@ -6,8 +6,9 @@ bounds that depend on other loops or on symbolic sizes, and what `x // c` and `x
 iteration of a short loop; Z3, if installed. What it is not: a check at run time. Conditions around
 an access are not looked at, only its own gate is.
 
-Invariant: an access that is called inside is inside in every iteration in which its gate holds. The reverse is not
-promised: an access that cannot be proven is reported as an error.
+Invariant: an access that is called inside is inside in every iteration in which its gate holds, also where index
+arithmetic overflows: a condition that may overflow proves nothing. The reverse is not promised: an access that cannot
+be proven is reported as an error.
 Source: Fourier-Motzkin elimination, here as a bounded search for one combination of facts.
 """
 
@@ -20,7 +21,7 @@ from weakref import WeakSet
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
-from monolect.ir.bounds import min_max, ranges
+from monolect.ir.bounds import may_wrap, min_max, ranges
 from monolect.ir.normal import FALSE, conjuncts, limits, linear, negate
 from monolect.ir.ops import KernelInfo
 from monolect.ir.text import show_origin
@@ -89,7 +90,9 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
         return _all_inside(index, size, gate, solver)
     if index.dtype.kind != "x":
         return False  # arithmetic that wraps
-    conditions = [] if gate is None else conjuncts(gate)
+    conditions = [] if gate is None else [c for c in conjuncts(gate) if _is_exact(c)]
+    if not _is_exact(*(x for m in polynomial(index) for x in m)):
+        return False  # in the sum of these an overflow does no harm: it is right again where its value is inside
     if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
         return True
     if _by_enumeration(index, size, conditions):
@@ -99,6 +102,24 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
         if other is not index or condition is not gate:
             return is_inside(other, size, condition, solver=solver)
     return solver and _SOLVER and _solved(index, size, conditions)
+
+
+def _is_exact(*us: UOp) -> bool:
+    """Whether the index arithmetic of `us` is that of whole numbers: no part of it overflows where it is chosen."""
+    for v in toposort(*us, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC):
+        if v.dtype.kind == "x" and v.op == "WHERE":
+            c, a, b = v.src
+            if c.shape != () or not _is_exact(c, _where_holds(a, c), _where_holds(b, negate(c))):
+                return False
+        elif v.dtype.kind == "x" and may_wrap(v):
+            return False
+    return True
+
+
+def _where_holds(u: UOp, condition: UOp) -> UOp:
+    """`u` with the bounds that a condition gives to what it compares with a number."""
+    found = enumerate(limits(conjuncts(condition)).items())
+    return substitute(u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, (lo, hi)) in found})
 
 
 def _divided(index: UOp) -> UOp:

@@ -129,18 +129,19 @@ class Sigmoid(Module):
 
 @guard_methods
 class Softmax(Module):
-    """exp(x) over its sum along an axis.
+    """exp(x) over its sum along an axis. Without `dim` the first axis of tensors of 0, 1 and 3 axes, the second of
+    others, as in PyTorch.
 
     >>> Softmax()(Tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
 
-    def __init__(self, dim: int = -1):
+    def __init__(self, dim: int | None = None):
         self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return x.softmax(self.dim)
+        return x.softmax(int(x.ndim not in (0, 1, 3)) if self.dim is None else self.dim)
 
 
 @guard_methods

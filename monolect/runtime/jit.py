@@ -35,17 +35,18 @@ from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 
 class Check(NamedTuple):
-    """Indices that a step computes, of an axis of `n` elements: their least and greatest are looked at after a call."""
+    """Indices that a step computes, from `first` to n - 1: their least and greatest are looked at after a call."""
 
+    first: int
     n: int
     name: str  # of the method, called there
     line: tuple[str, int]
 
     def look(self, least: int, greatest: int) -> None:
         """Raise IndexRangeError where one is outside."""
-        if least < -self.n or greatest >= self.n:
-            expected = f"{-self.n}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
-            found = least if least < -self.n else greatest
+        if least < self.first or greatest >= self.n:
+            expected = f"{self.first}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
+            found = least if least < self.first else greatest
             raise IndexRangeError(
                 f"{self.name}: an index of a jitted step is out of range", expected=expected, found=found
             )

@@ -360,9 +360,8 @@ def _bounded(v: UOp, t: UOp) -> UOp:
     """
     (low, high), known = min_max(t), min_max(v)
     if not t.dtype.is_float and t.dtype is v.dtype:
-        # An index has 64 bits, a formula of several may have bounds far beyond: those keep nothing out.
-        v = build("MAX", v, const(low, t.dtype)) if max(known[0], dtypes.int64.min) < low else v
-        if min(known[1], dtypes.int64.max) > high:
+        v = build("MAX", v, const(low, t.dtype)) if known[0] < low else v
+        if known[1] > high:
             v = build("WHERE", build("CMPLT", v, top := const(high, t.dtype)), v, top)
     return v
 

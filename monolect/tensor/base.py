@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
-from monolect.base.errors import ArgumentError, AxisError, DeviceError, DTypeError, IRError, ShapeError
+from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
 from monolect.base.origin import provenance
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.place import device as place_device
@@ -107,9 +107,11 @@ class TensorBase:
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
     def _axis(self, dim: Any, rank: int | None = None) -> int:
-        """`dim` counted from the front. Raises AxisError outside [-rank, rank)."""
+        """`dim` counted from the front. Raises AxisError outside [-rank, rank), AxisTypeError for a bool."""
         rank = len(self._uop.shape) if rank is None else rank
         if dim.__class__ is not int:
+            if isinstance(dim, bool):
+                raise AxisTypeError("a bool is not an axis", expected="an int", found=dim)
             dim = as_int(dim, "axis")
         if -rank <= dim < rank:
             return dim + rank if dim < 0 else dim
@@ -121,8 +123,9 @@ class TensorBase:
         if dim is None:
             return tuple(range(len(self._uop.shape)))
         if not isinstance(dim, tuple | list):
-            return (self._axis(dim),) if len(self._uop.shape) or dim not in (0, -1) else ()
-        if not self._uop.shape and tuple(dim) in ((0,), (-1,)):
+            return self._axes((dim,))
+        if not self._uop.shape and len(dim) == 1:
+            self._axis(dim[0], 1)
             return ()
         out = tuple(sorted(self._axis(d) for d in dim))
         if len(set(out)) != len(out):
@@ -152,11 +155,14 @@ def as_size(value: Any, what: str = "size") -> Any:
     return as_int(value, what)
 
 
-def as_sizes(args: tuple, what: str = "size") -> tuple:
+def unpacked(args: tuple) -> tuple:
     """`f(2, 3)` and `f((2, 3))` alike as (2, 3)."""
-    if len(args) == 1 and isinstance(args[0], tuple | list):
-        args = tuple(args[0])
-    return tuple(a if a.__class__ is int else as_size(a, what) for a in args)
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
+
+
+def as_sizes(args: tuple, what: str = "size") -> tuple:
+    """`f(2, 3)` and `f((2, 3))` alike as the sizes (2, 3)."""
+    return tuple(a if a.__class__ is int else as_size(a, what) for a in unpacked(args))
 
 
 def check_sizes(shape: tuple) -> tuple:

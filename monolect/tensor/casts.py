@@ -47,7 +47,8 @@ class CastMixin(TensorBase):
         return self.cast(other.dtype)
 
     def bitcast(self, dtype: Any) -> Tensor:
-        """The same bytes read as another dtype; the last axis changes when the sizes differ.
+        """The same bytes read as another dtype; the last axis changes when the sizes differ. As a bool, every byte
+        but 0 is True.
 
         >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
         [1065353216]

@@ -13,7 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
-from monolect.base.dtype import INTS, DType, as_dtype, converted, dtypes, to_numpy
+from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, is_scalar, np
 from monolect.ir.normal import less, negate
@@ -21,6 +21,7 @@ from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import LETTERS, from_bytes, from_numpy, open_disk
 from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes, check_sizes
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.index import check_range
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -32,9 +33,7 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
         d = dtype or (
             dtypes.bool if isinstance(data, bool) else dtypes.int64 if isinstance(data, int) else dtypes.float32
         )
-        if d.is_int and isinstance(data, float) and data != data:
-            raise DTypeError("nan has no integer value", expected="a number", found="nan")
-        return on_device(const(data, d), device)
+        return on_device(const(_held(data, d, dtype), d), device)
     if isinstance(data, list | tuple | range) and (found := _numbers(data, dtype)) is not None:
         return from_bytes(*found, device)
     if not (is_array(data) or is_scalar(data)):
@@ -44,9 +43,16 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.kind not in "biufV":
         raise DTypeError("a tensor holds numbers", expected="a numeric array", found=str(array.dtype))
-    if dtype is not None and to_numpy(dtype) != array.dtype:
-        array = converted(array, dtype)
-    return from_numpy(array, device)
+    return from_numpy(array if dtype is None else converted(array, dtype), device)
+
+
+def _held(value: Any, d: DType, asked: DType | None) -> Any:
+    """`value`, if it is no integer that the default dtype, or every dtype, would cut off. Raises DTypeError."""
+    low, high = (d.min, d.max) if asked is None else (dtypes.int64.min, dtypes.uint64.max)
+    if value.__class__ is int and d.is_int and not low <= value <= high:
+        expected = f"{low}..{high}" + (" (or a dtype)" if asked is None else "")
+        raise DTypeError("an integer does not fit", expected=expected, found=value)
+    return value
 
 
 # the dtype that Python's numbers take, and others that hold the same values where they do not overflow
@@ -77,8 +83,8 @@ def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DT
         try:
             row = bytes(data) if kind is bool else packed(LETTERS[d], data).tobytes()
         except OverflowError:
-            return None
-        return row, tuple(shape), d
+            row = b""
+        return row or packed(LETTERS[d], [as_python(_held(x, d, dtype), d) for x in data]).tobytes(), tuple(shape), d
     return None
 
 
@@ -95,8 +101,9 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise DTypeError("a tensor holds numbers", expected="numbers, or nested lists of them", found=repr(data)[:80])
     if dtype is not None:
-        with np.errstate(all="ignore"):
-            return converted(array, dtype)
+        return converted(array, dtype)
+    if array.dtype.kind == "u" and array.size and int(array.max()) > dtypes.int64.max:
+        raise DTypeError("an integer does not fit", expected="values of int64 (or a dtype)", found=int(array.max()))
     return array.astype({"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float32}[array.dtype.kind])
 
 
@@ -138,8 +145,10 @@ class CreationMixin(TensorBase):
         if isinstance(fill_value, TensorBase):
             u = fill_value._uop if dtype is None else cast(fill_value._uop, as_dtype(dtype))
             return cls._make(broadcast_to(u, shape), device, requires_grad)
-        d = as_dtype(dtype) if dtype is not None else from_data_dtype(fill_value)
-        return cls._make(full(shape, fill_value, d), device, requires_grad)
+        asked = None if dtype is None else as_dtype(dtype)
+        d = asked or from_data_dtype(fill_value)
+        value = fill_value.item() if is_scalar(fill_value) else fill_value
+        return cls._make(full(shape, _held(value, d, asked), d), device, requires_grad)
 
     @classmethod
     def zeros(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -327,7 +336,7 @@ class CreationMixin(TensorBase):
     def one_hot(self, num_classes: int) -> Tensor:
         """1 at the position each element names on a new last axis, 0 elsewhere; int64, shape (*shape, num_classes).
 
-        Raises DTypeError for floats.
+        Raises DTypeError for floats, IndexRangeError under `CHECK_BOUNDS=1` for a class outside [0, num_classes).
 
         >>> Tensor([1, 0]).one_hot(3).tolist()
         [[0, 1, 0], [1, 0, 0]]
@@ -337,6 +346,7 @@ class CreationMixin(TensorBase):
         n = as_int(num_classes, "num_classes")
         if n < 1:
             raise ArgumentError("one_hot: the number of classes", expected="at least 1", found=n)
+        check_range(self, n, "one_hot")
         column = cast(self._uop, dtypes.index)
         column = column if not self.shape else self.reshape(*self.shape, 1)._uop
         same = negate(build("CMPNE", cast(column, dtypes.index), iota(n, axis=self.ndim, rank=self.ndim + 1)))

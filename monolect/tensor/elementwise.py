@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import special
 from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import broadcast_to, cast, e, number, where
-from monolect.base.dtype import dtypes, promote, scalar_dtype
+from monolect.base.dtype import DType, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.normal import TRUE
@@ -51,6 +51,13 @@ def operand(self: Any, other: Any) -> UOp:
     if other.dtype is dtypes.index:
         return cast(other, self._uop.dtype if self._uop.dtype.is_float else dtypes.int64)
     return other
+
+
+def held(d: DType, number: Any) -> Any:
+    """`number`; an integer beyond the integers of `d`, which would wrap, as the nearest of them."""
+    number = number.item() if is_scalar(number) else number
+    # an integer that fits is returned as the same object
+    return sorted((d.min, number, d.max))[1] if number.__class__ is int and d.kind in "iu" else number
 
 
 def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
@@ -124,21 +131,40 @@ def negation(u: UOp) -> UOp:
     return build("CMPNE", u, TRUE)
 
 
+def _are_mixed(a: DType, b: DType) -> bool:
+    """Whether one is uint64 and the other signed: no integer type holds both, and a float rounds them."""
+    return {a.kind, b.kind} == {"i", "u"} and dtypes.uint64 in (a, b)
+
+
+def _compare_mixed(op: str, a: UOp, b: UOp) -> UOp:
+    """CMPLT or CMPNE of a signed integer and a uint64: a negative one is less than, and differs from, the other."""
+    negative = e("CMPLT", a if a.dtype.kind == "i" else b, 0)
+    unsigned = build(op, cast(a, dtypes.uint64), cast(b, dtypes.uint64))
+    if op == "CMPLT" and b.dtype.kind == "i":
+        return build("AND", negation(negative), unsigned)
+    return build("OR", negative, unsigned)
+
+
 def _compare(name: str, sign: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) -> Any:
     """A comparison: the op for floats, and the canonical one for others, perhaps exchanged and negated."""
 
     def method(self: Any, other: Any) -> Tensor:
+        op, exchanged, negated = rest
         if other.__class__ is self.__class__ and other._uop.dtype is self._uop.dtype:
             a, b = self._uop, other._uop
         else:
-            a, b = pair(self, other)
+            other = other.item() if is_scalar(other) else other
+            a, b = self._uop, operand(self, other)
+            if (most := held(scalar_dtype(0, a.dtype), other)) is not other:  # no element is as large, or as small
+                return ~self._nowhere() if getattr(operator, name)(most, other) else self._nowhere()
+            a, b = (a, b) if _are_mixed(a.dtype, b.dtype) else pair(self, other)
         if a.op != "CONST" and b.op != "CONST":
             same_device(a, b)
         try:
             if a.dtype.is_float:
                 return self._wrap(build(floats[0], a, b))
-            op, exchanged, negated = rest
-            u = build(op, b, a) if exchanged else build(op, a, b)
+            compare = build if a.dtype is b.dtype else _compare_mixed
+            u = compare(op, b, a) if exchanged else compare(op, a, b)
             return self._wrap(negation(u) if negated else u)
         except IRError as error:
             raise refused(name, error, a, b) from None
@@ -399,20 +425,20 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("RECIP", floating(self)))
 
     def maximum(self, other: Any) -> Tensor:
-        """The larger of both; nan where either is nan.
+        """The larger of both; nan where either is nan. A number beyond the integers of self means the nearest of them.
 
         >>> Tensor([1, 5]).maximum(Tensor([4, 2])).tolist()
         [4, 5]
         """
-        return binary(self, "MAX", other)
+        return binary(self, "MAX", held(self.dtype, other))
 
     def minimum(self, other: Any) -> Tensor:
-        """The smaller of both; nan where either is nan.
+        """The smaller of both; nan where either is nan. A number beyond the integers of self means the nearest of them.
 
         >>> Tensor([1.0, 5.0]).minimum(Tensor([float("nan"), 2.0])).tolist()
         [nan, 2.0]
         """
-        a, b = pair(self, other)
+        a, b = pair(self, held(self.dtype, other))
         same_device(a, b)
         flip = "NEG" if a.dtype.is_float else "NOT"  # NOT reverses the order of integers without overflow
         try:

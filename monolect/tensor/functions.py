@@ -10,13 +10,13 @@ from math import inf, log, pi
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import special
-from monolect.autograd.gradient import cosine
-from monolect.autograd.graph import cast, e, where
+from monolect.autograd.gradient import closed_form, cosine
+from monolect.autograd.graph import cast, e, full, where
 from monolect.base.dtype import dtypes
-from monolect.base.errors import ArgumentError, DTypeError, IRError
+from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, refused, same_device
-from monolect.tensor.elementwise import float_pair, floating, floor, in_single, operand, pair, widened
+from monolect.tensor.elementwise import float_pair, floating, floor, held, in_single, operand, pair, widened
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class FunctionsMixin(TensorBase):
 
     # ---- rounding and signs ------------------------------------------------------------------------------------------
     def _rounded(self, function: Any) -> Tensor:
-        return self._wrap(function(self._uop) if self.dtype.is_float else self._uop)
+        return self._wrap(_flat(function(self._uop), self._uop) if self.dtype.is_float else self._uop)
 
     def trunc(self) -> Tensor:
         """Rounded toward zero; integers as they are.
@@ -198,7 +198,7 @@ class FunctionsMixin(TensorBase):
         if u.dtype is dtypes.bool:
             return self._wrap(u)
         below = where(e("CMPLT", u, 0), const(-1, u.dtype), 0) if not u.dtype.is_unsigned else const(0, u.dtype)
-        return self._wrap(where(e("CMPLT", const(0, u.dtype), u), 1, below))
+        return self._wrap(_flat(where(e("CMPLT", const(0, u.dtype), u), 1, below), u))
 
     sgn = sign
 
@@ -269,9 +269,7 @@ class FunctionsMixin(TensorBase):
         out: Any = self
         for bound, less in ((min, "CMPLT"), (max, "CMPGT")):
             if bound is not None:
-                if bound.__class__ is int and self.dtype.kind in "iu":  # would wrap
-                    bound = sorted((self.dtype.min, bound, self.dtype.max))[1]
-                a, b = pair(out, bound)
+                a, b = pair(out, held(self.dtype, bound))
                 beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
                 if a.dtype.is_float:
                     beyond = build("OR", beyond, build("CMPNE", b, b))
@@ -356,13 +354,15 @@ class FunctionsMixin(TensorBase):
 
     @in_single
     def prelu(self, weight: Tensor) -> Tensor:
-        """leaky_relu with a slope for each channel (axis 1).
+        """leaky_relu with one slope, or a vector of one for each channel (axis 1). Raises ShapeError for another.
 
         >>> Tensor([[-2.0, -2.0], [1.0, 1.0]]).prelu(Tensor([0.5, 0.25])).tolist()
         [[-1.0, -0.5], [1.0, 1.0]]
         """
-        channels = self.ndim > 1 and weight.numel() != 1
-        shape = (weight.numel(), *(1,) * (self.ndim - 2)) if channels else (1,) * min(self.ndim, 1)
+        channels = self.shape[1] if self.ndim > 1 else 1
+        if weight.shape not in ((), (1,), (channels,)):
+            raise ShapeError("prelu: weight", expected=f"one slope, or {channels}", found=weight.shape)
+        shape = (-1, *(1,) * (self.ndim - 2)) if weight.numel() != 1 else (1,) * min(self.ndim, 1)
         return (self > 0).where(self, self * weight.reshape(*shape))
 
     @in_single
@@ -467,9 +467,13 @@ class FunctionsMixin(TensorBase):
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
         """`self` clamped to [min_val, max_val]; the derivative is 0 at the bounds, as PyTorch has it.
 
+        Raises ArgumentError for a lower bound above the upper.
+
         >>> Tensor([-3.0, 0.5, 3.0]).hardtanh().tolist()
         [-1.0, 0.5, 1.0]
         """
+        if min_val > max_val:
+            raise ArgumentError("hardtanh: bounds", expected="min_val <= max_val", found=(min_val, max_val))
         u = floating(self)
         inner = where(e("CMPLE", u, min_val), min_val, u)
         return self._wrap(where(e("CMPGE", u, max_val), max_val, inner))
@@ -534,6 +538,11 @@ class FunctionsMixin(TensorBase):
         """
         x = self * pi
         return self.eq(0).where(1.0, x.sin() / x.eq(0).where(1.0, x))
+
+
+def _flat(y: UOp, x: UOp) -> UOp:
+    """`y`, a function of `x` in steps: its gradient is 0."""
+    return closed_form(y, (x,), lambda g, y, x: (full(x.shape, 0, x.dtype),))
 
 
 def _ceil(x: UOp) -> UOp:

@@ -5,9 +5,9 @@ What it is not: selection by a bool mask, whose result size depends on the data,
 Invariants: ints and slices are views; integer tensors become one INDEX into an axis that holds all indexed axes, so a
 gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
 
-An integer tensor that is out of range reads the nearest element. Lists and NumPy arrays are always checked at the call;
-tensors are under CHECK_BOUNDS=1, which computes the index at the call; a captured step computes the least and the
-greatest of each, which are looked at after each call.
+An integer tensor that is out of range on an axis reads the nearest element of that axis, and writes nothing. Lists and
+NumPy arrays are always checked at the call; tensors are under CHECK_BOUNDS=1, which computes the index at the call; a
+captured step computes the least and the greatest of each, which are looked at after each call.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph
-from monolect.autograd.graph import cast, iota, where
+from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError, user_line
 from monolect.base.numpy import is_array, is_scalar, np
 from monolect.base.origin import provenance
 from monolect.base.settings import settings
 from monolect.ir.bounds import at_most, bounds_text, min_max
-from monolect.ir.normal import count, within
+from monolect.ir.normal import TRUE, count, within
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
 from monolect.runtime.buffer import element_at, is_realized, to_numpy
@@ -102,7 +102,7 @@ class IndexMixin(TensorBase):
             return
         is_memory = self._uop.op in ("BUFFER", "AFTER") or (is_on_disk(self.device) and is_realized(self._uop))
         base = self._uop if is_memory else build("CONTIGUOUS", self._uop)
-        target, new = view(self, base, key), cast(v._uop, self.dtype)
+        target, new = view(self, base, key, writes=True), cast(v._uop, self.dtype)
         while len(new.shape) > len(target.shape) and new.shape[0].__class__ is int and new.shape[0] == 1:
             new = graph.reshape(new, new.shape[1:])  # as PyTorch and NumPy: leading axes of one element count for none
         self._become(self._stored(base, target, new))
@@ -123,24 +123,28 @@ class IndexMixin(TensorBase):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
-        flat, _ = self._flat_index("gather", dim, index, nearest=True)
+        return self._gather("gather", dim, index)
+
+    def _gather(self, name: str, dim: int, index: Tensor, wrap: bool = False) -> Tensor:
+        flat, _ = self._flat_index(name, dim, index, nearest=True, wrap=wrap)
         return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
 
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
-        """`gather` with broadcasting; without `dim`, of the flattened tensor.
+        """`gather` with broadcasting, and with negative indices that count from the end; without `dim`, of the
+        flattened tensor.
 
-        >>> Tensor([[3, 1, 2]]).take_along_dim(Tensor([[0, 2]]), 1).tolist()
+        >>> Tensor([[3, 1, 2]]).take_along_dim(Tensor([[0, -1]]), 1).tolist()
         [[3, 2]]
         """
         if dim is None:
-            return self.flatten().gather(0, indices.flatten())
+            return self.flatten().take_along_dim(indices.flatten(), 0)
         a = self._axis(dim)
         shape = tuple(
             n if i != a and (at_most(m, n) or (m.__class__ is int and m == 1)) else m
             for i, (m, n) in enumerate(zip(indices.shape, self.shape, strict=True))
         )
         source = self.expand(*(n if i == a else shape[i] for i, n in enumerate(self.shape)))
-        return source.gather(a, indices.expand(*shape))
+        return source._gather("take_along_dim", a, indices.expand(*shape), wrap=True)
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
         """The slices along an axis that a vector of integers names.
@@ -208,14 +212,20 @@ class IndexMixin(TensorBase):
         return self._into_slices("STORE", dim, index, source)
 
     def index_fill(self, dim: int, index: Tensor, value: Any) -> Tensor:
-        """A copy with `value` in the slices that a vector `index` names.
+        """A copy with `value`, a number or a tensor of no axes, in the slices that a vector `index` names.
 
         >>> Tensor.zeros(2, 3).index_fill(1, Tensor([0, 2]), 7.0).tolist()
         [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
         """
         index, a = _vector(index), self._axis(dim)
         shape = tuple(index.shape[0] if i == a else n for i, n in enumerate(self.shape))
-        return self._into_slices("STORE", dim, index, self._wrap(graph.full(shape, value, self.dtype)))
+        if not isinstance(value, TensorBase):
+            filled = graph.full(shape, value, self.dtype)
+        elif value.ndim == 0:
+            filled = graph.broadcast_to(cast(value._uop, self.dtype), shape)
+        else:
+            raise ShapeError("index_fill: the value", expected="a number or a tensor of no axes", found=value.shape)
+        return self._into_slices("STORE", dim, index, self._wrap(filled))
 
     def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
         """A copy with `source` at the positions `index` of the flattened tensor, written or added.
@@ -230,7 +240,7 @@ class IndexMixin(TensorBase):
     def _into_slices(self, op: str, dim: int, index: Tensor, source: Tensor) -> Tensor:
         a = self._axis(dim)
         base = _copy(self._uop, self.device)
-        target = view(self, base, (slice(None),) * a + (_vector(index),))
+        target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
         return self._written(op, base, target, self._source(source, target.shape))
 
     def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Tensor:
@@ -252,7 +262,9 @@ class IndexMixin(TensorBase):
             raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
         return graph.leading(src._uop, shape)
 
-    def _flat_index(self, name: str, dim: int, index: Any, nearest: bool = False) -> tuple[UOp, UOp | None]:
+    def _flat_index(
+        self, name: str, dim: int, index: Any, nearest: bool = False, wrap: bool = False
+    ) -> tuple[UOp, UOp | None]:
         """The row-major position in self of each element that `index` names along `dim`, or of the `nearest` where it
         is out of range; and where it is not, None when that is known to be everywhere.
         """
@@ -262,12 +274,10 @@ class IndexMixin(TensorBase):
         )
         if not fits:
             raise ShapeError(f"{name}: the index does not fit", expected=f"at most {self.shape}", found=index.shape)
-        named, n = position(index, self.shape[a], name, wrap=False), idx(self.shape[a])
-        low, high = min_max(named)
-        inside = None
-        if low < 0 or high >= min_max(n)[0]:
-            inside = within(named, 0, n)
-            named = build("MAX", build("MAX", named, idx(0)) * -1, idx(1) - n) * -1 if nearest else named
+        n = self.shape[a]
+        named = position(index, n, name, wrap)
+        inside = None if _is_inside(named, n) else within(named, 0, n)
+        named = _nearest(named, n) if nearest else named
         flat, stride = None, 1
         for axis in reversed(range(self.ndim)):
             at = named if axis == a else iota(index.shape[axis], axis=axis, rank=self.ndim)
@@ -305,8 +315,8 @@ def _place(u: UOp, key: Any) -> int | None:
     return at
 
 
-def view(tensor: Any, u: UOp, key: Any) -> UOp:
-    """The part of `u` that `key` names: a chain of movement ops and at most one INDEX."""
+def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
+    """The part of `u` that `key` names, to be read or written: a chain of movement ops and at most one INDEX."""
     if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
         n, *rest = u.shape  # the usual element or row, without the steps in between
         if -n <= key < n != 1:
@@ -334,7 +344,7 @@ def view(tensor: Any, u: UOp, key: Any) -> UOp:
             shape.append(_length(part))
     u = _sliced(u, parts)
     u = graph.reshape(u, tuple(shape))
-    return _gathered(u, indices) if indices else u
+    return _gathered(u, indices, writes) if indices else u
 
 
 def _expanded(items: tuple, rank: int) -> list[Any]:
@@ -432,7 +442,7 @@ def _integers(tensor: Any, item: Any, n: Any) -> UOp:
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
         raise ArgumentError("an index array holds integers", expected="an integer dtype", found=str(values.dtype))
-    _in_range(values, n, "index")
+    _in_range(values, n, "index", -n if n.__class__ is int else 0)
     values = np.where(values < 0, values + n, values) if n.__class__ is int else values
     return cast(type(tensor)(values.astype(np.int64), device=tensor.device)._uop, dtypes.index)
 
@@ -453,48 +463,65 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
         raise DTypeError(f"{name} needs integers", expected="an integer dtype", found=u.dtype.name)
     if n.__class__ is int and n == 0 and 0 not in u.shape:  # there is no nearest element to take instead
         raise IndexRangeError(f"{name}: an index into no elements", expected="a non-empty axis", found=f"{u.shape}")
-    if u.op == "CONST":
-        _in_range(np.asarray(u.arg[0]), n, name)
-    elif settings.CHECK_BOUNDS and _may_leave(u, n):
-        if not changes.captures:
-            _in_range(to_numpy(realize([u])[0]), n, name)
-        elif (checks := checks_under_way()) is not None and 0 not in u.shape:
-            t = index.detach()
-            checks.append((Check(n, name, user_line()), t.min(), t.max()))
+    check_range(index, n, name, -n if wrap and n.__class__ is int else 0)
+    if u.dtype.max > dtypes.index.max:  # beyond every axis, and negative as an index
+        u = where(e("CMPLT", u, dtypes.index.max), u, dtypes.index.max)
     i = cast(u, dtypes.index)
     if not wrap or min_max(i)[0] >= 0:
         return i
     return where(build("CMPLT", i, idx(0)), i + n, i)
 
 
-def _may_leave(u: UOp, n: Any) -> bool:
-    """True when the values of `u` are not known to lie within an axis of constant size n, and can be computed."""
+def check_range(index: Any, n: Any, name: str, least: int = 0) -> None:
+    """Raise IndexRangeError for an integer of the tensor `index` outside least..n-1. A constant is always looked at,
+    others under CHECK_BOUNDS=1: now, or after each call of the step that is captured.
+    """
+    u = index._uop
+    if u.op == "CONST":
+        _in_range(np.asarray(u.arg[0]), n, name, least)
+    elif settings.CHECK_BOUNDS and _may_leave(u, n, least):
+        if not changes.captures:
+            _in_range(to_numpy(realize([u])[0]), n, name, least)
+        elif (checks := checks_under_way()) is not None and 0 not in u.shape:
+            t = index.detach()
+            checks.append((Check(least, n, name, user_line()), t.min(), t.max()))
+
+
+def _may_leave(u: UOp, n: Any, least: int) -> bool:
+    """True when the values of `u` are not known to lie in least..n-1, for a constant n, and can be computed."""
     lo, hi = min_max(u)
     constant = n.__class__ is int and all(k.__class__ is int for k in u.shape)
-    return constant and (lo < -n or hi >= n) and device(u) != "null"
+    return constant and (lo < least or hi >= n) and device(u) != "null"
 
 
-def _in_range(values: np.ndarray, n: Any, name: str) -> None:
-    if n.__class__ is int and values.size and (int(values.min()) < -n or int(values.max()) >= n):
-        bad = values[(values < -n) | (values >= n)].flat[0]
-        raise IndexRangeError(f"{name}: an index is out of range", expected=f"{-n}..{n - 1}", found=int(bad))
+def _in_range(values: np.ndarray, n: Any, name: str, least: int) -> None:
+    if n.__class__ is int and values.size and (int(values.min()) < least or int(values.max()) >= n):
+        found = next(v for v in map(int, values.flat) if not least <= v < n)
+        raise IndexRangeError(f"{name}: an index is out of range", expected=f"{least}..{n - 1}", found=found)
 
 
-def _gathered(u: UOp, indices: list[tuple[int, UOp]]) -> UOp:
+def _is_inside(i: UOp, n: Any) -> bool:
+    """Whether positions are known to be on an axis of `n` elements."""
+    low, high = min_max(i)
+    return bool(low >= 0 and high < min_max(idx(n))[0])
+
+
+def _nearest(i: UOp, n: Any) -> UOp:
+    """Positions on an axis of `n` elements; the nearest of those that are not."""
+    return i if _is_inside(i, n) else build("MAX", build("MAX", i, idx(0)) * -1, idx(1) - n) * -1
+
+
+def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
     """`u` with some axes replaced by what integer nodes, broadcast together, name on them."""
     same_device(u, *(i for _, i in indices))
     axes = [a for a, _ in indices]
     rest = [a for a in range(len(u.shape)) if a not in axes]
     x = graph.permute(u, (*axes, *rest))
-    flat, stride = None, 1
     try:
-        for a, i in reversed(indices):
-            term = i * stride
-            flat = term if flat is None else flat + term
-            stride = stride * u.shape[a]
+        flat = _flattened(indices, u.shape, writes)
     except IRError as error:
         raise refused("index", error, *(i for _, i in indices)) from None
-    assert flat is not None
+    stride = count(tuple(u.shape[a] for a in axes))
     out = build("INDEX", graph.reshape(x, (stride, *(u.shape[a] for a in rest))), flat)
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     if not adjacent or axes[0] == 0:
@@ -502,6 +529,23 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]]) -> UOp:
     rank, first = len(flat.shape), axes[0]  # the new axes go where the indexed ones stood
     order = [*range(rank, rank + first), *range(rank), *range(rank + first, len(out.shape))]
     return graph.permute(out, order)
+
+
+def _flattened(indices: list[tuple[int, UOp]], shape: tuple, writes: bool) -> UOp:
+    """Positions on several axes of `shape` as positions on one that holds them all. One that is outside of its axis
+    must not name an element of the next row: it is the nearest where it is read, outside of all where it is written.
+    """
+    if len(indices) == 1:
+        return indices[0][1]
+    flat: Any = None
+    stride, inside = 1, TRUE
+    for a, i in reversed(indices):
+        if writes and not _is_inside(i, shape[a]):
+            inside = build("AND", inside, within(i, 0, shape[a]))
+        term = _nearest(i, shape[a]) * stride
+        flat = term if flat is None else flat + term
+        stride = stride * shape[a]
+    return flat if inside is TRUE else where(inside, flat, idx(-1))
 
 
 def _copy(u: UOp, device: Any) -> UOp:

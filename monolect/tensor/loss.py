@@ -17,6 +17,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.tensor.elementwise import floating, pair
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.index import check_range
 from monolect.tensor.norm import NormMixin
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class LossMixin(NormMixin):
         """The cross-entropy of logits (N, C, ...) or (C,) with classes (N, ...), or with probabilities of that shape.
 
         Integer targets are classes: `ignore_index` ones count nothing, and the mean is over the weight of the others.
-        A class outside [0, C) makes the loss nan. Float targets are probabilities: the mean is over N and what follows
-        C. Raises ShapeError, DTypeError, ArgumentError.
+        A class outside [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float targets are
+        probabilities: the mean is over N and what follows C. Raises ShapeError, DTypeError, ArgumentError.
 
         >>> round(Tensor([[2.0, 0.0]]).cross_entropy(Tensor([0])).item(), 4)
         0.1269
@@ -116,6 +117,7 @@ class LossMixin(NormMixin):
         mine = self._wrap(g.iota(classes, target.dtype, axis, self.ndim)) == target.unsqueeze(axis)
         w = None if weight is None else _class_weight(self, weight, axis, name)
         counted = target != ignore
+        check_range(counted.where(target, 0), classes, name)
         loss = -mine.where(self if w is None else self * w, 0.0).sum(axis)
         share = counted.cast(self.dtype) if w is None else counted.where(mine.where(w, 0.0).sum(axis), 0.0)
         if smoothing:

@@ -15,7 +15,7 @@ from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
 from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx
-from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, same_device
+from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, same_device, unpacked
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class MovementMixin(TensorBase):
         >>> Tensor.ones(2, 3, 4).permute(2, 0, 1).shape
         (4, 2, 3)
         """
-        order = as_sizes(dims, "axis")
+        order = unpacked(dims)
         axes = tuple(self._axis(d) for d in order)
         if sorted(axes) != list(range(self.ndim)):
             raise AxisError("permute needs each axis once", expected=f"{self.ndim} distinct axes", found=order)
@@ -218,7 +218,7 @@ class MovementMixin(TensorBase):
         >>> Tensor([[1, 2], [3, 4]]).flip(1).tolist()
         [[2, 1], [4, 3]]
         """
-        axes = self._axes(list(as_sizes(dims, "axis")))
+        axes = self._axes(unpacked(dims))
         return self._wrap(graph.flip(self._uop, axes))
 
     def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Tensor:
@@ -620,7 +620,10 @@ _AROUND = {"reflect": (_reflected, -1), "replicate": (_edge, None), "circular": 
 
 
 def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
+    """One axis cut and padded, in PyTorch's order: a circle closes after the cut, the others repeat what is cut too."""
     part, less = _AROUND[mode]
+    if mode == "circular":
+        x, before, after = _cut(x, a, before, after), max(0, before), max(0, after)
     n = x.shape[a]
     if less is not None and max(before, after) > n + less:
         raise ShapeError(
@@ -631,6 +634,10 @@ def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
         parts.insert(0, part(x, a, before, False))
     if after > 0:
         parts.append(part(x, a, after, True))
-    out = parts[0].cat(*parts[1:], dim=a) if len(parts) > 1 else x
-    cut = max(0, -before), max(0, -after)
-    return out.narrow(a, cut[0], out.shape[a] - sum(cut)) if any(cut) else out
+    return _cut(parts[0].cat(*parts[1:], dim=a) if len(parts) > 1 else x, a, before, after)
+
+
+def _cut(x: Any, a: int, before: int, after: int) -> Any:
+    """An axis without the elements that negative widths cut."""
+    start, stop = max(0, -before), x.shape[a] - max(0, -after)
+    return x if start == 0 and stop == x.shape[a] else x.narrow(a, start, stop - start)

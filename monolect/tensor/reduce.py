@@ -103,12 +103,12 @@ class ReduceMixin(TensorBase):
         axis: Any = None,
         keepdims: bool = False,
     ) -> Tensor:
-        """The variance along axes, over n - correction. Raises DTypeError for integers.
+        """The variance along axes, over n - correction; a bool alone is `unbiased`. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
         (2.0, 1.0)
         """
-        c = correction if unbiased is None else float(unbiased)
+        dim, c = _corrected(dim, unbiased, correction)
         return self._wrap(cast(self._squares(axis if dim is None else dim, keepdim or keepdims, c), self.dtype))
 
     def std(
@@ -126,7 +126,7 @@ class ReduceMixin(TensorBase):
         >>> Tensor([1.0, 5.0]).std(correction=0).item()
         2.0
         """
-        c = correction if unbiased is None else float(unbiased)
+        dim, c = _corrected(dim, unbiased, correction)
         v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
         return self._wrap(cast(build("SQRT", _flat_at_zero(v)), self.dtype))
 
@@ -136,6 +136,7 @@ class ReduceMixin(TensorBase):
         >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
         [2.0, 2.0]
         """
+        dim, correction = _corrected(dim, None, correction)
         return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def std_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -144,6 +145,7 @@ class ReduceMixin(TensorBase):
         >>> [t.item() for t in Tensor([1.0, 5.0]).std_mean(correction=0)]
         [2.0, 3.0]
         """
+        dim, correction = _corrected(dim, None, correction)
         return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def count_nonzero(self, dim: Any = None) -> Tensor:
@@ -355,6 +357,13 @@ class ReduceMixin(TensorBase):
         out = build("ADD", special.log_e(total), m)
         shape = u.shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
         return self._wrap(cast(out if keepdim else graph.reshape(out, shape), u.dtype))
+
+
+def _corrected(dim: Any, unbiased: bool | None, correction: float) -> tuple[Any, float]:
+    """(dim, correction) of a variance, as PyTorch reads its arguments: `var(False)` is `var(unbiased=False)`."""
+    if isinstance(dim, bool) and unbiased is None:
+        dim, unbiased = None, dim
+    return dim, correction if unbiased is None else float(unbiased)
 
 
 # ---- node level ------------------------------------------------------------------------------------------------------

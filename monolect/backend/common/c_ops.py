@@ -16,6 +16,7 @@ from monolect.backend.common.shaped import custom_text
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
+from monolect.ir.normal import is_unbounded
 from monolect.ir.uop import UOp
 
 _COMPARE = {"CMPLT": "<", "CMPNE": "!=", "CMPGT": ">", "CMPGE": ">=", "CMPLE": "<=", "CMPEQ": "=="}
@@ -46,7 +47,7 @@ class Ops(Values):
     def _lane_bound(self, u: UOp, n: int) -> Value | None:
         """base + constants < bound, compared in 32 bits: one scalar subtraction, one vector comparison."""
         base, offs, dynamic = self.address(u.src[0])
-        if dynamic or u.src[1].shape != () or np.abs(offs).max() > _NEAR:
+        if dynamic or u.src[1].shape != () or np.abs(offs).max() > _NEAR or any(map(is_unbounded, u.src)):
             return None
         d, (low, high) = dtypes.int32, (self.constant(k, dtypes.index, 1) for k in (-2 * _NEAR, 2 * _NEAR))
         room = self.emit(dtypes.index, 1, f"{self.scalar(u.src[1])} - {base}" if base else self.scalar(u.src[1]))

@@ -26,8 +26,9 @@ from monolect.backend.common.shaped import custom_text
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
+from monolect.ir.normal import is_unbounded, less
 from monolect.ir.ops import ParamArg
-from monolect.ir.uop import UOp, build, idx, node, shape_source, toposort
+from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.rules.formula import magnitude_argument
 from monolect.rules.legalize import NARROW, narrow, widen
 
@@ -43,12 +44,12 @@ _NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
 
 
 def _place_inside(u: UOp) -> UOp | None:
-    """The x of -1 < x & x < n, written -x < 1 & x < n."""
+    """The x of -1 < x & x < n, in whatever form the first is written."""
     low, high = u.src
     if low.op != "CMPLT" or high.op != "CMPLT" or high.src[1].op != "CONST" or high.src[0].dtype.kind != "x":
         return None
     x = high.src[0]
-    return x if low.src[0] is build("MUL", x, idx(-1)) and low.src[1] is idx(1) and high.src[1].value > 0 else None
+    return x if x.op != "CONST" and low is less(-1, x) and high.src[1].value > 0 else None
 
 
 class ElementwiseRenderer(ValueRenderer):
@@ -91,7 +92,7 @@ class ElementwiseRenderer(ValueRenderer):
         """base + constants < bound, compared in 32 bits: one scalar subtraction, one vector comparison."""
         base, offs, dynamic = self.address_parts(u.src[0])
         b = u.src[1]
-        if dynamic or b.shape != () or np.abs(offs).max() > _NARROW:
+        if dynamic or b.shape != () or np.abs(offs).max() > _NARROW or is_unbounded(u.src[0]) or is_unbounded(b):
             return None
         room = self.emit(f"sub i64 {self.value(b).regs[0]}, {base}")
         room = self.call("smax", dtypes.int64, 1, room, str(-2 * _NARROW))
