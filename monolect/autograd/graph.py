@@ -14,8 +14,8 @@ from typing import Any
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
-from monolect.ir.normal import TRUE, negate, within
-from monolect.ir.prove import is_inside
+from monolect.ir.normal import TRUE, count, negate, within
+from monolect.ir.prove import is_inside, polynomial
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
@@ -40,8 +40,13 @@ def _fits(end: Size, total: Size) -> bool:
 
 # ---- views -----------------------------------------------------------------------------------------------------------
 def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
-    """`u` in row-major order as `shape`."""
-    return u if u.shape == shape else build("RESHAPE", u, shape_source(shape))
+    """`u` in row-major order as `shape`. Raises ShapeError for symbolic sizes of another product."""
+    if u.shape == shape:
+        return u
+    old, new = count(u.shape), count(tuple(shape))
+    if old is not new and UOp in (old.__class__, new.__class__) and polynomial(idx(old)) != polynomial(idx(new)):
+        raise ShapeError("reshape changes the number of elements", expected=bounds_text(old), found=bounds_text(new))
+    return build("RESHAPE", u, shape_source(shape))
 
 
 def expand(u: UOp, shape: Sequence[Size]) -> UOp:

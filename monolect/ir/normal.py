@@ -745,14 +745,16 @@ def within(x: UOp, lo: Any, hi: Any) -> UOp:
 
 
 def negate(u: UOp) -> UOp:
-    """Logical not of a bool; not (a < b) on an index becomes b - 1 < a."""
+    """Logical not of a bool; not (a < b) on an index becomes b - 1 < a, where that cannot overflow."""
     if u is TRUE:
         return FALSE
     if u is FALSE:
         return TRUE
-    if u.op == "CMPLT" and u.src[0].dtype.kind == "x":
-        return build("CMPLT", u.src[1] + -1, u.src[0])
-    return build("CMPNE", u, TRUE)
+    if u.op != "CMPLT" or u.src[0].dtype.kind != "x":
+        return build("CMPNE", u, TRUE)
+    if is_unbounded(u.src[0]) and is_unbounded(u.src[1]):
+        return node("CMPNE", (u, TRUE))
+    return build("CMPLT", u.src[1] + -1, u.src[0])
 
 
 def everywhere(u: UOp) -> UOp:

@@ -220,12 +220,13 @@ class IndexMixin(TensorBase):
         index, a = _vector(index), self._axis(dim)
         shape = tuple(index.shape[0] if i == a else n for i, n in enumerate(self.shape))
         if not isinstance(value, TensorBase):
-            filled = graph.full(shape, value, self.dtype)
-        elif value.ndim == 0:
-            filled = graph.broadcast_to(cast(value._uop, self.dtype), shape)
-        else:
+            return self._into_slices("STORE", dim, index, self._wrap(graph.full(shape, value, self.dtype)))
+        if value.ndim:
             raise ShapeError("index_fill: the value", expected="a number or a tensor of no axes", found=value.shape)
-        return self._into_slices("STORE", dim, index, self._wrap(filled))
+        same_device(self._uop, value._uop)
+        none = self._wrap(graph.full(self.shape, False, dtypes.bool))  # one named twice is filled once
+        filled = none._into_slices("STORE", dim, index, self._wrap(graph.full(shape, True, dtypes.bool)))
+        return self._wrap(where(filled._uop, cast(value._uop, self.dtype), self._uop))
 
     def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
         """A copy with `source` at the positions `index` of the flattened tensor, written or added.

@@ -30,6 +30,7 @@ class Variable:
     """`Variable(name, min, max)`: a symbolic integer, bounds inclusive; with `multiple_of` a multiple of that.
 
     `uop` is what stands for it in a graph: a scalar PARAM, times `multiple_of`. So the compiler knows what divides it.
+    One that has a single value is that number.
     Sums, differences, products with it, `//` and `%` are sizes too.
 
     Raises ArgumentError for a name that is no identifier and for bounds that make no sense.
@@ -56,17 +57,17 @@ class Variable:
         known_as = name if m == 1 else f"{name}{BY}{m}"  # another Variable of the name counts by ones
         param = node("PARAM", (), ParamArg(0, dtypes.index, None, None, known_as, min // m, max // m))
         self.symbol = param.arg.symbol
-        self.uop: UOp = param if m == 1 else build("MUL", param, idx(m))
+        self.uop: UOp = idx(min) if min == max else param if m == 1 else build("MUL", param, idx(m))
 
     def __repr__(self) -> str:
         step = "" if self.multiple_of == 1 else f", multiple_of={self.multiple_of}"
         return f"Variable({self.name!r}, {self.min}, {self.max}{step})"
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is Variable and self.uop is other.uop
+        return other.__class__ is Variable and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
-        return hash(self.uop)
+        return hash(self.__reduce__())
 
     def __add__(self, other: Any) -> UOp:
         return self.uop + other

@@ -14,6 +14,7 @@ BUILTINS = {
     "DTypeError": TypeError,
     "DeviceError": ValueError,
     "AxisError": IndexError,
+    "AxisTypeError": TypeError,
     "IndexRangeError": IndexError,
     "SettingError": ValueError,
     "ArgumentError": ValueError,

@@ -8,6 +8,7 @@ import pytest
 from monolect import Tensor, custom_kernel, dtypes, function, grad, jit, native_function
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, CompileError, DeviceError, GradientError, VerifyError
+from monolect.ir.normal import within
 from monolect.ir.ops import BufferArg, KernelInfo
 from monolect.ir.uop import build, idx, node, shape_source
 from monolect.pipeline import lower_kernel
@@ -266,3 +267,33 @@ def test_native_code_needs_a_device_of_this_processor() -> None:
     x = Tensor([1.0, 2.0, 3.0], device="python")
     with pytest.raises(DeviceError, match="does not run this processor's code"):
         native_function(add_one, x, out=((3,), "float32")).numpy()
+
+
+@pytest.mark.parametrize("d", [np.uint64, np.int64, np.int8])
+def test_a_place_from_memory_is_refused_unless_it_is_compared(d) -> None:
+    """A cast to an index wraps, and so do sums: a bound from one side is not one from both."""
+
+    def picked(place):
+        def kernel(out, x, j):
+            i = loop(0, 2)
+            v = build("LOAD", build("INDEX", j, i))
+            value = build("LOAD", build("INDEX", x, place(v)))
+            return sink(build("END", build("STORE", build("INDEX", out, i), value), i))
+
+        numbers = np.array([np.iinfo(d).max, np.iinfo(d).min], d)
+        return custom_kernel(kernel, Tensor(np.arange(16, dtype=np.float32)), Tensor(numbers), out=((2,), "float32"))
+
+    def cast(v):
+        return build("CAST", v, arg=dtypes.index)
+
+    unchecked = [
+        cast,
+        lambda v: build("WHERE", cast(v) < 15, cast(v), idx(15)),
+        lambda v: cast(v + v),
+    ]
+    for place in unchecked:
+        with pytest.raises(VerifyError, match="is not proven to stay inside"):
+            picked(place)
+    assert picked(lambda v: build("WHERE", within(cast(v), 0, 16), cast(v), idx(15))).tolist() == (
+        [15.0, 0.0] if d is np.uint64 else [15.0, 15.0]
+    )

@@ -76,9 +76,10 @@ def test_cross_entropy_with_probabilities(options: dict) -> None:
 def test_cross_entropy_is_stable_and_shows_classes_that_do_not_exist() -> None:
     x = Tensor([[1000.0, 0.0], [-1000.0, 0.0]])
     assert x.cross_entropy(Tensor([0, 1])).item() == 0.0
-    loss = x.cross_entropy(Tensor([0, 2]), reduction="none").numpy()
-    assert loss[0] == 0.0 and np.isnan(loss[1])
-    assert np.isnan(x.cross_entropy(Tensor([-1, 0])).item())
+    with Context(CHECK_BOUNDS=0):
+        loss = x.cross_entropy(Tensor([0, 2]), reduction="none").numpy()
+        assert loss[0] == 0.0 and np.isnan(loss[1])
+        assert np.isnan(x.cross_entropy(Tensor([-1, 0])).item())
 
 
 def test_nll_loss() -> None:

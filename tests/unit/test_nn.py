@@ -411,3 +411,11 @@ def test_optimizer_errors() -> None:
         nn.optim.SGD([p], nesterov=True)
     with pytest.raises(ArgumentError, match=r"betas\[1\]"):
         nn.optim.Adam([p], betas=(0.9, 1.0))
+
+
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
+def test_softmax_without_an_axis_takes_that_of_torch() -> None:
+    for shape in ((), (3,), (2, 3), (2, 3, 2), (2, 3, 2, 2), (1, 2, 3, 2, 2)):
+        x = array(*shape)
+        expected = torch.nn.Softmax()(torch.tensor(x))
+        np.testing.assert_allclose(nn.Softmax()(Tensor(x)).numpy(), expected.numpy(), rtol=1e-5, err_msg=str(shape))

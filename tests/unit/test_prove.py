@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, Tensor
@@ -14,7 +14,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
 from monolect.ir import prove
 from monolect.ir.interp import evaluate
-from monolect.ir.normal import TRUE, less, within
+from monolect.ir.normal import TRUE, less, negate, smaller, within
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
 from monolect.ir.prove import accesses, check_bounds, infix, is_inside
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
@@ -266,6 +266,72 @@ def test_a_proven_index_is_inside(case: tuple[UOp, int, list[UOp], list[UOp]], s
     assert inside or not proven
     if solver:
         assert proven == inside, "Z3 decides everything that small"
+
+
+def numbers_in_memory() -> st.SearchStrategy[int]:
+    """Small ones, and those next to where 64 bits end, also once they are multiplied by 2 to 5."""
+    ends = st.tuples(st.sampled_from([s * 2**63 // k for k in (1, 2, 3, 4, 5) for s in (1, -1)]), st.integers(-5, 5))
+    wrapped = ends.map(lambda end: (sum(end) + 2**63) % 2**64 - 2**63)
+    return st.integers(-40, 40) | wrapped
+
+
+@st.composite
+def cases_from_memory(draw: st.DrawFn) -> tuple[UOp, int, list[UOp], list[UOp]]:
+    """A random index into 1 to 30 elements that depends on a number in memory, gates that compare that, and a loop."""
+    v = node("PARAM", (), ParamArg(9, dtypes.index, None, None, "v", None, None))
+    r, size, number = loop(4), draw(st.integers(1, 30)), st.integers(-5, 5)
+
+    def expression(depth: int) -> UOp:
+        x = expression(depth - 1) if depth else v
+        kind = draw(st.sampled_from(("as it is", "sum", "sum", "clamp", "top", "where", "div", "mod", "row")))
+        n = draw(st.integers(1, 5))
+        return {
+            "as it is": lambda: x,
+            "sum": lambda: x * n + r * draw(number) + draw(number),
+            "clamp": lambda: smaller(build("MAX", x, idx(0)), size - 1),
+            "top": lambda: smaller(x, n),
+            "where": lambda: build("WHERE", x < draw(number), x + draw(number), idx(draw(st.integers(0, size - 1)))),
+            "div": lambda: x // n,
+            "mod": lambda: x % n,
+            "row": lambda: build("WHERE", x < 0, x + n, x),
+        }[kind]()
+
+    def gate() -> UOp:
+        x = v if draw(st.booleans()) else expression(draw(st.integers(0, 1)))
+        return draw(st.sampled_from((within(x, 0, size), less(x, size), negate(less(x, 0)), less(v * 3, r + 5))))
+
+    return expression(2), size, [gate() for _ in range(draw(st.integers(0, 2)))], [v, r]
+
+
+@settings(max_examples=settings().max_examples * 4)
+@given(cases_from_memory(), st.lists(numbers_in_memory(), min_size=12, max_size=12))
+def test_a_proven_index_that_comes_from_memory_is_inside(case: Any, numbers: list[int]) -> None:
+    """Also where index arithmetic overflows."""
+    index, size, gates, (v, r) = case
+    gate = TRUE
+    for g in gates:
+        gate = build("AND", gate, g)
+    if not is_inside(index, idx(size), None if gate is TRUE else gate, solver=False):
+        return
+    with np.errstate(over="ignore"):
+        for number, k in product(numbers, range(4)):
+            at, *on = evaluate((index, *gates), {v: np.int64(number), r: np.int64(k)})
+            assert not all(on) or 0 <= at < size, (number, k)
+
+
+def test_what_a_cast_or_an_overflow_wraps_is_not_proven() -> None:
+    """Each is inside as whole numbers are, and not in 64 bits."""
+    for d in (dtypes.uint64, dtypes.int64, dtypes.int8):
+        read = node("LOAD", (node("INDEX", (node("PARAM", (shape_source((8,)),), ParamArg(5, d, "cpu")), loop(8, 7))),))
+        v = build("CAST", read, arg=dtypes.index)
+        assert not proves(build("WHERE", v < 15, v, idx(15)), 16)
+        assert proves(build("WHERE", within(v, 0, 15), v, idx(15)), 16)
+        assert proves(v, 16, within(v, 0, 16)) and proves(v * 4 + loop(4), 64, within(v, 0, 16))
+        doubled = build("CAST", build("ADD", read, read), arg=dtypes.index)
+        assert not proves(doubled, 200, within(v, 0, 100)) or d.bits == 64
+        if d.bits == 64:
+            assert not proves(v, 16, less(v * 4, 64), less(-1, v * 4 + loop(4)))
+            assert not proves((v * 4 + loop(4)) // 3, 30, less(v * 4 + loop(4) * 2, 64), less(-1, v * 4 + loop(4) * 2))
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------

@@ -477,3 +477,31 @@ def test_bounds_that_the_integers_do_not_hold():
     x = Tensor(np.array([0, 3, 255], np.uint8))
     assert x.clamp(-1, 300).tolist() == [0, 3, 255] and x.clamp_min(300).tolist() == [255, 255, 255]
     assert x.clamp_max(-1).tolist() == [0, 0, 0] and x.clamp(1, 4).dtype is dtypes.uint8
+
+
+def test_functions_in_steps_have_the_gradient_zero() -> None:
+    values = np.array([1.5, -2.3, 0.0, 2.5, float("inf"), float("nan")], np.float32)
+    for name in ("round", "floor", "ceil", "trunc", "fix", "sign", "frac"):
+        ours, theirs = Tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
+        (getattr(ours, name)() * 3).sum().backward()
+        (getattr(theirs, name)() * 3).sum().backward()
+        assert ours.grad is not None and ours.grad.tolist() == theirs.grad.tolist(), name
+    x = Tensor([1.26], requires_grad=True)
+    (x.round(decimals=1) + x * 2).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2.0]
+
+
+def test_slopes_and_bounds_that_make_no_sense_are_refused() -> None:
+    shapes: list[tuple[int, ...]] = [(), (1,), (8,), (3,), (4,), (2, 4), (1, 8), (0,)]
+    for shape in ((2, 8, 3), (8,), (2, 8), (), (2, 1, 3)):
+        for slopes in shapes:
+            try:
+                expected = torch.nn.functional.prelu(-torch.ones(shape), torch.full(slopes, 0.5)).tolist()
+            except RuntimeError:
+                with pytest.raises(ShapeError, match="prelu: weight"):
+                    (Tensor.ones(shape) * -1).prelu(Tensor.full(slopes, 0.5))
+            else:
+                assert (Tensor.ones(shape) * -1).prelu(Tensor.full(slopes, 0.5)).tolist() == expected
+    with pytest.raises(ArgumentError, match="hardtanh: bounds"):
+        Tensor([1.0]).hardtanh(0.5, -0.5)
+    assert Tensor([1.0]).hardtanh(0.5, 0.5).tolist() == [0.5]

@@ -423,3 +423,16 @@ def test_an_index_without_axes_names_one_slice():
 def test_take_along_dim_repeats_an_index_for_no_rows():
     x, at = Tensor.zeros(0, 2), Tensor(np.array([[1]]))
     assert x.take_along_dim(at, 1).numpy().shape == (0, 1)
+
+
+def test_the_value_of_a_fill_has_a_gradient() -> None:
+    x, i = RNG.normal(size=(3, 4)).astype(np.float32), np.array([0, 2, 0])
+    results = []
+    for kind, index in ((Tensor, Tensor), (torch.tensor, torch.tensor)):
+        t, w = kind(x, requires_grad=True), kind(2.0, requires_grad=True)
+        (t.index_fill(1, index(i), w) ** 2).sum().backward()
+        results.append((np.array(t.grad.tolist()), w.grad.item()))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
+    assert results[0][1] == results[1][1]
+    with pytest.raises(ShapeError, match="index_fill: the value"):
+        Tensor(x).index_fill(1, Tensor(i), Tensor([1.0]))

@@ -202,3 +202,49 @@ def test_axes_of_a_tensor_without_axes():
     for call in (lambda: x.flatten(2), lambda: x.argmax(1), lambda: x.argmin(-2)):
         with pytest.raises(AxisError):
             call()
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+def test_widths_of_either_sign_are_those_of_torch(mode: str) -> None:
+    for n in range(1, 5):
+        x = np.arange(1, n + 1, dtype=np.float32)
+        for before in range(-n - 1, n + 1):
+            for after in range(-n - 1, n + 1):
+                try:
+                    expected = F.pad(torch.tensor(x)[None, None], (before, after), mode)[0, 0].tolist()
+                except RuntimeError:
+                    expected = []  # which PyTorch refuses in some modes
+                if mode == "circular" and n + min(before, 0) + min(after, 0) < max(before, after):
+                    expected = []  # PyTorch reads memory that is not its own
+                try:
+                    got = Tensor(x).pad((before, after), mode=mode).tolist()
+                except ShapeError:
+                    got = []
+                assert got == expected, (n, before, after)
+
+
+def test_repeated_axes_are_not_expanded_again() -> None:
+    ones = Tensor([[1.0], [2.0]])
+    wrong: list[tuple[Tensor, tuple[int, ...]]] = [
+        (Tensor.ones(3), (5,)),
+        (Tensor.zeros(4, 3), (4, 1)),
+        (ones.expand(2, 3), (2, 5)),
+        (Tensor.ones(2, 2), (2, 0)),
+        (ones.expand(2, 3).permute(1, 0).expand(4, 3, 2).permute(0, 2, 1), (4, 2, 1)),
+    ]
+    for t, to in wrong:
+        for method in (t.expand, t.broadcast_to):
+            with pytest.raises(ShapeError):
+                method(to)
+    assert ones.expand(2, 3).expand(4, 2, 3).tolist() == [[[1.0] * 3, [2.0] * 3]] * 4
+    assert Tensor.ones(1).expand(3).expand(3).tolist() == [1.0] * 3
+
+
+def test_bytes_as_bools_are_true_unless_they_are_zero() -> None:
+    for device in ("cpu", "c", "python"):
+        t = Tensor(np.array([0, 1, 2, 255], np.uint8), device=device).bitcast("bool")
+        assert t.tolist() == [False, True, True, True] and t.int().tolist() == [0, 1, 1, 1]
+        assert t.bitcast("uint8").tolist() == [0, 1, 1, 1] and (~t).tolist() == [True, False, False, False]
+        wide = Tensor(np.array([0x0100, 2], np.int16), device=device).bitcast("bool")
+        assert wide.tolist() == torch.tensor([0x0100, 2], dtype=torch.int16).view(torch.bool).tolist()
+        assert wide.bitcast("int16").tolist() == [0x0100, 1]

@@ -240,3 +240,15 @@ def test_the_norm_has_no_slope_at_zeros(p):
         out.sum().backward(), wanted.sum().backward()
         np.testing.assert_allclose(out.numpy(), wanted.detach().numpy(), rtol=1e-12)
         np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-12)
+
+
+def test_a_bool_alone_is_the_bias_of_a_variance() -> None:
+    x = np.array([[1.0, 2.0], [3.0, 5.0]], np.float32)
+    for biased in (False, True):
+        for name in ("var", "std"):
+            ours, theirs = getattr(Tensor(x), name), getattr(torch.tensor(x), name)
+            np.testing.assert_allclose(ours(biased).numpy(), theirs(biased), rtol=1e-6)
+            np.testing.assert_allclose(ours(0, biased).numpy(), theirs(0, biased), rtol=1e-6)
+        for name in ("var_mean", "std_mean"):
+            ours, theirs = getattr(Tensor(x), name)(biased), getattr(torch, name)(torch.tensor(x), biased)
+            np.testing.assert_allclose([t.item() for t in ours], theirs, rtol=1e-6)

@@ -443,3 +443,38 @@ def test_what_another_variable_steers_waits_for_that():
     assert (Tensor([1.0]) + 1).tolist() == [2.0]
     with pytest.raises(ArgumentError, match="unbound is not bound"):
         t.tolist()
+
+
+def test_a_variable_of_one_value_is_that_number() -> None:
+    one, four = Variable("one", 1, 1), Variable("four", 4, 4, 4)
+    a, b = Tensor(np.full((1, 1), 3.0, np.float32)).realize(), Tensor(X[:1]).realize()
+    w = b.detach()
+    w.requires_grad = True
+    with one.bind(1), four.bind(4):
+        out = a[:, :one] @ w[:one]
+        (out * out).sum().backward()
+        assert w.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), 2 * 9 * X[:1])
+        assert Tensor(X)[:four].shape == (4, 3) and Tensor(X)[: one + 1].sum(0).tolist() == X[:2].sum(0).tolist()
+        assert jit(lambda n: Tensor(X)[:n] * 2)(four).shape == (4, 3)
+    with pytest.raises(ArgumentError):
+        one.bind(2)
+    assert one == Variable("one", 1, 1) != Variable("other", 1, 1) and hash(one) == hash(Variable("one", 1, 1))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_sizes_are_compared_as_products_are_multiplied_out(rows: int) -> None:
+    n, m = Variable("rows_before_the_last", 1, 7), Variable("columns", 2, 3)
+    x = Tensor(X).realize()
+    for columns in (2, 3):
+        with n.bind(rows), m.bind(columns):
+            part = X[: rows + 1, : columns - 1]
+            ours = x[: n + 1, : m - 1]
+            np.testing.assert_array_equal(ours.repeat(2, 2).numpy(), np.tile(part, (2, 2)))
+            flat = ours.reshape(n * (m - 1) + m - 1)
+            np.testing.assert_array_equal(flat.numpy(), part.reshape(-1))
+            again = (ours * 2).unsqueeze(0).expand(m, -1, -1).reshape(m * (n + 1), m - 1)
+            np.testing.assert_array_equal(again.numpy(), np.tile(part * 2, (columns, 1)))
+    for wrong in ((n, m), (n + 1, m), ((n + 1) * m,), (n * (m - 1),)):
+        with pytest.raises(ShapeError, match="number of elements"):
+            x[: n + 1, : m - 1].reshape(*wrong)

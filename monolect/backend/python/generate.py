@@ -21,9 +21,11 @@ import numpy as np
 
 from monolect.backend.python.place import Place, extent, is_run, plus, root_of, total, validity
 from monolect.backend.python.values import Access, Box, Exchange, MemoryExchange, Shuffle, function, operands, positions
+from monolect.base.dtype import dtypes
 from monolect.base.errors import CompileError, InternalError
 from monolect.base.units import BY_NAME
 from monolect.ir.arrays import garbage, storage
+from monolect.ir.bounds import may_wrap
 from monolect.ir.ops import INVALID
 from monolect.ir.place import VIEWS, is_memory
 from monolect.ir.uop import UOp, toposort
@@ -37,6 +39,7 @@ _SCALAR_INDEX = {
     "IDIV": "{0} // {1} if {1} else 0", "MOD": "{0} % {1} if {1} else 0", "CMPLT": "{0} < {1}", "CMPNE": "{0} != {1}",
     "CMPGT": "{0} > {1}", "CMPGE": "{0} >= {1}", "CMPLE": "{0} <= {1}", "CMPEQ": "{0} == {1}",
 }  # fmt: skip
+_WRAPPED = "(({}) + 2**63) % 2**64 - 2**63"  # in 64 bits, as on other devices
 _SCALAR_BOOL = {"AND": "{0} & {1}", "OR": "{0} | {1}", "XOR": "{0} ^ {1}", "CMPNE": "{0} != {1}", "CMPEQ": "{0} == {1}"}
 
 
@@ -457,5 +460,7 @@ def _scalar_expression(u: UOp) -> str | None:
     if u.op == "WHERE":
         return "{1} if {0} else {2}"
     if u.op == "CAST" and u.dtype.kind == "x" and given[0] != "f":
-        return "int({0})"
-    return _SCALAR_INDEX.get(u.op) if set(given) == {"x"} else _SCALAR_BOOL.get(u.op) if set(given) == {"b"} else None
+        return "int({0})" if u.src[0].dtype.max <= dtypes.index.max else _WRAPPED.format("int({0})")
+    if set(given) == {"x"} and (text := _SCALAR_INDEX.get(u.op)) is not None:
+        return _WRAPPED.format(text) if may_wrap(u) else text
+    return _SCALAR_BOOL.get(u.op) if set(given) == {"b"} else None
