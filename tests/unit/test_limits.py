@@ -85,13 +85,18 @@ def written(set_: Any, n: int, wraps: bool) -> Any:
 
 def put(where: Any, value: Any = 9.0, add: bool = False) -> Any:
     def f(x: np.ndarray, i: int, k: int) -> None:
-        x[where(i)] = (x[where(i)] if add else 0) + (k if value is None else value)
+        x[where(i)] = (x[where(i)] if add else 0) + (k + 1 if value is None else value)
 
     return f
 
 
 def counted(i: Tensor, *shape: int) -> Tensor:
-    return Tensor.arange(i.shape[0]).float().reshape(*shape).expand(*(max(abs(n), 1) if n != -1 else -1 for n in shape))
+    return (
+        (Tensor.arange(i.shape[0]) + 1)
+        .float()
+        .reshape(*shape)
+        .expand(*(max(abs(n), 1) if n != -1 else -1 for n in shape))
+    )
 
 
 def assigned(t: Tensor, key: Any) -> Tensor:
