@@ -50,7 +50,7 @@ from monolect.tensor.plain import decode, encode
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 
-FORMAT = 9  # of what is stored, as a test sees: whoever changes that counts on
+FORMAT = 10  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
@@ -250,7 +250,12 @@ class _Part:
             self.draft, self.buffers = stored.read(data["numbers"], text, device)
             outside = self._outside()
             capture = Capture(planned(self.draft, outside.constants), outside)
-        checks = tuple([Check(_integer(n), _text(name), (_text(f), _integer(k))) for n, name, (f, k) in data["checks"]])
+        checks = tuple(
+            [
+                Check(_integer(first), _integer(n), _text(name), (_text(f), _integer(k)))
+                for first, n, name, (f, k) in data["checks"]
+            ]
+        )
         spec, marks = self._spec((*steering, 0))
         nodes = [Tensor._wrap(v.node) for v in capture.outputs]
         template, seen = _decoded(data["results"], nodes)
