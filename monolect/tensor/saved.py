@@ -245,8 +245,8 @@ class _Part:
         data, steering = self.data, self.data["steering"]
         if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
             raise _error("the settings of a step", settings.steering[:-1], steering)
-        noopt, beam, tf32 = steering[-3:]
-        with Context(NOOPT=noopt, BEAM=beam, TF32=tf32):  # compiled as it was before
+        compiling = {name: x for name, x in zip(STEERING, steering, strict=True) if name in ("NOOPT", "BEAM", "TF32")}
+        with Context(**compiling):  # compiled as it was before
             self.draft, self.buffers = stored.read(data["numbers"], text, device)
             outside = self._outside()
             capture = Capture(planned(self.draft, outside.constants), outside)
