@@ -93,8 +93,8 @@ def _softmax(u: UOp) -> Softmax | None:
 def _difference(e: UOp) -> UOp:
     """What the exponential is of, without a positive factor."""
     x = e.src[0]
-    scale = everywhere(x.src[1]) if x.op == "MUL" else x
-    return x.src[0] if scale.op == "CONST" and scale.value > 0 else x
+    scale = everywhere(x.src[1]) if x.op == "MUL" else None
+    return x.src[0] if scale is not None and scale.op == "CONST" and scale.value > 0 else x
 
 
 def _is_alone(x: Softmax, users: dict[UOp, list[UOp]], roots: set[UOp]) -> bool:

@@ -100,6 +100,19 @@ def test_functions_of_places_have_the_same_bits_where_loops_are_unrolled(name, n
         np.testing.assert_array_equal(x.abs().amax(1).numpy(), np.abs(x.contiguous().numpy()).max(1))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16])
+def test_functions_of_numbers(dtype, device):
+    """Such a function is a node of its own, no constant; it is that of a tensor but for the last places."""
+    names = ["exp", "exp2", "expm1", "log", "log2", "sin", "cos", "tan", "tanh", "sigmoid", "softplus", "erf", "gelu"]
+    for name in names:
+        for v in (0.75, 1.0, 3.0):
+            one, many = (Tensor(x, device=device, dtype=dtype) for x in (v, np.full(5, v)))
+            wanted = getattr(many, name)()[0].item()
+            for found in (getattr(one, name)(), getattr(one, name)().reshape(1, 1).softmax(1) * getattr(one, name)()):
+                assert found.item() == pytest.approx(wanted, rel=2e-3 if dtype is dtypes.float16 else 2e-6)
+
+
 # ---- casts -----------------------------------------------------------------------------------------------------------
 # digits behind the point, exponents of the smallest and the largest normal number, what is beyond the largest
 FORMATS = {
