@@ -101,7 +101,7 @@ def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
     variables = _variables(calls, number, n_inputs)
     args = [tuple(_number(b, number) for b in c.src[1:]) for c in calls]
     launches = launches_of(calls, args, dev)
-    n_programs = len({item.program for item in launches})
+    n_programs = len({id(item.program) for item in launches})  # some programs have no hash
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), n_programs)
     return Plan(
         dev,

@@ -273,11 +273,11 @@ def test_a_kernel_too_large_to_time_keeps_the_heuristics_actions(asked, monkeypa
 def test_a_search_on_a_full_disk(asked, monkeypatch):
     """Nothing can be kept: the process searches once."""
 
-    def full(folder, path, data):
+    def full(folder, name, data):
         with open("/dev/full", "wb") as file:
             file.write(data)
 
-    monkeypatch.setattr(disk, "_write_new", full)
+    monkeypatch.setattr(disk, "_write", full)
     with Context(BEAM=1):
         product()
         n = len(asked)
