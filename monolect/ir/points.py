@@ -311,6 +311,8 @@ class Points:
         for i, n in zip(index, self.shape(u), strict=True):
             flat = flat * n + i.array
         memory = self.memory[u]
+        if not len(memory):
+            return np.full((), garbage(u.dtype), storage(u.dtype)), None
         return memory[np.clip(flat, 0, max(len(memory) - 1, 0))], None
 
     def _chosen(self, u: UOp, which: Array, vals: list[Value]) -> Value:
@@ -350,14 +352,21 @@ class Points:
         wide = [a.astype(np.float64) if s.dtype.is_float else a for a, s in zip(args, u.src, strict=True)]
         exact = np.asarray(_meaning(op)(u.src[-1].dtype, *(wide if floats else args)))
         out = exact.astype(storage(d), copy=False)
-        return (self._rounded(out, exact, u) if d.is_float and op not in EXACT else out), mask
+        if not d.is_float or op in EXACT:
+            return out, mask
+        if op == "MUL" and self.world % 2:  # a sum over chosen terms may leave out those that are 0 times anything
+            out = np.where((wide[0] == 0) | (wide[1] == 0), np.zeros((), out.dtype), out)
+        lost = exact - wide[0] != wide[1] if op == "ADD" else np.False_
+        return self._rounded(out, exact, u, lost), mask
 
     # ---- rounding ----------------------------------------------------------------------------------------------------
-    def _rounded(self, out: Array, exact: Array, u: UOp) -> Array:
-        """`out`, which is `exact` rounded; in other worlds, rounded otherwise by some units in the last place."""
+    def _rounded(self, out: Array, exact: Array, u: UOp, lost: Any = np.False_) -> Array:
+        """`out`, which is `exact` rounded; in other worlds, rounded otherwise by some units in the last place. `lost`:
+        where `exact` is rounded itself.
+        """
         if not self.world:
             return out
-        inexact = out.astype(np.float64) != exact if u.dtype.bits < 64 else exact != np.trunc(exact)
+        inexact = lost | (out.astype(np.float64) != exact if u.dtype.bits < 64 else exact != np.trunc(exact))
         if self.coarse and u.op == "MUL" and u.dtype.bits == 32:
             return shaken(self.world, out, exact, np.abs(exact) * 2.0**-10, u.dtype)
         units = 4.0 if u.op in FUNCTIONS else 1.0

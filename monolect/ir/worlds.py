@@ -121,6 +121,10 @@ def explained(found: Array, expected: Array, runs: Array, d: DType) -> Array:
         lo, hi = np.minimum(runs.min(axis=0), expected), np.maximum(runs.max(axis=0), expected)
         return np.asarray((lo <= found) & (found <= hi))
     f, e, r = (x.astype(np.float64) for x in (found, expected, runs))
+    with np.errstate(all="ignore"):
+        e = np.where(
+            np.isfinite(e), e, np.nan_to_num(np.nanmean(np.where(np.isfinite(r), r, np.nan), axis=0), nan=np.inf)
+        )
     alike = np.any((r == f) | (np.isnan(r) & np.isnan(f)), axis=0)
     with np.errstate(all="ignore"):
         spread = np.nanmax(np.where(np.isfinite(r - e), np.abs(r - e), 0.0), axis=0)

@@ -25,7 +25,7 @@ from monolect.backend.registry import Device
 from monolect.base.dtype import DType
 from monolect.base.errors import VerifyError
 from monolect.base.settings import settings
-from monolect.ir.arrays import Array
+from monolect.ir.arrays import Array, storage
 from monolect.ir.call import stored_slots
 from monolect.ir.compare import SEED, Arithmetic, Difference, KernelCheck, compare_value
 from monolect.ir.points import Unsupported
@@ -58,12 +58,13 @@ class Piece(NamedTuple):
 
     def read(self, d: DType, device: Any) -> Array:
         """Its elements: the memory itself where the host reaches it, without counting as a view of it."""
-        n = self.n_bytes // d.itemsize * d.itemsize
+        kind = storage(d)
+        n = self.n_bytes // kind.itemsize * kind.itemsize
         if device.space == HOST:
             flat = np.ctypeslib.as_array((ctypes.c_uint8 * n).from_address(self.address))
         else:
             flat = self.storage.view(np.uint8)[self.offset : self.offset + n]
-        return flat.view(d.numpy)
+        return flat.view(kind)
 
 
 Pieces = Mapping[int, Piece | int]  # by number of a buffer; the value of a Variable
