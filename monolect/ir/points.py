@@ -356,7 +356,10 @@ class Points:
             return out, mask
         if op == "MUL" and self.world % 2:  # a sum over chosen terms may leave out those that are 0 times anything
             out = np.where((wide[0] == 0) | (wide[1] == 0), np.zeros((), out.dtype), out)
-        lost = exact - wide[0] != wide[1] if op == "ADD" else np.False_
+        lost: Any = np.False_
+        if op in ("ADD", "SUB"):  # one operand may be too small beside the other
+            a, b = wide[0], wide[1] if op == "ADD" else -wide[1]
+            lost = (exact - a != b) | (exact - b != a)
         return self._rounded(out, exact, u, lost), mask
 
     # ---- rounding ----------------------------------------------------------------------------------------------------
