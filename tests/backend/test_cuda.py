@@ -158,7 +158,7 @@ def test_what_is_not_captured_tells_the_peaks_too(driver, capsys):
 @needs_compiler
 def test_programs_come_back_from_the_disk(driver):
     x = data(33)
-    with Context(COMPILE_CACHE=1):
+    with Context(COMPILE_CACHE=1, VERIFY=0, CHECK_BOUNDS=0):
         np.testing.assert_allclose((Tensor(x, device="cuda") * 3.25 + 1).numpy(), x * 3.25 + 1, rtol=1e-5)
         (key, made), *_ = registry.Device["cuda"].programs.items()
         found = CudaDevice().lookup(key)
@@ -225,7 +225,7 @@ def test_without_nvrtc_the_driver_is_given_ptx(no_nvrtc):
 @needs_compiler
 def test_ptx_comes_back_from_the_disk(no_nvrtc):
     x = data(33)
-    with Context(COMPILE_CACHE=1):
+    with Context(COMPILE_CACHE=1, VERIFY=0, CHECK_BOUNDS=0):
         np.testing.assert_allclose((Tensor(x, device="cuda") * 1.25 + 3).numpy(), x * 1.25 + 3, rtol=1e-5)
         (key, made), *_ = registry.Device["cuda"].programs.items()
         assert CudaDevice().lookup(key).entry[1:] == made.entry[1:]
@@ -451,7 +451,7 @@ def test_local_memory_is_asked_for_where_it_is_much(driver, n, asked):
 @needs_compiler
 def test_local_memory_is_asked_for_by_programs_from_the_disk(driver):
     lin = turned_around(40 << 8 | 3 << 12)
-    with Context(COMPILE_CACHE=1):
+    with Context(COMPILE_CACHE=1, VERIFY=0, CHECK_BOUNDS=0):
         (made,) = registry.Device["cuda"].compile([("turn", digest(lin), lin)])
         found = CudaDevice().lookup(digest(lin))
     assert found.entry.local_bytes == made.entry.local_bytes > 48 << 10 and driver.calls["cuFuncSetAttribute"] == 2
