@@ -254,12 +254,12 @@ def test_other_conditions_stay(parity, bound):
 
 
 def test_a_mask_as_a_factor():
-    """[j == e] cast to a number and multiplied is the same condition."""
+    """[j == e] cast to an integer and multiplied is the same condition; of floats 0 * inf is nan, so the loop stays."""
     for d in (I32, F32):
         mask = build("CAST", node("CMPEQ", (J, build("CAST", load(2, I), arg=dtypes.index))), arg=d)
         r = node("REDUCE", (mask * load(1, J, d=d), J), ("ADD", ()))
         store = node("STORE", (node("INDEX", (buffer(0, N, d), I)), r))
         before = node("SINK", (node("END", (store, I)),), KernelInfo())
         after = simplify_loops(before, TARGET)
-        assert loops(after) == 0
+        assert loops(after) == (0 if d is I32 else 1)
         assert_same_meaning(after, before)
