@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 _U64 = dtypes.uint64
+COUNTERS = 1 << 64  # number of counters of a key; beyond, the sequence begins again
 _PERMUTATION_LIMIT = 1 << 14  # randperm compares all pairs
 MOST_IN_CODE = 64  # number of draws of a batch whose offsets are constants in their kernels
 
@@ -66,11 +67,11 @@ class _State:
             self.base = self.stored._wrap(build("AFTER", copy, build("STORE", copy, build("ADD", self.home, first))))
             self.used = self.n_draws = 0
         offset = self.used
-        self.used += count
+        self.used = (self.used + count) % COUNTERS
         self.n_draws += 1
         if self.n_draws <= MOST_IN_CODE:
             return self.base._uop, offset
-        moved = from_numpy(np.array([1 + offset, 0], np.uint64), self.stored.device)
+        moved = from_numpy(np.array([(1 + offset) % COUNTERS, 0], np.uint64), self.stored.device)
         return build("ADD", self.home, moved), 0
 
     def advance(self) -> list[Any]:

@@ -187,3 +187,9 @@ def test_devices_agree(draw: Callable[[str], Any]) -> None:
 def test_manual_seed_takes_integers() -> None:
     with pytest.raises(ArgumentError, match="manual_seed"):
         random.manual_seed("now")
+
+
+def test_a_batch_may_draw_more_numbers_than_there_are_counters():
+    draws = [Tensor.rand(2**40, 2**22) for _ in range(80)]  # never computed
+    assert Tensor.rand(3).tolist() != Tensor.rand(3).tolist()
+    assert len(draws) == 80
