@@ -16,6 +16,7 @@ import pytest
 
 from monolect import Context, DeviceError, FileFormatError, JitError, MonolectError, Tensor, VerifyError, jit
 from monolect.runtime import plan
+from monolect.tensor import saved
 from tests.unit import saved_mutations as mutations
 
 Edit = Callable[[str], str]
@@ -164,10 +165,10 @@ def test_random_changes_never_end_the_process(tmp_path: Path) -> None:
     assert sum(counts.values()) == 500 and counts["ran"] > 20 and counts["FileFormatError"] > 20
 
 
-def test_a_step_that_no_reader_would_take_is_not_saved(tmp_path: Path) -> None:
-    """Two indices, each of 64 bits, are joined before they are compared: their sum may overflow."""
+def test_a_store_at_several_indices_is_saved(tmp_path: Path) -> None:
+    """Each index is held on its own axis, so the joined index cannot overflow."""
     x = Tensor(np.zeros((3, 4), np.float32))
-    i = Tensor(np.array([0, 1]))
+    i, far = Tensor(np.array([0, 1])), Tensor(np.array([2**62, -(2**63)]))
 
     def put(i: Tensor, j: Tensor) -> Tensor:
         y = x + 0
@@ -175,7 +176,20 @@ def test_a_step_that_no_reader_would_take_is_not_saved(tmp_path: Path) -> None:
         return y
 
     step = jit(put)
-    step(i, i)
+    step(i, far)
+    step.save(tmp_path / "a.step")
+    loaded = jit.load(tmp_path / "a.step")
+    for j in (Tensor(np.array([3, 0])), far):
+        np.testing.assert_array_equal(loaded(i, j).numpy(), step(i, j).numpy())
+
+
+def test_a_step_that_no_reader_would_take_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise VerifyError("an index is not proven to be inside", expected="0..3", found="8")
+
+    step = jit(lambda x: x + 1)
+    step(Tensor([1.0]))
+    monkeypatch.setattr(saved.stored, "read", refuse)
     with pytest.raises(JitError, match="cannot be saved") as e:
         step.save(tmp_path / "a.step")
     assert "proven to stay inside" in e.value.expected and not (tmp_path / "a.step").exists()
