@@ -19,8 +19,8 @@ from monolect.base.origin import provenance
 FAILURES = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError, RecursionError)
 UNGUARDED = frozenset(  # cheap operators that check their operand, and the methods that compute
     "__new__ __init_subclass__ __class_getitem__ __getattr__ __hash__ __repr__ __len__ __bool__ __int__"
-    " __float__ __index__ __array__ __add__ __radd__ __mul__ __rmul__ __sub__ __rsub__ __truediv__ __rtruediv__"
-    " __neg__ __lt__ __gt__ __le__ __ge__ __eq__ __ne__ __getitem__ realize numpy tolist item"
+    " __float__ __index__ __array__ __array_ufunc__ __add__ __radd__ __mul__ __rmul__ __sub__ __rsub__ __truediv__"
+    " __rtruediv__ __neg__ __lt__ __gt__ __le__ __ge__ __eq__ __ne__ __getitem__ realize numpy tolist item"
     " numel dim size element_size".split()
 )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
+from monolect.base.numpy import is_array
 from monolect.tensor import attention
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
@@ -41,8 +42,13 @@ class LinalgMixin(TensorBase):
 
     def __matmul__(self, other: Any) -> Tensor:
         if not isinstance(other, TensorBase):
-            return NotImplemented
+            if not is_array(other):
+                return NotImplemented
+            other = self._scalar(other)
         return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return self._scalar(other).matmul(self) if is_array(other) else NotImplemented
 
     def mm(self, mat2: Tensor) -> Tensor:
         """The matrix product of two 2-d tensors. Raises ShapeError for any other rank.

@@ -50,6 +50,14 @@ from monolect.tensor.sort import SortMixin
 # made earlier still holds the earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by identity
+# NumPy's function of each binary operator, and the method of its right operand.
+_REFLECTED: dict[str, str] = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+    "true_divide": "__rtruediv__", "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "power": "__rpow__",
+    "matmul": "__rmatmul__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__", "bitwise_xor": "__rxor__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__",
+    "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
+}  # fmt: skip
 
 
 def _dlpack() -> Any:
@@ -362,6 +370,19 @@ class Tensor(
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self.numpy()
         return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """An operator with a NumPy array or number on the left gives a Tensor; other functions of NumPy take the values.
+
+        >>> import numpy as np
+        >>> x = Tensor([1.0, 2.0])
+        >>> (np.float64(3) * x).tolist(), np.exp2(x)
+        ([3.0, 6.0], array([2., 4.], dtype=float32))
+        """
+        operator = _REFLECTED.get(ufunc.__name__)
+        if operator and method == "__call__" and not options and not isinstance(inputs[0], Tensor):
+            return getattr(self, operator)(inputs[0])
+        return getattr(ufunc, method)(*(x.numpy() if isinstance(x, Tensor) else x for x in inputs), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Where its memory is, in DLPack's words. Raises DeviceError for a device that cannot share it."""
