@@ -372,7 +372,7 @@ class Tensor(
         return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """An operator with a NumPy array or number on the left gives a Tensor; other functions of NumPy take the values.
+        """An operator with an array or a number of NumPy on its left is a Tensor; other functions take the values.
 
         >>> import numpy as np
         >>> x = Tensor([1.0, 2.0])
