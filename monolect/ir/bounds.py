@@ -140,6 +140,7 @@ def _hull(u: UOp, *all_: Interval) -> Interval:
     return (min(a[0] for a in all_), max(a[1] for a in all_)) if all_ else (0, 0)
 
 
+# AFTER has no row: the writes it waits for may leave any value in src[0], a constant that becomes memory included.
 _FROM_SOURCES: dict[str, Any] = {
     "ADD": _add,
     "SUB": _sub,
@@ -155,7 +156,6 @@ _FROM_SOURCES: dict[str, Any] = {
     "SHR": _shr,
     "CAST": _cast,
     "STACK": _hull,
-    "AFTER": _same,
     "LOAD": _same,
     "INDEX": _same,
     "RESHAPE": _same,
