@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 _REDUCTIONS = ("mean", "sum", "none")
 
 
+def _huber(distance: Any, width: float, factor: float, slope: float) -> Any:
+    """`factor` times the squared distance below `width`, else a line of that slope.
+
+    Beyond `width` the square is that of 0: the derivative of an unused infinite square would be nan.
+    """
+    near = distance < width
+    square = near.where(distance, 0)
+    return near.where(square * square * factor, (distance - 0.5 * width) * slope)
+
+
 def _reduced(loss: Any, reduction: str, name: str) -> Any:
     if reduction not in _REDUCTIONS:
         raise ArgumentError(f"{name}: reduction", expected="'mean', 'sum' or 'none'", found=repr(reduction))
@@ -171,8 +181,7 @@ class LossMixin(NormMixin):
         if beta < 0:
             raise ArgumentError("smooth_l1_loss: beta", expected="0 or more", found=beta)
         d = (self - target).abs()
-        loss = d if beta == 0 else (d < beta).where(d * d * (0.5 / beta), d - 0.5 * beta)
-        return _reduced(loss, reduction, "smooth_l1_loss")
+        return _reduced(d if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
 
     def huber_loss(self, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
         """The square d * d / 2 where the difference d is below delta, else delta * (|d| - delta / 2).
@@ -185,8 +194,7 @@ class LossMixin(NormMixin):
         _same_shape(self, target, "huber_loss")
         if delta <= 0:
             raise ArgumentError("huber_loss: delta", expected="more than 0", found=delta)
-        d = (self - target).abs()
-        return _reduced((d < delta).where(d * d * 0.5, (d - 0.5 * delta) * delta), reduction, "huber_loss")
+        return _reduced(_huber((self - target).abs(), delta, 0.5, delta), reduction, "huber_loss")
 
     # ---- probabilities -----------------------------------------------------------------------------------------------
     def binary_cross_entropy(self, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:

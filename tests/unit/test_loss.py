@@ -269,3 +269,18 @@ def test_binary_cross_entropy_of_certain_probabilities():
 
 def test_group_norm_of_an_empty_batch():
     assert Tensor.zeros(0, 4, 3).group_norm(2).numpy().shape == (0, 4, 3)
+
+
+@pytest.mark.parametrize("name", ["l1_loss", "smooth_l1_loss", "huber_loss"])
+def test_gradients_of_distances_at_every_pair_of_special_values(name: str) -> None:
+    values = np.array([0.0, 0.5, 1.0, -1.0, 3.0, 1e30, -1e30, np.inf, -np.inf], np.float32)
+    a, b = np.meshgrid(values, values[:-2])
+    x, y = Tensor(a.copy(), requires_grad=True), Tensor(b.copy(), requires_grad=True)
+    tx, ty = (torch.tensor(v, requires_grad=True) for v in (a, b))
+    loss, want = getattr(x, name)(y, reduction="none"), getattr(F, name)(tx, ty, reduction="none")
+    loss.sum().backward()
+    want.sum().backward()
+    np.testing.assert_array_equal(loss.numpy(), want.detach().numpy())
+    for t, w in ((x, tx), (y, ty)):
+        assert t.grad is not None and w.grad is not None
+        np.testing.assert_array_equal(t.grad.numpy(), w.grad.numpy())
