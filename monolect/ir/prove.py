@@ -15,6 +15,7 @@ Source: Fourier-Motzkin elimination, here as a bounded search for one combinatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from math import gcd, prod
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -23,7 +24,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
 from monolect.ir.bounds import may_wrap, min_max, ranges
 from monolect.ir.normal import FALSE, conjuncts, limits, linear, negate
-from monolect.ir.ops import KernelInfo
+from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.text import show_origin
 from monolect.ir.uop import UOp, build, idx, node, substitute, substitute_all, toposort
 
@@ -91,8 +92,10 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
     if index.dtype.kind != "x":
         return False  # arithmetic that wraps
     conditions = [] if gate is None else [c for c in conjuncts(gate) if _is_exact(c)]
-    if not _is_exact(*(x for m in polynomial(index) for x in m)):
-        return False  # in the sum of these an overflow does no harm: it is right again where its value is inside
+    # In the sum of these an overflow does no harm: it is right again where its value is inside.
+    terms = [x for m in polynomial(index) for x in m]
+    if not _is_exact(*terms):
+        return _is_inside_hidden(index, size, gate, terms, solver)
     if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
         return True
     if _by_enumeration(index, size, conditions):
@@ -114,6 +117,31 @@ def _is_exact(*us: UOp) -> bool:
         elif v.dtype.kind == "x" and may_wrap(v):
             return False
     return True
+
+
+def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:
+    """Whether it follows when each part that may overflow stands for any number of 64 bits, the same one wherever that
+    part is: a clamp of it has bounds all the same.
+    """
+    conditions = [] if gate is None else conjuncts(gate)
+    hidden: dict[UOp, UOp] = {}
+    for v in toposort(*terms, *conditions, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC):
+        wraps = may_wrap(v) if v.op in _ARITHMETIC and v.op != "WHERE" else v.op == "WHERE" and not _is_exact(v)
+        if v.dtype.kind == "x" and wraps:
+            number = node("PARAM", (), ParamArg(len(hidden), dtypes.int64, None, None, f"any_{len(hidden)}"))
+            hidden[v] = build("CAST", number, arg=dtypes.index)
+    if index in hidden:
+        return False
+    at, *found = substitute_all((index, *conditions), hidden)
+    gates = [c for c in found if _is_exact(c)]
+    if not _is_exact(*(x for m in polynomial(at) for x in m)):
+        return False
+    return is_inside(at, size, _all_of(gates), solver=solver)
+
+
+def _all_of(conditions: Sequence[UOp]) -> UOp | None:
+    """The conjunction of `conditions`, None where there are none."""
+    return reduce(lambda a, b: build("AND", a, b), conditions) if conditions else None
 
 
 def _where_holds(u: UOp, condition: UOp) -> UOp:

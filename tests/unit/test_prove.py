@@ -468,3 +468,13 @@ def test_blocks_of_counted_places() -> None:
     assert is_inside(rows * 4 + lanes, idx(16)) and not is_inside(rows * 4 + lanes, idx(15))
     assert not is_inside(rows + lanes * -1, idx(4)), "a row is not its lane"
     assert is_inside(shape_source((3, 9)) + i, idx(12)) and not is_inside(shape_source((3, 9)) + i, idx(11))
+
+
+def test_a_clamp_of_what_may_overflow_has_bounds_under_its_gate():
+    x = build("CAST", node("PARAM", (), ParamArg(0, dtypes.int64, None, None, "x")), arg=dtypes.index)
+    r = build("RANGE", idx(2), arg=(0, "LOOP"))
+    negative = build("MAX", build("MAX", r + x * 2, idx(0)) * -1, idx(-1))  # 0 or -1, whatever r + x * 2 wraps to
+    assert is_inside(negative * -1 + -1, idx(1), negative < 0)
+    assert not is_inside(negative * -1 + -1, idx(1))
+    assert not is_inside(negative * -1, idx(1), negative < 0)
+    assert not is_inside(r + x * 2 + negative, idx(2), negative < 0)
