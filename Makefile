@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-cuda golden docs clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-cuda golden docs clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -23,6 +23,9 @@ test: .venv/.stamp-test ## run the tests, without the slow ones
 
 test-all: .venv/.stamp-test ## run all tests, with many more random examples
 	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=thorough
+
+test-threads: .venv/.stamp-test ## run the tests with 1, 3, 4 and 8 threads: the number changes the plans
+	set -e; for n in 1 3 4 8; do THREADS=$$n $(BIN)/python -m pytest $(PARALLEL) -m "not slow"; done
 
 test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda-compile ## compile kernels for NVIDIA GPUs; none is needed
 	$(BIN)/python -m pytest $(PARALLEL) tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from benchmarks.cpu import machine
 from benchmarks.cpu.case import Case
-from benchmarks.cpu.families import FAMILIES, cases
+from benchmarks.cpu.families import cases, named
 from benchmarks.cpu.measure import ROOT, Bench, Worker
 from monolect.backend.common.elf import parse_object
 
@@ -123,11 +123,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--limit", type=float, default=60.0, metavar="S", help="seconds a process gets for one answer")
     options = parser.parse_args()
-    wanted = [
-        c
-        for c in cases(0, options.seed).values()
-        if not options.names or any(n == c.family or (n not in FAMILIES and n in c.name) for n in options.names)
-    ]
+    wanted = named(cases(0, options.seed).values(), options.names)
     is_bad = False
     families: dict[str, list[float]] = {}
     print(f"{machine.description()}; time by that of {options.revision}, the control in parentheses", flush=True)

@@ -135,17 +135,17 @@ def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
     """One pass, traced and verified as the settings ask."""
     assert row.run is not None
     tracing = settings.tracing
-    if not tracing and not settings.VERIFY and not settings.DUMP and not settings.CHECK_BOUNDS:
+    if not tracing and not settings.checks_passes and not settings.DUMP and not settings.CHECK_BOUNDS:
         return row.run(ir, target)
     start = time.perf_counter_ns()
     out = row.run(ir, target)
     elapsed = time.perf_counter_ns() - start
-    if settings.VERIFY:
+    if settings.checks_passes:
         verify(out, row.leaves, row.removes)
     if settings.CHECK_BOUNDS and (row.name == "optimize" or (row.name == "device_axes" and out is not ir)):
         _check_bounds(row, ir, out)
     _report(row, ir, out, elapsed)
-    if settings.VERIFY > 1:
+    if settings.VERIFY == 2:
         runner = partial(_run_in_order, target) if interpret_program is not None else None
         skipped = validate(row.name, ir, out, runner)
         if skipped and "passes" in tracing:

@@ -16,7 +16,7 @@ import sys
 import time
 
 from benchmarks.cpu import machine, table
-from benchmarks.cpu.families import FAMILIES, cases
+from benchmarks.cpu.families import cases, named
 from benchmarks.cpu.measure import Bench, Row
 from benchmarks.cpu.peers import PEERS
 
@@ -49,9 +49,7 @@ def chosen(options: argparse.Namespace) -> list:
     found = list(cases(options.random, options.seed).values())
     if options.quick and not options.names and not options.random:
         found = [case for case in found if case.quick]
-    if options.names:
-        found = [c for c in found if any(n == c.family or (n not in FAMILIES and n in c.name) for n in options.names)]
-    return found
+    return named(found, options.names)
 
 
 def main() -> int:

@@ -43,10 +43,14 @@ def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
     """`u` in row-major order as `shape`. Raises ShapeError for symbolic sizes of another product."""
     if u.shape == shape:
         return u
-    old, new = count(u.shape), count(tuple(shape))
-    if old is not new and UOp in (old.__class__, new.__class__) and polynomial(idx(old)) != polynomial(idx(new)):
-        raise ShapeError("reshape changes the number of elements", expected=bounds_text(old), found=bounds_text(new))
+    if any(n.__class__ is UOp for n in (*u.shape, *shape)):
+        _check_count(count(u.shape), count(tuple(shape)))
     return build("RESHAPE", u, shape_source(shape))
+
+
+def _check_count(old: Size, new: Size) -> None:
+    if old is not new and polynomial(idx(old)) != polynomial(idx(new)):
+        raise ShapeError("reshape changes the number of elements", expected=bounds_text(old), found=bounds_text(new))
 
 
 def expand(u: UOp, shape: Sequence[Size]) -> UOp:

@@ -26,6 +26,14 @@ TARGETS: dict[str, tuple[str, str]] = {
 }
 
 
+DISK_PREFIX = "disk:"  # begins the name of a device that is a file
+
+
+def is_on_disk(device: Any) -> bool:
+    """Whether the name of a device is that of a file."""
+    return device.__class__ is str and device.startswith(DISK_PREFIX)
+
+
 class Registry:
     """Opens devices by name, each once.
 
@@ -101,7 +109,7 @@ class Registry:
         if target == "disk" and not rest:
             raise DeviceError("a disk device needs a path", expected="'disk:/path/to/file'", found=repr(name))
         if target == "disk":
-            return f"disk:{rest}"
+            return DISK_PREFIX + rest
         return target if not sep or rest == "0" else f"{target}:{rest}"
 
     def __getitem__(self, name: str) -> Any:
@@ -111,7 +119,7 @@ class Registry:
             dev = self._open.get(canonical)
             if dev is None:
                 dev = self.device_class(canonical.partition(":")[0])(canonical)
-                if not canonical.startswith("disk:"):
+                if not is_on_disk(canonical):
                     self._open[canonical] = dev
         return dev
 

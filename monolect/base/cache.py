@@ -9,11 +9,12 @@ One file an entry, named by the hash of its key: 8 bytes magic, 8 bytes length, 
 Writers write a temporary file and rename it over the entry, so readers see the old file or the new one, never half of
 one. Nothing is flushed to the platter: what a power cut tears, the checksum rejects.
 
-Entries are machine code that this process runs. The checksum shows damage, anyone can compute it; trust is ownership.
-The folder of all caches, that of one cache and each entry must belong to the user who runs the process, and nobody else
-may be able to write to them. That is asked of open descriptors, each opened relative to the one before, so nothing can
-be exchanged between the check and the read. What fails it is not read, and a CacheWarning says why. Windows has no such
-owners and modes: the folders of a user's profile are protected there.
+Entries are machine code that this process runs. The checksum detects damage, but any program can compute it, so an
+entry is trusted by its owner: the folder of all caches, the folder of one cache and each entry must belong to the user
+who runs the process, and no other user may be able to write to them. The check uses open descriptors, each opened
+relative to the one before, so that no file can be exchanged between check and read. An entry that fails the check is
+not read, and a CacheWarning gives the reason. Windows has no such owners and modes: it protects the folders of a user's
+profile itself.
 """
 
 import os

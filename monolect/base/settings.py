@@ -99,7 +99,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("HOIST",          "int",   1,      (),          0,    1,    "runtime",  "1: a captured step computes once what depends on its constants alone, packed weights included, and keeps it (captures share packed weights, one copy a layout); 0: at every replay"),
     Setting("PACK_LIMIT_MB",  "int",   8192,   (),          0,    None, "runtime",  "bound of the memory for packed weights that captured steps keep, in MB; a step whose weights do not fit when it is captured packs them at every replay; 0: none are kept"),
     Setting("PROGRESS",       "int",   1,      (),          0,    1,    "all",      "1: show progress bars of long work, on a terminal"),
-    Setting("VERIFY",         "int",   0,      (),          0,    2,    "pipeline", "1: verify the IR after every pass; 2: also interpret each new kernel before and after every pass, and compare what programs wrote with their kernels and the tensor graph, at a few elements"),
+    Setting("VERIFY",         "int",   0,      (),          0,    3,    "pipeline", "1: verify the IR after every pass; 2: also interpret each kernel before and after every pass, and compare what programs wrote with their kernels and the tensor graph, at a few elements; 3: only compare what programs wrote, and use the caches as they are"),
     Setting("CHECK_BOUNDS",   "int",   0,      (),          0,    1,    "lower",    "1: prove every index of a kernel, compute and check integer-tensor indices at the call, those of a captured step after it"),
     Setting("DEVICE",         "str",   "cpu",  (),          None, None, "tensor",   "device of tensors that name none"),
     Setting("THREADS",        "int",   0,      (),          0,    None, "backend",  "threads of the cpu pool; 0: one per core"),
@@ -129,8 +129,8 @@ def find_setting(name: str) -> Setting:
     raise SettingError(f"unknown setting {name}", expected=hint, found=name)
 
 
-# Settings under which the compiler checks, writes down or stops, as DEBUG and TRACE do with COMPILING_WORDS.
-LOOKING: frozenset[str] = frozenset(("VERIFY", "CHECK_BOUNDS", "DUMP", "STOP_AFTER"))
+# Settings under which the compiler checks, prints or stops, as under VERIFY below 3 and DEBUG or TRACE with COMPILING_WORDS.
+LOOKING: frozenset[str] = frozenset(("CHECK_BOUNDS", "DUMP", "STOP_AFTER"))
 STEERING: tuple[str, ...] = ("TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32", "EMULATE_UNITS")
 _steerings: dict[tuple, tuple] = {}
 
@@ -142,7 +142,8 @@ class Settings:
     decides on the graph that a function builds, and is part of the key of everything that is captured (equal ones are
     the same object). `looking`, the last item of both, is 0 as long as caches may stand in for the compiler. Where a
     setting asks to check or show its work (`LOOKING`) it is a number of its own for each time that one of them was set,
-    so that each kernel is compiled once more for it; caches on disk are then left alone.
+    so that each kernel is compiled once more for it; caches on disk are then left alone. `VERIFY=3` is the exception: it
+    compares what a process gets from its caches.
 
     Assigning checks the value against its row; reading checks nothing.
     """
@@ -166,11 +167,16 @@ class Settings:
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, find_setting(name).check(value))
-        if name in LOOKING or (name in ("DEBUG", "TRACE") and self._words() & COMPILING_WORDS):
+        if name == "VERIFY" or name in LOOKING or (name in ("DEBUG", "TRACE") and self._words() & COMPILING_WORDS):
             object.__setattr__(self, "_times", self._times + 1)
             self._derive(self._times)
         else:
             self._derive(self.looking)
+
+    @property
+    def checks_passes(self) -> bool:
+        """Whether every pass is verified, so that kernels are compiled once more."""
+        return 0 < self.VERIFY < 3
 
     def _words(self) -> frozenset[str]:
         words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
@@ -178,7 +184,7 @@ class Settings:
 
     def _derive(self, looking: int) -> None:
         object.__setattr__(self, "tracing", self._words())
-        asked = any(getattr(self, name) for name in LOOKING) or self.tracing & COMPILING_WORDS
+        asked = self.checks_passes or any(getattr(self, n) for n in LOOKING) or self.tracing & COMPILING_WORDS
         object.__setattr__(self, "looking", looking if asked else 0)
         object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, self.looking))
         steering = (*(getattr(self, name) for name in STEERING), self.looking)

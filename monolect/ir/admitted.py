@@ -34,7 +34,6 @@ _ARGUMENTS: dict[str, frozenset] = {"LOAD": frozenset((None,)), "STORE": frozens
 _POINTERS = frozenset(("INDEX", "AFTER"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,200}")
 _MOST_ELEMENTS = 4096  # of a value of several elements
-_ORDERED = frozenset("CMPLT CMPNE CMPGT CMPGE CMPLE CMPEQ MAX IDIV MOD XOR OR AND SHL SHR CAST".split())
 _INDEX = range(-(1 << 63), 1 << 63)  # what generated code counts with
 
 
@@ -101,7 +100,6 @@ def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
             raise _error(f"an argument of {u.op} that no schedule has", u, sorted(map(str, _ARGUMENTS[u.op])), u.arg)
         _check_node(u)
     admit(sink, params)
-    check_bounds(as_counted(sink))
 
 
 def _check_node(u: UOp) -> None:
@@ -120,44 +118,6 @@ def _check_node(u: UOp) -> None:
         raise _error("a place in memory that no schedule has", u, "INDEX of a PARAM or a BUFFER", chain.op)
     if not is_memory(u) and prod(n if isinstance(n, int) else _MOST_ELEMENTS + 1 for n in u.shape) > _MOST_ELEMENTS:
         raise _error("a value of too many elements", u, f"at most {_MOST_ELEMENTS}", u.shape)
-
-
-def as_counted(sink: UOp) -> UOp:
-    """The kernel with every index as a machine counts it: the proof counts without end, a machine modulo 2**64.
-
-    Sums and products that overflow on the way come back to what they are, so they stay. Of what is compared, divided or
-    rounded to a bound after it may have overflowed, nothing is known but that it is one of 64 bits.
-    """
-    new: dict[UOp, UOp] = {}
-    unknown: dict[UOp, UOp] = {}
-
-    def any_of(u: UOp, least: int, most: int) -> UOp:
-        arg = ParamArg(0, dtypes.index, None, None, f"unknown{len(unknown)}", least, most)
-        return unknown.setdefault(u, node("PARAM", (), arg))
-
-    for u in toposort(sink):
-        src = tuple([new[s] for s in u.src])
-        if u.op in _ORDERED:
-            wild = [s for s in src if s.dtype.kind == "x" and not all(n in _INDEX for n in min_max(s))]
-            if any(s.shape for s in wild):
-                raise _error("an index that overflows", u, "64 bits", min_max(wild[0]))
-            src = tuple([any_of(s, _INDEX[0], _INDEX[-1]) if s in wild else s for s in src])
-        bounds = _shifted(src) if u.op == "WHERE" and u.dtype.kind == "x" and not u.shape else None
-        new[u] = node(u.op, src, u.arg, u.tag) if bounds is None else any_of(u, *bounds)
-    return new[sink]
-
-
-def _shifted(src: tuple[UOp, ...]) -> tuple[int, int] | None:
-    """The bounds of `x < c ? x + k : x`, as a negative index counts from the end, where that does not overflow."""
-    condition, shifted, x = src
-    if condition.op != "CMPLT" or condition.src[0] is not x or shifted.op != "ADD" or x not in shifted.src:
-        return None
-    limit, k = condition.src[1], shifted.src[1] if shifted.src[0] is x else shifted.src[0]
-    if limit.op != "CONST" or k.op != "CONST":
-        return None
-    (least, most), c, n = min_max(x), limit.value, k.value
-    bounds = min(least + n, c), max(c - 1 + n, most)
-    return bounds if all(b in _INDEX for b in (least, most, *bounds)) else None
 
 
 def is_size(n: Any, least: int = 0) -> bool:

@@ -44,6 +44,9 @@ def axis(u: UOp) -> int | None:
     return _place(u)[2]
 
 
+_places: dict[tuple, tuple] = {}  # equal ones are one object: every node has one
+
+
 def _place(u: UOp) -> tuple[Any, str | None, int | None]:
     known: tuple[Any, str | None, int | None] | None = u._place
     if known is not None:
@@ -56,7 +59,8 @@ def _place(u: UOp) -> tuple[Any, str | None, int | None]:
             if pending:
                 stack.extend(pending)
                 continue
-            v._place = _derive(v)
+            derived = _derive(v)
+            v._place = _places.setdefault(derived, derived)
         stack.pop()
     return u._place
 

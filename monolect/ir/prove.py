@@ -109,25 +109,30 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
 
 def _is_exact(*us: UOp) -> bool:
     """Whether the index arithmetic of `us` is that of whole numbers: no part of it overflows where it is chosen."""
-    for v in toposort(*us, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC):
-        if v.dtype.kind == "x" and v.op == "WHERE":
-            c, a, b = v.src
-            if c.shape != () or not _is_exact(c, _where_holds(a, c), _where_holds(b, negate(c))):
-                return False
-        elif v.dtype.kind == "x" and may_wrap(v):
-            return False
-    return True
+    return not any(_overflows(v) for v in _parts(us))
+
+
+def _parts(us: Sequence[UOp]) -> list[UOp]:
+    """The index arithmetic of `us`, down to its atoms and to each WHERE, which is judged as a whole."""
+    return [v for v in toposort(*us, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC) if v.dtype.kind == "x"]
+
+
+def _overflows(v: UOp) -> bool:
+    """Whether a part of index arithmetic may overflow; a branch of a WHERE has the bounds that its condition gives."""
+    if v.op != "WHERE":
+        return may_wrap(v)
+    c, a, b = v.src
+    return c.shape != () or not _is_exact(c, _where_holds(a, c), _where_holds(b, negate(c)))
 
 
 def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:
-    """Whether it follows when each part that may overflow stands for any number of 64 bits, the same one wherever that
-    part is: a clamp of it has bounds all the same.
+    """Whether it follows when each part that may overflow is replaced by an unknown number of 64 bits, the same one
+    wherever that part is: a clamp of it has bounds all the same.
     """
     conditions = [] if gate is None else conjuncts(gate)
     hidden: dict[UOp, UOp] = {}
-    for v in toposort(*terms, *conditions, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC):
-        wraps = may_wrap(v) if v.op in _ARITHMETIC and v.op != "WHERE" else v.op == "WHERE" and not _is_exact(v)
-        if v.dtype.kind == "x" and wraps:
+    for v in _parts((*terms, *conditions)):
+        if _overflows(v):
             number = node("PARAM", (), ParamArg(len(hidden), dtypes.int64, None, None, f"any_{len(hidden)}"))
             hidden[v] = build("CAST", number, arg=dtypes.index)
     if index in hidden:

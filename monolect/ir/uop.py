@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import count
+from types import MethodType
 from typing import Any
 
 from monolect.base.compiled import mypyc_attr
@@ -186,7 +186,7 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     u.tag = tag
     u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
     u.serial = next_serial()
-    ref = weakref.ref(u, partial(_forget, key))
+    ref = weakref.ref(u, MethodType(_forget, key))  # a method is smaller than a partial
     if (first := _table.setdefault(key, ref)) is not ref:
         del ref  # before its node goes, or it would take the other's entry along
         if (other := first()) is not None:  # another thread made the same node since

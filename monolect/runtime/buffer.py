@@ -12,7 +12,7 @@ from typing import Any
 
 from monolect.backend.common.memory import Memory
 from monolect.backend.common.memory import part as part_of_memory
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.errors import AllocationError, DeviceError, InternalError
@@ -210,9 +210,9 @@ def _view(a: np.ndarray, v: UOp) -> np.ndarray:
 
 def one_device(us: list[UOp]) -> str:
     """The device a batch runs on, the default one for constants. Raises DeviceError when there are several."""
-    if len(us) == 1 and (d := device(us[0])).__class__ is str and not d.startswith("disk:"):  # the usual batch
+    if len(us) == 1 and (d := device(us[0])).__class__ is str and not is_on_disk(d):  # the usual batch
         return str(d)
-    names = {d for u in us if (d := device(u)) is not None and not str(d).startswith("disk:")}
+    names = {d for u in us if (d := device(u)) is not None and not is_on_disk(d)}
     if len(names) > 1:
         found = sorted(map(str, names))
         raise DeviceError("values of several devices in one kernel", expected="one device", found=found)

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Launch, Peered, Preparing
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, is_on_disk
 from monolect.base.errors import DeviceError, JitError
 from monolect.base.settings import settings
 from monolect.ir.call import applied, is_body, is_opaque, stored_slots
@@ -217,7 +217,7 @@ def brought(batch: list[UOp]) -> list[UOp]:
                 found = f"from {home} to {u.arg[0]}"
                 raise JitError("a copy between devices in a jitted function", expected="a copy before", found=found)
             source = v.src[0]
-            if str(home).startswith("disk:"):  # it computes nothing
+            if is_on_disk(home):  # it computes nothing
                 source = build("LOAD", source, arg=(HOST_DEVICE, "GLOBAL"))
             v = copied(source, u.arg[0])
         if v is not u:

@@ -26,7 +26,13 @@ _cache = DiskCache("schedules")
 
 def name_of(batch: tuple | UOp, dev: str, local_bytes: int) -> str:
     """What names a batch in every process, by its `structure` or its function; "" where it is not to be kept."""
-    if not settings.COMPILE_CACHE or settings.tracing or settings.VERIFY or settings.STOP_AFTER or profile.recording:
+    if (
+        not settings.COMPILE_CACHE
+        or settings.tracing
+        or settings.checks_passes
+        or settings.STOP_AFTER
+        or profile.recording
+    ):
         return ""
     return f"{_digest(batch)}/{dev}/{local_bytes}/{compiler_version()}"
 

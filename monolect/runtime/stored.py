@@ -105,7 +105,7 @@ class _Reader:
     def __init__(self, numbers: Mapping[str, Any], root: UOp, device: str):
         parts = root.src
         if [p.op for p in (root, *parts)] != ["TUPLE", "TUPLE", "LINEAR", "TUPLE", "TUPLE"]:
-            raise _error("the graph of a step", "TUPLE(TUPLE, LINEAR, TUPLE, TUPLE)", [p.op for p in (root, *parts)])
+            raise damaged("the graph of a step", "TUPLE(TUPLE, LINEAR, TUPLE, TUPLE)", [p.op for p in (root, *parts)])
         self.device = device
         self.buffers, self.calls, self.outputs, self.news = (p.src for p in parts)
         n = len(self.buffers)
@@ -124,7 +124,7 @@ class _Reader:
         bad = [k for k in self.moves if k >= self.n_args and k not in olds]
         bad += [k for k in bound if k < self.made.stop] + [k for k in self.reads if k not in self.constants]
         if bad or self.made.stop > self.kept.start or len({*bound}) != len(bound) or len(self.news) != len(self.moves):
-            raise _error("the numbers of a step", "arguments, old versions, sizes, results, then the others", bad)
+            raise damaged("the numbers of a step", "arguments, old versions, sizes, results, then the others", bad)
         self.given = {*range(first_made), *bound}  # what holds a value, at first before the step runs
         self.stored: set[int] = set()
         self._check_buffers()
@@ -135,40 +135,40 @@ class _Reader:
         self.variables = tuple(self.buffers[k] for k in self.sizes)
         symbols = {v.arg.symbol for v in self.variables if _is_plain_variable(v)}
         if len({name for name, *_ in symbols}) != len(self.variables):
-            raise _error("the sizes of a step", "Variables of different names", self.variables)
+            raise damaged("the sizes of a step", "Variables of different names", self.variables)
         for k, b in enumerate(self.buffers):
             if k in self.sizes:
                 continue
             same = _buffer(k, b.shape, b.dtype, self.device)
             if b is not same or b.dtype.kind in "vx" or not all(map(is_size, b.shape)):
-                raise _error(f"buffer {k} of a step", f"memory of {self.device}, of that number", b)
+                raise damaged(f"buffer {k} of a step", f"memory of {self.device}, of that number", b)
             if not all(n.__class__ is int for n in b.shape) and (k in self.given or k in self.kept):
-                raise _error(f"buffer {k} of a step", "a shape of numbers", b.shape)
+                raise damaged(f"buffer {k} of a step", "a shape of numbers", b.shape)
         every = (*self.buffers, *self.calls, *self.outputs, *self.news)
         if unknown := [u for u in toposort(*every) if is_variable(u) and u.arg.symbol not in symbols]:
-            raise _error("a size that no call gives", [v.arg.name for v in self.variables], unknown[0])
+            raise damaged("a size that no call gives", [v.arg.name for v in self.variables], unknown[0])
 
     def _reuse(self, numbers: Mapping[str, Any]) -> dict[int, int]:
         pairs = numbers["reuse"]
-        reuse = {_index(k, len(self.made)): _index(n, self.n_args) for k, n in pairs}
+        reuse = {index(k, len(self.made)): index(n, self.n_args) for k, n in pairs}
         same = all(
             buffer_bytes(self.buffers[self.made[k]]) == buffer_bytes(self.buffers[n])
             and all(x.__class__ is int for x in self.buffers[self.made[k]].shape)
             for k, n in reuse.items()
         )
         if not same or len({*reuse.values()}) != len(pairs):
-            raise _error("results over arguments", "as many bytes, each argument once", pairs)
+            raise damaged("results over arguments", "as many bytes, each argument once", pairs)
         return reuse
 
     def draft(self, compiled: bool) -> tuple[Draft, tuple[UOp, ...]]:
         args = [self._checked(call) for call in self.calls]
         missing = [k for k in self.made if k not in self.given]
         if missing:
-            raise _error("a result that no kernel stores", "each result", missing)
+            raise damaged("a result that no kernel stores", "each result", missing)
         outputs, news = (tuple(map(self._value, views)) for views in (self.outputs, self.news))
         for k, v in zip(self.moves, news, strict=True):
             if (v.node.shape, v.node.dtype) != (self.buffers[k].shape, self.buffers[k].dtype):
-                raise _error("a state of another kind than before", repr(self.buffers[k]), repr(v.node))
+                raise damaged("a state of another kind than before", repr(self.buffers[k]), repr(v.node))
         made = [(b := self.buffers[k], all(n.__class__ is int for n in b.shape)) for k in self.made]
         return Draft(
             self.device if self.calls else None, self.n_args, self.variables,
@@ -181,19 +181,19 @@ class _Reader:
         """The numbers of what a CALL takes; its kernel keeps the rules and touches what it may."""
         sink, operands = call.src[0], call.src[1:]
         if call.op != "CALL" or call.arg is not None or sink.op != "SINK":
-            raise _error("an item of a step", "CALL of a kernel", call)
+            raise damaged("an item of a step", "CALL of a kernel", call)
         if unknown := [b for b in operands if b not in self.number or self.number[b] in self.kept]:
-            raise _error("an operand of a kernel", "a buffer of the step", unknown[0])
+            raise damaged("an operand of a kernel", "a buffer of the step", unknown[0])
         admit_scheduled(sink, flat_params(operands))
         args = tuple([self.number[b] for b in operands])
         stored = {args[k] for k in stored_slots(sink)}
         if fixed := stored & self.given - {*self.in_place, *self.made, *self.stored}:
-            raise _error("a kernel that writes what is not its step's", "results, states, intermediates", fixed)
+            raise damaged("a kernel that writes what is not its step's", "results, states, intermediates", fixed)
         twice = [(i, k) for i in _slots_in_indices(sink) for k in stored_slots(sink) if args[i] == args[k]]
         if moving := [pair for pair in twice if not same_elements(sink, *pair)]:
-            raise _error("a kernel that stores what it counts with", "indices that stay while it runs", moving)
+            raise damaged("a kernel that stores what it counts with", "indices that stay while it runs", moving)
         if empty := {*args} - self.given - stored:
-            raise _error("a kernel that reads what no kernel stored", "an earlier store", empty)
+            raise damaged("a kernel that reads what no kernel stored", "an earlier store", empty)
         self.given |= stored
         self.stored |= stored
         return args
@@ -220,7 +220,7 @@ class _Reader:
         source, at = next(((s, p.index(k)) for s, p in places if k in p), (-1, -1))
         symbolic = not all(n.__class__ is int for n in base.shape)
         if source < 0 or (symbolic and u is not base):
-            raise _error("a result of a step", "a view of a result, an argument or a constant", repr(u))
+            raise damaged("a result of a step", "a view of a result, an argument or a constant", repr(u))
         return Value(source, at, substitute(u, {base: mark(base)}), mark(base))
 
 
@@ -234,7 +234,7 @@ def _check_view(u: UOp) -> None:
     if u.op == "RESHAPE":
         inside = inside and count(old) == count(new)
     if not inside or u.tag is not None:
-        raise _error("a view of a step", f"inside of {old}", repr(u))
+        raise damaged("a view of a step", f"inside of {old}", repr(u))
 
 
 def _slots_in_indices(sink: UOp) -> set[int]:
@@ -255,24 +255,26 @@ def _is_plain_variable(u: UOp) -> bool:
 
 
 def _integer(numbers: Mapping[str, Any], key: str, most: int) -> int:
-    return _index(numbers[key], most + 1)
+    return index(numbers[key], most + 1)
 
 
 def _integers(numbers: Mapping[str, Any], key: str, below: int) -> tuple[int, ...]:
-    found = tuple([_index(n, below) for n in numbers[key]])
+    found = tuple([index(n, below) for n in numbers[key]])
     if len({*found}) != len(found):
-        raise _error(key, "each number once", found)
+        raise damaged(key, "each number once", found)
     return found
 
 
-def _index(n: Any, below: int) -> int:
+def index(n: Any, below: int) -> int:
+    """`n`, if it numbers one of `below` items. Raises FileFormatError."""
     if n.__class__ is not int or not 0 <= n < below:
-        raise _error("a number of a step", f"0 <= number < {below}", n)
+        raise damaged("a number of a step", f"0 <= number < {below}", n)
     return int(n)
 
 
-def _error(what: str, expected: Any, found: Any) -> FileFormatError:
+def damaged(what: str, expected: Any, found: Any) -> FileFormatError:
+    """The error for a part of a file that is not as `step.save` writes it."""
     return FileFormatError(what, expected=expected, found=str(found)[:200])
 
 
-__all__ = ["read", "write"]
+__all__ = ["damaged", "index", "read", "write"]

@@ -1,4 +1,4 @@
-"""What a program really wrote, compared at a few elements with what it should have: `VERIFY=2`.
+"""What a program really wrote, compared at a few elements with what it should have: `VERIFY=2` and 3.
 
 What it is for: faults of any part, at real sizes, also in code that came from a cache. Launches run one at a time.
 After each, elements that its kernel stored are computed from the kernel as the scheduler left it, and elements of each

@@ -391,6 +391,8 @@ class Partition:
             others |= {o.kernel for o in demands if o.kernel != d.kernel or o.index != d.index or o.gate is not TRUE}
             if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
                 continue
+            if refined(blocks, rs) != blocks:
+                continue  # a loop outside of `out`, such as that of a running sum, would be around the store's loops
             if any(o == d.kernel or self.kernel(o).later >> d.kernel & 1 for o in others):
                 continue
             k.blocks = [b for b in blocks if b]

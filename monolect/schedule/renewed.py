@@ -1,8 +1,8 @@
-"""What the rewrites of a tensor graph made of each value, for whoever compares the values with those asked for.
+"""A record of the rewrites of a tensor graph: for each value, the value that replaced it.
 
-What it is for: `VERIFY=2` compares what a schedule stores with the graph as it was before the first rewrite.
-What it is not: part of scheduling, which asks nobody what a value was before.
-Invariant: a value and what it became have the same shape, dtype and, up to the order of float additions, elements.
+Purpose: `VERIFY=2` compares what a schedule stores with the graph as it was before the first rewrite. Scheduling itself
+does not read the record.
+Invariant: a value and its replacement have the same shape, dtype and, up to the order of float additions, elements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _followed: list[list[Renewed]] = []
 
 
 def renewed(roots: list[UOp], new: Renewed) -> list[UOp]:
-    """`roots` after a rewrite that put `new` values in the place of others."""
+    """`roots` after a rewrite that replaced the keys of `new` by its values."""
     for steps in _followed:
         steps.append(new)
     return [new.get(r, r) for r in roots]

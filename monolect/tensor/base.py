@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
 from monolect.base.origin import provenance
@@ -200,7 +200,7 @@ def as_device(device: Any, may_be_file: bool = False) -> Any:
     if isinstance(device, tuple | list):
         raise DeviceError("a tensor on several devices is not supported yet", expected="one device name", found=device)
     name = Device.canonical(device if isinstance(device, str) else getattr(device, "name", device))
-    if str(name).startswith("disk:") and not may_be_file:
+    if is_on_disk(name) and not may_be_file:
         raise DeviceError("a tensor is not made in a file", expected="t.to('disk:path'), which writes it", found=name)
     return name
 

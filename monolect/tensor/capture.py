@@ -2,8 +2,8 @@
 
 The first call with a new signature runs the function and records what it ran; later calls with that signature replay
 it. The signature holds the shapes, dtypes and devices of every Tensor argument, in any nesting of lists, tuples and
-dicts, and every other argument by value. Tensors the function assigns (parameters, optimizer state, random state) are
-state: they are read and updated at each call. Results are fresh tensors.
+dicts (in the order of their sorted keys), and every other argument by value. Tensors the function assigns (parameters,
+optimizer state, random state) are state: they are read and updated at each call. Results are fresh tensors.
 
 What cannot be captured: reading values inside (`item`, `numpy`), which raises JitError at the user's line.
 """
@@ -40,7 +40,17 @@ from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
 from monolect.tensor.tensor import Tensor, leaf_nodes, leaves, live_tensors
-from monolect.tensor.tree import as_returned, check_results, fields, flatten, kind, same_tensors, signature, unflatten
+from monolect.tensor.tree import (
+    as_returned,
+    check_results,
+    fields,
+    flatten,
+    is_in_order,
+    kind,
+    same_tensors,
+    signature,
+    unflatten,
+)
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
@@ -217,6 +227,10 @@ class Jit:
     def _step(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         found: list[Tensor] = []
         flatten((args, kwargs), found)
+        if not is_in_order((args, kwargs)):
+            args, kwargs = unflatten((args, kwargs), iter(found), sort=True)
+            found = []
+            flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
         if not _are_buffers(tensors):
             self._own_buffers(tensors)
@@ -308,7 +322,7 @@ class Jit:
             del self.captures[k]
         if len(self.captures) > MOST_CAPTURES:
             self.captures.popitem(last=False)
-        name = self.around.changed()
+        name = None if self.around.holds() else self.around.changed(self._reached())
         self.n_changing = 0 if name is None else self.n_changing + 1
         if self.n_changing == ENOUGH_IN_A_ROW:
             what = f"a jitted step changes {name!r}, which it reads: it is captured anew at each call"

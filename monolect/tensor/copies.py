@@ -13,7 +13,7 @@ import copy
 import sys
 from typing import TYPE_CHECKING, Any
 
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, is_on_disk
 from monolect.base.numpy import np
 from monolect.ir.uop import UOp, new_buffer
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
@@ -58,7 +58,7 @@ class CopyMixin(TensorBase):
         """The values, computed, with device, `requires_grad` and `grad`. Raises JitError inside a jitted function."""
         refuse_while_capturing("pickling a tensor", self._uop)
         values = self.numpy()
-        device = "cpu" if str(self.device).startswith("disk:") else self.device
+        device = "cpu" if is_on_disk(self.device) else self.device
         return _from_values, (type(self), values, device), self.__getstate__()
 
     def __getstate__(self) -> tuple[bool, Tensor | None, dict[str, Any] | None]:
@@ -82,7 +82,7 @@ def _own_value(t: Any) -> UOp:
         return u if u.op != "BUFFER" else new_buffer(u.shape, u.dtype, u.arg.device)
     if u.op != "BUFFER":
         return realize([t.clone()._uop])[0]
-    if str(u.arg.device).startswith("disk:"):
+    if is_on_disk(u.arg.device):
         return u  # a file, which no tensor writes
     device, n_bytes = Device[u.arg.device], buffer_bytes(u)
     running.wait()

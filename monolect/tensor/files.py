@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.autograd.graph import broadcast_to, cast
+from monolect.backend.registry import DISK_PREFIX, is_on_disk
 from monolect.base.errors import FileFormatError, IndexRangeError, ShapeError
 from monolect.base.files import write_whole
 from monolect.base.numpy import np
@@ -18,13 +19,6 @@ from monolect.ir.uop import UOp, toposort
 from monolect.runtime.buffer import base_of, is_realized, open_disk, to_numpy, with_storage
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import refuse_while_capturing
-
-PREFIX = "disk:"  # begins the name of a device that is a file
-
-
-def is_on_disk(device: Any) -> bool:
-    """Whether the name of a device is that of a file."""
-    return device.__class__ is str and device.startswith(PREFIX)
 
 
 def computing(device: Any) -> Any:
@@ -38,7 +32,7 @@ def written(u: UOp, device: str) -> UOp:
     Raises FileFormatError where the file cannot be written, ShapeError for no elements, JitError in a captured step.
     """
     refuse_while_capturing("writing a file", u)
-    path = device.removeprefix(PREFIX)
+    path = device.removeprefix(DISK_PREFIX)
     if 0 in u.shape:
         raise ShapeError("a tensor without elements as a file", expected="one element or more", found=u.shape)
     (found,) = realize([u])
@@ -60,7 +54,7 @@ def write(target: UOp, value: UOp) -> None:
     base = base_of(target)
     if not is_realized(base):
         raise IndexRangeError("part of a file that is no view of it", expected="slices of step 1", found=base.op)
-    path = str(base.arg.device).removeprefix(PREFIX)
+    path = str(base.arg.device).removeprefix(DISK_PREFIX)
     (value,) = realize([broadcast_to(cast(value, target.dtype), target.shape)])
     array = to_numpy(value)
     if base_of(value).arg.device == base.arg.device:  # the parts may overlap

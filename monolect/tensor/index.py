@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
+from monolect.backend.registry import is_on_disk
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError, user_line
 from monolect.base.numpy import is_array, is_scalar, np
@@ -30,7 +31,7 @@ from monolect.runtime.buffer import element_at, is_realized, to_numpy
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import Check, changes, checks_under_way, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
-from monolect.tensor.files import computing, is_on_disk
+from monolect.tensor.files import computing
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
 

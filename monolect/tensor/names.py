@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 import types
 from collections.abc import Sequence
 from typing import Any
 
-_BY_NAME = ("getattr", "hasattr")  # functions that are told a name
-_TOLD = frozenset((*_BY_NAME, "setattr", "__getattribute__"))  # and methods
+_BY_NAME = {"getattr": 1, "hasattr": 1, "attrgetter": 0, "methodcaller": 0}  # which argument is the name
+_TOLD = frozenset((*_BY_NAME, "setattr", "delattr", "__getattribute__", "getattr_static"))
 _OF_MODULES = frozenset(("import_module", "__import__", "modules"))  # what is told the name of one
 _OF_ALL = frozenset(("globals", "locals", "eval", "exec"))  # and those for which any text may be one
+# functions and methods that read attributes whose names the code does not show
+_OF_ANY = frozenset(("eval", "exec", "format", "format_map", "getmembers"))
+ANY = "*"  # in place of a name that the code computes
 
 
 @functools.lru_cache(4096)
@@ -23,7 +27,8 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
     """What a function names, and all that is defined inside it: attributes, global variables, modules it imports.
 
     Attributes that need not be there, what is stored and texts beside `getattr`, stand there with a question mark, too.
-    Where a name is computed, `__dict__` stands for all of them. A module's name begins with a dot for each package up.
+    ANY stands for a computed name, of an attribute of an object or its class; `__dict__` for all of an object's own;
+    `__class__` where code may make another object of the class. A module's name begins with a dot for each package up.
     """
     attributes: set[str] = set()
     texts: set[str] = set()
@@ -42,15 +47,24 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
                 (absent if step.opname == "STORE_ATTR" else attributes).add(step.argval)
             elif step.opname.endswith(("_GLOBAL", "_NAME")) and not step.opname.startswith("IMPORT"):
                 variables[step.argval] = None
-                if step.argval in _BY_NAME and not _says_the_name(steps[at + 1 :]):
-                    attributes.add("__dict__")
+            elif step.opname == "MATCH_CLASS":  # after a tuple of names; others are those of `__match_args__`
+                attributes.update(steps[at - 1].argval, (ANY, "__dict__") * bool(step.arg))
+            elif step.opname == "LOAD_DEREF" and step.argval == "__class__":
+                if not any(s.opname.startswith("LOAD_SUPER") for s in steps[at + 1 : at + 3]):  # as of Python 3.12
+                    attributes.add("__class__")
             elif step.opname == "IMPORT_NAME":
                 up = "." * steps[at - 2].argval  # so many packages up; after it comes which names are wanted
                 modules |= dict.fromkeys((up + step.argval, up or step.argval.partition(".")[0]))
-    if "vars" in variables:
+            if step.argval in _BY_NAME and not _says_the_name(steps[at + 1 :], _BY_NAME[step.argval]):
+                attributes |= {ANY, "__dict__"}
+    if not _OF_ANY.isdisjoint(variables.keys() - {"format"}) or not _OF_ANY.isdisjoint(attributes):
+        attributes |= {ANY, "__dict__"}
+    if "vars" in variables or "__getstate__" in attributes:
         attributes.add("__dict__")
+    if not {"type", "eval", "exec"}.isdisjoint(variables):
+        attributes.add("__class__")
     if not _TOLD.isdisjoint(variables) or not _TOLD.isdisjoint(attributes):
-        absent |= texts
+        absent |= texts.union(*(k.split(".") for k in dotted))
     if not _OF_MODULES.isdisjoint(variables) or not _OF_MODULES.isdisjoint(attributes):
         modules |= dict.fromkeys(sorted(dotted))
     if not variables.keys().isdisjoint(_OF_ALL):
@@ -59,13 +73,16 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
     return frozenset(attributes), tuple(variables), tuple(modules)
 
 
-def _says_the_name(steps: Sequence[dis.Instruction]) -> bool:
-    """Whether what follows the name of `getattr` is a call of it whose second argument is a text."""
+def _says_the_name(steps: Sequence[dis.Instruction], first: int) -> bool:
+    """Whether what follows a function is a call of it whose argument number `first` is a text, and, if that is the
+    first one, the others too.
+    """
     loads: list[Any] = []
     for step in steps:
         if step.opname in ("CALL", "CALL_FUNCTION"):
-            at = len(loads) - (step.arg or 0) + 1
-            return step.arg in (2, 3) and at > 0 and isinstance(loads[at], str)
+            args = loads[len(loads) - (step.arg or 0) :]
+            told = args[first : first + 1] if first else args
+            return len(args) > first and len(args) == step.arg and all(isinstance(x, str) for x in told)
         if step.opname.startswith("LOAD_") and not step.opname.endswith(("_ATTR", "_METHOD")):
             loads.append(step.argval if step.opname == "LOAD_CONST" else None)
         elif not step.opname.endswith(("_ATTR", "PRECALL", "CACHE", "PUSH_NULL", "NOP")):
@@ -73,4 +90,17 @@ def _says_the_name(steps: Sequence[dis.Instruction]) -> bool:
     return False
 
 
-__all__ = ["names_in"]
+@functools.cache
+def names_of_module(module: str) -> frozenset[str]:
+    """Every name and text in the code of a module, its functions included; none where the code is not at hand."""
+    loader: Any = getattr(sys.modules[module], "__loader__", None)
+    codes = [loader.get_code(module)] if hasattr(loader, "get_code") else []
+    found: set[str] = set()
+    for code in filter(None, codes):
+        parts = [x for k in code.co_consts for x in (k if isinstance(k, tuple) else (k,))]
+        found.update(code.co_names, (x for x in parts if isinstance(x, str)))
+        codes.extend(k for k in code.co_consts if isinstance(k, types.CodeType))
+    return frozenset(found)
+
+
+__all__ = ["ANY", "names_in", "names_of_module"]

@@ -2,19 +2,22 @@
 
 What it is for: `Reach` notes where it found what steers a function; before each call these places are looked at again.
 What it is not: the usual call of a captured step looks at them in lines written for it (`replay`), each of which says
-what a line of `_others` says here.
+what a line of `holds` says here.
 """
 
 from __future__ import annotations
 
 import types
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from operator import is_not
+from operator import is_
 from typing import Any
 
-from monolect.tensor.tree import PLAIN, Same, content_of, plain
+from monolect.tensor.tree import PLAIN, content_of
+
+_LISTS = frozenset((list, tuple, deque, set))
 
 
 class EMPTY:
@@ -46,64 +49,38 @@ class Elements:
 
 
 class Places:
-    """Each list is of one kind of place: what is looked at, what was there, and mostly a name for it."""
+    """Each list is of one kind of place: what is looked at, and what was there."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, str, Any]] = []  # a mapping, a key, what was there
-        self.cells: list[tuple[types.CellType, Any, str]] = []
+        self.cells: list[tuple[types.CellType, Any]] = []
         self.slots: list[tuple[Callable[[], Any], str, Any]] = []
         self.codes: list[tuple[types.FunctionType, types.CodeType]] = []
-        self.arrays: list[tuple[Any, Any, str]] = []  # what holds bytes, and its `content_of`
+        self.arrays: list[tuple[Any, Any]] = []  # what holds bytes, and its `content_of`
         self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
-        self.contents: list[tuple[Any, tuple[Any, ...], str]] = []  # of what has a length and an order
-        self.sizes: list[tuple[Any, int, str]] = []
-        self.orders: list[tuple[dict, list[Any], str]] = []  # dicts, each with its keys
-        self.kinds: list[tuple[Any, type, str]] = []  # objects, each with its class
-        self.deaths: list[tuple[weakref.ref, bool, str]] = []  # references: do they refer to nothing any more?
+        self.contents: list[tuple[Any, tuple[Any, ...]]] = []  # of what has a length and an order
+        self.sizes: list[tuple[Any, int]] = []
+        self.orders: list[tuple[dict, list[Any]]] = []  # dicts, each with its keys
+        self.kinds: list[tuple[Any, type]] = []  # objects, each with its class
+        self.plains: list[tuple[Any, str]] = []  # a mapping and a key, whose value is plain
+        self.deaths: list[tuple[weakref.ref, bool]] = []  # references: do they refer to nothing any more?
 
     def holds(self) -> bool:
         """Whether every place still holds the very same object."""
-        return next(self._others(is_not), None) is None
-
-    def changed(self) -> str | None:
-        """The name of a place that holds another value than it did; None when the key would be the same."""
-        return next(self._others(lambda new, old: new is not old and _part(new) != _part(old)), None)
-
-    def _others(self, differs: Callable[[Any, Any], bool]) -> Iterator[str]:
-        """The names of places where something else stands."""
-        for mapping, key, old in self.entries:
-            if differs(mapping.get(key, EMPTY), old):
-                yield str(key)
-        for held, n, name in self.sizes:
-            if len(held) != n:
-                yield name
-        for d, keys, name in self.orders:
-            if [*d] != keys:
-                yield name
-        for held, kind, name in self.kinds:
-            if type(held) is not kind:
-                yield name
-        for target, dead, name in self.deaths:
-            if (target() is None) is not dead:
-                yield name
-        for held, olds, name in self.contents:
-            if len(held) != len(olds) or any(map(differs, held, olds)):
-                yield name
-        for cell, old, name in self.cells:
-            if differs(content(cell), old):
-                yield name
-        for ref, name, old in self.slots:
-            if differs(getattr(ref(), name, EMPTY), old):
-                yield name
-        for f, old in self.codes:
-            if f.__code__ is not old:
-                yield f.__name__
-        for held, old, name in self.arrays:
-            if content_of(held) != old:
-                yield name
-        for t, old in self.flags:
-            if t._requires_grad is not old:
-                yield "requires_grad"
+        return (
+            all(mapping.get(key, EMPTY) is old for mapping, key, old in self.entries)
+            and all(len(held) == n for held, n in self.sizes)
+            and all([*d] == keys for d, keys in self.orders)
+            and all(type(held) is kind for held, kind in self.kinds)
+            and all(is_plain(mapping.get(key, EMPTY)) for mapping, key in self.plains)
+            and all((target() is None) is dead for target, dead in self.deaths)
+            and all(len(held) == len(olds) and all(map(is_, held, olds)) for held, olds in self.contents)
+            and all(content(cell) is old for cell, old in self.cells)
+            and all(getattr(ref(), name, EMPTY) is old for ref, name, old in self.slots)
+            and all(f.__code__ is old for f, old in self.codes)
+            and all(content_of(held) == old for held, old in self.arrays)
+            and all(t._requires_grad is old for t, old in self.flags)
+        )
 
 
 def content(cell: types.CellType) -> Any:
@@ -114,8 +91,12 @@ def content(cell: types.CellType) -> Any:
         return EMPTY
 
 
-def _part(value: Any) -> Any:
-    return plain(value) if value.__class__ in PLAIN else Same(value)
+def is_plain(value: Any) -> bool:
+    """Whether `value` is a number, a text, or a list or a dict of those: such as a counter or a log."""
+    kind = value.__class__
+    if kind is dict:
+        return PLAIN.issuperset(map(type, value)) and PLAIN.issuperset(map(type, value.values()))
+    return kind in PLAIN or (kind in _LISTS and PLAIN.issuperset(map(type, value)))
 
 
-__all__ = ["EMPTY", "Current", "Elements", "Places", "content"]
+__all__ = ["EMPTY", "Current", "Elements", "Places", "content", "is_plain"]

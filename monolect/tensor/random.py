@@ -53,11 +53,11 @@ class _State:
         self.base: Any = None
         self.used = self.n_draws = 0
 
-    def draw(self, count: int) -> tuple[UOp, int]:
-        """A block of `count` numbers: a copy of the state, and the offset of the block from it.
+    def draw(self, count: int) -> tuple[UOp, UOp]:
+        """A block of `count` numbers: its first counter and its key, uint64 of shape (1,).
 
-        After MOST_IN_CODE draws the offset is in memory, so that all draws of one shape are the same kernel: the
-        initial weights of a model with thousands of layers are compiled once.
+        After MOST_IN_CODE draws the offset of the block is in memory, so that all draws of one shape are the same
+        kernel: the initial weights of a model with thousands of layers are compiled once.
         """
         if self.base is None or self.base._uop.op == "BUFFER":  # computed already, so the state has moved on
             self.home = self.stored._uop
@@ -69,10 +69,14 @@ class _State:
         offset = self.used
         self.used = (self.used + count) % COUNTERS
         self.n_draws += 1
-        if self.n_draws <= MOST_IN_CODE:
-            return self.base._uop, offset
-        moved = from_numpy(np.array([(1 + offset) % COUNTERS, 0], np.uint64), self.stored.device)
-        return build("ADD", self.home, moved), 0
+        in_code = self.n_draws <= MOST_IN_CODE
+        state = self.base._uop if in_code else self.home
+        counter, key = g.shrink(state, (0,), (1,)), g.shrink(state, (1,), (1,))
+        if not in_code:
+            # SUB keeps the order of its operands, so that equal draws are equal kernels; ADD orders them by age.
+            back = from_numpy(np.array([-(1 + offset) % COUNTERS], np.uint64), self.stored.device)
+            return build("SUB", counter, back), key
+        return (g.e("ADD", counter, offset) if offset else counter), key
 
     def advance(self) -> list[Any]:
         """The tensors that must be computed with the next batch."""
@@ -156,9 +160,7 @@ def _bits(cls: Any, count: Any, device: Any) -> UOp:
     device = as_device(device)
     running.wait()
     with running.lock:  # not while a batch takes the pending draws along, nor while another thread makes the state
-        base, offset = _state(cls, device).draw(size_max(count))
-    counter = g.e("ADD", g.shrink(base, (0,), (1,)), offset) if offset else g.shrink(base, (0,), (1,))
-    key = g.shrink(base, (1,), (1,))
+        counter, key = _state(cls, device).draw(size_max(count))
     return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)
 
 

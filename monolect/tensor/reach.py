@@ -3,8 +3,8 @@
 What it is for: `@function` traces once, and `@jit` captures once, for each `key`; so the key must hold whatever may
 steer the function: numbers and texts, what lists and dicts hold, which Tensors stand where. One walk goes through
 arguments, closures, defaults and globals, and through objects, classes and modules by the attributes that the code
-names (by all of them where the code is ours). It notes the places it looked at (`places`), so that these can be looked
-at again.
+names (of layers and optimizers by all, but for plain values that no code names). Constructors are read only where the
+code may make an object. The walk notes the places it looked at (`places`), so that these can be looked at again.
 What it is not: a proof. Code of other libraries is not read, but for that of the package of the function itself; nor is
 what an object in C holds that has no bytes to show, such as a file.
 Invariant: equal keys mean equal values at the same places; `is_complete` is False when something was met that can
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from itertools import chain
 from operator import attrgetter, methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 from monolect.base.dtype import DType
 from monolect.base.hashing import blake2b
@@ -33,8 +33,8 @@ from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.uop import UOp
 from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
-from monolect.tensor.names import names_in
-from monolect.tensor.places import EMPTY, Current, Elements, Places, content
+from monolect.tensor.names import ANY, names_in, names_of_module
+from monolect.tensor.places import EMPTY, Current, Elements, Places, content, is_plain
 from monolect.tensor.tree import PLAIN, Same, bytes_of, content_of, fields, plain
 
 _OURS = __name__.partition(".")[0]
@@ -43,6 +43,14 @@ _OF_LIBRARIES = (types.FunctionType, types.BuiltinMethodType, type(os.environ), 
 # containers whose `data` holds references
 _WEAKLY: Any = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 Parts = Iterator[tuple[Any, str]]  # values, each with a name for it
+_MAKERS = frozenset(("__new__", "__init__", "__post_init__"))  # methods that only who makes an object calls
+_READERS = tuple(map(id, (getattr, hasattr, vars, eval, exec, attrgetter, methodcaller)))  # they take names as texts
+
+
+class _Bases(NamedTuple):
+    """The class that `super()` without arguments starts from: its methods are called, and no object of it is made."""
+
+    of: type
 
 
 class Reach(Places):
@@ -61,6 +69,14 @@ class Reach(Places):
         del self._seen, self._alive, self._classes, self.roots
         self.key = tuple(self._key)
 
+    def changed(self, now: Reach) -> str | None:
+        """The name of the first value that is another one in `now`, a later walk; None where the keys are equal."""
+        if self.key == now.key:
+            return None
+        names = now._names if len(now.key) >= len(self.key) else self._names
+        differ = (name for name, old, new in zip(names, self.key, now.key, strict=False) if old != new)
+        return next(differ, names[-1])
+
     def _walked(self) -> bool:
         """One walk; False if it met names that it should have known from its beginning."""
         super().__init__()
@@ -72,6 +88,7 @@ class Reach(Places):
         self.asks = False  # may what another call would be told otherwise be asked for?
         self._met: set[str] = set()
         self._key: list[Any] = []
+        self._names: list[str] = []  # of each part of the key, as the user knows it
         self._seen: dict[int, int] = {}  # by identity: where in the walk an object was met first
         self._alive: list[Any] = []  # no identity is used twice during the walk
         self._classes: set[type] = set()
@@ -84,7 +101,7 @@ class Reach(Places):
                 self._tensor(x)
                 if type(x).__dictoffset__:  # of a class of its own
                     own: Any = own_of(x)
-                    self.sizes.append((own, len(own), name))
+                    self.sizes.append((own, len(own)))
                     stack.extend(part for k in sorted(self.named.intersection(own)) for part in self._entry(own, k))
                     stack.append((type(x), name))
             elif (number := self._seen.get(id(x))) is not None:
@@ -93,6 +110,7 @@ class Reach(Places):
                 self._seen[id(x)] = len(self._seen)
                 self._alive.append(x)
                 stack.extend(reversed(list(self._inside(x, name))))
+            self._names += [name] * (len(self._key) - len(self._names))
         known, self.named = self.named, self.named | self._met
         return known == self.named
 
@@ -111,6 +129,10 @@ class Reach(Places):
 
     def _inside(self, x: Any, name: str) -> Parts:
         """What stands in `x`; what can be told of `x` itself goes into the key."""
+        if id(x) in _READERS:  # under another name, or handed on: it may be told any name
+            self._met |= {ANY, "__dict__"}
+        if isinstance(x, _Bases):
+            return self._namespace(x.of, makes=False)
         if isinstance(x, types.FunctionType):
             return self._function(x)
         if isinstance(x, types.MethodType):
@@ -133,7 +155,7 @@ class Reach(Places):
         if isinstance(x, weakref.ref):
             target = x()
             self._weakly.add(id(target))
-            self.deaths.append((x, target is None, name))
+            self.deaths.append((x, target is None))
             return _parts(name, target)
         if type(x) in weakref.ProxyTypes:
             return _parts(name, x.__dir__.__self__)  # which every object has
@@ -169,7 +191,7 @@ class Reach(Places):
 
     def _dict(self, x: dict, name: str) -> Parts:
         self._key.append((type(x), len(x)))
-        self.orders.append((x, [*x], name))
+        self.orders.append((x, [*x]))
         for k, v in list(x.items()):
             self.entries.append((x, k, v))
             yield k, name
@@ -180,7 +202,7 @@ class Reach(Places):
         values = tuple(held)
         self._key.append((type(x), len(values)))
         if x.__class__ not in (tuple, frozenset):
-            self.contents.append((held, values, name))
+            self.contents.append((held, values))
         if isinstance(x, Mapping):
             yield tuple(x), name
         for v in values:
@@ -194,6 +216,8 @@ class Reach(Places):
                 yield f.__dict__.get(name), f.__name__
             if f is os.getenv:
                 yield os.environ, f.__name__
+            if not _is_ours(f.__globals__.get("__name__")):  # it may make an object, as `dataclasses.replace` does
+                self._met.add("__class__")
             return
         attributes, variables, modules = names_in(f.__code__)
         self._met.update(attributes)
@@ -202,14 +226,19 @@ class Reach(Places):
         for name in sorted(self.named.intersection(f.__dict__)):
             yield from self._entry(f.__dict__, name)
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=False):
-            self.cells.append((cell, content(cell), name))
-            yield content(cell), name
+            self.cells.append((cell, value := content(cell)))
+            is_super = name == "__class__" and name not in attributes and isinstance(value, type)
+            yield _Bases(value) if is_super else value, name
         for name in ("__defaults__", "__kwdefaults__"):
             if (value := getattr(f, name)) is not None:
                 self.slots.append((lambda: f, name, value))
-                yield value, name
+                yield value, f.__name__
         for name in variables:
             value = f.__globals__.get(name, EMPTY)
+            if value is type:
+                self._met.add("__class__")
+            elif id(value) in _READERS and name != value.__name__:
+                self._met |= {ANY, "__dict__"}
             if value is EMPTY or not isinstance(value, type | types.ModuleType) or self._is_users(_module_of(value)):
                 yield from self._entry(f.__globals__, name)
             elif isinstance(value, types.ModuleType) and not _is_ours(value.__name__):
@@ -221,22 +250,29 @@ class Reach(Places):
             if not _is_ours(m):
                 yield from self._entry(sys.modules, m)
 
-    def _entry(self, mapping: Any, name: str) -> Parts:
+    def _entry(self, mapping: Any, name: str, known_as: str = "") -> Parts:
+        """What is there under a name; `known_as`: its name for the user, where that is another one."""
         value = mapping.get(name, EMPTY)
         self.entries.append((mapping, name, value))
+        if isinstance(value, classmethod):  # it is given a class, of which it may make an object
+            self._met.add("__class__")
         if value is not EMPTY:
-            yield from ((part, name) for part in _functions(value))
+            yield from ((part, known_as or name) for part in _functions(value))
 
-    def _namespace(self, x: Any) -> Parts:
-        """A class or a module: what the code names of it; of a library's, no more than values and functions."""
+    def _namespace(self, x: Any, makes: bool = True) -> Parts:
+        """A class or a module: what the code names of it; of a library's, no more than values and functions. `makes`:
+        the code may make an object of the class.
+        """
         self._key.append(x)
+        if x is type:
+            self._met.add("__class__")
         if x.__name__ in drawn.MODULES:
             yield drawn.generator_of(x.__name__, self.named), x.__name__
         kinds: list[Any] = [*x.__mro__, *type(x).mro(type(x))] if isinstance(x, type) else [x]
         for c in kinds:
             if self._is_users(_module_of(c)):
                 self._class(c)
-                for name in sorted(k for k, v in vars(c).items() if self._counts(k, v)):
+                for name in sorted(k for k, v in vars(c).items() if self._counts(k, v, makes)):
                     yield from self._entry(vars(c), name)
             elif isinstance(c, types.ModuleType):
                 for name in sorted(self.named.intersection(vars(c))):
@@ -248,7 +284,7 @@ class Reach(Places):
         if c in self._classes or not isinstance(c, type):
             return
         self._classes.add(c)
-        self.sizes.append((vars(c), len(vars(c)), c.__name__))
+        self.sizes.append((vars(c), len(vars(c))))
         if any(self._is_users(b.__module__) for b in c.__bases__):  # another base has another layout
             self.slots.append((lambda: c, "__bases__", c.__bases__))
 
@@ -272,36 +308,44 @@ class Reach(Places):
         if id(x) in self._weakly:
             self.slots.append((_reference(x), "__class__", x.__class__))
         else:
-            self.kinds.append((x, type(x), name))
+            self.kinds.append((x, type(x)))
         inherited = {
             name: c
             for c in reversed(users)
             for name, v in vars(c).items()
-            if self._counts(name, v) or any(name in vars(o) for o in of_ours)
+            if self._counts(name, v, makes=False) or (name not in _MAKERS and any(name in vars(o) for o in of_ours))
         }
         if own is not None:
             if of_ours:  # whose code is not read: every attribute counts
-                self.sizes.append((own, len(own), type(x).__name__))
+                self.sizes.append((own, len(own)))
             every = of_ours or "__dict__" in self.named or fields(x) is not None
             found = set(own if every else self.named.intersection(own))
             if not users and type(x).__module__ in sys.stdlib_module_names:  # whose code is not read either
                 found.update(k for k, v in own.items() if v.__class__ in PLAIN)
             if not of_ours and ("__dict__" in self.named or hasattr(type(x), "__getattr__")):
-                self.sizes.append((own, len(own), name))  # attributes of any name may come
+                self.sizes.append((own, len(own)))  # attributes of any name may come
             if of_ours:  # such as `training`, which may come to stand in the object
                 found.update(k for c in of_ours for k, v in vars(c).items() if v.__class__ in PLAIN and k[0] != "_")
                 found.difference_update(
-                    k for k in getattr(x, "unread", ()) if self.named.isdisjoint((k, k.lstrip("_")))
+                    k for k in getattr(type(x), "unread", ()) if self.named.isdisjoint((k, k.lstrip("_")))
                 )
-            self._key.append(tuple(names := sorted(found)))
-            for name in names:
-                yield from self._entry(own, name)
-                if name not in own:
-                    yield getattr(type(x), name, EMPTY), name
+            inside = _names_inside(frozenset(c.__module__ for c in of_ours))
+            if users and inside:  # no code reads the others, unless it looks for tensors in all of them
+                unread = {k for k in found - self.named - inside if k in own and is_plain(own[k])}
+                if "__dict__" not in self.named:
+                    found -= unread
+                    self.plains.extend((own, k) for k in sorted(unread))
+            for k in (names := sorted(found)):
+                known_as = name if k[0] == "_" and (not users or k in inside) else k
+                yield k, known_as
+                yield from self._entry(own, k, known_as)
+                if k not in own:
+                    yield getattr(type(x), k, EMPTY), known_as
+            yield None, name  # no more of them
             if not of_ours:  # where every attribute counts, and how many they are, none comes unseen
                 absent = {name[1:] for name in self.named if name[0] == "?"}
-                for name in absent.union(inherited.keys() & self.named).difference(own, names):
-                    self.entries.append((own, name, EMPTY))
+                for k in absent.union(inherited.keys() & self.named).difference(own, names):
+                    self.entries.append((own, k, EMPTY))
         for name, c in sorted(inherited.items(), key=lambda item: item[0]):
             if isinstance(vars(c)[name], types.MemberDescriptorType):
                 if name != "__dict__":
@@ -316,7 +360,7 @@ class Reach(Places):
             self.passing.append(name)
             self.is_complete = False
         if (data := bytes_of(x)) is not None:
-            self.arrays.append((x, content := content_of(x), name))
+            self.arrays.append((x, content := content_of(x)))
             self._key.append((type(x), *map(str, content[1:]), blake2b(data, digest_size=20).digest()))
             return
         try:
@@ -329,10 +373,11 @@ class Reach(Places):
             self.is_complete = False
         self._key.append((type(x), x))
 
-    def _counts(self, name: str, value: Any) -> bool:
+    def _counts(self, name: str, value: Any, makes: bool = True) -> bool:
         """Whether an attribute of a class or a module of the user's is looked at."""
-        any_value = "__dict__" in self.named and value.__class__ in PLAIN and name[:2] != "__"
-        return name in self.named or _is_called(name, value) or any_value
+        any_value = ANY in self.named and name[:2] != "__"
+        called = _is_called(name, value) and (makes or name not in _MAKERS or "__class__" in self.named)
+        return name in self.named or called or any_value
 
     def _is_users(self, module: str | None) -> bool:
         return _is_users(module) or _top(module) in self._homes
@@ -358,6 +403,15 @@ def _functions(value: Any) -> tuple[Any, ...]:
 def _is_called(name: str, value: Any) -> bool:
     """Whether Python itself may call this function of a class."""
     return name[:2] == name[-2:] == "__" and isinstance(value, _CODE)
+
+
+@functools.cache
+def _names_inside(modules: frozenset[str]) -> frozenset[str]:
+    """The names in the code of these modules of this package, which reads attributes of layers and optimizers; none
+    where that code is not at hand.
+    """
+    names = [names_of_module(m) for m in (modules and (*modules, "monolect.nn.state"))]
+    return frozenset().union(*names) if all(names) else frozenset()
 
 
 def own_of(x: Any) -> dict[str, Any] | None:

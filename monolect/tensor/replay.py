@@ -26,7 +26,7 @@ from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
 from monolect.runtime.jit import Capture, under_way
 from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
-from monolect.tensor.places import EMPTY
+from monolect.tensor.places import EMPTY, is_plain
 from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
@@ -64,13 +64,16 @@ def usual_call(
     gradient.
     `same`: the first place of each result, where one Tensor is several of them.
     """
-    outputs = capture.outputs
-    brought = all(v.source in (MADE, KEPT) or (v.source == BROUGHT and v.at < len(kinds)) for v in outputs)
-    simple = brought and all(m.shape is None for m in capture.made) and not capture.moves and not capture.draft.reuse
-    if not simple or settings.VERIFY > 1 or (capture.native is None and capture.device is not None):
+    outputs, n = capture.outputs, len(kinds)
+    known = all(v.source in (MADE, KEPT, BROUGHT) for v in (*outputs, *(s.after for s in capture.moves)))
+    simple = known and all(m.shape is None for m in capture.made) and not capture.draft.reuse
+    runs = capture.native is not None or (capture.device is None and not capture.moves)
+    if not simple or settings.VERIFY > 1 or not runs:
         return None
     looked_at, states = list(_around(around)), list(_states(capture))
-    if len(looked_at) + len(states) > MOST_PLACES or any(value is EMPTY for _, value, _ in around.cells):
+    if len(looked_at) + len(states) + len(capture.moves) > MOST_PLACES or any(
+        value is EMPTY for _, value in around.cells
+    ):
         return None
     names: dict[str, Any] = {
         "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
@@ -78,13 +81,13 @@ def usual_call(
         "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
-        "running": running, "prologue": capture.prologue,
+        "running": running, "is_plain": is_plain, "prologue": capture.prologue,
         "general": general,
         "capture": capture,  # what native code reads lives as long as the call, though another capture took its place
     }  # fmt: skip
     for _, bound in (*looked_at, *states):
         names |= bound
-    args = [f"a{i}" for i in range(len(kinds))]
+    args = [f"a{i}" for i in range(n)]
     head = "".join(f"{a}=MISS, " for a in args) + "/, " * bool(args)
     lines = []
     names["steering"] = settings.steering
@@ -102,25 +105,33 @@ def usual_call(
         names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
         differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
         lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
-    lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(len(kinds)), 2)])
-    results = [f" t{i} = new(Tensor); t{i}._uop = {_node(i, v, names)}; t{i}._grad = None; "
+    lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(n), 2)])
+    if capture.moves and args:  # an argument that the step reaches from outside, too
+        names["outside"] = {*(id(s.tensor) for s in capture.brought), *map(id, capture.read)}
+        lines += _refuse([f"not outside.isdisjoint(map(id, ({', '.join(args)},)))"])
+    results = [f" t{i} = new(Tensor); t{i}._uop = {_node(str(i), v, names)}; t{i}._grad = None; "
                f"t{i}._requires_grad = False" if not same or same[i] == i else f" t{i} = t{same[i]}"
                for i, v in enumerate(outputs)]  # fmt: skip
     run = _refuse([condition for condition, _ in states])
+    for i, s in enumerate(capture.brought, n):  # the old versions of states that move
+        names[f"old{i}"] = s
+        run += [f" u{i} = old{i}.tensor._uop; m{i} = u{i}.storage", *_refuse([f"m{i} is None"])]
     for k, made in enumerate(capture.made):
         run += _fresh(k, made, names, origins[k], capture.device)
-    given = [*(f"m{i}.address" for i in range(len(kinds))), *(f"value_of({v})" for v in _sizes(capture, names))]
+    given = [f"m{i}.address" for i in range(n + len(capture.brought))]
+    given += [f"value_of({v})" for v in _sizes(capture, names)]
     given += [f"n{k}.address" for k in range(len(capture.made))]
     if capture.device is None:
         lines += run  # results are views of arguments, and constants
-    elif capture.short is not None:
+    elif capture.short is not None and not capture.moves:
         names["native"] = capture.short
         lines += [*run, f" native({', '.join(given)})"]
     else:
         names["native"] = capture.native
         run += [" prologue.refresh()"] * (capture.prologue is not None)
+        run += [f" native({', '.join(given)})", *_moved(capture, names)]
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
-        lines += [" with running.lock:", *(" " + line for line in run), f"  native({', '.join(given)})"]
+        lines += [" with running.lock:", *(" " + line for line in run)]
     lines += [*results, f" return {_tree(template, len(outputs))}"]
     # who gives up leaves the block, and with it the lock, before the general way begins
     text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
@@ -139,38 +150,37 @@ def _refuse(conditions: list[str]) -> list[str]:
 def _around(around: Reach) -> Iterator[Line]:
     """What is looked at, a line each; where a model has hundreds of them, a line for each kind of those."""
     entries = [(mapping.get, name, value) for mapping, name, value in around.entries]
-    sizes = [(sized, n) for sized, n, _ in around.sizes]
-    orders = [(d, keys) for d, keys, _ in around.orders]
-    objects = [(x, kind) for x, kind, _ in around.kinds]
-    n_objects = len(orders) + len(objects)
-    if len(entries) + len(sizes) + n_objects + len(around.flags) + len(around.codes) > MOST_PLACES:
+    lists: tuple[list, ...] = (entries, around.sizes, around.orders, around.kinds, around.flags, around.codes)
+    if sum(map(len, lists)) > MOST_PLACES:
         yield from _same("entry", "is_", "map(apply, {0}, {1}, repeat(EMPTY)), {2}", entries)
-        yield from _same("size", "eq", "map(len, {0}), {1}", sizes)
-        yield from _same("order", "eq", "map(list, {0}), {1}", orders)
-        yield from _same("kind", "is_", "map(type, {0}), {1}", objects)
+        yield from _same("size", "eq", "map(len, {0}), {1}", around.sizes)
+        yield from _same("order", "eq", "map(list, {0}), {1}", around.orders)
+        yield from _same("kind", "is_", "map(type, {0}), {1}", around.kinds)
         yield from _same("flag", "is_", "map(requires_grad, {0}), {1}", around.flags)
         yield from _same("code", "is_", "map(code_of, {0}), {1}", around.codes)
     else:
         for i, row in enumerate(entries):
             names = f"get{i}", f"key{i}", f"value{i}"
             yield f"get{i}(key{i}, EMPTY) is not value{i}", dict(zip(names, row, strict=True))
-        for i, (sized, n) in enumerate(sizes):
+        for i, (sized, n) in enumerate(around.sizes):
             yield f"len(sized{i}) != {n}", {f"sized{i}": sized}
-        for i, (d, keys) in enumerate(orders):
+        for i, (d, keys) in enumerate(around.orders):
             yield f"[*dict{i}] != keys_of{i}", {f"dict{i}": d, f"keys_of{i}": keys}
-        for i, (x, kind) in enumerate(objects):
+        for i, (x, kind) in enumerate(around.kinds):
             yield f"type(object{i}) is not kind_of{i}", {f"object{i}": x, f"kind_of{i}": kind}
         for i, (t, flag) in enumerate(around.flags):
             yield f"leaf_t{i}._requires_grad is not {flag}", {f"leaf_t{i}": t}
         for i, (f, code) in enumerate(around.codes):
             yield f"f{i}.__code__ is not code{i}", {f"f{i}": f, f"code{i}": code}
-    for i, (held, data, _) in enumerate(around.arrays):
+    for i, (held, data) in enumerate(around.arrays):
         yield f"content_of(array{i}) != data{i}", {f"array{i}": held, f"data{i}": data}
-    for i, (target, dead, _) in enumerate(around.deaths):
+    for i, (mapping, key) in enumerate(around.plains):
+        yield f"not is_plain(plain_in{i}.get({key!r}, EMPTY))", {f"plain_in{i}": mapping}
+    for i, (target, dead) in enumerate(around.deaths):
         yield f"(target{i}() is None) is not {dead}", {f"target{i}": target}
-    for i, (cell, value, _) in enumerate(around.cells):
+    for i, (cell, value) in enumerate(around.cells):
         yield f"cell{i}.cell_contents is not held{i}", {f"cell{i}": cell, f"held{i}": value}
-    for i, (held, values, _) in enumerate(around.contents):
+    for i, (held, values) in enumerate(around.contents):
         differs = f"len(held_in{i}) != {len(values)} or not all(map(is_, held_in{i}, values{i}))"
         yield differs, {f"held_in{i}": held, f"values{i}": values}
     for i, (ref, name, value) in enumerate(around.slots):
@@ -191,6 +201,15 @@ def _states(capture: Capture) -> Iterator[Line]:
         # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
         held = f"getrefcount(s{i}.uop) > 3 or getrefcount(s{i}.memory) > 3"
         yield f"s{i}.tensor._uop is not s{i}.uop or {held}", {f"s{i}": s}
+
+
+def _moved(capture: Capture, names: dict[str, Any]) -> Iterator[str]:
+    """Lines after which each state that moves is its new version: all of these are there before the first is stored."""
+    for k, s in enumerate(capture.moves):
+        yield f" w{k} = {_node(f'w{k}', s.after, names)}"
+    for k, s in enumerate(capture.moves):
+        names[f"moves{k}"] = s
+        yield f" {f'moves{k}.tensor' if s.argument is None else f'a{s.argument}'}._uop = w{k}"
 
 
 def _sizes(capture: Capture, names: dict[str, Any]) -> list[str]:
@@ -219,11 +238,11 @@ def _fresh(k: int, made: Made, names: dict[str, Any], origin: Any, device: Any) 
     ]
 
 
-def _node(i: int, v: Value, names: dict[str, Any]) -> str:
-    """The node of result i as an expression: what was made, an argument or a constant, or a view of it."""
+def _node(name: str, v: Value, names: dict[str, Any]) -> str:
+    """The node of a result or a new version as an expression: what was made or brought, a constant, or a view of it."""
     if v.source == KEPT:
-        names[f"kept{i}"] = v.node
-        return f"kept{i}"
+        names[f"kept_{name}"] = v.node
+        return f"kept_{name}"
     whole = f"y{v.at}" if v.source == MADE else f"u{v.at}"
     if v.node is v.base:
         return whole
@@ -233,8 +252,8 @@ def _node(i: int, v: Value, names: dict[str, Any]) -> str:
         u.origin = new.origin
         return u
 
-    names[f"view{i}"] = view
-    return f"view{i}({whole})"
+    names[f"view_{name}"] = view
+    return f"view_{name}({whole})"
 
 
 def _tree(template: Any, n: int) -> str:

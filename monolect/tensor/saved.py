@@ -42,6 +42,7 @@ from monolect.runtime import stored
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.jit import Capture, Check
 from monolect.runtime.recipe import Outside, mark, planned
+from monolect.runtime.stored import damaged, index
 from monolect.schedule.memory import buffer_bytes
 from monolect.tensor import random as random_state
 from monolect.tensor.capture import Captured, Jit, Spec, is_flat
@@ -181,12 +182,13 @@ class Loaded(Jit):
         self.__name__, self.donation = path, _donation(head["donation"])
         self.tensors: dict[str, Tensor] = {}
         for name, wants_gradient, number in head["tensors"]:
-            self.tensors[_text(name)] = self._tensor(name, bool(wants_gradient), _at(number, arrays), arrays, given)
+            at = index(number, len(arrays))
+            self.tensors[_text(name)] = self._tensor(name, bool(wants_gradient), at, arrays, given)
         if unknown := given.keys() - self.tensors.keys():
             known = ", ".join(self.tensors) or "no tensor: the step has none"
             raise ArgumentError("jit.load: tensors", expected=known, found=", ".join(sorted(unknown)))
         if len(self.tensors) != len(head["tensors"]):
-            raise _error("the tensors of a step", "a name for each", head["tensors"])
+            raise damaged("the tensors of a step", "a name for each", head["tensors"])
         for data, text in zip(head["steps"], texts, strict=True):
             captured = _Part(data, self, arrays).captured(text, head["device"])
             self.captures[captured.spec.key] = captured
@@ -244,7 +246,7 @@ class _Part:
     def captured(self, text: str, device: str) -> Captured:
         data, steering = self.data, self.data["steering"]
         if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
-            raise _error("the settings of a step", settings.steering[:-1], steering)
+            raise damaged("the settings of a step", settings.steering[:-1], steering)
         compiling = {name: x for name, x in zip(STEERING, steering, strict=True) if name in ("NOOPT", "BEAM", "TF32")}
         with Context(**compiling):  # compiled as it was before
             self.draft, self.buffers = stored.read(data["numbers"], text, device)
@@ -260,17 +262,17 @@ class _Part:
         nodes = [Tensor._wrap(v.node) for v in capture.outputs]
         template, seen = _decoded(data["results"], nodes)
         graded, blank = self._who("graded"), self._who("blank")
-        same = tuple([_at(k, seen) for k in data["same"]])
+        same = tuple([index(k, len(seen)) for k in data["same"]])
         if seen != [*range(len(seen))] or len(nodes) != len(seen) + 2 * len(checks) + len(graded):
-            raise _error("the results of a step", f"{len(nodes)}, in order", seen)
+            raise damaged("the results of a step", f"{len(nodes)}, in order", seen)
         if same and (len(same) != len(seen) or any(k > at or same[k] != k for at, k in enumerate(same))):
-            raise _error("which results are one Tensor", "the first place of each", same)
+            raise damaged("which results are one Tensor", "the first place of each", same)
         if any(t.shape or not t.dtype.is_int for t in nodes[len(seen) : len(seen) + 2 * len(checks)]):
-            raise _error("the checks of a step", "two integers each", checks)
+            raise damaged("the checks of a step", "two integers each", checks)
         for t, g in zip(graded, nodes[len(nodes) - len(graded) :], strict=True):
             self._same_kind(self.buffers[t] if t.__class__ is int else t._uop, g._uop)
         flat = is_flat(spec.args, spec.kwargs, marks) and not (graded or checks or self.step.donation.arguments)
-        lost = frozenset([_at(k, self.draft.made) for k in data["lost"]])
+        lost = frozenset([index(k, len(self.draft.made)) for k in data["lost"]])
         kinds = tuple(map(kind, marks))
         return Captured(capture, template, kinds, flat, graded, spec, {}, blank, lost, checks, len(seen), same)
 
@@ -279,17 +281,18 @@ class _Part:
         moves, in_place, reads = self._who("moves"), self._who("in_place"), self._who("reads")
         for (n, _), t in zip(draft.moves, moves, strict=True):
             if (t.__class__ is int) != (n < draft.n_args) or (t.__class__ is int and t != n):
-                raise _error("a state of a step", "an argument by its number, or a tensor", n)
+                raise damaged("a state of a step", "an argument by its number, or a tensor", n)
             if t.__class__ is not int:
                 self._same_kind(self.buffers[n], t._uop)
         for n, t in zip((*draft.in_place, *draft.reads), (*in_place, *reads), strict=True):
             if t.__class__ is int:
-                raise _error("a state of a step", "a tensor", t)
+                raise damaged("a state of a step", "a tensor", t)
             self._same_kind(self.buffers[n], t._uop)
         states = [id(t) for t in (*moves, *in_place)]
         if len({*states}) != len(states):
-            raise _error("the states of a step", "each once", self.data["moves"])
-        constants, kept = ([self.arrays[_at(k, self.arrays)] for k in self.data[key]] for key in ("constants", "kept"))
+            raise damaged("the states of a step", "each once", self.data["moves"])
+        n = len(self.arrays)
+        constants, kept = ([self.arrays[index(k, n)] for k in self.data[key]] for key in ("constants", "kept"))
         first_kept = len(self.buffers) - len(kept)
         numbers = (*draft.constants, *range(first_kept, len(self.buffers)))
         for n, b in zip(numbers, (*constants, *kept), strict=True):
@@ -298,18 +301,17 @@ class _Part:
 
     def _same_kind(self, wanted: UOp, found: UOp) -> None:
         if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
-            raise _error("memory of a step", f"{wanted.dtype.name} {wanted.shape}", f"{found.dtype.name} {found.shape}")
+            raise damaged("memory of a step", f"{wanted.dtype.name} {wanted.shape}", found)
 
     def _who(self, key: str) -> list[Any]:
         """Arguments by place, and tensors."""
-        n_args = range(self.draft.n_args)
         found: list[Any] = []
         for x in self.data[key]:
             if x.__class__ is int:
-                found.append(_at(x, n_args))
+                found.append(index(x, self.draft.n_args))
             else:
                 (k,) = x
-                found.append(self.tensors[_at(k, self.tensors)])
+                found.append(self.tensors[index(k, len(self.tensors))])
         return found
 
     def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
@@ -323,9 +325,9 @@ class _Part:
         places += more
         twice = len(places) > len(marks)
         if [*dict.fromkeys(places)] != [*range(len(marks))] or args.__class__ is not tuple:
-            raise _error("the arguments of a step", f"{len(marks)} Tensors, in order", places)
+            raise damaged("the arguments of a step", f"{len(marks)} Tensors, in order", places)
         if kwargs.__class__ is not dict or not all(k.__class__ is str for k in kwargs):
-            raise _error("the arguments of a step", "names", kwargs)
+            raise damaged("the arguments of a step", "names", kwargs)
         around = self.step.around
         return Spec(args, kwargs, around.key, tuple(places) if twice else (), around.named, steering), marks
 
@@ -339,7 +341,7 @@ def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
     numbers: list[int] = []
 
     def leaf(k: Any) -> Tensor:
-        numbers.append(_at(k, tensors))
+        numbers.append(index(k, len(tensors)))
         return tensors[k]
 
     return decode(data, leaf), numbers
@@ -405,11 +407,11 @@ def _arrays(kinds: Sequence[Any], data: np.ndarray, device: Any) -> list[UOp]:
     marks = []
     for dtype, sizes in kinds:
         if not all(is_size(n) for n in sizes) or DTYPES[dtype].kind in "vx":
-            raise _error("an array of a step", "a dtype and sizes", (dtype, sizes))
+            raise damaged("an array of a step", "a dtype and sizes", (dtype, sizes))
         marks.append(node("BUFFER", (shape_source(sizes),), BufferArg(0, DTYPES[dtype], device.name)))
     n_bytes = [-(-buffer_bytes(m) // _ALIGN) * _ALIGN for m in marks]
     if sum(n_bytes) != len(data):
-        raise _error("the arrays of a step", f"{sum(n_bytes)} bytes", len(data))
+        raise damaged("the arrays of a step", f"{sum(n_bytes)} bytes", len(data))
     out, at = [], 0
     for m, padded in zip(marks, n_bytes, strict=True):
         n = buffer_bytes(m)
@@ -420,27 +422,16 @@ def _arrays(kinds: Sequence[Any], data: np.ndarray, device: Any) -> list[UOp]:
     return out
 
 
-def _at(k: Any, items: Any) -> int:
-    """`k`, if it is the place of an item."""
-    if k.__class__ is not int or not 0 <= k < len(items):
-        raise _error("a number of a step", f"0 <= number < {len(items)}", k)
-    return int(k)
-
-
 def _integer(x: Any) -> int:
     if x.__class__ is not int:
-        raise _error("a value of a step", "an integer", x)
+        raise damaged("a value of a step", "an integer", x)
     return int(x)
 
 
 def _text(x: Any) -> str:
     if x.__class__ is not str:
-        raise _error("a value of a step", "a text", x)
+        raise damaged("a value of a step", "a text", x)
     return str(x)
-
-
-def _error(what: str, expected: Any, found: Any) -> FileFormatError:
-    return FileFormatError(what, expected=expected, found=str(found)[:200])
 
 
 __all__ = ["Loaded", "load", "save"]

@@ -17,6 +17,7 @@ from typing import Any
 
 from monolect.autograd.gradient import gradients, reach, refuse_lost, remember
 from monolect.autograd.graph import broadcast_to, cast
+from monolect.backend.registry import is_on_disk
 from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
@@ -34,7 +35,7 @@ from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer
 from monolect.tensor.elementwise import ElementwiseMixin
-from monolect.tensor.files import computing, is_on_disk, is_pending, write, written
+from monolect.tensor.files import computing, is_pending, write, written
 from monolect.tensor.functions import FunctionsMixin
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.index import IndexMixin

@@ -79,6 +79,26 @@ def _flatten(tree: Any, tensors: list[Tensor]) -> None:
             _flatten(getattr(tree, name), tensors)
 
 
+def in_order(d: dict) -> list[Any]:
+    """The keys of a dict, sorted where they can be compared; those of a class of its own, such as OrderedDict, as they
+    are.
+    """
+    try:
+        return sorted(d) if d.__class__ is dict else [*d]
+    except Exception:  # whatever comparing keys of the user's raises
+        return [*d]
+
+
+def is_in_order(tree: Any) -> bool:
+    """Whether each dict of `tree` has its keys `in_order`."""
+    if isinstance(tree, list | tuple):
+        return all(map(is_in_order, tree))
+    if isinstance(tree, dict):
+        return [*tree] == in_order(tree) and all(map(is_in_order, tree.values()))
+    names = () if tree.__class__ is Tensor else fields(tree) or ()
+    return all(is_in_order(getattr(tree, name)) for name in names)
+
+
 def same_tensors(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """For each, the first place where the very same Tensor stands; () where none is there twice."""
     first: dict[int, int] = {}
@@ -148,12 +168,14 @@ def check_results(tree: Any, given: Container[int], what: str) -> None:
         raise JitError(f"a {what} returns what a later call could not make", expected=expected, found=repr(tree)[:80])
 
 
-def unflatten(tree: Any, tensors: Iterator[Any]) -> Any:
-    """`tree` with its Tensors replaced, in order, by the next of `tensors`; lists, dicts and arrays are copies."""
+def unflatten(tree: Any, tensors: Iterator[Any], sort: bool = False) -> Any:
+    """`tree` with its Tensors replaced, in order, by the next of `tensors`; lists, dicts and arrays are copies. With
+    `sort` the dicts of the new tree have their keys `in_order`.
+    """
     if isinstance(tree, Tensor):
         return next(tensors)
     if isinstance(tree, list | tuple):
-        items = [unflatten(x, tensors) for x in tree]
+        items = [unflatten(x, tensors, sort) for x in tree]
         if isinstance(tree, tuple):
             return tuple.__new__(type(tree), items)
         if tree.__class__ is list:
@@ -164,11 +186,11 @@ def unflatten(tree: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(tree, dict):
         new = {} if tree.__class__ is dict else copy.copy(tree)
         for k, v in tree.items():
-            new[k] = unflatten(v, tensors)
-        return new
+            new[k] = unflatten(v, tensors, sort)
+        return {k: new[k] for k in in_order(new)} if sort and new.__class__ is dict else new
     if (names := fields(tree)) is not None:
         new = copy.copy(tree)
         for name in names:
-            object.__setattr__(new, name, unflatten(getattr(tree, name), tensors))  # also where it is frozen
+            object.__setattr__(new, name, unflatten(getattr(tree, name), tensors, sort))  # also where it is frozen
         return new
     return tree.copy() if is_array(tree) else tree

@@ -212,6 +212,11 @@ def test_running_sums_of_products(seed: int) -> None:
     is_close(f, r.choice(MODES), *arrays, grad=r.random() < 0.2)
 
 
+def test_a_maximum_that_is_stored_too_has_its_loops_around_those_of_the_running_sum() -> None:
+    x, w = np.random.default_rng(0).standard_normal((64, 2)), np.random.default_rng(1).standard_normal((2, 3))
+    is_close(lambda x, w: ((x @ w).reshape(-1, 1) * w.reshape(1, -1)).logcumsumexp(0)[:90], MODES[0], x, w, grad=False)
+
+
 # ---- sorting ---------------------------------------------------------------------------------------------------------
 def opened(device: str) -> str:
     """A device whose number, if it has one, is that of the threads that its kernels are for."""

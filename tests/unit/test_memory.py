@@ -307,7 +307,7 @@ def test_no_more_is_prepared_than_is_kept() -> None:
 
 
 def test_without_the_systems_call_pages_come_as_they_are_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_madvise", lambda: None)
+    monkeypatch.setattr(pages, "_c_function", lambda *_: None)
     allocator = Allocator()
     for t in allocator.prepare([8 << 20]):
         t.join()

@@ -242,6 +242,32 @@ def test_a_cached_program_is_compared_too(monkeypatch: pytest.MonkeyPatch, tmp_p
             (x * 5.0).realize()
 
 
+def test_code_from_a_warm_cache_is_compared(tmp_path: Any) -> None:
+    """The entry on disk of one kernel names the code of another; a later process runs it and compares nothing else."""
+    device, x = Device["cpu"], t(31, 7)
+    with Context(VERIFY=0, CHECK_BOUNDS=0, COMPILE_CACHE=1, MONOLECT_CACHE=str(tmp_path)):
+        keys = []
+        for factor in (5.25, 7.25):
+            before = {*device.programs}
+            (x * factor).realize()
+            keys += {*device.programs} - before
+        assert len(keys) == 2
+        entries = [f"kernel/{device.target.key}/{key}" for key in keys]
+        other = device.cache.get(entries[1])
+        assert other is not None
+        device.cache.put(entries[0], other)
+        plans.clear()
+        for key in keys:
+            del device.programs[key]
+        with Context(VERIFY=3):
+            np.testing.assert_array_equal((x * 7.25).numpy(), x.numpy() * np.float32(7.25))
+            with pytest.raises(VerifyError, match="stored a value"):
+                (x * 5.25).realize()
+        plans.clear()
+        for key in keys:
+            device.programs.pop(key, None)
+
+
 # ---- replays ---------------------------------------------------------------------------------------------------------
 def test_replays_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, "select", one_further("MUL"))

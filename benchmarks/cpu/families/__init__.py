@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from benchmarks.cpu.case import Case
@@ -23,3 +25,8 @@ def cases(random: int = 0, seed: int = 0) -> dict[str, Case]:
     else:
         found = [case for module in FAMILIES.values() for case in module.CASES]
     return {case.name: case for case in found}
+
+
+def named(found: Iterable[Case], names: Sequence[str]) -> list[Case]:
+    """The cases of the families in `names`, and those whose name holds another text of them; all without names."""
+    return [c for c in found if not names or any(n == c.family or (n not in FAMILIES and n in c.name) for n in names)]

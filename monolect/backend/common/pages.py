@@ -71,7 +71,7 @@ def bring(pages: mmap.mmap, address: int, n_bytes: int) -> threading.Thread:
 
 
 def _bring(pages: mmap.mmap, address: int, n_bytes: int) -> None:
-    madvise = _madvise()
+    madvise = _c_function("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for at in range(0, n_bytes if madvise else 0, _STEP_BYTES):
         size = min(_STEP_BYTES, n_bytes - at)
         start = time.thread_time_ns()
@@ -84,27 +84,16 @@ def _bring(pages: mmap.mmap, address: int, n_bytes: int) -> None:
 
 def give_back() -> None:
     """Return to the system what the C library's allocator holds free: the memory of a compiler that has finished."""
-    if trim := _trim():
+    if trim := _c_function("malloc_trim", ctypes.c_size_t):  # only the GNU C library has it
         trim(0)
 
 
 @functools.cache
-def _trim() -> Any:
-    """The GNU C library's `malloc_trim`; None where there is none."""
+def _c_function(name: str, *argtypes: Any) -> Any:
+    """A function of the C library, which lets other threads of Python run; None where the library has none."""
     try:
-        found = ctypes.CDLL(None).malloc_trim
+        found = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError, TypeError):
         return None
-    found.argtypes = (ctypes.c_size_t,)
-    return found
-
-
-@functools.cache
-def _madvise() -> Any:
-    """The system's own, which lets other threads of Python run; None where there is none."""
-    try:
-        found = ctypes.CDLL(None).madvise
-    except (OSError, AttributeError, TypeError):
-        return None
-    found.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    found.argtypes = argtypes
     return found
