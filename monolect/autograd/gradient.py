@@ -45,6 +45,7 @@ from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, topo
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
 NO_GRAPH = "a result of a step, which keeps no graph"  # third part of a BUFFER's origin: gradients end there
+SPENT = "after backward"  # the same, and the tag of a DETACH: a value whose graph `backward` gave up
 
 # Ops a gradient may arrive at but cannot pass, and why.
 NOT_DIFFERENTIABLE: dict[str, str] = {
@@ -149,9 +150,52 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
         if len(writes) != 1 or writes[0].op != "STORE" or writes[0].src[0] is not computed:
             return
         graph = writes[0].src[1]
-    seen = reach(graph, leaves)
-    if any(u in seen for u in leaves) and computed not in toposort(graph):
+    found = _leads(graph, leaves)
+    if found is None:
+        return
+    if _is_spent(found):
+        _refuse_further(computed)
+    elif computed not in toposort(graph):
         _closed[computed] = ((graph,), lambda g, y, x: (g,))
+
+
+def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:
+    """A leaf that a gradient of `root` may flow to, or a buffer that remembers its graph, which may be long; else a
+    value whose graph was given up, if there is one.
+    """
+    seen: set[UOp] = set()
+    stack = [root]
+    lost = None
+    while stack:
+        u = stack.pop()
+        if u in leaves or (u.op == "BUFFER" and u in _closed):
+            return u
+        if u not in seen:
+            seen.add(u)
+            if _is_spent(u):
+                lost = u
+            stack.extend(_sources(u))
+    return lost
+
+
+def _is_spent(u: UOp) -> bool:
+    return u.tag == SPENT or (u.op == "BUFFER" and u.origin is not None and u.origin[2] == SPENT)
+
+
+def spent(u: UOp) -> UOp:
+    """The value of `u` without the graph for gradients: one that meets it raises GradientError.
+
+    Of memory the graph is forgotten. Other nodes may be those of equal expressions, which keep theirs.
+    """
+    if u.op != "BUFFER":
+        return node("DETACH", (u,), None, SPENT)
+    _closed.pop(u, None)
+    _refuse_further(u)
+    return u
+
+
+def _refuse_further(u: UOp) -> None:
+    u.origin = (*(u.origin or ("", 0))[:2], SPENT)
 
 
 def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) -> dict[UOp, UOp | None]:
@@ -304,7 +348,12 @@ def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict
 
 
 def refuse_lost(u: UOp) -> None:
-    """Raise GradientError for a BUFFER that a replay made, and whose graph would have led to a leaf."""
+    """Raise GradientError for a value whose graph led to a leaf and is gone: a replay made it, or `backward` gave up
+    its graph.
+    """
+    if _is_spent(u):
+        expected = "backward(retain_graph=True) the first time, or the value detached"
+        raise GradientError("backward a second time through the same value", expected=expected, found="no graph")
     if u.op == "BUFFER" and u.origin is not None and u.origin[2] == NO_GRAPH:
         expected = "backward() inside the step, monolect.grad, or its result detached"
         raise GradientError("backward meets a result of a jitted step, which keeps no graph", expected=expected)

@@ -708,7 +708,7 @@ def _in_rank(x: UOp, axes: tuple) -> bool:
 
 
 def _detach(src: tuple[UOp, ...], arg: Any) -> UOp:
-    return src[0] if src[0].op == "DETACH" else node("DETACH", src)
+    return src[0] if src[0].op == "DETACH" and src[0].tag is None else node("DETACH", src)
 
 
 def _contiguous(src: tuple[UOp, ...], arg: Any) -> UOp:

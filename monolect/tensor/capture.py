@@ -21,7 +21,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
 
-from monolect.autograd.gradient import NO_GRAPH, reach
+from monolect.autograd.gradient import NO_GRAPH, SPENT, reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import CaptureWarning, JitError, MonolectError, user_line
 from monolect.base.settings import settings
@@ -671,10 +671,10 @@ def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tens
 
 
 def _lost(outputs: list[Tensor]) -> list[int]:
-    """The places of results whose gradients would reach a leaf: a replay has no graph of them."""
+    """The places of results whose gradients would reach a leaf, or did: a replay has no graph of them."""
     leaves = leaf_nodes()
     made = [(i, t._uop) for i, t in enumerate(outputs) if t._uop.op != "BUFFER"] if leaves else []
-    return [i for i, u in made if not leaves.keys().isdisjoint(reach(u, leaves))]
+    return [i for i, u in made if any(v in leaves or v.tag == SPENT for v in reach(u, leaves))]
 
 
 def _blank(looked: Noted, grads: dict[int, tuple[Tensor, Tensor | None]]) -> list[Tensor]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from monolect.autograd.gradient import gradients, reach, refuse_lost, remember
+from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, spent
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.backend.registry import is_on_disk
 from monolect.base.dtype import DType, as_dtype
@@ -563,11 +563,14 @@ class Tensor(
         return build("AFTER", base, build("STORE", view, value))
 
     # ---- gradients ---------------------------------------------------------------------------------------------------
-    def backward(self, gradient: Tensor | None = None, create_graph: bool = False) -> Tensor:
+    def backward(
+        self, gradient: Tensor | None = None, create_graph: bool = False, retain_graph: bool | None = None
+    ) -> Tensor:
         """Add d(self)/d(leaf) to `.grad` of every leaf with `requires_grad` that this tensor was made from.
 
-        With `create_graph` the gradients can be differentiated again; otherwise they are detached. Raises GradientError
-        when this is not a float, not a scalar and no `gradient` is given, or has no such leaf.
+        With `create_graph` the gradients can be differentiated again; otherwise they are detached. Without
+        `retain_graph` (None: as `create_graph`) this tensor keeps its value alone. Raises GradientError when this is
+        not a float, not a scalar and no `gradient` is given, has no such leaf, or keeps no graph any more.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
@@ -588,6 +591,8 @@ class Tensor(
                 note_gradient(t, t._grad)
                 d = d if create_graph else build("DETACH", d)
                 t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
+        if not (create_graph if retain_graph is None else retain_graph) and self._uop not in leaves:
+            self._uop = spent(self._uop)
         if self._uop.op != "BUFFER":
             defer(self)  # a loss is nearly free beside its gradients, and dear once they are gone
         return self
