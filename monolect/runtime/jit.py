@@ -439,10 +439,12 @@ def _buffer_of(tensor: Any) -> UOp:
     """The BUFFER a tensor stands for, computed if it is not. Raises JitError when that is a view of another."""
     u: UOp = tensor._uop
     if u.op != "BUFFER" or u.storage is None:
-        (u,) = realize([u])
-        if u.op != "BUFFER":
-            raise JitError("a captured tensor became a view", expected="a buffer of its own", found=u.op)
-        tensor._uop = u
+        (new,) = realize([u])
+        if new.op != "BUFFER":
+            raise JitError("a captured tensor became a view", expected="a buffer of its own", found=new.op)
+        if tensor._uop is u:  # otherwise another thread has assigned to it since
+            tensor._uop = new
+        return new
     return u
 
 

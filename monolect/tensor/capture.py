@@ -39,7 +39,7 @@ from monolect.tensor.copies import global_name
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
-from monolect.tensor.tensor import Tensor, leaf_nodes, leaves, live_tensors
+from monolect.tensor.tensor import Tensor, compute_pending, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import (
     as_returned,
     check_results,
@@ -232,10 +232,10 @@ class Jit:
             found = []
             flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
-        if not _are_buffers(tensors):
-            self._own_buffers(tensors)
-            if _are_buffers(tensors):
-                return self.__call__(*args, **kwargs)
+        inputs = [t._uop for t in tensors]  # read once: another thread may assign meanwhile
+        if not all(u.op == "BUFFER" and u.storage is not None for u in inputs):
+            self._own_buffers(tensors, inputs)
+            return self.__call__(*args, **kwargs)
         if is_new := not self.around.holds():
             self.around = self._reached()
         places: tuple[int, ...] = ()
@@ -247,10 +247,9 @@ class Jit:
             self.around = self._reached()
             key = call_key(args, kwargs, self.around.key, places, self.around.named, self._steering())
             captured = self._known(key)
-        inputs = [t._uop for t in tensors]
         if captured is None or not self._fits(captured, tensors):
             self._expect(None)
-            back = self._capture(key, args, kwargs, tensors)
+            back = self._capture(key, args, kwargs, tensors, inputs)
             self._bounded(key)
             self._give_up(args, kwargs, tensors, inputs)
             return back
@@ -258,7 +257,7 @@ class Jit:
         self.n_changing = 0
         _refuse_two_ways(two_ways(tensors, captured.capture.assigned, captured.capture.read))
         self._expect(captured)
-        outs = captured.capture.replay(inputs, [u.storage.address for u in inputs], tensors)
+        outs = self._replayed(captured.capture, inputs, tensors)
         origins = self._origins(captured)
         whence = (origins[v.at] if v.source == MADE else None for v in captured.capture.outputs)
         results = [self._result(u, o) for u, o in zip(outs, whence, strict=False)]
@@ -268,6 +267,16 @@ class Jit:
         if captured.checks:
             _look(captured.checks, results[captured.n_results :])
         return unflatten(captured.template, as_returned(results, captured.same))
+
+    def _replayed(self, capture: Capture, inputs: list[UOp], tensors: list[Tensor]) -> list[UOp]:
+        addresses = [u.storage.address for u in inputs]
+        states = random_state.states_of(capture.assigned)
+        if not states:
+            return capture.replay(inputs, addresses, tensors)
+        execute.running.wait()
+        with execute.running.lock:  # no other thread draws in between
+            random_state.settle(states)
+            return capture.replay(inputs, addresses, tensors)
 
     def _reached(self) -> Reach:
         return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
@@ -337,16 +346,17 @@ class Jit:
                 if id(t) in same:
                     give_up(t)
 
-    def _own_buffers(self, tensors: list[Tensor]) -> None:
+    def _own_buffers(self, tensors: list[Tensor], nodes: list[UOp]) -> None:
         """Every argument as a BUFFER with storage: a view as a part of memory, where it is one, else copied.
 
         A part shares memory with its base, and with views that overlap it. None of them is ever written to while
         another one lives: state in place, donated memory and results that are kept ask who else holds it.
         """
-        for t, u in zip(tensors, execute.realize([t._uop for t in tensors]), strict=True):
+        for t, old, u in zip(tensors, nodes, execute.realize(nodes), strict=True):
             if u.op != "BUFFER":
                 u = part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
-            t._uop = u
+            if t._uop is old:  # otherwise another thread has assigned to it since
+                t._uop = u
 
     def _readers(self, live: Live, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> Readers:
         """The tensors that the step reads from outside, buffers `found`, so that a later assign to one is seen.
@@ -396,11 +406,12 @@ class Jit:
         left = {u for u in toposort(*(t._uop for t in batch), stop=is_body) if not is_realized(u)}
         return graph - left, sources
 
-    def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+    def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
         self.captures.pop(key, None)  # one that did not fit
+        compute_pending()  # it is no part of the step
         runs: list[execute.Run] = []
         start = new_buffer((), dtypes.bool, "cpu").serial
-        stand_ins = [_stand_in(t) for t in tensors]
+        stand_ins = [*map(_stand_in, tensors, nodes)]
         inputs = [t._uop for t in stand_ins]
         kinds = tuple(map(kind, stand_ins))
         grads = {id(t): (t, t._grad) for t in (*leaves(), *stand_ins)}
@@ -523,11 +534,6 @@ def _general(step: Jit) -> Callable[..., Any]:
     return __call__
 
 
-def _are_buffers(tensors: list[Tensor]) -> bool:
-    """Whether each has memory of its own."""
-    return all(t._uop.op == "BUFFER" and t._uop.storage is not None for t in tensors)
-
-
 class Method:
     """A jitted method of an instance, as Python's own bound methods are."""
 
@@ -635,10 +641,10 @@ def _refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:
             raise JitError("a jitted function draws numbers that a replay would not", expected=expected, found=name)
 
 
-def _stand_in(t: Tensor) -> Tensor:
+def _stand_in(t: Tensor, node: UOp) -> Tensor:
     """What the function gets in place of an argument: what else is the same tensor is then seen to be from outside."""
-    u = new_buffer(t._uop.shape, t._uop.dtype, t._uop.arg.device)
-    u.storage = t._uop.storage
+    u = new_buffer(node.shape, node.dtype, node.arg.device)
+    u.storage = node.storage
     new = type(t)._wrap(u)  # of a class of the user's with its attributes
     if (own := own_of(new)) is not None:
         own.update(own_of(t) or {})

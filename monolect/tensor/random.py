@@ -16,6 +16,7 @@ Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; B
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from math import pi, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,6 @@ from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import from_numpy, new_buffer
 from monolect.runtime.execute import running
 from monolect.tensor.base import TensorBase, as_device, as_sizes
-from monolect.tensor.deferred import deferred
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -53,13 +53,17 @@ class _State:
         self.base: Any = None
         self.used = self.n_draws = 0
 
+    def is_pending(self) -> bool:
+        """Whether numbers were drawn that the stored state does not count yet."""
+        return self.base is not None and self.base._uop.op != "BUFFER"
+
     def draw(self, count: int) -> tuple[UOp, UOp]:
         """A block of `count` numbers: its first counter and its key, uint64 of shape (1,).
 
         After MOST_IN_CODE draws the offset of the block is in memory, so that all draws of one shape are the same
         kernel: the initial weights of a model with thousands of layers are compiled once.
         """
-        if self.base is None or self.base._uop.op == "BUFFER":  # computed already, so the state has moved on
+        if not self.is_pending():
             self.home = self.stored._uop
             first = g.where(_is_counter(), 1, g.full((2,), 0, _U64))
             # A buffer of its own: equal expressions of two batches are one node, and must not be taken for each other.
@@ -80,7 +84,7 @@ class _State:
 
     def advance(self) -> list[Any]:
         """The tensors that must be computed with the next batch."""
-        if self.base is None or self.base._uop.op == "BUFFER":
+        if not self.is_pending():
             return []
         # `base` counts from the state plus one, so the state has used `used - 1` numbers more than `base` says.
         step = g.where(_is_counter(), max(self.used, 1) - 1, g.full((2,), 0, _U64))
@@ -115,17 +119,30 @@ def manual_seed(seed: int) -> None:
     _seed = seed & 0xFFFFFFFFFFFFFFFF
     for device, state in _states.items():
         # In place: a captured step reads this buffer. What was drawn from it is computed first.
-        if pending_of := state.advance():
-            pending_of[0].realize(*pending_of[1:])
+        settle([state])
         state.base = None
         fresh = type(state.stored)(np.array([0, _seed], np.uint64), device=device)
         state.stored.assign(fresh).realize()
 
 
 def pending() -> list[Any]:
-    """The tensors that belong to the next batch: random states, so no number is drawn twice, and deferred ones."""
-    drawn = [t for state in _states.values() for t in state.advance()] if _states else []
-    return drawn + deferred()
+    """The random states that belong to the next batch, so that no number is drawn twice."""
+    return [t for state in _states.values() for t in state.advance()] if _states else []
+
+
+def states_of(tensors: Iterable[Any]) -> list[_State]:
+    """Those whose stored state is one of these tensors."""
+    given = {*map(id, tensors)}
+    return [state for state in _states.values() if id(state.stored) in given]
+
+
+def settle(states: Iterable[_State] | None = None) -> None:
+    """Count what was drawn and is not computed yet, of all devices or of these: what reads a stored state goes on
+    behind it. The numbers themselves may be computed later.
+    """
+    late = [t for state in (_states.values() if states is None else states) for t in state.advance()]
+    if late:
+        late[0].realize(*late[1:])
 
 
 def names() -> dict[int, str]:

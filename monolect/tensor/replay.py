@@ -26,6 +26,7 @@ from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
 from monolect.runtime.jit import Capture, under_way
 from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
+from monolect.tensor import random as random_state
 from monolect.tensor.places import EMPTY, is_plain
 from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
@@ -95,6 +96,8 @@ def usual_call(
     lines += _refuse(["settings.steering is not steering"])
     names |= {f"blank{i}": t for i, t in enumerate(blank) if t.__class__ is not int}
     without = [f"a{t}" if t.__class__ is int else f"blank{i}" for i, t in enumerate(blank)]
+    draws = random_state.states_of(capture.assigned)
+    names |= {f"drawn{i}": s for i, s in enumerate(draws)}
     if looked_at:  # a cell may have become empty
         lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
         lines += [" except ValueError: break"]
@@ -112,7 +115,7 @@ def usual_call(
     results = [f" t{i} = new(Tensor); t{i}._uop = {_node(str(i), v, names)}; t{i}._grad = None; "
                f"t{i}._requires_grad = False" if not same or same[i] == i else f" t{i} = t{same[i]}"
                for i, v in enumerate(outputs)]  # fmt: skip
-    run = _refuse([condition for condition, _ in states])
+    run = _refuse([*(condition for condition, _ in states), *(f"drawn{i}.is_pending()" for i in range(len(draws)))])
     for i, s in enumerate(capture.brought, n):  # the old versions of states that move
         names[f"old{i}"] = s
         run += [f" u{i} = old{i}.tensor._uop; m{i} = u{i}.storage", *_refuse([f"m{i} is None"])]
@@ -123,7 +126,7 @@ def usual_call(
     given += [f"n{k}.address" for k in range(len(capture.made))]
     if capture.device is None:
         lines += run  # results are views of arguments, and constants
-    elif capture.short is not None and not capture.moves:
+    elif capture.short is not None and not capture.moves and not draws:
         names["native"] = capture.short
         lines += [*run, f" native({', '.join(given)})"]
     else:

@@ -224,7 +224,7 @@ class Loaded(Jit):
         expected = "the function it was saved from"
         raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
 
-    def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+    def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
         if key in self.captures:
             expected = "zero_grad() first, or the gradients returned by the step"
             raise JitError("a saved step that found no gradient meets one of an earlier backward", expected=expected)

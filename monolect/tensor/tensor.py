@@ -33,7 +33,7 @@ from monolect.tensor.casts import CastMixin
 from monolect.tensor.conv import ConvMixin
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
-from monolect.tensor.deferred import defer
+from monolect.tensor.deferred import defer, deferred, set_aside
 from monolect.tensor.elementwise import ElementwiseMixin
 from monolect.tensor.files import computing, is_pending, write, written
 from monolect.tensor.functions import FunctionsMixin
@@ -108,6 +108,33 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
     kinds = [k for k in kinds if not hasattr(k, "donated_at")]
     found = {id(t): t for t in (*gc.get_referrers(*kinds), *leaves(), *known) if type(t) in kinds}
     return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
+
+
+def _computed(tensors: tuple[Tensor, ...]) -> UOp:
+    """Compute them in one batch; the node that has the value of the first."""
+    nodes = {id(t): (t, t._uop) for t in tensors}
+    first = next(iter(nodes.values()))[1]
+    batch = [(t, u) for t, u in nodes.values() if u.op != "BUFFER" or u.storage is None]
+    leaves = {*leaf_nodes(), *watched.nodes}
+    new = realize([u for _, u in batch])
+    for (t, old), u in zip(batch, new, strict=True):
+        if leaves and not t._requires_grad and t.dtype.is_float:
+            remember(u, old, leaves)
+        if t._uop is old:  # otherwise another thread has assigned to it since
+            t.uop = u
+    return new[0] if batch and batch[0][1] is first else first
+
+
+def compute_pending() -> None:
+    """Compute what was drawn, and what is deferred if it can be computed."""
+    running.wait()
+    with running.lock:
+        random_state.settle()
+        if late := deferred():
+            try:
+                _computed(tuple(late))
+            except Exception:
+                set_aside(late)
 
 
 def _check_tensor(what: str, value: Any) -> None:
@@ -297,17 +324,30 @@ class Tensor(
                 self._realize_with(others)
         return self
 
-    def _realize_with(self, others: tuple[Tensor, ...]) -> None:
-        together = [self, *others, *random_state.pending()]
-        wanted = {id(t): t for t in together}.values() if len(together) > 1 else together
-        batch = [t for t in wanted if t._uop.op != "BUFFER" or t._uop.storage is None]
-        before = [t._uop for t in batch]
-        leaves = {*leaf_nodes(), *watched.nodes}
-        for t, old, uop in zip(batch, before, realize(before), strict=True):
-            if leaves and not t._requires_grad and t.dtype.is_float:
-                remember(uop, old, leaves)
-            if t._uop is old:  # otherwise another thread has assigned to it since
-                t.uop = uop
+    def _realize_with(self, others: tuple[Tensor, ...]) -> UOp:
+        """Compute them, and what is pending; the node that has the value of this one.
+
+        Where what only came along cannot be computed, the others are computed without it.
+        """
+        asked = (self, *others, *random_state.pending())
+        named = {*map(id, asked)}
+        late = [t for t in deferred() if id(t) not in named]
+        try:
+            return _computed((*asked, *late))
+        except Exception:
+            if not late or changes.captures:  # of a capture they are a part
+                raise
+        set_aside(late)
+        return _computed(asked)
+
+    def _value(self) -> UOp:
+        """The node with the value, computed. Who reads it asks once: another thread may assign meanwhile."""
+        u = self._uop
+        if is_realized(u):
+            return u
+        running.wait()
+        with running.lock:
+            return self._realize_with(())
 
     def numpy(self) -> np.ndarray:
         """The values as a NumPy array.
@@ -316,7 +356,7 @@ class Tensor(
         [4, 6]
         """
         refuse_while_capturing("reading the values of a tensor", self._uop)
-        return to_numpy(self.realize()._uop)
+        return to_numpy(self._value())
 
     def tolist(self) -> Any:
         """The values as nested Python lists, a scalar as a number.
@@ -325,10 +365,11 @@ class Tensor(
         ([[1, 2], [3, 4]], 5)
         """
         refuse_while_capturing("reading the values of a tensor", self._uop)
-        found = listed(self.realize()._uop)
+        u = self._value()
+        found = listed(u)
         if found is not None:
             return found
-        values = self.numpy()
+        values = to_numpy(u)
         return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
 
     def item(self) -> Any:
@@ -343,10 +384,11 @@ class Tensor(
         refuse_while_capturing("reading the values of a tensor", u)
         value = element(u)
         if value is None:
-            value = element(self.realize()._uop)
+            u = self._value()
+            value = element(u)
         if value is not None:
             return value
-        values = self.numpy().reshape(())
+        values = to_numpy(u).reshape(())
         return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).item()
 
     def __bool__(self) -> bool:
@@ -411,11 +453,12 @@ class Tensor(
         if there != here and (there != _dlpack().HOST or copy is False):
             raise DeviceError("memory that is elsewhere", expected=f"DLPack device {here}", found=there)
         t = self.to("cpu") if there != here else self.clone() if copy else self
-        if _dlpack().is_flipped(t.realize()._uop):
+        u = t._value()
+        if _dlpack().is_flipped(u):
             if copy is False:
                 raise ArgumentError("memory in reverse order is copied", expected="copy=None", found="copy=False")
-            t = t.clone()
-        return _dlpack().share(t.realize()._uop, max_version, stream)
+            u = self._wrap(u).clone()._value()
+        return _dlpack().share(u, max_version, stream)
 
     @classmethod
     def from_dlpack(cls, x: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:

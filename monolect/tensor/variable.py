@@ -23,7 +23,7 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, idx, node
 from monolect.runtime.binding import BY, values, variables
 from monolect.runtime.jit import changes
-from monolect.tensor.deferred import deferred
+from monolect.tensor.deferred import waiting
 
 
 class Variable:
@@ -128,7 +128,7 @@ class Variable:
         """Compute what was assigned and hangs on this, before it has another value."""
         if changes.captures or changes.is_inside:  # there it is a part of the step
             return
-        late = [t for t in deferred() if any(v.arg.symbol == self.symbol for v in variables(t._uop))]
+        late = [t for t in waiting() if any(v.arg.symbol == self.symbol for v in variables(t._uop))]
         if late:
             late[0].realize(*late[1:])
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monolect import jit
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
@@ -193,3 +194,50 @@ def test_a_batch_may_draw_more_numbers_than_there_are_counters():
     draws = [Tensor.rand(2**40, 2**22) for _ in range(80)]  # never computed
     assert Tensor.rand(3).tolist() != Tensor.rand(3).tolist()
     assert len(draws) == 80
+
+
+# ---- around captured steps -------------------------------------------------------------------------------------------
+def raw(n: int, device: str = "cpu") -> Tensor:
+    return Tensor.randint(-(2**63), 2**63, (n,), device=device)
+
+
+@pytest.mark.parametrize("n_calls", [0, 1, 3])
+def test_a_lazy_draw_before_a_step_has_numbers_of_its_own(n_calls: int) -> None:
+    def program(step: Callable[[], Tensor]) -> list[int]:
+        Tensor.manual_seed(1)
+        early = [step().tolist() for _ in range(n_calls)]
+        first, many = raw(2), [raw(1) for _ in range(70)]
+        then, last = step(), raw(3)
+        drawn = [*early, first.tolist(), *(t.tolist() for t in many), then.tolist(), last.tolist()]
+        return [x for xs in drawn for x in xs]
+
+    got = program(jit(lambda: raw(3)))
+    assert got == program(lambda: raw(3)) and len({*got}) == len(got)
+
+
+def test_a_lazy_draw_on_another_device_is_no_part_of_a_captured_step() -> None:
+    Tensor.manual_seed(1)
+    there = raw(2, "python")
+    step = jit(lambda: raw(2))
+    assert step().tolist() == there.tolist() and step().tolist() == raw(2, "python").tolist()
+
+
+def test_a_step_that_draws_keeps_its_usual_call() -> None:
+    step = jit(lambda x: x + Tensor.rand(2))
+    x = Tensor([1.0, 2.0]).realize()
+    for _ in range(4):
+        step(x).realize()
+    assert step.usual is not None
+    Tensor.manual_seed(1)
+    late = Tensor.rand(2)
+    got = (step(x) - x).tolist()
+    Tensor.manual_seed(1)
+    wanted = Tensor.rand(4).tolist()
+    np.testing.assert_allclose([*late.tolist(), *got], wanted, atol=1e-6)
+
+
+def test_initial_weights_that_a_step_computes_stay_what_they_are() -> None:
+    weights, one = Tensor.randn(3), Tensor([1.0]).realize()
+    step = jit(lambda x: (weights * x).realize())
+    found = [step(one).tolist() for _ in range(3)]
+    assert found == [weights.tolist()] * 3
