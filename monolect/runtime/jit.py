@@ -86,6 +86,14 @@ class Assigned(Noted):
 SHORT_WORK = 1 << 17  # operations and bytes of a step that is over in a few times what letting in another thread takes
 under_way: list[Any] = []  # captures, traces and derivatives of all threads
 OWN: Any = object()  # in place of a gradient that was set before it was read
+
+
+class _NotKept:
+    def __reduce__(self) -> str:
+        return "NOT_KEPT"  # one object, whatever copies it
+
+
+NOT_KEPT: Any = _NotKept()  # in place of the gradient of a tensor that a step updated with it
 # held by who captures, and by calls that are not usual: a capture sees no state of another thread's step
 steps = Turns()
 
@@ -454,6 +462,7 @@ def _kept(v: Value, kept: list[UOp]) -> UOp:
 
 
 __all__ = [
+    "NOT_KEPT",
     "OWN",
     "Capture",
     "Check",

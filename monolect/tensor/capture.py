@@ -31,7 +31,7 @@ from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
-from monolect.runtime.jit import OWN, Assigned, Capture, Check, Noted, changes, steps, two_ways
+from monolect.runtime.jit import NOT_KEPT, OWN, Assigned, Capture, Check, Noted, changes, steps, two_ways
 from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
@@ -58,6 +58,7 @@ ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is 
 _CONTAINERS = frozenset((list, tuple, dict))
 _new = object.__new__
 Live = Callable[[], list[Tensor]]
+Gradients = dict[int, tuple[Tensor, Tensor | None]]  # of tensors from outside, by identity
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
@@ -124,7 +125,9 @@ class Captured(NamedTuple):
     graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
     spec: Spec
     usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
-    blank: list[Any] = []  # what must have no gradient: the step would add to it, or read it; as in `graded`
+    cleared: list[Any] = []  # what has no gradient after a call; as in `graded`
+    used_up: list[Any] = []  # what has one then that is not kept
+    found: list[tuple[Any, Any]] = []  # the gradients that the step found: None, or NOT_KEPT; another would be added to
     lost: frozenset[int] = frozenset()  # what of `capture.made` would have a graph, if it were not replayed
     checks: tuple[Check, ...] = ()  # what is looked at after each call: results behind those of the function
     n_results: int = 0  # of the function
@@ -262,7 +265,11 @@ class Jit:
         whence = (origins[v.at] if v.source == MADE else None for v in captured.capture.outputs)
         results = [self._result(u, o) for u, o in zip(outs, whence, strict=False)]
         for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
-            (tensors[t] if t.__class__ is int else t)._grad = grad
+            _given(t, tensors)._grad = grad
+        for t in captured.cleared:
+            _given(t, tensors)._grad = None
+        for t in captured.used_up:
+            _given(t, tensors)._grad = NOT_KEPT
         self._give_up(args, kwargs, tensors, inputs)
         if captured.checks:
             _look(captured.checks, results[captured.n_results :])
@@ -297,7 +304,7 @@ class Jit:
             assigned = [tensors[i] for i in captured.capture.assigned if i.__class__ is int]
             if not captured.capture.is_current() or captured.capture.weaves(assigned):
                 return False
-        return all((tensors[t] if t.__class__ is int else t)._grad is None for t in captured.blank)
+        return all(_given(t, tensors)._grad is found for t, found in captured.found)
 
     def _plain(self) -> Callable[..., Any]:
         """The function that is not jitted; of a method, bound."""
@@ -312,7 +319,8 @@ class Jit:
             if call is MISS:
                 made = captured.capture, captured.kinds, captured.template
                 origins = self._origins(captured)
-                call = usual_call(*made, around, origins, self._general, captured.blank, captured.same)
+                gradients = captured.found, captured.cleared, captured.used_up
+                call = usual_call(*made, around, origins, self._general, gradients, captured.same)
                 calls.clear()
                 calls[around] = call
         self.__call__ = self._general if call is None else call
@@ -414,7 +422,7 @@ class Jit:
         stand_ins = [*map(_stand_in, tensors, nodes)]
         inputs = [t._uop for t in stand_ins]
         kinds = tuple(map(kind, stand_ins))
-        grads = {id(t): (t, t._grad) for t in (*leaves(), *stand_ins)}
+        grads = {id(t): (t, t._grad) for t in (*leaves(), *stand_ins, *self.around.tensors)}
         by_place = {id(t): s for t, s in zip(tensors, stand_ins, strict=True)}
         found: list[Tensor] = []
         flatten((args, kwargs), found)
@@ -441,8 +449,8 @@ class Jit:
             outputs = [t if id(t) in grads else Tensor._wrap(t._uop) for t in outputs]
             result = unflatten(result, as_returned(outputs, same))
             assigned = [t for t, _ in befores.alive()]
-            graded = _graded(grads, assigned, befores.looked)
-            blank = _blank(befores.looked, grads)
+            graded, cleared, used_up = _gradients_after(grads, assigned, befores.looked)
+            found_gradients = _gradients_found(befores.looked, grads)
             looks = [t for _, *both in checks for t in both]
             batch = [*outputs, *looks, *(t._grad for t in graded), *assigned, *random_state.pending()]
             lost = _lost(outputs)
@@ -484,8 +492,7 @@ class Jit:
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
         flat = is_flat(args, kwargs, tensors) and not (woven or graded or checks or self.donation.arguments)
-        targets = [place.get(id(t), t) for t in graded]
-        none = [place.get(id(t), t) for t in blank]
+        targets, none, lost_ones = ([place.get(id(t), t) for t in ts] for ts in (graded, cleared, used_up))
         self.captures[key] = Captured(
             capture,
             template,
@@ -495,6 +502,8 @@ class Jit:
             spec,
             {},
             none,
+            lost_ones,
+            [(place.get(id(t), t), g) for t, g in found_gradients],
             frozenset(v.at for i in lost if (v := capture.outputs[i]).source == MADE),
             tuple([check for check, *_ in checks]),
             len(outputs),
@@ -654,26 +663,37 @@ def _stand_in(t: Tensor, node: UOp) -> Tensor:
     return new
 
 
-def _graded(before: dict[int, tuple[Tensor, Tensor | None]], assigned: list[Tensor], looked: Noted) -> list[Tensor]:
-    """The tensors that got a gradient, which they keep; one that was also assigned was updated, and loses it.
+def _given(t: Any, tensors: list[Tensor]) -> Tensor:
+    """A tensor from outside, or the argument of that place."""
+    found: Tensor = tensors[t] if t.__class__ is int else t
+    return found
+
+
+def _gradients_after(before: Gradients, assigned: list[Tensor], looked: Noted) -> tuple[list[Tensor], ...]:
+    """The tensors that got a gradient which they keep; those that have none any more; and those that got one and were
+    assigned: they were updated with it, and no step writes it out.
 
     Raises JitError when a gradient was added to one of an earlier call: it would be the same one at each replay.
     """
     updated = {id(t) for t in assigned}
-    seen = {id(t): old for t, old in looked.alive()}
-    out = []
-    for t, old in before.values():
-        new = t._grad
-        if new is old or new is None or id(t) not in seen:  # set by another thread
+    kept, cleared, used_up = [], [], []
+    for t, first in looked.alive():
+        if id(t) not in before:
             continue
-        if old is not None and seen[id(t)] is old:
+        new = t._grad
+        if new is None:
+            cleared += [t] * (first is not None)
+        elif new is first:  # only read, or NOT_KEPT as it was
+            continue
+        elif first is not None and first is not OWN:
             expected = "zero_grad() first, or the gradients returned"
             raise JitError("a jitted function adds to a gradient from outside", expected=expected)
-        if id(t) in updated:
-            t._grad = None
+        elif id(t) in updated:
+            t._grad = NOT_KEPT
+            used_up.append(t)
         else:
-            out.append(t)
-    return out
+            kept.append(t)
+    return kept, cleared, used_up
 
 
 def _lost(outputs: list[Tensor]) -> list[int]:
@@ -683,17 +703,18 @@ def _lost(outputs: list[Tensor]) -> list[int]:
     return [i for i, u in made if any(v in leaves or v.tag == SPENT for v in reach(u, leaves))]
 
 
-def _blank(looked: Noted, grads: dict[int, tuple[Tensor, Tensor | None]]) -> list[Tensor]:
-    """The tensors from outside whose gradient the step read, and found none: it would do another thing with one.
+def _gradients_found(looked: Noted, grads: Gradients) -> list[tuple[Tensor, Any]]:
+    """The tensors from outside whose gradient the step read or added to, with what it found: None or NOT_KEPT. It would
+    do another thing with another one.
 
     Raises JitError for a gradient from outside that it read: that of a later call is another Tensor.
     """
     for t, old in looked.alive():
-        if old is not None and old is not OWN:
+        if old is not None and old is not OWN and old is not NOT_KEPT:
             expected = "backward() in the step, or gradients that are arguments"
             found = f"a gradient of an earlier backward, of shape {t.shape}"
             raise JitError("a jitted function reads a gradient from outside", expected=expected, found=found)
-    return [t for t, old in looked.alive() if old is None and id(t) in grads]
+    return [(t, old) for t, old in looked.alive() if old is not OWN and id(t) in grads]
 
 
 def _refuse_two_ways(ways: list[Tensor], befores: Assigned | None = None) -> None:

@@ -24,7 +24,7 @@ from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
-from monolect.runtime.jit import Capture, under_way
+from monolect.runtime.jit import NOT_KEPT, Capture, under_way
 from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
 from monolect.tensor import random as random_state
 from monolect.tensor.places import EMPTY, is_plain
@@ -53,7 +53,7 @@ def usual_call(
     around: Reach,
     origins: Sequence[tuple],
     general: Callable[..., Any],
-    blank: Sequence[Any] = (),
+    gradients: tuple[Sequence[Any], ...] = ((), (), ()),
     same: tuple[int, ...] = (),
 ) -> Callable[..., Any] | None:
     """A function of as many Tensors as `kinds`; None for a step whose calls need the general way.
@@ -61,8 +61,8 @@ def usual_call(
     It may be called with anything: what is not usual it passes on to `general`, MISS for what was not given.
 
     `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origins`: the line
-    that each of `capture.made` is said to come from. `blank`: places of arguments, and Tensors, that must have no
-    gradient.
+    that each of `capture.made` is said to come from. `gradients`: as in `Captured`, what the step found, what has
+    none after it, and what has one that is not kept; places of arguments, and Tensors.
     `same`: the first place of each result, where one Tensor is several of them.
     """
     outputs, n = capture.outputs, len(kinds)
@@ -83,7 +83,7 @@ def usual_call(
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
         "running": running, "is_plain": is_plain, "prologue": capture.prologue,
-        "general": general,
+        "general": general, "NOT_KEPT": NOT_KEPT,
         "capture": capture,  # what native code reads lives as long as the call, though another capture took its place
     }  # fmt: skip
     for _, bound in (*looked_at, *states):
@@ -94,15 +94,17 @@ def usual_call(
     names["steering"] = settings.steering
     lines += _refuse(["more", "named", "under_way", "settings.tracing", "profile.recording"])
     lines += _refuse(["settings.steering is not steering"])
-    names |= {f"blank{i}": t for i, t in enumerate(blank) if t.__class__ is not int}
-    without = [f"a{t}" if t.__class__ is int else f"blank{i}" for i, t in enumerate(blank)]
+    found, cleared, used_up = gradients
+    held = [_gradient(t, names) for t, _ in found]
+    after = [f" {' = '.join(_gradient(t, names) for t in ts)} = {value}" for ts, value in
+             ((cleared, "None"), (used_up, "NOT_KEPT")) if ts]  # fmt: skip
     draws = random_state.states_of(capture.assigned)
     names |= {f"drawn{i}": s for i, s in enumerate(draws)}
     if looked_at:  # a cell may have become empty
         lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
         lines += [" except ValueError: break"]
     lines += _refuse([f"{a}.__class__ is not Tensor" for a in args])
-    lines += _refuse([f"{t}._grad is not None" for t in without])
+    lines += _refuse([f"{t} is not {g and 'NOT_KEPT'}" for t, (_, g) in zip(held, found, strict=True)])
     for i, kind in enumerate(kinds):
         lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
         names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
@@ -135,7 +137,7 @@ def usual_call(
         run += [f" native({', '.join(given)})", *_moved(capture, names)]
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
         lines += [" with running.lock:", *(" " + line for line in run)]
-    lines += [*results, f" return {_tree(template, len(outputs))}"]
+    lines += [*results, *after, f" return {_tree(template, len(outputs))}"]
     # who gives up leaves the block, and with it the lock, before the general way begins
     text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
     text.append(f" return general({''.join(f'{a}, ' for a in args)}*more, **named)")
@@ -143,6 +145,14 @@ def usual_call(
     # its names do not name it: without a cycle it goes when it is dropped
     call: Callable[..., Any] = names.pop("__call__")
     return call
+
+
+def _gradient(t: Any, names: dict[str, Any]) -> str:
+    """The gradient of an argument, by its place, or of a Tensor, as an expression."""
+    if t.__class__ is int:
+        return f"a{t}._grad"
+    names[name := f"leaf_{id(t)}"] = t
+    return f"{name}._grad"
 
 
 def _refuse(conditions: list[str]) -> list[str]:

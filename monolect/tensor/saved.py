@@ -40,7 +40,7 @@ from monolect.ir.packed import DTYPES
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime import stored
 from monolect.runtime.buffer import with_storage
-from monolect.runtime.jit import Capture, Check
+from monolect.runtime.jit import NOT_KEPT, Capture, Check
 from monolect.runtime.recipe import Outside, mark, planned
 from monolect.runtime.stored import damaged, index
 from monolect.schedule.memory import buffer_bytes
@@ -51,7 +51,7 @@ from monolect.tensor.plain import decode, encode
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 
-FORMAT = 10  # of what is stored, as a test sees: whoever changes that counts on
+FORMAT = 11  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
@@ -151,7 +151,10 @@ class _Writer:
             "constants": [*map(self.array, outside.constants)],
             "kept": [*map(self.array, outside.kept)],
             "graded": [*map(self.who, c.graded)],
-            "blank": [*map(self.who, c.blank)],
+            "found": [*(self.who(t) for t, _ in c.found)],
+            "not_kept": [g is not None for _, g in c.found],
+            "cleared": self.known_of(c.cleared),
+            "used_up": self.known_of(c.used_up),
             "lost": sorted(c.lost),
             "checks": c.checks,
             "same": c.same,
@@ -165,6 +168,10 @@ class _Writer:
             self.known[id(t)] = (self.names.get(id(t), str(len(self.tensors))), t.requires_grad)
             self.tensors.append(t)
         return [next(k for k, x in enumerate(self.tensors) if x is t)]
+
+    def known_of(self, tensors: list[Any]) -> list[Any]:
+        """Those that the step has to do with otherwise, too; a loaded step has no others."""
+        return [self.who(t) for t in tensors if t.__class__ is int or id(t) in self.known]
 
     def array(self, b: UOp) -> int:
         return self.arrays.setdefault(b, len(self.arrays))
@@ -261,7 +268,10 @@ class _Part:
         spec, marks = self._spec((*steering, 0))
         nodes = [Tensor._wrap(v.node) for v in capture.outputs]
         template, seen = _decoded(data["results"], nodes)
-        graded, blank = self._who("graded"), self._who("blank")
+        graded, cleared, used_up, seen_at = map(self._who, ("graded", "cleared", "used_up", "found"))
+        if [x.__class__ for x in data["not_kept"]] != [bool] * len(seen_at):
+            raise damaged("the gradients of a step", f"{len(seen_at)} bools", data["not_kept"])
+        found = [(t, NOT_KEPT if x else None) for t, x in zip(seen_at, data["not_kept"], strict=True)]
         same = tuple([index(k, len(seen)) for k in data["same"]])
         if seen != [*range(len(seen))] or len(nodes) != len(seen) + 2 * len(checks) + len(graded):
             raise damaged("the results of a step", f"{len(nodes)}, in order", seen)
@@ -274,7 +284,9 @@ class _Part:
         flat = is_flat(spec.args, spec.kwargs, marks) and not (graded or checks or self.step.donation.arguments)
         lost = frozenset([index(k, len(self.draft.made)) for k in data["lost"]])
         kinds = tuple(map(kind, marks))
-        return Captured(capture, template, kinds, flat, graded, spec, {}, blank, lost, checks, len(seen), same)
+        return Captured(
+            capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, lost, checks, len(seen), same
+        )
 
     def _outside(self) -> Outside:
         draft = self.draft

@@ -19,14 +19,14 @@ from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, 
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.backend.registry import is_on_disk
 from monolect.base.dtype import DType, as_dtype
-from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
 from monolect.runtime.execute import realize, running
-from monolect.runtime.jit import OWN, changes, note_assign, note_gradient, refuse_while_capturing
+from monolect.runtime.jit import NOT_KEPT, OWN, changes, note_assign, note_gradient, refuse_while_capturing
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.casts import CastMixin
@@ -202,7 +202,8 @@ class Tensor(
 
     @property
     def grad(self) -> Tensor | None:
-        """The derivative `backward` added up here, or None. Raises ShapeError for one of another shape.
+        """The derivative `backward` added up here, or None. Raises ShapeError for one of another shape, JitError for
+        one that a captured step used up and did not clear.
 
         >>> x = Tensor([3.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
@@ -211,6 +212,10 @@ class Tensor(
         """
         if changes.captures:
             note_gradient(self, self._grad)
+        if self._grad is NOT_KEPT:
+            expected = "zero_grad() before or at the end of the step, or gradients that it returns"
+            found = f"a gradient that was not kept, of shape {self.shape}"
+            raise JitError("the gradient of a tensor that a jitted step updated", expected=expected, found=found)
         return self._grad
 
     @grad.setter
@@ -633,7 +638,8 @@ class Tensor(
             if d is not None:
                 note_gradient(t, t._grad)
                 d = d if create_graph else build("DETACH", d)
-                t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
+                if t._grad is not NOT_KEPT:  # a sum with what is not kept is not kept
+                    t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
         if not (create_graph if retain_graph is None else retain_graph) and self._uop not in leaves:
             self._uop = spent(self._uop)
         if self._uop.op != "BUFFER":

@@ -1,6 +1,8 @@
 """Gradients, settings, Variables and threads around a captured step: what it did once is right again, or refused."""
 
 import asyncio
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -254,3 +256,119 @@ def test_state_that_a_step_returns_is_no_result_without_a_graph() -> None:
         w.grad = None
         (w * held).sum().backward()
         assert w.grad.tolist() == [2.0, 3.0]
+
+
+# ---- gradients after replays -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("general", [False, True])
+def test_a_replay_clears_what_the_step_clears(general: bool) -> None:
+    w = leaf()
+    frozen = leaf()
+    optimizer = nn.optim.SGD([w, frozen], lr=0.1)
+    frozen.requires_grad = False
+
+    @jit
+    def step(x: Tensor, _: object = None) -> Tensor:
+        loss = (x * w).sum()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    for _ in range(4):
+        (w * 10).sum().backward()
+        frozen.grad = vector(3.0)
+        if general:
+            step(vector(1.0), _=0)
+        else:
+            step(vector(1.0))
+        assert w.grad is None and frozen.grad is None
+    assert general or step.usual is not None
+
+
+def test_the_gradient_of_a_tensor_that_a_step_updated_is_not_kept() -> None:
+    w = leaf()
+    optimizer = nn.optim.SGD([w], lr=0.1)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (x * w).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(4):
+        step(vector(1.0))
+        (w * 10).sum().backward()  # PyTorch adds this to the gradient of the step
+        for t in (w, copy.deepcopy(w), pickle.loads(pickle.dumps(w))):
+            with pytest.raises(JitError, match="the gradient of a tensor that a jitted step updated"):
+                _ = t.grad
+        with pytest.raises(JitError, match="that a jitted step updated"):
+            optimizer.step()
+    w.grad = None
+    (w * 10).sum().backward()
+    assert w.grad.tolist() == [10.0]
+
+
+def test_a_step_that_never_clears_is_refused_at_its_second_call() -> None:
+    w = leaf()
+    optimizer = nn.optim.SGD([w], lr=0.1)
+    step = jit(lambda x: ((x * w).sum().backward(), optimizer.step())[1:0])
+    step(vector(1.0))
+    with pytest.raises(JitError, match="that a jitted step updated"):
+        step(vector(1.0))
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_two_steps_that_train_against_each_other(detached: bool) -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(s).astype(np.float32) for s in ((2, 2), (1, 2))]
+
+    def losses(captured: bool) -> list[float]:
+        g, d = (Tensor(a.copy(), requires_grad=True) for a in values)
+        first, second = nn.optim.SGD([g], lr=0.1), nn.optim.SGD([d], lr=0.1)
+
+        def discriminate(z: Tensor, x: Tensor) -> Tensor:
+            second.zero_grad()
+            made = z.linear(g).detach() if detached else z.linear(g)
+            loss = (x.linear(d) - made.linear(d)).square().mean()
+            loss.backward()
+            second.step()
+            return loss
+
+        def generate(z: Tensor) -> Tensor:
+            first.zero_grad()
+            loss = -z.linear(g).linear(d).mean()
+            loss.backward()
+            first.step()
+            return loss
+
+        made = jit if captured else lambda f: f
+        steps, found, data = (made(discriminate), made(generate)), [], np.random.default_rng(1)
+        for _ in range(5):
+            z, x, other = (Tensor(data.standard_normal((4, 2)).astype(np.float32)) for _ in range(3))
+            found += [steps[0](z, x).item(), steps[1](other).item()]
+        return found
+
+    np.testing.assert_allclose(losses(True), losses(False), rtol=1e-5)
+
+
+def test_a_saved_step_leaves_the_gradients_that_the_step_leaves(tmp_path) -> None:
+    w = leaf()
+    optimizer = nn.optim.SGD([w], lr=0.5)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (x * w).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step(vector(1.0))
+    step.save(tmp_path / "a.step", {"w": w})
+    other = leaf(3.0)
+    loaded = jit.load(tmp_path / "a.step", {"w": other})
+    other.grad = vector(7.0)
+    loaded(vector(1.0))
+    assert other.tolist() == [2.5]
+    with pytest.raises(JitError, match="that a jitted step updated"):
+        _ = other.grad
