@@ -4,8 +4,8 @@ Equal means identical: `node` returns the one live UOp with those four fields, a
 derived dtype and shape. `build` does the same through the simplifier of the op (`ir.normal` fills SIMPLIFIERS), so
 local identities never reach the graph. This file holds no algebra, no devices, no I/O.
 
-Invariant: nodes are never mutated; the underscore slots are caches of derived properties, `origin` and `storage` side
-tables that no property depends on.
+Invariant: nodes are never mutated; the underscore slots are caches of derived properties. `origin`, `storage`, `holder`
+and `recomputed` are side tables that no property depends on.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ class UOp:
         "_sizes",
         "arg",
         "dtype",
+        "holder",
         "op",
         "origin",
+        "recomputed",
         "serial",
         "shape",
         "src",
@@ -56,6 +58,8 @@ class UOp:
     serial: int  # order of construction, only to order commutative operands
     origin: Any  # (file, line, tensor method) of the user's call that made it
     storage: Any  # the runtime's memory behind a BUFFER
+    holder: Any  # a weak reference to the Tensor that last stood for it, or None
+    recomputed: Any  # was it computed without memory while it had a holder? of a BUFFER: is it state of a loop?
     # Derived properties, None until they are asked for.
     _min_max: Any  # (lower, upper): ir.bounds
     _ranges: Any  # frozenset of the open RANGEs: ir.bounds
@@ -184,7 +188,7 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     u.src = src
     u.arg = arg
     u.tag = tag
-    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
+    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()
     ref = weakref.ref(u, MethodType(_forget, key))  # a method is smaller than a partial
     if (first := _table.setdefault(key, ref)) is not ref:
@@ -277,7 +281,7 @@ def new_buffer_like(template: UOp) -> UOp:
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
     _, dtype, device, space = template.arg
     u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space))
-    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = None
+    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()
     return u
 

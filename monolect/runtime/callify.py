@@ -44,8 +44,9 @@ def _stops(u: UOp) -> bool:
     return u.op == "TUPLE" or is_opaque(u)
 
 
-def structure(roots: list[UOp]) -> tuple[Any, list[UOp]]:
-    """A key that graphs share which differ in their buffers alone, and those in the order of the walk.
+def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
+    """A key that graphs share which differ in their buffers alone; those, in the order of the walk; and what
+    `held.to_store` looks at.
 
     It is the walk written down: for each node its op, arg and tag, and its sources by number; a shape, and what else
     has no buffer below it, is one node in all graphs. Making it costs a fraction of making the function, which a loop
@@ -54,22 +55,28 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp]]:
     number: dict[UOp, int] = {}
     key: list[Any] = []
     buffers: list[UOp] = []
-    for u in toposort(*roots, stop=_is_whole):
+    known: list[UOp] = []
+    order = toposort(*roots, stop=_is_whole)
+    for u in order:
         number[u] = len(number)
         op = u.op
         if op == "BUFFER":
             key += (op, u.src[0], *u.arg[1:])
             buffers.append(u)
+            if u.recomputed:
+                known.append(u)
         elif not u.src or _is_whole(u):
             key.append(u)
         elif op in ("FUNCTION", "CALL"):
-            return None, []
+            return None, [], [u for u in order if u.recomputed or u.holder is not None]
         else:
+            if u.holder is not None:
+                known.append(u)
             key += (op, u.arg, u.tag)
             for s in u.src:
                 key.append(number[s])
     key += ("SINK", *[number[r] for r in roots])
-    return tuple(key), buffers
+    return tuple(key), buffers, known
 
 
 def _is_whole(u: UOp) -> bool:

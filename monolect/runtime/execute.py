@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Launch, Peered, Preparing
 from monolect.backend.registry import Device, is_on_disk
-from monolect.base.errors import DeviceError, JitError
+from monolect.base.errors import AllocationError, DeviceError, JitError
 from monolect.base.settings import settings
 from monolect.ir.call import applied, is_body, is_opaque, stored_slots
 from monolect.ir.place import device as place
@@ -29,6 +29,7 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.callify import callify, independent, resolve_functions, structure
+from monolect.runtime.held import note_stored, to_store
 from monolect.runtime.turns import Turns
 from monolect.schedule.memory import buffer_bytes
 
@@ -74,21 +75,21 @@ listening = _Listeners()
 running = Turns()  # around compiling, binding and launching
 
 
-def realize(roots: list[UOp], as_symbolic: bool = False) -> list[UOp]:
+def realize(roots: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
     """For each root a BUFFER with storage, or a view of one, holding its value.
 
     A BUFFER of symbolic shape gets the shape that it has at the bound values; with `as_symbolic` it keeps its own, for
-    graphs that are valid at every value.
+    graphs that are valid at every value. `also`: takes nodes that were stored besides (`runtime/held.py`), with theirs.
     """
     todo = [r for r in roots if not is_realized(r)]
     if not todo:
         return list(roots)
     running.wait()
     with running.lock:
-        return _realize(roots, list(dict.fromkeys(todo)) if len(todo) > 1 else todo, as_symbolic)
+        return _realize(roots, list(dict.fromkeys(todo)) if len(todo) > 1 else todo, as_symbolic, also)
 
 
-def _realize(roots: list[UOp], todo: list[UOp], as_symbolic: bool) -> list[UOp]:
+def _realize(roots: list[UOp], todo: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]] | None) -> list[UOp]:
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in todo:
@@ -103,12 +104,22 @@ def _realize(roots: list[UOp], todo: list[UOp], as_symbolic: bool) -> list[UOp]:
             groups.setdefault(one_device([r]), []).append(r)
     for dev, values in groups.items():
         for batch in independent(values):
-            done.update(zip(batch, _run_batch(batch, dev, as_symbolic), strict=True))
+            done.update(zip(batch, _run_batch(batch, dev, as_symbolic, also), strict=True))
     return [done.get(r, r) for r in roots]
 
 
-def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool) -> list[UOp]:
-    shape, buffers = structure(batch)
+def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
+    shape, buffers, known = structure(batch)
+    if also is not None and known != batch and (more := to_store(batch, known, dev)):
+        try:
+            outs = _run_batch([*batch, *more], dev, as_symbolic)
+        except AllocationError:
+            pass  # there is no room for what nobody asked for
+        else:
+            for u, b in zip(more, outs[len(batch) :], strict=True):
+                note_stored(u, b)
+                also.append((u, b))
+            return outs[: len(batch)]
     here = (shape, dev, settings.choices)
     if here not in plans:
         _prepare(batch, Device[dev])

@@ -9,6 +9,7 @@ Invariant: nothing here runs a computation, and what it raises is raised at the 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
@@ -64,6 +65,7 @@ class TensorBase:
         t._uop = uop
         t._grad = None
         t._requires_grad = False
+        uop.holder = ref(t)
         if uop.origin is None:
             check_count(uop.shape)
             uop.origin = provenance()

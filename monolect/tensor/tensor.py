@@ -116,8 +116,12 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     first = next(iter(nodes.values()))[1]
     batch = [(t, u) for t, u in nodes.values() if u.op != "BUFFER" or u.storage is None]
     leaves = {*leaf_nodes(), *watched.nodes}
-    new = realize([u for _, u in batch])
-    for (t, old), u in zip(batch, new, strict=True):
+    also: list[tuple[UOp, UOp]] | None = None if changes.captures or changes.is_inside else []
+    new = realize([u for _, u in batch], also=also)
+    done = [*zip(batch, new, strict=True)]
+    if also:
+        done += [((t, old), u) for old, u in also if (t := old.holder()) is not None]
+    for (t, old), u in done:
         if leaves and not t._requires_grad and t.dtype.is_float:
             remember(u, old, leaves)
         if t._uop is old:  # otherwise another thread has assigned to it since
@@ -197,6 +201,8 @@ class Tensor(
     @uop.setter
     def uop(self, value: UOp) -> None:
         self._uop = value
+        if value.op != "BUFFER":
+            value.holder = weakref.ref(self)
         if self._requires_grad:
             _leaves[value] = weakref.ref(self)
 
