@@ -31,6 +31,7 @@ from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device
 from monolect.runtime.callify import callify, independent, resolve_functions, structure
 from monolect.runtime.held import note_stored, to_store
 from monolect.runtime.turns import Turns
+from monolect.runtime.varied import with_inputs
 from monolect.schedule.memory import buffer_bytes
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
             return outs[: len(batch)]
     here = (shape, dev, settings.choices)
     if here not in plans:
+        if shape is not None and not listening.captures and (general := with_inputs(batch, shape, dev)) is not None:
+            return _run_batch(general, dev, as_symbolic)
         _prepare(batch, Device[dev])
     plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
