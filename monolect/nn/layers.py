@@ -149,12 +149,13 @@ class _BatchNorm(Module):
         if x.ndim not in self.ranks:
             expected = " or ".join(map(str, self.ranks)) + " axes"
             raise ShapeError(f"{type(self).__name__}: rank of the input", expected=expected, found=x.shape)
+        own = self.training or self.running_mean is None
+        mean, var = self.running_mean, self.running_var
+        y = x.batch_norm(mean, var, self.weight, self.bias, own, self.momentum, self.eps)
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.assign(self.num_batches_tracked + 1)
             defer(self.num_batches_tracked)
-        own = self.training or self.running_mean is None
-        mean, var = self.running_mean, self.running_var
-        return x.batch_norm(mean, var, self.weight, self.bias, own, self.momentum, self.eps)
+        return y
 
     def extra_repr(self) -> str:
         """Features, eps and momentum."""

@@ -24,6 +24,7 @@ import numpy as np
 from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.nn.state import load_state_dict
+from monolect.tensor.base import as_before_on_failure
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
@@ -110,11 +111,13 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr = _check("lr", value, 0.0)
-        for device, numbers in self._numbers.items():
-            new = numbers.numpy().copy()
-            new[0] = self._lr
-            numbers.assign(Tensor(new, device=device)).realize()
+        lr = _check("lr", value, 0.0)
+        with as_before_on_failure(self._numbers.values()):
+            for device, numbers in self._numbers.items():
+                new = numbers.numpy().copy()
+                new[0] = lr
+                numbers.assign(Tensor(new, device=device)).realize()
+        self._lr = lr
 
     # ---- stepping ----------------------------------------------------------------------------------------------------
     def zero_grad(self) -> None:
@@ -138,9 +141,15 @@ class Optimizer:
         >>> w.tolist()
         [0.5, 1.0]
         """
-        changed = self.schedule_step()
-        if changed:
-            changed[0].realize(*changed[1:])
+        together = self._together
+        try:
+            with as_before_on_failure((*self.params, *(t for ts in self._entries().values() for t in ts))):
+                changed = self.schedule_step()
+                if changed:
+                    changed[0].realize(*changed[1:])
+        except BaseException:
+            self._together = together
+            raise
 
     def schedule_step(self) -> list[Tensor]:
         """What `step` does, without computing it: the changed tensors, to be realized with others.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.base import as_before_on_failure
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
@@ -91,13 +92,14 @@ def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> Non
         if value.dtype is not target.dtype:
             raise DTypeError(f"state dict: {name}", expected=target.dtype.name, found=value.dtype.name)
         pairs.append((target, value.detach().to(target.device)))
-    for target, value in pairs:
-        target.assign(value)
-    if pairs:
-        pairs[0][0].realize(*(t for t, _ in pairs[1:]))
-    for owner in owners:
-        if hasattr(owner, "_loaded"):
-            owner._loaded()
+    with as_before_on_failure(t for t, _ in pairs):
+        for target, value in pairs:
+            target.assign(value)
+        if pairs:
+            pairs[0][0].realize(*(t for t, _ in pairs[1:]))
+        for owner in owners:
+            if hasattr(owner, "_loaded"):
+                owner._loaded()
 
 
 def _some(names: list[str]) -> str:

@@ -18,7 +18,7 @@ from importlib import import_module
 from sys import getrefcount
 from typing import Any, NamedTuple
 
-from monolect.backend.common.memory import ONE_NAME
+from monolect.backend.common.memory import ONE_NAME, Memory
 from monolect.backend.registry import Device
 from monolect.base.errors import IndexRangeError, JitError
 from monolect.base.settings import settings
@@ -78,6 +78,7 @@ class Assigned(Noted):
     def __init__(self) -> None:
         super().__init__()
         self.looked = Noted()
+        self.before = Noted()  # of all that changes: node, gradient, and whether it is a leaf
         self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
         self.start = 0
         self.inputs: frozenset[UOp] = frozenset()
@@ -137,6 +138,7 @@ def note_assign(tensor: Any, before: UOp) -> None:
     """Called by an assign while a capture is under way."""
     for c in changes.captures:
         c.note(tensor, before)
+    note_before(tensor, before)
 
 
 def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
@@ -155,6 +157,13 @@ def note_gradient(tensor: Any, gradient: Any) -> None:
     """Called when a gradient is read, or set (then it is OWN), while a capture is under way."""
     for c in changes.captures:
         c.looked.note(tensor, gradient)
+    note_before(tensor, tensor._uop)
+
+
+def note_before(tensor: Any, node: UOp) -> None:
+    """Called before anything of a tensor changes while a capture is under way; its node was this."""
+    for c in changes.captures:
+        c.before.note(tensor, (node, tensor._grad, tensor._requires_grad))
 
 
 def refuse_while_capturing(what: str, u: UOp) -> None:
@@ -248,7 +257,8 @@ class Capture:
         self.copies: dict[int, PackedCopy] = {}  # of constants, by number
         if self.device is not None:
             self._bind_private(self.device)
-        self.native = getattr(self.commands, "run", None)
+        self.native: Any = getattr(self.commands, "run", None)
+        self.may_fail = not hasattr(self.commands, "run_held")  # native code runs all launches, and does not
         self.short: Any = None
         alone = self.prologue is None and not getattr(self.commands, "shares_local", False)
         if alone and not any(p.lanes for p in recipe.phases) and _is_short(recipe.late):
@@ -330,10 +340,21 @@ class Capture:
         return Outside(states, stays, reads, [*self.constants.values()], self.kept)
 
     # ---- replay ------------------------------------------------------------------------------------------------------
-    def replay(self, args: Sequence[UOp], addresses: list[int], tensors: Sequence[Any]) -> list[UOp]:
-        """Run on these BUFFERs, at these addresses, of the arguments `tensors`; the results, in memory of their own."""
+    def replay(
+        self,
+        args: Sequence[UOp],
+        addresses: list[int],
+        tensors: Sequence[Any],
+        finish: Callable[[list[UOp]], None] = lambda _: None,
+    ) -> list[UOp]:
+        """Run on these BUFFERs, at these addresses, of the arguments `tensors`; the results, in memory of their own.
+
+        `finish` gets them, and does what else a call leaves behind: with the states, or not at all.
+        """
         if self.device is None:
-            return [self._today(v, ((), args, self.reads)) for v in self.outputs]
+            outs = [self._today(v, ((), args, self.reads)) for v in self.outputs]
+            finish(outs)
+            return outs
         running.wait()
         with running.lock:
             args, taken = self._bring(args, addresses)
@@ -343,17 +364,39 @@ class Capture:
                 u.storage = memory = (taken and taken.get(len(made))) or self.device.alloc(n_bytes)
                 addresses.append(memory.address)
                 made.append(u)
+            lists = made, args, self.reads
+            outs = made if self.plain else [self._today(v, lists) for v in self.outputs]
+            moved = [s.tensor if s.argument is None else tensors[s.argument] for s in self.moves]
+            news = [self._today(s.after, lists) for s in self.moves]
+            if self.may_fail or settings.VERIFY > 1 or settings.tracing or profile.recording:
+                self._run_in_steps(args, addresses, made)
+                _move(moved, news)
+                finish(outs)
+                return outs
+            try:
+                self.native(*addresses)
+            finally:  # an interrupt is raised once it has run
+                _move(moved, news)
+                finish(outs)
+        return outs
+
+    def _run_in_steps(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
+        """The launches, of which one may fail: states in host memory are then what they were."""
+        assert self.device is not None
+        saved = []
+        for s in self.in_place:
+            if isinstance(s.memory, Memory):
+                saved.append((s.memory, copy := self.device.alloc(s.memory.n_bytes)))
+                self.device.copy(copy, s.memory, s.memory.n_bytes)
+        try:
             if settings.VERIFY > 1:
                 self._run_verified(args, addresses, made)
-            elif self.native is None or settings.tracing or profile.recording:
-                run(self.commands, addresses, self.launches, self.kernels, replayed=True)
             else:
-                self.native(*addresses)
-            if self.moves:
-                news = [self._today(s.after, (made, args, self.reads)) for s in self.moves]
-                for s, new in zip(self.moves, news, strict=True):
-                    (s.tensor if s.argument is None else tensors[s.argument])._uop = new
-        return made if self.plain else [self._today(v, (made, args, self.reads)) for v in self.outputs]
+                run(self.commands, addresses, self.launches, self.kernels, replayed=True)
+        except BaseException:
+            for memory, copy in saved:
+                self.device.copy(memory, copy, memory.n_bytes)
+            raise
 
     def _bring(self, args: Sequence[UOp], addresses: list[int]) -> tuple[Sequence[UOp], dict[int, Any] | None]:
         """What a call brings beside its arguments, at `addresses` too; and the memory that results may take."""
@@ -424,6 +467,12 @@ class Capture:
         s.memory, s.uop = memory, u  # last: other threads see by it what is bound
 
 
+def _move(tensors: Sequence[Any], news: Sequence[UOp]) -> None:
+    """Let states stand for their new versions."""
+    for t, new in zip(tensors, news, strict=True):
+        t._uop = new
+
+
 def _is_short(steps: Sequence[Step]) -> bool:
     """Whether steps are over so soon that they may run without letting another thread have the interpreter."""
     work = 0
@@ -471,6 +520,7 @@ __all__ = [
     "checks_under_way",
     "is_held",
     "note_assign",
+    "note_before",
     "note_gradient",
     "refuse_while_capturing",
     "steps",

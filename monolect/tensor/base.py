@@ -8,6 +8,8 @@ Invariant: nothing here runs a computation, and what it raises is raised at the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -191,6 +193,18 @@ def check_count(shape: tuple) -> None:
     if total > MOST_ELEMENTS:
         found = tuple(map(bounds_text, shape))
         raise ShapeError("more elements than can be counted", expected="at most 2**63 - 1 elements", found=found)
+
+
+@contextmanager
+def as_before_on_failure(tensors: Iterable[Any]) -> Iterator[None]:
+    """Whatever fails in the block, an interrupt included, leaves the values of these tensors as they were."""
+    before = [(t, t._uop) for t in tensors]
+    try:
+        yield
+    except BaseException:
+        for t, u in before:
+            t.uop = u
+        raise
 
 
 def as_device(device: Any, may_be_file: bool = False) -> Any:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, overload
 
 from monolect.autograd.gradient import NO_GRAPH, SPENT, reach
 from monolect.base.dtype import dtypes
-from monolect.base.errors import CaptureWarning, JitError, MonolectError, user_line
+from monolect.base.errors import CaptureWarning, JitError, user_line
 from monolect.base.settings import settings
 from monolect.ir.call import is_body
 from monolect.ir.place import device
@@ -31,11 +31,12 @@ from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
 from monolect.runtime import execute
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
-from monolect.runtime.jit import NOT_KEPT, OWN, Assigned, Capture, Check, Noted, changes, steps, two_ways
+from monolect.runtime.jit import NOT_KEPT, OWN, Capture, Check, Noted, changes, steps, two_ways
 from monolect.runtime.recipe import MADE, external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
+from monolect.tensor.deferred import keep_only, waiting
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
@@ -260,30 +261,36 @@ class Jit:
         self.n_changing = 0
         _refuse_two_ways(two_ways(tensors, captured.capture.assigned, captured.capture.read))
         self._expect(captured)
-        outs = self._replayed(captured.capture, inputs, tensors)
-        origins = self._origins(captured)
-        whence = (origins[v.at] if v.source == MADE else None for v in captured.capture.outputs)
-        results = [self._result(u, o) for u, o in zip(outs, whence, strict=False)]
-        for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
-            _given(t, tensors)._grad = grad
-        for t in captured.cleared:
-            _given(t, tensors)._grad = None
-        for t in captured.used_up:
-            _given(t, tensors)._grad = NOT_KEPT
+        results = self._replayed(captured, inputs, tensors)
         self._give_up(args, kwargs, tensors, inputs)
         if captured.checks:
             _look(captured.checks, results[captured.n_results :])
         return unflatten(captured.template, as_returned(results, captured.same))
 
-    def _replayed(self, capture: Capture, inputs: list[UOp], tensors: list[Tensor]) -> list[UOp]:
+    def _replayed(self, captured: Captured, inputs: list[UOp], tensors: list[Tensor]) -> list[Tensor]:
+        """The results of a call, those for checks and gradients included."""
+        capture, origins, results = captured.capture, self._origins(captured), []
+
+        def finish(outs: list[UOp]) -> None:
+            whence = (origins[v.at] if v.source == MADE else None for v in capture.outputs)
+            results.extend([self._result(u, o) for u, o in zip(outs, whence, strict=False)])
+            for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
+                _given(t, tensors)._grad = grad
+            for t in captured.cleared:
+                _given(t, tensors)._grad = None
+            for t in captured.used_up:
+                _given(t, tensors)._grad = NOT_KEPT
+
         addresses = [u.storage.address for u in inputs]
         states = random_state.states_of(capture.assigned)
         if not states:
-            return capture.replay(inputs, addresses, tensors)
+            capture.replay(inputs, addresses, tensors, finish)
+            return results
         execute.running.wait()
         with execute.running.lock:  # no other thread draws in between
             random_state.settle(states)
-            return capture.replay(inputs, addresses, tensors)
+            capture.replay(inputs, addresses, tensors, finish)
+        return results
 
     def _reached(self) -> Reach:
         return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
@@ -415,8 +422,25 @@ class Jit:
         return graph - left, sources
 
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
-        self.captures.pop(key, None)  # one that did not fit
+        """Run the function and record it. Where that fails all is as it was before the call."""
         compute_pending()  # it is no part of the step
+        given = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]
+        put_back, early = random_state.snapshot(), waiting()
+        with changes.seen() as seen:
+            try:
+                return self._recorded(key, args, kwargs, tensors, nodes)
+            except BaseException:
+                for t, (node, grad, is_leaf) in (*seen.before.alive(), *given):
+                    t._grad = grad
+                    if t._requires_grad is not is_leaf:
+                        t.requires_grad = is_leaf
+                    t.uop = node
+                put_back()
+                keep_only(early)
+                raise
+
+    def _recorded(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
+        self.captures.pop(key, None)  # one that did not fit
         runs: list[execute.Run] = []
         start = new_buffer((), dtypes.bool, "cpu").serial
         stand_ins = [*map(_stand_in, tensors, nodes)]
@@ -438,7 +462,7 @@ class Jit:
             befores.checks, befores.start, befores.inputs = checks, start, frozenset(inputs)
             with drawn.heard(any(r.asks for r in reached), _refuse_asking):
                 result = steps.call(function, args, kwargs)
-            _refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()), befores)
+            _refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()))
             outputs: list[Tensor] = []
             _refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
@@ -466,7 +490,7 @@ class Jit:
         place = {id(t): i for i, t in enumerate(stand_ins)}
         states = [(place.get(id(t), t), before, t._uop) for t, before in befores.alive()]
         if checks:
-            _look_first([check for check, *_ in checks], looks, befores)
+            _look([check for check, *_ in checks], looks)
         outs = [*(t._uop for t in (*outputs, *looks)), *(g._uop for t in graded if (g := t._grad) is not None)]
         made = {b for r in runs for b in r.fresh}
         for b in made.intersection(base_of(outputs[i]._uop) for i in lost):  # what was there before is as it was
@@ -480,7 +504,7 @@ class Jit:
         reads, woven = self._readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
         named = {id(t) for t in self.around.tensors}  # another Tensor may be a view of the same memory
         outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in named)]
-        _refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside), befores)
+        _refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside))
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop
@@ -590,16 +614,6 @@ def _look(checks: Sequence[Check], results: list[Tensor]) -> None:
     """Look at what a call computed for its checks."""
     for k, check in enumerate(checks):
         check.look(*(int(to_numpy(t._uop)) for t in results[2 * k : 2 * k + 2]))
-
-
-def _look_first(checks: list[Check], results: list[Tensor], befores: Assigned) -> None:
-    """`_look` after the call that is captured: where a check fails the step has changed nothing."""
-    try:
-        _look(checks, results)
-    except MonolectError:
-        for t, before in befores.alive():
-            t.uop = before
-        raise
 
 
 def _mark(t: Tensor) -> Tensor:
@@ -717,12 +731,10 @@ def _gradients_found(looked: Noted, grads: Gradients) -> list[tuple[Tensor, Any]
     return [(t, old) for t, old in looked.alive() if old is not OWN and id(t) in grads]
 
 
-def _refuse_two_ways(ways: list[Tensor], befores: Assigned | None = None) -> None:
-    """Raise JitError for arguments that the function also reaches from outside; what it assigned is put back."""
+def _refuse_two_ways(ways: list[Tensor]) -> None:
+    """Raise JitError for arguments that the function also reaches from outside."""
     if not ways:
         return
-    for t, before in befores.alive() if befores is not None else ():
-        t.uop = before
     expected, found = "a tensor that is either an argument or from outside", f"both, of shape {ways[0].shape}"
     message = "a jitted function assigns to an argument that it also reaches from outside"
     raise JitError(message, expected=expected, found=found)

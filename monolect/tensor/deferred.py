@@ -34,6 +34,14 @@ def set_aside(tensors: Iterable[Any]) -> None:
     _aside.update(id(t) for t in tensors if id(t) in _changed)
 
 
+def keep_only(tensors: Iterable[Any]) -> None:
+    """Those that are deferred beside these are not any more: what deferred them has failed."""
+    named = {*map(id, tensors)}
+    for key in [*_changed]:
+        if key not in named:
+            _forget(key)
+
+
 def deferred() -> list[Any]:
     """The deferred tensors that are to be computed with the next batch."""
     return [t for t in waiting() if id(t) not in _aside] if _changed else []

@@ -159,15 +159,21 @@ class NormMixin(TensorBase):
             if t is not None and t.shape != (c,):
                 raise ShapeError(f"batch_norm: {what}", expected=(c,), found=t.shape)
         x = self._wide("batch_norm")
+        news: list[tuple[Any, Any]] = []
         if training:
-            y = x._batch_normalized(running_mean, running_var, momentum, eps)
+            y, news = x._batch_normalized(running_mean, running_var, momentum, eps)
         elif running_mean is None or running_var is None:
             raise ArgumentError("batch_norm: statistics", expected="running_mean and running_var", found="none given")
         else:
             y = (x - running_mean.reshape(along)) * (running_var.reshape(along) + eps).rsqrt()
-        return _scaled(y, weight, bias, along[1:], "batch_norm").cast(self.dtype)
+        out = _scaled(y, weight, bias, along[1:], "batch_norm").cast(self.dtype)
+        for running, new in news:  # nothing is refused any more
+            running.assign(new)
+            defer(running)
+        return out
 
     def _batch_normalized(self, mean: Any, var: Any, momentum: float, eps: float) -> Any:
+        """The result, and what the running statistics become."""
         axes = (0, *range(2, self.ndim))
         n = count((self.shape[0], *self.shape[2:]))
         if not at_most(2, n):
@@ -178,12 +184,12 @@ class NormMixin(TensorBase):
         own_mean = self.mean(axes, keepdim=True)
         centred = self - own_mean
         own_var = (centred * centred).mean(axes, keepdim=True)
+        news = []
         for running, own, factor in ((mean, own_mean, 1.0), (var, own_var, unbiased)):
             if running is not None:
                 new = own.detach().reshape(running.shape) * (momentum * factor) + running * (1.0 - momentum)
-                running.assign(new.cast(running.dtype))
-                defer(running)
-        return centred * (own_var + eps).rsqrt()
+                news.append((running, new.cast(running.dtype)))
+        return centred * (own_var + eps).rsqrt(), news
 
     def dropout(self, p: float = 0.5, training: bool | None = None) -> Tensor:
         """Each element is 0 with probability `p`, else divided by 1 - p; the input itself when not training.

@@ -16,7 +16,7 @@ Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; B
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import pi, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import from_numpy, new_buffer
 from monolect.runtime.execute import running
-from monolect.tensor.base import TensorBase, as_device, as_sizes
+from monolect.runtime.jit import changes
+from monolect.tensor.base import TensorBase, as_before_on_failure, as_device, as_sizes
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class _State:
         self.home: UOp = self.stored._uop  # the BUFFER, before anything is stored into it
         self.base: Any = None
         self.used = self.n_draws = 0
+        self.n_outside = 0  # draws outside of captures
 
     def is_pending(self) -> bool:
         """Whether numbers were drawn that the stored state does not count yet."""
@@ -116,13 +118,16 @@ def manual_seed(seed: int) -> None:
     global _seed
     if not isinstance(seed, int):
         raise ArgumentError("manual_seed: seed", expected="an int", found=repr(seed))
-    _seed = seed & 0xFFFFFFFFFFFFFFFF
-    for device, state in _states.items():
-        # In place: a captured step reads this buffer. What was drawn from it is computed first.
-        settle([state])
-        state.base = None
-        fresh = type(state.stored)(np.array([0, _seed], np.uint64), device=device)
-        state.stored.assign(fresh).realize()
+    key = seed & 0xFFFFFFFFFFFFFFFF
+    running.wait()
+    with running.lock:
+        settle()  # what was drawn before keeps its numbers
+        with as_before_on_failure(tensors()):
+            for device, state in _states.items():
+                state.base = None
+                # In place: a captured step reads this buffer.
+                state.stored.assign(type(state.stored)(np.array([0, key], np.uint64), device=device)).realize()
+        _seed = key
 
 
 def pending() -> list[Any]:
@@ -143,6 +148,28 @@ def settle(states: Iterable[_State] | None = None) -> None:
     late = [t for state in (_states.values() if states is None else states) for t in state.advance()]
     if late:
         late[0].realize(*late[1:])
+
+
+def snapshot() -> Callable[[], None]:
+    """A function that puts all states back as they are now, once `settle` was called: numbers that were drawn since are
+    drawn again. Not where another thread has drawn since.
+    """
+    known = {d: (s, s.stored._uop, s.n_outside) for d, s in _states.items()}
+    seed = _seed
+
+    def put_back() -> None:
+        global _seed
+        _seed = seed
+        for device, state in [*_states.items()]:
+            _, node, n_outside = known.get(device, (state, None, 0))
+            if state.n_outside != n_outside:
+                continue
+            if node is None:
+                del _states[device]
+            else:
+                state.base, state.stored._uop = None, node
+
+    return put_back
 
 
 def names() -> dict[int, str]:
@@ -177,7 +204,9 @@ def _bits(cls: Any, count: Any, device: Any) -> UOp:
     device = as_device(device)
     running.wait()
     with running.lock:  # not while a batch takes the pending draws along, nor while another thread makes the state
-        counter, key = _state(cls, device).draw(size_max(count))
+        state = _state(cls, device)
+        state.n_outside += not changes.captures
+        counter, key = state.draw(size_max(count))
     return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)
 
 

@@ -19,6 +19,7 @@ from operator import call as apply
 from sys import getrefcount
 from typing import Any
 
+from monolect.backend.common.memory import HOST
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
@@ -69,7 +70,9 @@ def usual_call(
     known = all(v.source in (MADE, KEPT, BROUGHT) for v in (*outputs, *(s.after for s in capture.moves)))
     simple = known and all(m.shape is None for m in capture.made) and not capture.draft.reuse
     runs = capture.native is not None or (capture.device is None and not capture.moves)
-    if not simple or settings.VERIFY > 1 or not runs:
+    device: Any = capture.device
+    saves = capture.may_fail and capture.in_place and device.space == HOST  # what a launch that fails has changed
+    if not simple or settings.VERIFY > 1 or not runs or saves:
         return None
     looked_at, states = list(_around(around)), list(_states(capture))
     if len(looked_at) + len(states) + len(capture.moves) > MOST_PLACES or any(
@@ -127,17 +130,20 @@ def usual_call(
     given += [f"value_of({v})" for v in _sizes(capture, names)]
     given += [f"n{k}.address" for k in range(len(capture.made))]
     if capture.device is None:
-        lines += run  # results are views of arguments, and constants
+        lines += [*run, *after]  # results are views of arguments, and constants
     elif capture.short is not None and not capture.moves and not draws:
         names["native"] = capture.short
-        lines += [*run, f" native({', '.join(given)})"]
+        lines += [*run, *_called(given, after, capture.may_fail)]
     else:
         names["native"] = capture.native
         run += [" prologue.refresh()"] * (capture.prologue is not None)
-        run += [f" native({', '.join(given)})", *_moved(capture, names)]
+        news, stored = _moved(capture, names)
+        after = [*stored, *after]
+        run += news
+        run += _called(given, after, capture.may_fail)
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
         lines += [" with running.lock:", *(" " + line for line in run)]
-    lines += [*results, *after, f" return {_tree(template, len(outputs))}"]
+    lines += [*results, f" return {_tree(template, len(outputs))}"]
     # who gives up leaves the block, and with it the lock, before the general way begins
     text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
     text.append(f" return general({''.join(f'{a}, ' for a in args)}*more, **named)")
@@ -216,13 +222,22 @@ def _states(capture: Capture) -> Iterator[Line]:
         yield f"s{i}.tensor._uop is not s{i}.uop or {held}", {f"s{i}": s}
 
 
-def _moved(capture: Capture, names: dict[str, Any]) -> Iterator[str]:
-    """Lines after which each state that moves is its new version: all of these are there before the first is stored."""
-    for k, s in enumerate(capture.moves):
-        yield f" w{k} = {_node(f'w{k}', s.after, names)}"
+def _called(given: list[str], after: list[str], may_fail: bool) -> list[str]:
+    """Lines that run the step, and leave what it computed: no call in between, so that an interrupt finds all of it."""
+    call = f" native({', '.join(given)})"
+    if may_fail or not after:
+        return [call, *after]
+    return [" try:", f" {call}", " finally:", *(" " + line for line in after)]
+
+
+def _moved(capture: Capture, names: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Lines that name the new version of each state that moves, and lines that store them all."""
+    news, stored = [], []
     for k, s in enumerate(capture.moves):
         names[f"moves{k}"] = s
-        yield f" {f'moves{k}.tensor' if s.argument is None else f'a{s.argument}'}._uop = w{k}"
+        news.append(f" w{k} = {_node(f'w{k}', s.after, names)}")
+        stored.append(f" {f'moves{k}.tensor' if s.argument is None else f'a{s.argument}'}._uop = w{k}")
+    return news, stored
 
 
 def _sizes(capture: Capture, names: dict[str, Any]) -> list[str]:

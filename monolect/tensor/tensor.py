@@ -26,7 +26,7 @@ from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
 from monolect.runtime.execute import realize, running
-from monolect.runtime.jit import NOT_KEPT, OWN, changes, note_assign, note_gradient, refuse_while_capturing
+from monolect.runtime.jit import NOT_KEPT, OWN, changes, note_assign, note_before, note_gradient, refuse_while_capturing
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.casts import CastMixin
@@ -248,6 +248,8 @@ class Tensor(
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if changes.captures:
+            note_before(self, self._uop)
         if not value:
             self._requires_grad = False
             _leaf_tensors.pop(id(self), None)
@@ -639,13 +641,16 @@ class Tensor(
             for u in below:
                 refuse_lost(u)
             raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
+        new = []
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
             t = leaves[u]
-            if d is not None:
-                note_gradient(t, t._grad)
-                d = d if create_graph else build("DETACH", d)
-                if t._grad is not NOT_KEPT:  # a sum with what is not kept is not kept
-                    t._grad = self._wrap(d) if t._grad is None else t._grad + self._wrap(d)
+            if d is not None and t._grad is not NOT_KEPT:  # a sum with what is not kept is not kept
+                own = self._wrap(d if create_graph else build("DETACH", d))
+                new.append((t, own if t._grad is None else t._grad + own))
+        for t, grad in new:
+            note_gradient(t, t._grad)
+            t._grad = grad
+        note_before(self, self._uop)
         if not (create_graph if retain_graph is None else retain_graph) and self._uop not in leaves:
             self._uop = spent(self._uop)
         if self._uop.op != "BUFFER":
