@@ -31,12 +31,13 @@ MOST_ELEMENTS: int = dtypes.int64.max
 class TensorBase:
     """The fields of a Tensor and the checks its methods share.
 
-    An element of a realised tensor has no node until somebody asks for `_uop` (`tensor/index.py`).
+    A view makes `_uop` from the node of its base each time it is used (`tensor/view.py`).
     """
 
-    __slots__ = ("__weakref__", "_grad", "_part", "_requires_grad", "_uop")
+    __slots__ = ("__weakref__", "_grad", "_requires_grad", "_uop", "_view")
+    _is_view = False
     _uop: UOp
-    _part: tuple[UOp, Any, int]  # of an element without a node: the BUFFER, its key, its place
+    _view: Any  # the Window of a view
     _grad: Tensor | None
     _requires_grad: bool
 
@@ -72,6 +73,11 @@ class TensorBase:
             check_count(uop.shape)
             uop.origin = provenance()
         return t
+
+    @property
+    def _kind(self) -> Any:
+        """The class of the user: a view has a class of its own below that."""
+        return type(self)
 
     @property
     def dtype(self) -> DType:

@@ -15,8 +15,8 @@ import functools
 import os
 import warnings
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
@@ -26,10 +26,8 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import CaptureWarning, JitError, user_line
 from monolect.base.settings import settings
 from monolect.ir.call import is_body
-from monolect.ir.place import device
-from monolect.ir.uop import UOp, build, new_buffer, substitute_all, toposort
+from monolect.ir.uop import UOp, build, new_buffer, toposort
 from monolect.runtime import execute
-from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
 from monolect.runtime.jit import NOT_KEPT, OWN, Capture, Check, Noted, changes, steps, two_ways
 from monolect.runtime.recipe import MADE, external, mark, record
@@ -38,6 +36,16 @@ from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import keep_only, waiting
 from monolect.tensor.donated import Donation, give_up
+from monolect.tensor.outside import (
+    compute_reached,
+    computed_outside,
+    passing,
+    readers,
+    refuse_asking,
+    refuse_draws,
+    refuse_shared,
+    refuse_two_ways,
+)
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
 from monolect.tensor.tensor import Tensor, compute_pending, leaf_nodes, leaves, live_tensors
@@ -52,15 +60,14 @@ from monolect.tensor.tree import (
     signature,
     unflatten,
 )
+from monolect.tensor.view import in_memory, root_of
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
 ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is around it: it will not end
 _CONTAINERS = frozenset((list, tuple, dict))
 _new = object.__new__
-Live = Callable[[], list[Tensor]]
 Gradients = dict[int, tuple[Tensor, Tensor | None]]  # of tensors from outside, by identity
-Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
 class Spec(NamedTuple):
@@ -157,6 +164,8 @@ class Jit:
         self.__call__ = self._general = _general(self)
         self.around = Reach(())  # looked for at the first call: much may come to stand around it until then
         self._methods: dict[int, Jit] = {}
+        self._roots: dict[int, int] = {}  # of the arguments of a call with views: the root of each, by identity
+        self.is_writing = False  # does the next call assign?
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
         functools.update_wrapper(self, function)
@@ -231,6 +240,8 @@ class Jit:
     def _step(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         found: list[Tensor] = []
         flatten((args, kwargs), found)
+        if any(t._is_view for t in found):
+            return self._with_views(args, kwargs, found)
         if not is_in_order((args, kwargs)):
             args, kwargs = unflatten((args, kwargs), iter(found), sort=True)
             found = []
@@ -259,7 +270,8 @@ class Jit:
             return back
         self.captures.move_to_end(key)
         self.n_changing = 0
-        _refuse_two_ways(two_ways(tensors, captured.capture.assigned, captured.capture.read))
+        refuse_two_ways(two_ways(tensors, captured.capture.assigned, captured.capture.read))
+        refuse_shared(self._shared(tensors, captured.capture.assigned))
         self._expect(captured)
         results = self._replayed(captured, inputs, tensors)
         self._give_up(args, kwargs, tensors, inputs)
@@ -291,6 +303,36 @@ class Jit:
             random_state.settle(states)
             capture.replay(inputs, addresses, tensors, finish)
         return results
+
+    def _with_views(self, args: tuple, kwargs: dict[str, Any], found: list[Tensor]) -> Any:
+        """A call with views as arguments: the step gets Tensors of the same memory, and what it assigns to these is
+        written to the views.
+        """
+        given = {id(t): t for t in found}
+        instead = {k: in_memory(t) if t._is_view else t for k, t in given.items()}
+        before = {k: t._uop for k, t in instead.items()}
+        args, kwargs = unflatten((args, kwargs), iter([instead[id(t)] for t in found]))
+        outer, self._roots = self._roots, {id(instead[k]): id(root_of(t)) for k, t in given.items()}
+        try:
+            back = self._general(*args, **kwargs) if self.is_writing else self.__call__(*args, **kwargs)
+        finally:
+            self._roots = outer
+        for k, t in given.items():
+            new = instead[k]
+            if new is not t and not hasattr(type(new), "donated_at"):
+                t._grad = new._grad
+                if new._uop is not before[k]:
+                    t.assign(new)
+        return back
+
+    def _shared(self, tensors: list[Tensor], assigned: Iterable[int | Tensor]) -> list[Tensor]:
+        """The arguments that share memory with what the step assigns: arguments, by number, and outside Tensors."""
+        if not self._roots:
+            return []
+        roots = [self._roots[id(t)] for t in tensors]
+        outside = {id(t) for t in assigned if t.__class__ is not int}
+        written = {roots[t] for t in assigned if t.__class__ is int}
+        return [t for t, r in zip(tensors, roots, strict=True) if r in outside or (r in written and roots.count(r) > 1)]
 
     def _reached(self) -> Reach:
         return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
@@ -330,6 +372,7 @@ class Jit:
                 call = usual_call(*made, around, origins, self._general, gradients, captured.same)
                 calls.clear()
                 calls[around] = call
+        self.is_writing = captured is None or bool(captured.capture.assigned)
         self.__call__ = self._general if call is None else call
 
     def _origins(self, captured: Captured) -> list[tuple]:
@@ -373,54 +416,6 @@ class Jit:
             if t._uop is old:  # otherwise another thread has assigned to it since
                 t._uop = u
 
-    def _readers(self, live: Live, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> Readers:
-        """The tensors that the step reads from outside, buffers `found`, so that a later assign to one is seen.
-
-        One that alone has a buffer can be bound anew. What a tensor is that is a view of one, shares one, or was still
-        part of the step's `graph`, is woven into the kernels, and what a result only shows, buffers `shown`, into that:
-        the step is captured again when it changes.
-        """
-        around = found | shown
-        tensors = live() if around or graph else []
-        holders = [t for t in tensors if t._uop in found]
-        shared = Counter(t._uop for t in holders)
-        reads = [(t, t._uop) for t in holders if shared[t._uop] == 1]
-        woven = [t for t in tensors if shared[t._uop] > 1 or t._uop in graph or t._uop in shown]
-        woven += [t for t in tensors if t._uop not in around and base_of(t._uop) in around]
-        return reads, [(weakref.ref(t), t._uop) for t in woven]
-
-    def _computed_outside(
-        self, live: Live, batch: list[Tensor], own: set[int], graph: set[UOp]
-    ) -> tuple[set[UOp], set[UOp]]:
-        """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now,
-        and those they were computed from. The step may as well have written the same expression of these as read the
-        value: where they change it is captured again.
-
-        It is no part of the step, whose Tensors are `own`: a replay must not draw initial weights anew. Of what a
-        Variable steers only that which none does: equal expressions are one node, and that of the step takes another
-        value at each call.
-        """
-        if not graph:
-            return set(), set()
-        outside = [t for t in live() if t._uop in graph and id(t) not in own]
-        if not outside:
-            return set(), set()
-        roots = _whatever_is_bound({t._uop for t in outside})
-        state = {u for t in random_state.tensors() for u in (t._uop, base_of(t._uop))}
-        sources = {u for u in toposort(*roots, stop=is_realized) if is_realized(u)} - state
-        captures, execute.listening.captures = execute.listening.captures, []
-        try:
-            new = dict(zip(roots, execute.realize(roots), strict=True))
-        finally:
-            execute.listening.captures = captures
-        for t in outside:
-            t.uop = new.get(t._uop, t._uop)
-        new |= {u: u for u in toposort(*(t._uop for t in batch), stop=is_body) if is_body(u)}
-        for t, u in zip(batch, substitute_all(tuple(t._uop for t in batch), new), strict=True):
-            t._uop = u
-        left = {u for u in toposort(*(t._uop for t in batch), stop=is_body) if not is_realized(u)}
-        return graph - left, sources
-
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
         """Run the function and record it. Where that fails all is as it was before the call."""
         compute_pending()  # it is no part of the step
@@ -454,23 +449,26 @@ class Jit:
         spec = Spec(as_given[0], as_given[1], key[2], key[3], self.around.named, key[4])
         given = (args, kwargs)
         reached = self.around, Reach(given, self.around.named)
-        generators = _passing(*reached)
+        generators = passing(*reached)
+        compute_reached([t for r in reached for t in r.tensors])
         args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
         function = self._plain()
         with execute.listening.to(runs), changes.seen() as befores:
             checks: list[tuple[Check, Tensor, Tensor]] = []
             befores.checks, befores.start, befores.inputs = checks, start, frozenset(inputs)
-            with drawn.heard(any(r.asks for r in reached), _refuse_asking):
+            with drawn.heard(any(r.asks for r in reached), refuse_asking):
                 result = steps.call(function, args, kwargs)
-            _refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()))
+            refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()))
+            numbers = {id(t): i for i, t in enumerate(stand_ins)}
+            refuse_shared(self._shared(tensors, [numbers.get(id(t), t) for t, _ in befores.alive()]))
             outputs: list[Tensor] = []
-            _refuse_draws(generators)
+            refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
             flatten(result, outputs)
             check_results(result, _objects(given, self.owner), "jitted function")
             same = same_tensors(outputs)
             # what nobody but the function and its result held is gone: it is no state
-            outputs = [t if id(t) in grads else Tensor._wrap(t._uop) for t in outputs]
+            outputs = [t if id(t) in grads and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
             result = unflatten(result, as_returned(outputs, same))
             assigned = [t for t, _ in befores.alive()]
             graded, cleared, used_up = _gradients_after(grads, assigned, befores.looked)
@@ -483,7 +481,7 @@ class Jit:
             live = functools.cache(lambda: live_tensors([t for r in reached for t in r.tensors]))
             found_outside = {id(t) for r in reached for t in r.tensors}.difference(map(id, assigned))
             own = {id(t) for t in batch} - found_outside  # the step may return one as it is
-            gone, sources = self._computed_outside(live, batch, own, graph)
+            gone, sources = computed_outside(live, batch, own, graph, {u for _, u in befores.alive()})
             graph = (graph - gone) | sources
             if batch:
                 batch[0].realize(*batch[1:])
@@ -501,16 +499,17 @@ class Jit:
         read = {*external(runs, inputs)} - olds
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
         mine = {id(t) for t in (*outputs, *fresh)}.difference(grads)
-        reads, woven = self._readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
+        reads, woven = readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
         named = {id(t) for t in self.around.tensors}  # another Tensor may be a view of the same memory
         outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in named)]
-        _refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside))
+        refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside))
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop
             t._grad = stand_in._grad
-        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" for _, b, a in states):
-            return back  # state that only now got its buffer: captured at the next call
+        others = {t._uop for r in reached for t in r.tensors}
+        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in others for _, b, a in states):
+            return back  # state that only now got a buffer of its own: captured at the next call
         places = {id(t): i for i, t in enumerate(tensors)}
         donated = {places[id(t)] for t in self.donation.tensors(*given)}
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
@@ -592,19 +591,6 @@ class Method:
         return getattr(self.jit, name)
 
 
-def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:
-    """Of the roots those that depend on no Variable; of the others the largest values below that do not, either."""
-    steered: set[UOp] = set()
-    order = toposort(*roots, stop=is_body)
-    for u in order:
-        inside = toposort(u) if is_body(u) else (u,)
-        if variables(*inside) or not steered.isdisjoint(u.src):
-            steered.add(u)
-    below = {x for u in order if u in steered for x in u.src}
-    found = [u for u in order if u not in steered and (u in roots or u in below)]
-    return [u for u in found if u in roots or (device(u) is not None and not is_realized(u) and not is_body(u))]
-
-
 def is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
     """Whether all arguments are Tensors, each another."""
     return not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
@@ -638,30 +624,6 @@ def _refuse_changes(now: Any, tensors: list[Tensor], stand_ins: list[Tensor], sp
     if not same or spec._replace(args=args, kwargs=kwargs).key != key:
         expected = "a function that returns what is new, or assigns to Tensors"
         raise JitError("a jitted function changes an argument", expected=expected, found=spec.describe())
-
-
-def _passing(*reached: Reach) -> dict[str, tuple[Any, Any]]:
-    """Generators of random numbers by name, each with its state. Raises JitError for iterators: each look moves one."""
-    if names := [name for r in reached for name in r.passing]:
-        expected = "what it gives, as an argument; or a list"
-        raise JitError(
-            "a jitted function reaches an iterator, as its next call would not", expected=expected, found=names[0]
-        )
-    return {name: (g, drawn.state_of(g)) for r in reached for name, g in r.generators.items()}
-
-
-def _refuse_asking(name: str, line: tuple[str, int]) -> None:
-    """Raise JitError, at the line that asks, for what each replay would take for what it was at the capture."""
-    expected = "the number as an argument, or Tensor.rand and its like"
-    raise JitError("a jitted function asks for what differs at each call", expected=expected, found=name, line=line)
-
-
-def _refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:
-    """Raise JitError when a generator of Python's or NumPy's drew a number, which each replay would use again."""
-    for name, (generator, before) in generators.items():
-        if drawn.state_of(generator) != before:
-            expected = "Tensor.rand and its like, or the numbers as arguments"
-            raise JitError("a jitted function draws numbers that a replay would not", expected=expected, found=name)
 
 
 def _stand_in(t: Tensor, node: UOp) -> Tensor:
@@ -729,15 +691,6 @@ def _gradients_found(looked: Noted, grads: Gradients) -> list[tuple[Tensor, Any]
             found = f"a gradient of an earlier backward, of shape {t.shape}"
             raise JitError("a jitted function reads a gradient from outside", expected=expected, found=found)
     return [(t, old) for t, old in looked.alive() if old is not OWN and id(t) in grads]
-
-
-def _refuse_two_ways(ways: list[Tensor]) -> None:
-    """Raise JitError for arguments that the function also reaches from outside."""
-    if not ways:
-        return
-    expected, found = "a tensor that is either an argument or from outside", f"both, of shape {ways[0].shape}"
-    message = "a jitted function assigns to an argument that it also reaches from outside"
-    raise JitError(message, expected=expected, found=found)
 
 
 class Decorator:

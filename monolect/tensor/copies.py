@@ -21,6 +21,7 @@ from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import changes, refuse_while_capturing
 from monolect.schedule.memory import buffer_bytes
 from monolect.tensor.base import TensorBase
+from monolect.tensor.view import again
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -33,13 +34,13 @@ class CopyMixin(TensorBase):
 
     def __copy__(self) -> Tensor:
         """Another Tensor of the same value, and the same `grad`."""
-        u = self._uop
-        new = self._wrap(u)
+        new = self._wrap(self._uop)
         new.__setstate__(self.__getstate__())
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """Another Tensor of the same value in memory of its own, with a copy of `grad`.
+        """Another Tensor of the same value in memory of its own, with a copy of `grad`; of a view, a view of a copy of
+        its base.
 
         >>> import copy
         >>> a = Tensor([1.0, 2.0], requires_grad=True)
@@ -48,8 +49,7 @@ class CopyMixin(TensorBase):
         >>> b.tolist(), b.requires_grad
         ([1.0, 2.0], True)
         """
-        u = _own_value(self)
-        new = self._wrap(u)
+        new = again(self, copy.deepcopy(self._view.parent, memo)) if self._is_view else self._wrap(_own_value(self))
         memo[id(self)] = new
         new.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return new
@@ -59,7 +59,7 @@ class CopyMixin(TensorBase):
         refuse_while_capturing("pickling a tensor", self._uop)
         values = self.numpy()
         device = "cpu" if is_on_disk(self.device) else self.device
-        return _from_values, (type(self), values, device), self.__getstate__()
+        return _from_values, (self._kind, values, device), self.__getstate__()
 
     def __getstate__(self) -> tuple[bool, Tensor | None, dict[str, Any] | None]:
         """What a Tensor is beside its value; of a subclass also its attributes."""

@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from monolect.runtime.buffer import is_realized
+
 _changed: dict[int, weakref.ref[Any]] = {}  # by identity: comparing tensors with == is an elementwise operation
 _aside: set[int] = set()  # of them
 
@@ -54,7 +56,7 @@ def waiting() -> list[Any]:
         return out
     for key, ref in list(_changed.items()):
         t = ref()
-        if t is None or t._uop.op == "BUFFER":
+        if t is None or is_realized(t._uop):
             _forget(key)
         else:
             out.append(t)

@@ -47,7 +47,7 @@ def give_up(t: Any) -> None:
     """From now on, any use of the Tensor raises JitError."""
     if not hasattr(type(t), "donated_at"):
         t.requires_grad = False  # it is no leaf any more
-        kind: Any = type(t)
+        kind: Any = t._kind
         t.__class__ = _donated(kind)
         t._grad = None
         _slot.__set__(t, provenance()[:2])

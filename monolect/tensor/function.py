@@ -17,12 +17,12 @@ import copy
 import functools
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from monolect.autograd.gradient import Backward, replace
 from monolect.base.dtype import dtypes
-from monolect.base.errors import ArgumentError, GradientError
+from monolect.base.errors import ArgumentError, GradientError, JitError
 from monolect.base.settings import settings
 from monolect.ir.call import is_body
 from monolect.ir.ops import ParamArg
@@ -37,6 +37,7 @@ from monolect.tensor.deferred import defer, deferred
 from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import as_returned, check_results, flatten, same_tensors, unflatten
+from monolect.tensor.view import root_of
 
 MOST_TRACES = 64
 _numbers = itertools.count()
@@ -88,6 +89,26 @@ class Function:
         return global_name(self) or (Function, parts)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given: list[Tensor] = []
+        flatten((args, kwargs), given)
+        views = {id(t): t for t in given if t._is_view}
+        if not views:
+            return self._called(args, kwargs, ())
+        # Views are values of the call, not of the trace, so that one trace serves all of them.
+        values = {k: _value(t) for k, t in views.items()}
+        args, kwargs = unflatten((args, kwargs), iter([values.get(id(t), t) for t in given]))
+        before = {k: t._uop for k, t in values.items()}
+        back = self._called(args, kwargs, [root_of(t) for t in views.values()])
+        for k, t in views.items():
+            if values[k]._uop is not before[k]:
+                t.assign(values[k])
+        return back
+
+    def _called(self, args: tuple, kwargs: dict[str, Any], roots: Sequence[Tensor]) -> Any:
+        """A call whose arguments are no views. `roots`: of the views that were given.
+
+        Raises JitError when the function assigns to one of the roots: the arguments would not see it.
+        """
         f = self.__wrapped__  # type: ignore[attr-defined]
         running.wait()
         with running.lock:
@@ -104,6 +125,9 @@ class Function:
                     self.traces[key] = t
                     if len(self.traces) > MOST_TRACES:
                         self.traces.popitem(last=False)
+        if roots and any(found.tensors[place] is r for place, _ in t.assigned for r in roots):
+            expected, name = "arguments that share no memory, such as x.clone()", self.name or "a function"
+            raise JitError("a @function assigns to memory that an argument shows, too", expected=expected, found=name)
         call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
         values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
         for (place, late), u in zip(t.assigned, values[t.n_results :], strict=True):
@@ -141,6 +165,14 @@ def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, g
         if value is not None and not callable(value):
             raise ArgumentError(f"@function: {what}", expected="a callable", found=repr(value)[:80])
     return Function(f, precompile, gradient)
+
+
+def _value(t: Tensor) -> Tensor:
+    """A Tensor that is no view and has the value of the view `t`."""
+    new = t._kind._wrap(t._uop)
+    if attributes := getattr(t, "__dict__", None):
+        vars(new).update(attributes)
+    return new
 
 
 def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:

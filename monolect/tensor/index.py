@@ -12,35 +12,30 @@ captured step computes the least and the greatest of each, which are looked at a
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
-from monolect.backend.registry import is_on_disk
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError, user_line
 from monolect.base.numpy import is_array, is_scalar, np
-from monolect.base.origin import provenance
 from monolect.base.settings import settings
 from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import TRUE, count, within
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
-from monolect.runtime.buffer import element_at, is_realized, to_numpy
+from monolect.runtime.buffer import to_numpy
 from monolect.runtime.execute import realize
-from monolect.runtime.jit import Check, changes, checks_under_way, refuse_while_capturing
+from monolect.runtime.jit import Check, changes, checks_under_way
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
 from monolect.tensor.files import computing
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
+from monolect.tensor.view import shown, shown_element
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
-
-
-_new = object.__new__
-_slot: Any = vars(TensorBase)["_uop"]
 
 
 class _Part(NamedTuple):
@@ -52,32 +47,6 @@ class _Part(NamedTuple):
     drop: bool = False
 
 
-@cache
-def _element(kind: Any) -> type:
-    """The class of elements of realised Tensors of `kind` without a node; with one, when it is asked for, of `kind`.
-
-    Not `__getattr__`: a class that has one makes every access to any attribute of all Tensors ten times as dear.
-    """
-
-    def uop(t: Any) -> UOp:
-        u, key, _ = t._part
-        t._uop = u = view(t, u, key)
-        u.origin = u.origin or provenance()
-        return u
-
-    def become(t: Any, u: UOp) -> None:
-        _slot.__set__(t, u)
-        t.__class__ = kind
-
-    def item(t: Any) -> Any:
-        u, _, at = t._part
-        refuse_while_capturing("reading the values of a tensor", u)
-        value = element_at(u, at)
-        return kind.item(t) if value is None else value
-
-    return type(kind.__name__, (kind,), {"__slots__": (), "_uop": property(uop, become), "item": item})
-
-
 @guard_methods
 class IndexMixin(TensorBase):
     """Reading and writing parts."""
@@ -85,28 +54,16 @@ class IndexMixin(TensorBase):
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Tensor:
-        u = self._uop
-        at = _place(u, key)
-        if at is None:
-            return _part_of(self, key)
-        kind: Any = self.__class__
-        t: Any = _new(_element(kind))
-        t._part = u, key, at
-        t._grad = None
-        t._requires_grad = False
-        return t
+        at = _place(self._uop, key)
+        return _part_of(self, key) if at is None else shown_element(self, lambda u: view(None, u, key), at)
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
-        v = value if isinstance(value, TensorBase) else type(self)(value, device=computing(self.device))
+        v = value if isinstance(value, TensorBase) else self._kind(value, device=computing(self.device))
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
-            self._become(self._stored(self._uop, self._uop, self._masked(key, v)))
-            return
-        is_memory = self._uop.op in ("BUFFER", "AFTER") or (is_on_disk(self.device) and is_realized(self._uop))
-        base = self._uop if is_memory else build("CONTIGUOUS", self._uop)
-        target, new = view(self, base, key, writes=True), cast(v._uop, self.dtype)
-        while len(new.shape) > len(target.shape) and new.shape[0].__class__ is int and new.shape[0] == 1:
-            new = graph.reshape(new, new.shape[1:])  # as PyTorch and NumPy: leading axes of one element count for none
-        self._become(self._stored(base, target, new))
+            self._store(None, self._masked(key, v))
+        else:
+            part = named(self, key, writes=True)
+            self._store(part.of, _without_ones(cast(v._uop, self.dtype), part.of(self._uop).shape))
 
     def _masked(self, mask: Any, v: Any) -> UOp:
         if mask.shape != self.shape[: mask.ndim]:
@@ -291,10 +248,20 @@ class IndexMixin(TensorBase):
 
 
 def _named(self: Any, key: Any) -> Any:
-    return self._wrap(view(self, self._uop, key))
+    part = named(self, key)
+    if part.is_copy:
+        return self._wrap(part.of(self._uop))
+    return shown(self, part.of, part.strides)
 
 
 _part_of = guarded(_named, "__getitem__")
+
+
+def _without_ones(u: UOp, shape: tuple) -> UOp:
+    """`u` without leading axes of size 1 that `shape` lacks: they do not count, as in PyTorch and NumPy."""
+    while len(u.shape) > len(shape) and u.shape[0].__class__ is int and u.shape[0] == 1:
+        u = graph.reshape(u, u.shape[1:])
+    return u
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -317,6 +284,17 @@ def _place(u: UOp, key: Any) -> int | None:
     return at
 
 
+class _Named(NamedTuple):
+    """The part of a tensor that a key names: its node from that of the tensor, its strides from those of the tensor.
+
+    `is_copy`: elements that integer tensors name have memory of their own.
+    """
+
+    of: Callable[[UOp], UOp]
+    strides: Callable[[tuple[int, ...]], tuple[int, ...]]
+    is_copy: bool
+
+
 def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
     """The part of `u` that `key` names, to be read or written: a chain of movement ops and at most one INDEX."""
     if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
@@ -325,15 +303,29 @@ def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
             zeros = [0] * len(rest)
             row = node("SHRINK", (u, shape_source((key % n, *zeros)), shape_source((1, *rest))))
             return node("RESHAPE", (row, shape_source(rest)))
-    items = _expanded(key if isinstance(key, tuple) else (key,), len(u.shape))
+    return _by_key(tensor, u.shape, key, writes).of(u)
+
+
+def named(tensor: Any, key: Any, writes: bool = False) -> _Named:
+    """The part of `tensor` that `key` names, to be read or written."""
+    shape = tensor._uop.shape
+    if key.__class__ is int and shape and (n := shape[0]).__class__ is int and -n <= key < n != 1:
+        return _Named(lambda u: view(None, u, key), lambda strides: strides[1:], False)
+    return _by_key(tensor, shape, key, writes)
+
+
+def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Named:
+    items = _expanded(key if isinstance(key, tuple) else (key,), len(sizes))
     parts: list[_Part] = []
     shape: list[Any] = []
+    axes: list[int | None] = []  # of the tensor, for each axis of the view
     indices: list[tuple[int, Any]] = []  # (axis of the view, integer tensor)
     for item in items:
         if item is None:
             shape.append(1)
+            axes.append(None)
             continue
-        n = u.shape[len(parts)]
+        n = sizes[len(parts)]
         if isinstance(item, slice):
             part = _slice(item, n)
         elif isinstance(item, TensorBase | list | tuple) or is_array(item):
@@ -341,12 +333,19 @@ def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
             part = _Part(0, n)
         else:
             part = _number(item, n, len(parts))
-        parts.append(part)
         if not part.drop:
             shape.append(_length(part))
-    u = _sliced(u, parts)
-    u = graph.reshape(u, tuple(shape))
-    return _gathered(u, indices, writes) if indices else u
+            axes.append(len(parts))
+        parts.append(part)
+
+    def of(u: UOp) -> UOp:
+        u = graph.reshape(_sliced(u, parts), tuple(shape))
+        return _gathered(u, indices, writes) if indices else u
+
+    def strides(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(0 if a is None else old[a] * parts[a].step for a in axes)
+
+    return _Named(of, strides, bool(indices))
 
 
 def _expanded(items: tuple, rank: int) -> list[Any]:

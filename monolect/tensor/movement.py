@@ -1,11 +1,14 @@
 """Methods that rearrange elements and compute nothing: views, joins, paddings.
 
+Methods that return a view in PyTorch return one here (`tensor/view.py`); `reshape` copies where elements that are to be
+neighbours have no common stride.
 Invariant: every method here is a chain of movement ops, masks and WHERE, so it costs no kernel of its own; it becomes
 index arithmetic in the kernel that reads it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import gradient, graph
@@ -17,6 +20,7 @@ from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx
 from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, same_device, unpacked
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.view import reshaped, shown, strides
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -37,14 +41,15 @@ class MovementMixin(TensorBase):
         >>> Tensor.arange(6).reshape(2, -1).shape
         (2, 3)
         """
-        u = self._uop
-        new = as_sizes(shape)
+        new, old = as_sizes(shape), self.shape
         if any(n.__class__ is int and n < 0 for n in new):
-            new = _infer(u.shape, new)
+            new = _infer(old, new)
         try:
-            return self._wrap(graph.reshape(u, new))
+            if self._is_view and reshaped(old, strides(self), new) is None:
+                return self._wrap(graph.reshape(self._uop, new))
+            return shown(self, lambda u: graph.reshape(u, new), lambda s: reshaped(old, s, new))
         except IRError:
-            n = count(u.shape)
+            n = count(old)
             raise ShapeError("reshape changes the number of elements", expected=f"{n} elements", found=new) from None
 
     view = reshape
@@ -122,9 +127,17 @@ class MovementMixin(TensorBase):
         >>> Tensor.ones(3, 1).broadcast_to((2, 3, 4)).shape
         (2, 3, 4)
         """
-        new = check_sizes(as_sizes((shape,)))
+        new, old = check_sizes(as_sizes((shape,))), self.shape
+        added = len(new) - len(old)
+        kept = [k >= added and not _is_not(n, old[k - added]) for k, n in enumerate(new)]
         try:
-            return self._wrap(graph.broadcast_to(self._uop, new))
+            writes = new == old or all(k or not _is_not(n, 1) for k, n in zip(kept, new, strict=True))
+            return shown(
+                self,
+                lambda u: graph.broadcast_to(u, new),
+                lambda s: tuple(s[k - added] if kept[k] else 0 for k in range(len(new))),
+                writes,
+            )
         except IRError:
             raise ShapeError(
                 "broadcast_to: sizes differ", expected=f"{self.shape} with size-1 axes enlarged", found=new
@@ -149,7 +162,7 @@ class MovementMixin(TensorBase):
         axes = tuple(self._axis(d) for d in order)
         if sorted(axes) != list(range(self.ndim)):
             raise AxisError("permute needs each axis once", expected=f"{self.ndim} distinct axes", found=order)
-        return self._wrap(graph.permute(self._uop, axes))
+        return _permuted(self, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Tensor:
         """Exchange two axes.
@@ -160,7 +173,7 @@ class MovementMixin(TensorBase):
         order = list(range(self.ndim))
         a, b = self._axis(dim0), self._axis(dim1)
         order[a], order[b] = b, a
-        return self._wrap(graph.permute(self._uop, order))
+        return _permuted(self, order)
 
     swapaxes = swapdims = transpose
 
@@ -171,7 +184,7 @@ class MovementMixin(TensorBase):
         >>> Tensor([[1, 2], [3, 4]]).T.tolist()
         [[1, 3], [2, 4]]
         """
-        return self._wrap(graph.permute(self._uop, reversed(range(self.ndim))))
+        return _permuted(self, [*reversed(range(self.ndim))])
 
     @property
     def mT(self) -> Tensor:
@@ -208,7 +221,7 @@ class MovementMixin(TensorBase):
         order = [i for i in range(self.ndim) if i not in src]
         for d, s in sorted(zip(dst, src, strict=True)):
             order.insert(d, s)
-        return self._wrap(graph.permute(self._uop, order))
+        return _permuted(self, order)
 
     moveaxis = movedim
 
@@ -274,7 +287,7 @@ class MovementMixin(TensorBase):
             start = start + n if start < 0 else start
             if start < 0 or length < 0 or start + length > n:
                 raise ShapeError("narrow leaves the axis", expected=f"a part of {n} elements", found=(start, length))
-        return self._wrap(shrink_axis(self._uop, a, start, length))
+        return _narrowed(self, a, start, length)
 
     def split(self, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Parts along an axis: of one size (the last may be smaller), or of the sizes in a list.
@@ -297,7 +310,7 @@ class MovementMixin(TensorBase):
             sizes = [min(k, n - i) for i in range(0, n, k)] or [0]
         out, start = [], 0
         for size in sizes:
-            out.append(self._wrap(shrink_axis(self._uop, a, start, size)))
+            out.append(_narrowed(self, a, start, size))
             start += size
         return tuple(out)
 
@@ -325,7 +338,11 @@ class MovementMixin(TensorBase):
         """
         a = self._axis(dim)
         rest = (*self.shape[:a], *self.shape[a + 1 :])
-        return tuple(self._wrap(graph.reshape(shrink_axis(self._uop, a, i, 1), rest)) for i in range(self.shape[a]))
+
+        def part(i: int) -> Tensor:
+            return shown(self, lambda u: graph.reshape(shrink_axis(u, a, i, 1), rest), lambda s: (*s[:a], *s[a + 1 :]))
+
+        return tuple(map(part, range(self.shape[a])))
 
     def __iter__(self) -> Any:
         if not self.shape:
@@ -345,14 +362,18 @@ class MovementMixin(TensorBase):
         n, m, batch = x.shape[-2], x.shape[-1], x.shape[:-2]
         row, column = max(0, -offset), max(0, offset)
         k = max(0, min(n - row, m - column))
-        if k == 0:
-            return self._wrap(shrink_axis(x.reshape(*batch, n * m)._uop, len(batch), 0, 0))
-        u = shrink(x._uop, (0,) * len(batch) + (row, column), (*batch, k, k))
-        # one more element a row moves element (i, i) to column 0 of row i
-        u = graph.reshape(u, (*batch, k * k))
-        u = pad_invalid(u, (0,) * u.shape.__len__(), (*batch, k * (k + 1)))
-        u = shrink_axis(graph.reshape(u, (*batch, k, k + 1)), len(batch) + 1, 0, 1)
-        return self._wrap(graph.reshape(u, (*batch, k)))
+
+        def of(u: UOp) -> UOp:
+            if k == 0:
+                return shrink_axis(graph.reshape(u, (*batch, n * m)), len(batch), 0, 0)
+            u = shrink(u, (0,) * len(batch) + (row, column), (*batch, k, k))
+            # one more element a row moves element (i, i) to column 0 of row i
+            u = graph.reshape(u, (*batch, k * k))
+            u = pad_invalid(u, (0,) * u.shape.__len__(), (*batch, k * (k + 1)))
+            u = shrink_axis(graph.reshape(u, (*batch, k, k + 1)), len(batch) + 1, 0, 1)
+            return graph.reshape(u, (*batch, k))
+
+        return shown(x, of, lambda s: (*s[:-2], s[-2] + s[-1]))
 
     def unfold(self, dimension: int, size: int, step: int = 1) -> Tensor:
         """Windows of `size` elements, `step` apart, along an axis; the window becomes the last axis.
@@ -375,12 +396,23 @@ class MovementMixin(TensorBase):
         batch = x.shape[:-1]
         # repeating the axis and cutting rows of n + 1 shifts each row by one more element
         reps = -(-size * (n + 1) // n)
-        u = graph.expand(graph.reshape(x._uop, (*batch, 1, n)), (*batch, reps, n))
-        u = shrink_axis(graph.reshape(u, (*batch, reps * n)), len(batch), 0, size * (n + 1))
-        u = shrink_axis(graph.reshape(u, (*batch, size, n + 1)), len(batch) + 1, 0, (out - 1) * step + 1)
-        u = every(u, len(batch) + 1, step)
-        moved = self._wrap(graph.permute(u, (*range(len(batch)), len(batch) + 1, len(batch))))
-        return moved.movedim(-2, a)
+
+        def of(u: UOp) -> UOp:
+            u = graph.expand(graph.reshape(u, (*batch, 1, n)), (*batch, reps, n))
+            u = shrink_axis(graph.reshape(u, (*batch, reps * n)), len(batch), 0, size * (n + 1))
+            u = shrink_axis(graph.reshape(u, (*batch, size, n + 1)), len(batch) + 1, 0, (out - 1) * step + 1)
+            u = every(u, len(batch) + 1, step)
+            return graph.permute(u, (*range(len(batch)), len(batch) + 1, len(batch)))
+
+        def windows(u: UOp) -> UOp:  # for a write: each element is in at most one window
+            u = shrink_axis(u, len(batch), 0, (out - 1) * step + size)
+            if out > 1:
+                u = pad_invalid(u, (0,) * (len(batch) + 1), (*batch, out * step))
+                u = shrink_axis(graph.reshape(u, (*batch, out, step)), len(batch) + 1, 0, size)
+            return graph.reshape(u, (*batch, out, size))
+
+        alone = windows if size <= step or out == 1 else False
+        return shown(x, of, lambda s: (*s[:-1], s[-1] * step, s[-1]), alone).movedim(-2, a)
 
     # ---- repeats and joins -------------------------------------------------------------------------------------------
     def repeat(self, *repeats: Any) -> Tensor:
@@ -484,6 +516,16 @@ class MovementMixin(TensorBase):
 
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
+def _permuted(x: Any, order: Sequence[int]) -> Tensor:
+    """The view of `x` whose axis k is axis `order[k]`."""
+    return shown(x, lambda u: graph.permute(u, order), lambda s: tuple(s[i] for i in order))
+
+
+def _narrowed(x: Any, axis: int, start: Any, length: Any) -> Tensor:
+    """The view of `length` elements of one axis of `x` from `start`."""
+    return shown(x, lambda u: shrink_axis(u, axis, start, length), lambda s: s)
+
+
 def _is_not(n: Any, k: int) -> bool:
     return n.__class__ is not int or n != k
 

@@ -99,11 +99,13 @@ class Reach(Places):
                 self._key.append(plain(x))
             elif isinstance(x, TensorBase):
                 self._tensor(x)
+                if x._is_view:
+                    stack.append((x._view.parent, name))
                 if type(x).__dictoffset__:  # of a class of its own
                     own: Any = own_of(x)
                     self.sizes.append((own, len(own)))
                     stack.extend(part for k in sorted(self.named.intersection(own)) for part in self._entry(own, k))
-                    stack.append((type(x), name))
+                    stack.append((x._kind, name))
             elif (number := self._seen.get(id(x))) is not None:
                 self._key.append(("again", number))
             else:
@@ -118,9 +120,10 @@ class Reach(Places):
     def _tensor(self, t: Any) -> None:
         if id(t) not in self._seen:
             self._seen[id(t)] = len(self._seen)
-            self.tensors.append(t)
+            if not t._is_view:  # a view follows its base
+                self.tensors.append(t)
             self.flags.append((t, t._requires_grad))
-        if self.by_kind:
+        if self.by_kind and not t._is_view:
             u = t._uop
             number = self.nodes.setdefault(u, len(self.nodes))
             self._key.append((number, self._seen[id(t)], u.shape, u.dtype, t.device, t._requires_grad))

@@ -50,6 +50,7 @@ from monolect.tensor.donated import Donation
 from monolect.tensor.plain import decode, encode
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
+from monolect.tensor.view import in_memory
 
 FORMAT = 11  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
@@ -376,6 +377,8 @@ def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
     if t.shape != saved.shape or t.dtype is not saved.dtype or t.device != saved.arg.device:
         expected, found = (f"{x.dtype.name} {x.shape} on {d}" for x, d in ((saved, saved.arg.device), (t, t.device)))
         raise ArgumentError(f"jit.load: tensor {name}", expected=expected, found=found)
+    if t._is_view and in_memory(t) is not t:
+        raise ArgumentError(f"jit.load: tensor {name}", expected="a tensor with memory of its own", found="a view")
     t.realize()
     if t._uop.op != "BUFFER":
         t._uop = t.contiguous().realize()._uop

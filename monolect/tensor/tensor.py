@@ -38,6 +38,7 @@ from monolect.tensor.elementwise import ElementwiseMixin
 from monolect.tensor.files import computing, is_pending, write, written
 from monolect.tensor.functions import FunctionsMixin
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.in_place import InPlaceMixin
 from monolect.tensor.index import IndexMixin
 from monolect.tensor.linalg import LinalgMixin
 from monolect.tensor.loss import LossMixin
@@ -46,6 +47,18 @@ from monolect.tensor.random import RandomMixin
 from monolect.tensor.reduce import ReduceMixin
 from monolect.tensor.scan import ScanMixin
 from monolect.tensor.sort import SortMixin
+from monolect.tensor.view import (
+    MEMORY,
+    Make,
+    aliases,
+    as_leaf,
+    computed_by,
+    detached,
+    is_alone,
+    is_row_major,
+    settle,
+    target_of,
+)
 
 # The nodes that tensors with `requires_grad` stand for, or stood for before they were computed or assigned to: a graph
 # made earlier still holds the earlier node.
@@ -97,24 +110,24 @@ def leaves() -> list[Tensor]:
 
 
 def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
-    """Every Tensor of the process: an object refers to its class. After `gc.freeze()` Python does not list those made
-    before: of them the leaves, and what is `known`.
+    """Every Tensor of the process but views: an object refers to its class. After `gc.freeze()` Python does not list
+    those made before: of them the leaves, and what is `known`.
 
     Not out of all objects: CPython raises SystemError in a thread that is making a tuple which somebody else holds.
     """
-    kinds: list[type] = [Tensor]
+    kinds: list[Any] = [Tensor]
     for k in kinds:
         kinds.extend(k.__subclasses__())
-    kinds = [k for k in kinds if not hasattr(k, "donated_at")]
+    kinds = [k for k in kinds if not k._is_view and not hasattr(k, "donated_at")]
     found = {id(t): t for t in (*gc.get_referrers(*kinds), *leaves(), *known) if type(t) in kinds}
     return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     """Compute them in one batch; the node that has the value of the first."""
-    nodes = {id(t): (t, t._uop) for t in tensors}
-    first = next(iter(nodes.values()))[1]
-    batch = [(t, u) for t, u in nodes.values() if u.op != "BUFFER" or u.storage is None]
+    wanted = [computed_by(t) for t in tensors]
+    nodes = {id(t): (t, t._uop) for t in wanted}
+    batch = [pair for pair in nodes.values() if not is_realized(pair[1])]
     leaves = {*leaf_nodes(), *watched.nodes}
     also: list[tuple[UOp, UOp]] | None = None if changes.captures or changes.is_inside else []
     new = realize([u for _, u in batch], also=also)
@@ -124,9 +137,15 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     for (t, old), u in done:
         if leaves and not t._requires_grad and t.dtype.is_float:
             remember(u, old, leaves)
-        if t._uop is old:  # otherwise another thread has assigned to it since
+        if t._is_view:
+            settle(t, old, u)
+        elif t._uop is old:  # otherwise another thread has assigned to it since
             t.uop = u
-    return new[0] if batch and batch[0][1] is first else first
+    first = nodes[id(wanted[0])]
+    if wanted[0] is tensors[0]:
+        return new[0] if batch and batch[0] is first else first[1]
+    u = tensors[0]._uop  # a view of what was computed
+    return u if is_realized(u) else realize([u])[0]
 
 
 def compute_pending() -> None:
@@ -146,6 +165,10 @@ def _check_tensor(what: str, value: Any) -> None:
         raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
 
 
+def _whole(u: UOp) -> UOp:
+    return u
+
+
 @guard_methods
 class Tensor(
     CreationMixin,
@@ -157,6 +180,7 @@ class Tensor(
     ScanMixin,
     SortMixin,
     IndexMixin,
+    InPlaceMixin,
     LinalgMixin,
     ConvMixin,
     LossMixin,
@@ -260,13 +284,15 @@ class Tensor(
             raise GradientError("only floats have gradients", expected="a float dtype", found=self.dtype.name)
         if self._requires_grad:
             return
-        if self._uop.op != "BUFFER" or self._uop in _leaves:
+        if self._is_view and not is_alone(self):
+            as_leaf(self)
+        elif self._uop.op != "BUFFER" or self._uop in _leaves:
             # equal expressions are one node; a leaf needs a node that nothing else equals
             buffer = new_buffer(self._uop.shape, self.dtype, self.device)
             self._uop = build("AFTER", buffer, build("STORE", buffer, self._uop))
         self._requires_grad = True
         _leaf_tensors[id(self)] = self
-        self.uop = self._uop
+        _leaves[self._uop] = weakref.ref(self)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set `requires_grad` and return the tensor.
@@ -490,7 +516,7 @@ class Tensor(
         return cls._wrap(_dlpack().borrow(x, None if device is None else as_device(device), copy))
 
     def __repr__(self) -> str:
-        at = "" if self._uop.op == "BUFFER" else ", lazy"
+        at = "" if is_realized(self._uop) else ", lazy"
         grad = ", requires_grad=True" if self._requires_grad else ""
         return f"Tensor(shape={self.shape}, dtype={self.dtype.name}, device={self.device!r}{grad}{at})"
 
@@ -533,11 +559,14 @@ class Tensor(
         return self.to("cpu")
 
     def contiguous(self) -> Tensor:
-        """The same values in a buffer of their own, in row-major order: what is made of it reads them from there.
+        """The same values in a buffer, in row-major order: what is made of it reads them from there. A view of a tensor
+        that is in that order, else a copy.
 
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
         [[1, 3], [2, 4]]
         """
+        if is_row_major(self):
+            return aliases(self, lambda u: build("CONTIGUOUS", u))
         return self._wrap(build("CONTIGUOUS", self._uop))
 
     def contiguous_backward(self) -> Tensor:
@@ -548,7 +577,7 @@ class Tensor(
         >>> x.grad.tolist()
         [3.0, 3.0]
         """
-        return self._wrap(build("CONTIGUOUS_BACKWARD", self._uop))
+        return aliases(self, lambda u: build("CONTIGUOUS_BACKWARD", u))
 
     def clone(self) -> Tensor:
         """A copy that no later assignment to this tensor reaches.
@@ -563,19 +592,20 @@ class Tensor(
         return self._wrap(build("AFTER", buffer, build("STORE", buffer, self._uop)))
 
     def detach(self) -> Tensor:
-        """The same values, through which no gradient flows.
+        """A view of all elements, through which no gradient flows.
 
         >>> x = Tensor([3.0], requires_grad=True)
         >>> _ = (x * x.detach()).sum().backward()
         >>> x.grad.tolist()  # not 6
         [3.0]
         """
-        return self._wrap(build("DETACH", self._uop))
+        return detached(self)
 
     def assign(self, value: Any) -> Tensor:
-        """Replace the values. Raises ShapeError or DTypeError, and changes nothing, when `value` does not fit.
+        """Write `value`, broadcast, to all elements; views of the tensor, and its base if it is a view, see it.
 
-        Tensors that were made from the old values keep them. A mapped file, or a view of one, is written to at once.
+        Raises ShapeError or DTypeError, and changes nothing, when `value` does not fit; ArgumentError for a view whose
+        elements share memory. Values that were computed before stay. A mapped file is written at once.
 
         >>> Tensor([1.0, 2.0]).assign(Tensor([3.0, 4.0])).tolist()
         [3.0, 4.0]
@@ -583,8 +613,25 @@ class Tensor(
         v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=computing(self.device))
         if v.dtype is not self.dtype:
             raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
-        self._become(self._stored(self._uop, self._uop, v._uop))
+        if self._is_view or self._uop.op in MEMORY or is_on_disk(self.device):
+            self._store(_whole, v._uop)
+        else:
+            self._store(None, v._uop)
         return self
+
+    def _store(self, part: Make | None, value: UOp) -> None:
+        """Write `value`, broadcast, to the part of this tensor that `part` makes of its node; None: all, of which no
+        memory is named.
+        """
+        root, window = target_of(self)
+        u = root._uop
+        on_disk = is_on_disk(root.device) and is_realized(u)
+        if part is None and root is self and not on_disk:
+            root._become(self._fitting(u, value))
+        else:
+            base = u if u.op in MEMORY or on_disk else build("CONTIGUOUS", u)
+            target = window(base)
+            root._become(root._stored(base, target if part is None else part(target), value))
 
     def _become(self, uop: UOp) -> None:
         """Stand for `uop` from now on; a capture under way takes note. What a Variable steers is computed while it is
@@ -597,26 +644,27 @@ class Tensor(
                 defer(self)
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
-        """`base` once `value`, broadcast, is stored into `view` of it; the value itself if that is all of no buffer."""
-        on_disk = is_on_disk(self.device) and is_realized(base)
-        if not on_disk:
-            same_device(base, value)
-        shape = view.shape
+        """`base` once `value`, broadcast, is stored into `view` of it."""
+        if is_on_disk(self.device) and is_realized(base):
+            self._fitting(view, value, elsewhere=True)
+            if late := [t for t in live_tensors() if is_pending(t._uop, self.device)]:
+                late[0].realize(*late[1:])
+            write(view, value)
+            return base
+        return build("AFTER", base, build("STORE", view, self._fitting(view, value)))
+
+    def _fitting(self, target: UOp, value: UOp, elsewhere: bool = False) -> UOp:
+        """`value` broadcast to the shape of `target`. Raises ShapeError, DeviceError unless it may be `elsewhere`."""
+        if not elsewhere:
+            same_device(target, value)
+        shape = target.shape
         fits = len(value.shape) <= len(shape) and all(
             n is m or n == m or (n.__class__ is int and n == 1)
             for n, m in zip(reversed(value.shape), reversed(shape), strict=False)
         )
         if not fits:
             raise refuse_shape("assign", shape, value.shape)
-        if on_disk:
-            if late := [t for t in live_tensors() if is_pending(t._uop, self.device)]:
-                late[0].realize(*late[1:])
-            write(view, value)
-            return base
-        value = broadcast_to(value, shape)
-        if view is base and base.op not in ("BUFFER", "AFTER"):
-            return value
-        return build("AFTER", base, build("STORE", view, value))
+        return broadcast_to(value, shape)
 
     # ---- gradients ---------------------------------------------------------------------------------------------------
     def backward(
@@ -650,8 +698,9 @@ class Tensor(
         for t, grad in new:
             note_gradient(t, t._grad)
             t._grad = grad
-        note_before(self, self._uop)
-        if not (create_graph if retain_graph is None else retain_graph) and self._uop not in leaves:
+        is_kept = create_graph if retain_graph is None else retain_graph
+        if not is_kept and self._uop not in leaves and is_alone(self):
+            note_before(self, self._uop)
             self._uop = spent(self._uop)
         if self._uop.op != "BUFFER":
             defer(self)  # a loss is nearly free beside its gradients, and dear once they are gone

@@ -33,6 +33,15 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def test_state_is_as_pytorch_has_it():
+    """The examples of the page on semantics that say so, with PyTorch's tensors."""
+    torch = pytest.importorskip("torch")
+    text = (ROOT / "docs/semantics.md").read_text(encoding="utf-8")
+    _, section = text.split("executed with PyTorch's `tensor` as `Tensor`, too.\n", 1)
+    (_, source), *_ = blocks(section)
+    exec(compile(source, "semantics.md", "exec"), {"Tensor": torch.tensor})
+
+
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_page_runs(page, tmp_path):
     """In a process of its own, as a reader would run it; nothing is left of what ran before."""

@@ -44,7 +44,7 @@ TENSORS: dict[str, Callable[[], Tensor]] = {
 def test_a_tensor_of_any_kind(name: str, how: str) -> None:
     t = TENSORS[name]()
     new = {"copy": copy.copy, **COPIES}[how](t)
-    assert new is not t and type(new) is Tensor and not new.requires_grad and new.grad is None
+    assert new is not t and isinstance(new, Tensor) and not new.requires_grad and new.grad is None
     assert (new.shape, new.dtype, new.device) == (t.shape, t.dtype, t.device)
     want = t.numpy().copy()
     np.testing.assert_array_equal(new.numpy(), want)

@@ -1,0 +1,183 @@
+"""Views: what shares memory with its base, what is a copy, and what a write to either is refused for."""
+
+import copy
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from monolect import ArgumentError, DTypeError, GradientError, JitError, ShapeError, Tensor, dtypes, function, jit, nn
+from monolect.tensor.view import is_row_major, reshaped, root_of, row_major, strides
+
+
+def table() -> Tensor:
+    return Tensor(np.arange(12, dtype=np.float32).reshape(3, 4)).clone().realize()
+
+
+WRITES = {
+    "an element of a row": (lambda t: t[1].__setitem__(2, 50.0), (1, 2)),
+    "transposed": (lambda t: t.T.__setitem__((2, 1), 50.0), (1, 2)),
+    "rows": (lambda t: t[1:2].assign(t[1:2] * 0 + 50), (1, slice(None))),
+    "diagonal": (lambda t: t.diagonal().fill_(50), ([0, 1, 2], [0, 1, 2])),
+    "windows": (lambda t: t.unfold(1, 2, 2)[:, 1].fill_(50), (slice(None), slice(2, 4))),
+    "every other": (lambda t: t[::2, ::3].fill_(50), (slice(None, None, 2), slice(None, None, 3))),
+    "reshaped": (lambda t: t.view(2, 6)[1].fill_(50), (np.array([1, 1, 2, 2, 2, 2]), np.array([2, 3, 0, 1, 2, 3]))),
+    "detached": (lambda t: t.detach().__setitem__(0, 50.0), (0, slice(None))),
+    "contiguous": (lambda t: t.contiguous().__setitem__(0, 50.0), (0, slice(None))),
+    "a part of parts": (lambda t: t.split(2, 1)[1].unbind(0)[2].copy_(Tensor(50.0)), (2, slice(2, 4))),
+}
+
+
+@pytest.mark.parametrize("realized", [True, False])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_through_a_view_changes_the_base(name: str, realized: bool) -> None:
+    write, key = WRITES[name]
+    t = table() if realized else table() + 0
+    other, before = t[:, :], t + 0
+    write(t)
+    want = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(before.numpy(), want)
+    want[key] = 50
+    np.testing.assert_array_equal(t.numpy(), want)
+    np.testing.assert_array_equal(other.numpy(), want)
+
+
+def test_augmented_assignment_keeps_the_tensor() -> None:
+    t = table()
+    v = same = t[1:3]
+    v += 1
+    v *= 2
+    v -= Tensor(1.0)
+    assert v is same and t.tolist()[1] == [9.0, 11.0, 13.0, 15.0]
+    n = m = Tensor([7, 8])
+    n //= 2
+    n %= 3
+    n **= 2
+    n |= 4
+    n ^= 1
+    n &= 5
+    n <<= 2
+    n >>= 1
+    assert n is m and m.tolist() == [10, 8]
+
+
+def test_what_is_not_written() -> None:
+    n, b = Tensor([1, 2]), Tensor([True])
+    with pytest.raises(DTypeError, match="another dtype"):
+        n += 0.5
+    with pytest.raises(DTypeError, match="another dtype"):
+        n /= 2
+    with pytest.raises(DTypeError, match="another dtype"):
+        b += 1
+    with pytest.raises(ShapeError):
+        n += Tensor([[1, 2], [3, 4]])
+    w = Tensor([1.0], requires_grad=True)
+    with pytest.raises(GradientError, match=r"assign\(value\)"):
+        w -= 1.0
+    with pytest.raises(ArgumentError, match="repeats elements"):
+        Tensor([[1.0], [2.0]]).expand(2, 3).zero_()
+    with pytest.raises(ArgumentError, match="repeats elements"):
+        Tensor([1.0, 2.0, 3.0]).unfold(0, 2, 1).zero_()
+    assert n.tolist() == [1, 2] and b.tolist() == [True] and w.tolist() == [1.0]
+
+
+def test_strides_tell_views_from_copies() -> None:
+    t = table()
+    assert strides(t) == (4, 1) and strides(t.T) == (1, 4) and strides(t[1, ::2]) == (2,)
+    assert strides(t.unfold(1, 2, 1)) == (4, 1, 1) and strides(t[:, None]) == (4, 0, 1)
+    assert row_major((2, 0, 3)) == (3, 3, 1)
+    assert reshaped((3, 4), (4, 1), (2, 6)) == (6, 1) and reshaped((4, 3), (1, 4), (12,)) is None
+    assert reshaped((3, 2, 2), (1, 6, 3), (3, 4)) == (1, 3) and reshaped((2, 3), (4, 1), (6,)) is None
+    assert is_row_major(t[1:]) and not is_row_major(t[:, 1:]) and is_row_major(t.T.T)
+    t.T.reshape(-1)[0] = 50.0
+    assert t[0, 0].item() == 0.0
+    t.reshape(-1)[0] = 50.0
+    assert t[0, 0].item() == 50.0
+
+
+def test_what_nobody_can_reach_is_not_kept() -> None:
+    x = table() + 1
+    ref, v = weakref.ref(x), x.reshape(-1)[3]
+    del x
+    assert v.item() == 4.0
+    gc.collect()
+    assert ref() is None and v.item() == 4.0
+    x = table() + 1
+    ref, v = weakref.ref(x), x.reshape(-1)[3]
+    assert v.item() == 4.0 and ref() is x
+    x += 1
+    assert v.item() == 5.0
+
+
+def test_a_leaf_that_is_a_view_shares_memory() -> None:
+    base = Tensor([1.0, 2.0]).realize()
+    w = base.detach().requires_grad_()
+    optimizer = nn.optim.SGD([w], lr=0.5)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (w * base * 2).sum().backward()
+        optimizer.step()
+    assert base.tolist() == w.tolist() == [0.0, 0.0]
+    base.assign(Tensor([3.0, 4.0]))
+    assert w.tolist() == [3.0, 4.0]
+
+
+def test_copies_of_views() -> None:
+    t = table()
+    both = copy.deepcopy([t, t[0]])
+    both[1].zero_()
+    assert both[0][0].tolist() == [0.0] * 4 and t[0].tolist() == [0.0, 1.0, 2.0, 3.0]
+    both[0].fill_(3)
+    assert both[1].tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("wrap", [jit, function])
+def test_steps_write_to_views_that_are_arguments(wrap) -> None:
+    t = table()
+    step = wrap(lambda x: (x.assign(x + 1), x.sum())[1])
+    assert [step(t[k % 2]).item() for k in range(4)] == [10.0, 26.0, 14.0, 30.0]
+    assert t.tolist() == [[2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0], [8.0, 9.0, 10.0, 11.0]]
+    both = wrap(lambda x, y: (x.assign(x + 1), y.sum())[1])
+    for _ in range(2):
+        with pytest.raises(JitError, match="memory that an argument shows"):
+            both(t, t[0])
+        assert t[0].tolist() == [2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("alias", [lambda w: Tensor(w), lambda w: w.flip(0).flip(0), lambda w: w.clone()])
+def test_a_step_that_assigns_reads_a_snapshot_of_its_state(alias) -> None:
+    w = Tensor(np.arange(4, dtype=np.float32)).clone().realize()
+    kept, want = alias(w), np.arange(4.0)
+
+    @jit
+    def step(z: Tensor) -> Tensor:
+        w.assign(w * 2 - kept.sum())
+        return w.sum() + z
+
+    for _ in range(4):
+        want = want * 2 - 6
+        assert step(Tensor([1.0])).item() == want.sum() + 1
+    assert kept.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("expression", [lambda w: w.sum(), lambda w: w.reshape(2, 2).sum()])
+def test_an_expression_of_state_that_somebody_else_holds_too(expression) -> None:
+    """The captured step took the value that was held for its own expression."""
+    w = Tensor(np.arange(4, dtype=np.float32)).clone().realize()
+    held = expression(w)
+
+    @jit
+    def step(z: Tensor) -> Tensor:
+        before = expression(w)
+        w.assign(w + 1)
+        return w.sum() - before + z
+
+    assert [step(Tensor([float(k)])).item() for k in range(4)] == [4.0, 5.0, 6.0, 7.0]
+    assert held.item() == 6.0
+
+
+def test_roots() -> None:
+    t = table()
+    assert root_of(t[1:].T[0].reshape(2, 1)) is t and root_of(t) is t and root_of(t.flip(0)) is not t
+    assert t[1].dtype is dtypes.float32 and isinstance(t[0], Tensor) and repr(t[0]).startswith("Tensor(shape=(4,)")
