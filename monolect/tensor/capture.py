@@ -429,7 +429,8 @@ class Jit:
                     t._grad = grad
                     if t._requires_grad is not is_leaf:
                         t.requires_grad = is_leaf
-                    t.uop = node
+                    if not t._is_view:
+                        t.uop = node
                 put_back()
                 keep_only(early)
                 raise
