@@ -250,16 +250,17 @@ class SGD(Optimizer):
 
     def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
         if not self.dampening:
-            return lr, 1.0
-        return lr, (count == 1.0).where(1.0, 1.0 - self.dampening)  # the first gradient enters in full
+            return lr, None
+        return lr, count == 1.0  # the first gradient enters in full
 
     def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
-        lr, share = shared
+        lr, is_first = shared
         if self.weight_decay:
             grad = grad + p * self.weight_decay
         if state:
             (buffer,) = state
-            buffer.assign((buffer * self.momentum + grad * share).cast(buffer.dtype))
+            added = grad if is_first is None else is_first.where(grad, grad * (1.0 - self.dampening))
+            buffer.assign((buffer * self.momentum + added).cast(buffer.dtype))
             grad = grad + buffer * self.momentum if self.nesterov else buffer
         return grad * lr
 
