@@ -38,7 +38,7 @@ from monolect.autograd.graph import (
 )
 from monolect.base.errors import GradientError
 from monolect.ir.call import parameters
-from monolect.ir.ops import ELEMENTWISE, ParamArg
+from monolect.ir.ops import ELEMENTWISE, LoadArg, ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, toposort
 
@@ -497,7 +497,7 @@ def _part(u: UOp, g: UOp, k: int) -> UOp:
 
 def _load(u: UOp, g: UOp) -> UOp:
     back = device(u.src[0])
-    return g if back is None or back == device(g) else build("LOAD", g, arg=(back, "GLOBAL"))
+    return g if back is None or back == device(g) else build("LOAD", g, arg=LoadArg(back, "GLOBAL"))
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     tables["ops"].add_argument("name", nargs="?", help="an op, such as ADD")
 
     where = add("where", _where, "which code is about a word; without one, every module and what it is for")
-    where.add_argument("word", nargs="?", default="", help="such as winograd, FETCH or 'usual call'")
+    where.add_argument("word", nargs="?", default="", help="such as winograd, PREFETCH or 'usual call'")
     where.set_defaults(markdown=False)
 
     run = add("run", _run, "run kernel passes on a file of text IR, and print the IR after each")

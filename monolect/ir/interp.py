@@ -38,7 +38,7 @@ from monolect.ir.uop import UOp
 Env = dict[UOp, Any]
 _IDENTITY = frozenset(("CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"))
 _PACKS = frozenset(("TUPLE", "SINK"))
-_NO_VALUE = frozenset(("STORE", "ATOMICADD", "END", "GROUP", "BARRIER", "FETCH"))
+_NO_VALUE = frozenset(("STORE", "ATOMICADD", "END", "GROUP", "BARRIER", "PREFETCH"))
 _CALLS = frozenset(("FUNCTION", "CALL"))
 _WRITES = frozenset(("STORE", "ATOMICADD", "CALL"))
 

@@ -74,17 +74,33 @@ class BufferArg(NamedTuple):
     addrspace: str = "GLOBAL"
 
 
-class BoxArg(NamedTuple):
-    """COPYBOX: the axes of memory and a box in it, along each axis, the innermost first: elements from one place to the
-    next, how many places there are, and how many the box has. Place 0 of all is element `start`. The box is one of
-    those that come to `turns` blocks in turns.
+class LoadArg(NamedTuple):
+    """LOAD with a property beyond a plain read, whose arg is None.
+
+    `device`, `addrspace`: a copy to that device and address space. `prefetch_bytes`: also prefetch the line this many
+    bytes after the address. `pipelined`: load one loop iteration ahead of the use, "registers" through registers or
+    "async" straight to local memory. `rounded`: the value of a float64 accumulator that may be rounded to the dtype of
+    the terms.
+    """
+
+    device: Any = None
+    addrspace: str | None = None
+    prefetch_bytes: int = 0
+    pipelined: str | None = None
+    rounded: bool = False
+
+
+class TmaCopyArg(NamedTuple):
+    """TMACOPY: a tensor map and a box in it. Per axis, the innermost first: stride in elements, extent, box size.
+
+    Element `start` has coordinate 0 on all axes. Boxes fill `n_buffers` blocks of local memory round-robin.
     """
 
     start: int
     strides: tuple[int, ...]
     sizes: tuple[int, ...]
     box: tuple[int, ...]
-    turns: int
+    n_buffers: int
 
 
 class KernelInfo(NamedTuple):
@@ -491,9 +507,9 @@ _ROWS = [
     Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
     Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
     # load and store
-    Row("LOAD",     1, 3, "(device, addrspace), bytes, 'ahead', 'rounded' or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?); may change device or address space; subsumes COPY. Asks for what lies so many bytes further on; is made a step of its loop ahead. Is rounded to its terms' bits."),
-    Row("STORE",    2, 3, "'distinct', 'stream' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true; distinct places may be written in any order, a stream goes past the caches."),
-    Row("FETCH",    1, 1, "-",          _void, _scalar, K | P, _S, None, "Ask for the memory at src[0] (INDEX), that it be in the second cache when it is read; it need not exist."),
+    Row("LOAD",     1, 3, "LoadArg or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?): alt where gate is false. With an arg, a copy to a device or address space, or a hint to the compiler."),
+    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
+    Row("PREFETCH", 1, 1, "-",          _void, _scalar, K | P, _S, None, "Prefetch the memory at src[0] (INDEX) into L2; the address need not be valid."),
     # ordering
     Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P, _N, None, "Iterator from 0 to bound."),
     Row("END",      1, None, "-",       _void, _scalar, K | P, _S, None, "Close the RANGE loops src[1:] around the body src[0]."),
@@ -541,7 +557,7 @@ _ROWS = [
     Row("DETACH",              1, 1, "-", _first, _shape_first, T, _M, None, "Identity; stops the gradient."),
     # codegen
     Row("BARRIER",  0, None, "-",      _void, _scalar, K | P | C, _S, None, "Synchronise the threads of a workgroup."),
-    Row("COPYBOX",  5, None, "BoxArg", _void, _scalar, K | P, _S, None, "Copy a box of the memory src[1] to local memory from the place src[0] (INDEX) on, side by side, by one lane for all and while they go on; zeros where it is outside of the axes. src[2]: to which of the blocks in turns; src[3]: whether; src[4:]: where the box begins along each axis. It has arrived behind the BARRIER of the step that reads that block. Only a unit that reads local memory may read it."),
+    Row("TMACOPY",  5, None, "TmaCopyArg", _void, _scalar, K | P, _S, None, "Asynchronous copy of a box of the tensor src[1] to the local memory at src[0] (INDEX), issued by one lane; zeros outside of the tensor. src[2]: number of the buffer; src[3]: gate; src[4:]: coordinates of the box. It is complete after the BARRIER of the step that reads that buffer."),
     Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "What the lane whose number differs in these bits has as src[0]; both are of one warp."),
     Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
     Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),

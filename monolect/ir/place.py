@@ -72,7 +72,7 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
         return d, u.arg.addrspace or ("GLOBAL" if u.shape else None), 0 if isinstance(d, tuple) else None
     if op == "LOAD":
         d, space, ax = u.src[0]._place
-        to, there = u.arg if isinstance(u.arg, tuple) else (None, None)
+        to, there = (None, None) if u.arg is None else (u.arg.device, u.arg.addrspace)
         return (to or d), there, (0 if isinstance(to, tuple) else None if to else ax)
     if op in ELEMENTWISE or op == "STACK":  # both keep the axis as counted from the right
         return _combine(u)

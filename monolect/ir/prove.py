@@ -42,7 +42,7 @@ _proven: WeakSet[UOp] = WeakSet()  # nodes are interned, so an access is proven 
 
 
 class Access(NamedTuple):
-    """One index of a LOAD, STORE, ATOMICADD or COPYBOX, into an axis of `size` elements."""
+    """One index of a LOAD, STORE, ATOMICADD or TMACOPY, into an axis of `size` elements."""
 
     node: UOp
     memory: UOp
@@ -56,7 +56,7 @@ def check_bounds(sink: UOp) -> None:
     seen, stack = {sink}, [sink]
     while stack:
         u = stack.pop()
-        if u.op in ("LOAD", "STORE", "ATOMICADD", "COPYBOX") and u not in _proven:
+        if u.op in ("LOAD", "STORE", "ATOMICADD", "TMACOPY") and u not in _proven:
             for a in accesses(u):
                 if not is_inside(a.index, a.size, a.gate):
                     raise _error(a, sink)
@@ -69,7 +69,7 @@ def check_bounds(sink: UOp) -> None:
 
 def accesses(u: UOp) -> Iterator[Access]:
     """The indices with which `u` addresses memory; a whole buffer or accumulator has none."""
-    if u.op == "COPYBOX":  # its first and last element; what it reads outside of the axes is zeros
+    if u.op == "TMACOPY":  # its first and last element; what it reads outside of the axes is zeros
         to, n = u.src[0], prod(u.arg.box)
         yield Access(u, to.src[0], to.src[1], idx(to.src[0].shape[0] - n + 1), u.src[3])
         return

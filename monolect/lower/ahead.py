@@ -1,21 +1,21 @@
 """Copies to local memory that are loaded one step of their loop ahead of their use.
 
-What a LOAD "ahead" reads goes to registers before the loop, for its first step, and in each step, for the next one,
+What a pipelined LOAD reads goes to registers before the loop, for its first step, and in each step, for the next one,
 right after the BARRIER behind which the lanes read what this step has stored. So memory is waited for at the end of a
 step, while the lanes have multiplied. In the last step the last block is read once more, and not used.
 
-What a LOAD "async" reads goes to the other block of local memory at once, without registers: the lanes have met, so
+What an "async" one reads goes to the other block of local memory at once, without registers: the lanes have met, so
 none still reads what that block held. A language waits for such copies before a BARRIER.
 
-A COPYBOX goes by itself too, to one of several blocks in turns: all but the last of them are asked for before the loop,
+A TMACOPY goes by itself too, to one of several blocks in turns: all but the last of them are asked for before the loop,
 and each step asks for what comes so many steps later, if there is such a step. The BARRIER waits for that of the step.
 
 What it is not: the blocks, which the optimizer makes (PACK), nor a choice.
 
-Before: r; BARRIER(STORE(LOCAL[r % 2 * n + ..], LOAD(A[r]), "ahead")); .. LOCAL[r % 2 * n + ..]
+Before: r; BARRIER(STORE(LOCAL[r % 2 * n + ..], LOAD(A[r], pipelined))); .. LOCAL[r % 2 * n + ..]
 After:  STORE(REG, LOAD(A[0])); r; BARRIER(STORE(LOCAL[r % 2 * n + ..], REG)); STORE(REG, LOAD(A[min(r + 1, last)])); ..
    or:  STORE(LOCAL[..], LOAD(A[0])); r; BARRIER(); STORE(LOCAL[(r + 1) % 2 * n + ..], LOAD(A[min(r + 1, last)])); ..
-Invariant: no LOAD "ahead" is left; between two BARRIERs no lane stores where another reads.
+Invariant: no pipelined LOAD is left; between two BARRIERs no lane stores where another reads.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from monolect.ir.normal import less, smaller
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, idx, node, rebuild, shape_source, substitute, toposort
 
-AHEAD = ("ahead", "async")
-
 
 def ahead(sink: UOp) -> UOp:
     """See the module docstring."""
     order = toposort(sink)
-    if not any(_is_ahead(u) or u.op == "COPYBOX" for u in order):
+    if not any(is_pipelined(u) or u.op == "TMACOPY" for u in order):
         return sink
     slots = unused_slots(order)
     new: dict[UOp, UOp] = {}
@@ -53,9 +51,9 @@ def ahead(sink: UOp) -> UOp:
 
 
 def _step(u: UOp, slots: count) -> Step:
-    if u.op == "COPYBOX":
+    if u.op == "TMACOPY":
         return _Box(u)
-    return _Copy(u) if u.src[1].op == "LOAD" and u.src[1].arg == "async" else _Step(u, next(slots))
+    return _Copy(u) if u.src[1].op == "LOAD" and _pipelined(u.src[1]) == "async" else _Step(u, next(slots))
 
 
 class Step:
@@ -92,11 +90,11 @@ class _Step(Step):
 
 
 class _Box(Step):
-    """The copy of a box, `BoxArg.turns` blocks in turns."""
+    """The copy of a box, `TmaCopyArg.n_buffers` blocks round-robin."""
 
     def __init__(self, u: UOp):
         super().__init__(u)
-        self.copy, self.ahead = u, u.arg.turns - 1
+        self.copy, self.ahead = u, u.arg.n_buffers - 1
         n = min(self.ahead, self.loop.src[0].value)
         self.before = (*(substitute(u, {self.loop: idx(i)}) for i in range(n)), self.loop)
 
@@ -105,7 +103,7 @@ class _Box(Step):
         index, turn, *at = (substitute(x, {self.loop: self.loop + self.ahead}) for x in (place.src[1], turn, *at))
         to = node("INDEX", (node("AFTER", (place.src[0], barrier)), index))
         gate = less(self.loop, self.loop.src[0].value - self.ahead)
-        return node("COPYBOX", (to, source, turn, gate, *at), self.copy.arg)
+        return node("TMACOPY", (to, source, turn, gate, *at), self.copy.arg)
 
 
 class _Copy(Step):
@@ -125,21 +123,29 @@ class _Copy(Step):
 
 
 def _is_step(u: UOp) -> bool:
-    return u.op == "COPYBOX" or _copied(u) is not None
+    return u.op == "TMACOPY" or _copied(u) is not None
 
 
-def _is_ahead(u: UOp) -> bool:
-    return u.op == "LOAD" and u.arg in AHEAD
+def is_pipelined(u: UOp) -> bool:
+    """Whether `u` is a LOAD that runs one loop iteration ahead of its use."""
+    return _pipelined(u) is not None
+
+
+def _pipelined(u: UOp) -> str | None:
+    """How: "registers" or "async"."""
+    return u.arg.pipelined if u.op == "LOAD" and u.arg is not None else None
 
 
 def _copied(u: UOp) -> UOp | None:
-    """The LOAD "ahead" of which the STORE `u` stores what it read, whole or turned."""
+    """The pipelined LOAD of which the STORE `u` stores what it read, whole or turned."""
     value = u.src[1] if u.op == "STORE" else None
     while value is not None and value.op in ("PERMUTE", "RESHAPE", "BITCAST"):
         value = value.src[0]
-    return value if value is not None and _is_ahead(value) else None
+    return value if value is not None and is_pipelined(value) else None
 
 
 def _plain(value: UOp) -> UOp:
     """The same without the flag."""
-    return rebuild(value, (_plain(value.src[0]), *value.src[1:])) if not _is_ahead(value) else node("LOAD", value.src)
+    return (
+        rebuild(value, (_plain(value.src[0]), *value.src[1:])) if not is_pipelined(value) else node("LOAD", value.src)
+    )

@@ -6,7 +6,7 @@ are the same lanes (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: eac
 LOCAL memory, and after a BARRIER all lanes read and reduce the slots, in two steps when there are many. Where lanes of
 a warp read each other's registers, they first join what they have by SHUFFLE, without memory and a BARRIER. A LOCAL
 range that ends with a copy to LOCAL memory is shared out between all lanes of the workgroup, with a BARRIER before,
-where a loop comes back to it, and one after. A copy "ahead" has two blocks in turns: the one after it is enough, as
+where a loop comes back to it, and one after. A pipelined copy has two blocks in turns: the one after it is enough, as
 what the lanes before it still read is the other block. A lane's steps of such a copy become shape, for registers.
 What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where the lanes of
 GROUP_REDUCE are shape (`expand`).
@@ -30,7 +30,7 @@ from monolect.ir.normal import TRUE, less, smaller
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
-from monolect.lower.ahead import AHEAD
+from monolect.lower.ahead import is_pipelined
 from monolect.lower.fragments import fragments
 from monolect.lower.launch import launched
 
@@ -82,7 +82,7 @@ class _Workgroups:
     def run(self) -> UOp:
         new: dict[UOp, UOp] = dict(self.values) | self._shared_out()
         copies = [u for u in self.order if u.op == "END" and not self.copies.isdisjoint(u.src)]
-        copies += [u for u in self.order if u.op == "COPYBOX"]
+        copies += [u for u in self.order if u.op == "TMACOPY"]
         self._rewrite(toposort(*copies), new)
         at_once: dict[frozenset[UOp], list[UOp]] = {}  # copies in one loop are made between two barriers
         for u in copies:
@@ -252,7 +252,7 @@ def _is_local(u: UOp) -> bool:
 
 def _is_ahead(store: UOp) -> bool:
     """Whether a store copies what is loaded one step ahead of its use."""
-    return store.src[1].op == "LOAD" and store.src[1].arg in AHEAD
+    return is_pipelined(store.src[1])
 
 
 def _is_told_apart(u: UOp) -> bool:

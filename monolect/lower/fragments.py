@@ -101,7 +101,7 @@ class _Product:
         apart = {r: c for r, c in linear(index)[1] if r in runs_of or r in self.steps}
         n = self.unit.a.itemsize
         turned = apart.get(near) != 1
-        panels = any(s.op == "COPYBOX" for s in load.src[0].src[0].src)
+        panels = any(s.op == "TMACOPY" for s in load.src[0].src[0].src)
 
         def at_row(bit: int) -> int:
             return next(

@@ -13,16 +13,16 @@ A Plan lists the axes of one kernel: output axes in loop order, then reduction a
   ("PACK", load, 2)                  to two blocks in turns: that of the next step is read while this one is used;
                                      to more of them where boxes of memory are copied by themselves
   ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
-  ("STREAM", store, None)            STORE number `store` goes past the caches
-  ("FETCH", load, n)                 LOAD number `load` asks for what lies n bytes further on
-  ("FETCH", load, "next")            for the next block of what is packed once, each pass over one for its share
-  ("FETCH", load, ("rows", n))       for the row that the index in memory names n iterations later
+  ("NONTEMPORAL", store, None)       STORE number `store` bypasses the caches
+  ("PREFETCH", load, n)              LOAD number `load` prefetches the line n bytes after its address
+  ("PREFETCH", load, "next")         ... its share of the next block, where blocks are packed once
+  ("PREFETCH", load, ("rows", n))    ... the row that the index tensor names n iterations later
   ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
   ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name;
   ("TC", axis, (unit, rows, columns))  of one that a warp has in common: with parts of the axes rows and columns
 A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
 levels: a PACK copies at the innermost block its load depends on. A sum may have two of them: groups, and blocks.
-PACK, STREAM and FETCH depend on every loop: only they follow each other.
+PACK, NONTEMPORAL and PREFETCH depend on every loop: only they follow each other.
 `Plan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a finished plan into IR.
 
 Invariant: no legal sequence changes what the kernel computes, beyond the order of float additions.
@@ -42,7 +42,7 @@ from monolect.base.settings import settings
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.digest import digests
-from monolect.ir.ops import KernelInfo
+from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.blocks import block_of
@@ -58,7 +58,7 @@ from monolect.optimize.sequence import (
     sequential_ranges,
 )
 from monolect.optimize.stages import Stages
-from monolect.optimize.stream import check_fetch, check_stream
+from monolect.optimize.stream import check_nontemporal, check_prefetch
 from monolect.optimize.sums import are_local, block_of_sum, bytes_of_sums, have_place
 from monolect.optimize.visible import Limit, visible
 from monolect.optimize.warp import in_warp
@@ -130,7 +130,9 @@ class Plan:
         self.packs: dict[UOp, int] = {}  # loads whose block is copied first, and to how many blocks in turns
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over what a mask hides end
-        self.flags: dict[UOp, str | int | tuple[str, int]] = {}  # the new arg of a LOAD or STORE, rows that are fetched
+        self.flags: dict[
+            UOp, LoadArg | str | tuple[str, int]
+        ] = {}  # the new arg of a LOAD or STORE, rows that are prefetched
         self.locals = True
         self.has_vectors = any(u.op == "INDEX" and u.shape for u in self.order)  # as the user or a network wrote them
         self.workgroup = Workgroup(self) if target.workgroups else None
@@ -231,14 +233,14 @@ class Plan:
             self._contract(axis, arg)
         elif op == "PACK":
             self._pack(axis, arg or 1)
-        elif op in ("STREAM", "FETCH"):
-            made = check_stream(self, axis) if op == "STREAM" else check_fetch(self, axis, arg)
+        elif op in ("NONTEMPORAL", "PREFETCH"):
+            made = check_nontemporal(self, axis) if op == "NONTEMPORAL" else check_prefetch(self, axis, arg)
             self.flags[made[0]] = made[1]
         elif op not in ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND"):
-            expected = "SPLIT, PADTO, SWAP, PEEL, BOUND, PACK, STREAM, FETCH, NOLOCALS or TC"
+            expected = "SPLIT, PADTO, SWAP, PEEL, BOUND, PACK, NONTEMPORAL, PREFETCH, NOLOCALS or TC"
             raise ActionError("unknown action", expected=expected, found=op)
         elif self.packs or self.flags:
-            raise ActionError(f"{op} after PACK, STREAM or FETCH", expected="only those", found=op)
+            raise ActionError(f"{op} after PACK, NONTEMPORAL or PREFETCH", expected="only those", found=op)
         elif not isinstance(axis, int) or not 0 <= axis < len(self.axes):
             raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
         elif op != "SWAP" and any(p.root is self.axes[axis].root for p in self.peeled):

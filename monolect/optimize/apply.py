@@ -21,7 +21,7 @@ from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges, unused_slots
 from monolect.ir.normal import TRUE, is_zero, less, linear, smaller
-from monolect.ir.ops import KernelInfo
+from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
@@ -326,7 +326,7 @@ def _rebuild(
             new[u] = node("SINK", (*src, *rows_later(plan, new)), info)
         else:
             new[u] = rebuild(u, src)
-        if not isinstance(flag := plan.flags.get(u, ()), tuple):
+        if (flag := plan.flags.get(u, ())).__class__ is not tuple:  # rows are prefetched by nodes of their own
             new[u] = node(u.op, new[u].src, flag)
     return new[plan.sink]
 
@@ -354,7 +354,7 @@ def _accumulated(plan: Plan, store: UOp, total: UOp, block: UOp) -> UOp:
     place = node("INDEX", (node("AFTER", (target.src[0], total)), *target.src[1:]))
     u = plan.stores[0]
     ahead = next_rows(plan, u) if plan.target.streams and buffer_bytes(u) > plan.target.l2_bytes else 0
-    old = node("LOAD", (place, const(0, total.dtype), gates), ahead or None)
+    old = node("LOAD", (place, const(0, total.dtype), gates), LoadArg(prefetch_bytes=ahead) if ahead else None)
     added = build("ADD", old, total)
     finished = substitute(value, {total: added})
     if finished is not added:

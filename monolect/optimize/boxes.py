@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from monolect.base.errors import ActionError
 from monolect.base.units import CORE_LINES, PANEL_BYTES
 from monolect.ir.normal import TRUE, linear
-from monolect.ir.ops import BoxArg, BufferArg
+from monolect.ir.ops import BufferArg, TmaCopyArg
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.optimize.cores import CoresBlock
 from monolect.optimize.pack import Dim, _sum
@@ -76,7 +76,7 @@ class BoxBlock(CoresBlock):
         """The loops along which memory is told, the innermost first."""
         return sorted(self.steps, key=lambda r: (self.steps[r], r is not self.inner_axis))
 
-    def _arg(self) -> BoxArg:
+    def _arg(self) -> TmaCopyArg:
         axes, itemsize = self._axes(), self.load.dtype.itemsize
         strides, sizes = tuple(self.steps[r] for r in axes), tuple(self.plan.size(r) or 0 for r in axes)
         start = linear(self.index)[0]
@@ -88,7 +88,7 @@ class BoxBlock(CoresBlock):
             raise ActionError("PACK by boxes", expected="sizes that are known", found=sizes)
         near, lines, _ = self.dims
         box = tuple(near.size if r is self.inner_axis else lines.size if r is self.lines else 1 for r in axes)
-        return BoxArg(start, strides, sizes, box, self.turns)
+        return TmaCopyArg(start, strides, sizes, box, self.turns)
 
     def packed(self, made: dict[Part, UOp], ids: count, slots: count) -> UOp:
         """The load from the block, after the copy of its panels. `made`: the RANGE of each part."""
@@ -102,7 +102,7 @@ class BoxBlock(CoresBlock):
         for k in range(far.size):
             at = [x + k * near.size if r is self.inner_axis else x for r, x in zip(self._axes(), places, strict=True)]
             to = node("INDEX", (memory, start + k * far.dst))
-            copies.append(node("COPYBOX", (to, u.src[0].src[0], turn, TRUE, *at), arg))
+            copies.append(node("TMACOPY", (to, u.src[0].src[0], turn, TRUE, *at), arg))
         filled = node("AFTER", (memory, *copies))
         reading = _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
         return node("LOAD", (node("INDEX", (filled, start + reading)),), u.arg)

@@ -100,16 +100,21 @@ class Contraction(TileCosts):
             for a in panel:
                 act("PACK", plan.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
                 if ahead and Block(plan, a.uop).has_next:
-                    act("FETCH", plan.loads.index(a.uop), "next", f"its share of the next, in {reuse} passes over each")
+                    act(
+                        "PREFETCH",
+                        plan.loads.index(a.uop),
+                        "next",
+                        f"its share of the next, in {reuse} passes over each",
+                    )
         for a in scalars:
             if self.wants_pack(a) or t.streams:
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
             elif self.target.streams and self.is_far(a) and (n := next_rows(plan, a.uop)):
-                act("FETCH", plan.loads.index(a.uop), n, "the next rows, from far away")
+                act("PREFETCH", plan.loads.index(a.uop), n, "the next rows, from far away")
         if t.streams and self.target.streams and self.comes_far(t):
             for a in panel:
                 n = self.next_few(t, panel) or ROW_AHEAD_BYTES
-                act("FETCH", plan.loads.index(a.uop), n, "rows that stream from far away")
+                act("PREFETCH", plan.loads.index(a.uop), n, "rows that stream from far away")
 
     def panel_of(self, t: Tile) -> list[Access]:
         """The loads that move along the lanes."""

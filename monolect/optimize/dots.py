@@ -146,7 +146,7 @@ class Dots(Contraction):
             act("PACK", plan.loads.index(a.uop), None, "turned, to lie along the sum")
         for i, u in enumerate(plan.loads):
             if self.target.streams and buffer_bytes(u) > self.target.l3_bytes:
-                act("FETCH", i, DOTS_AHEAD_BYTES, "rows that stream from far away")
+                act("PREFETCH", i, DOTS_AHEAD_BYTES, "rows that stream from far away")
 
     def block_dots(self, j: UOp, outs: list[UOp]) -> None:
         """The inner output axis in blocks whose operand rows stay in the second cache, outermost."""

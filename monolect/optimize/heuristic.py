@@ -552,16 +552,18 @@ class Chooser:
         plan, target = self.plan, self.plan.target
         for a, ahead in self.side_by_side if target.streams else ():
             if buffer_bytes(a.uop) > target.l3_bytes:
-                self.act("FETCH", plan.loads.index(a.uop), ahead, "rows that stream from far away")
+                self.act("PREFETCH", plan.loads.index(a.uop), ahead, "rows that stream from far away")
         self.rows_ahead()
         memory = {u.src[0].src[0]: self.touched(u) for u in (*plan.loads, *plan.stores)}
         written = {u.src[0].src[0]: self.touched(u) for u in plan.stores}
         if sum(memory.values()) < target.l3_bytes or sum(written.values()) * 3 < target.l3_bytes:
             return
-        streams = [self.act("STREAM", i, None, "outputs larger than the last cache") for i in range(len(plan.stores))]
+        streams = [
+            self.act("NONTEMPORAL", i, None, "outputs larger than the last cache") for i in range(len(plan.stores))
+        ]
         for i, u in enumerate(plan.loads if any(streams) else ()):
             if buffer_bytes(u) > target.l2_bytes and (n := self.distance(u)):
-                self.act("FETCH", i, n, "a stream from far away")
+                self.act("PREFETCH", i, n, "a stream from far away")
 
     def rows_ahead(self) -> None:
         """Rows that an index names come when they are asked for: as far ahead as a stream is. Of those of one vector
@@ -573,7 +575,7 @@ class Chooser:
             row_bytes = plan.size(p.root) * u.dtype.itemsize if p is not None and named_by(u) else 0
             if row_bytes > plan.target.vector_bytes and buffer_bytes(u) > plan.target.l2_bytes:
                 rows = min(-(-AHEAD_BYTES // row_bytes), MOST_ROWS)
-                self.act("FETCH", i, ("rows", rows), "rows that an index names, from far away")
+                self.act("PREFETCH", i, ("rows", rows), "rows that an index names, from far away")
 
     def touched(self, u: UOp) -> int:
         """Bytes of memory that an access is to, no more than its loops visit."""

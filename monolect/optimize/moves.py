@@ -116,19 +116,19 @@ def packs(plan: Plan) -> Iterator[Move]:
     return ((("PACK", i, n),) for i in range(len(plan.loads)) for n in turns)
 
 
-def streams(plan: Plan) -> Iterator[Move]:
+def nontemporal(plan: Plan) -> Iterator[Move]:
     """Outputs that a cache does not hold, stored past it."""
     large = plan.target.streams and sum(map(buffer_bytes, plan.stores)) >= plan.target.l3_bytes // 2
-    return ((("STREAM", i, None),) for i in range(len(plan.stores) * large))
+    return ((("NONTEMPORAL", i, None),) for i in range(len(plan.stores) * large))
 
 
-def fetches(plan: Plan) -> Iterator[Move]:
+def prefetches(plan: Plan) -> Iterator[Move]:
     """What comes from far away, asked for early."""
     for i, u in enumerate(plan.loads):
         if plan.target.streams and buffer_bytes(u) > plan.target.l2_bytes:
-            yield from ((("FETCH", i, n),) for n in AHEAD)
+            yield from ((("PREFETCH", i, n),) for n in AHEAD)
             if row_loop(plan, u) is not None:
-                yield from ((("FETCH", i, ("rows", n)),) for n in ROWS_AHEAD)
+                yield from ((("PREFETCH", i, ("rows", n)),) for n in ROWS_AHEAD)
 
 
 def matrix_units(plan: Plan) -> Iterator[Move]:
@@ -171,8 +171,8 @@ MOVES: dict[str, Callable[[Plan], Iterator[Move]]] = {
     "SWAP": swaps,
     "PEEL": peels,
     "PACK": packs,
-    "STREAM": streams,
-    "FETCH": fetches,
+    "NONTEMPORAL": nontemporal,
+    "PREFETCH": prefetches,
     "TC": matrix_units,
     "WORKGROUP": workgroups,
     "STEP": steps,

@@ -13,8 +13,8 @@ What the kernel widens is widened while it is copied, and lies there wide: a flo
 A matrix unit reads what is narrow.
 
 What is packed of memory that holds the same at every run is kept: all blocks lie in the order of the loops around them
-in one more PARAM, and the copying, with those loops around it, is a kernel of its own that runs once. With FETCH of the
-next, each pass over a block asks for its share of the block that is read after it.
+in one more PARAM, and the copying, with those loops around it, is a kernel of its own that runs once. With PREFETCH
+"next", each pass over a block prefetches its share of the block that is read after it.
 
 Before: REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(B, r2*512 + r0*64 + u1*16 + lane))), r2:64)
 After:  REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(AFTER(LOCAL[32768], END(STORE(INDEX(LOCAL, r3*64 + r4*4096 + ..),
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges, replace_ranges
 from monolect.ir.normal import TRUE, conjuncts, less, linear
-from monolect.ir.ops import BufferArg
+from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
 from monolect.optimize.stream import LINE_BYTES
@@ -283,7 +283,7 @@ class Block:
         """The load from the block that was filled once, PARAM `slot`."""
         memory = self._blocks(slot)
         if self.plan.flags.get(self.load) == "next":
-            asked = [node("FETCH", (node("INDEX", (memory, at)),)) for at in self._next(made)]
+            asked = [node("PREFETCH", (node("INDEX", (memory, at)),)) for at in self._next(made)]
             memory = node("AFTER", (memory, *asked))
         place = node("INDEX", (memory, self._start(made) + self._reading(made)))
         return node("LOAD", (place,), self.load.arg)
@@ -413,7 +413,7 @@ class Block:
         far = prod(memory_of(self.load.src[0]).shape) * self.load.dtype.itemsize > self.plan.target.l2_bytes
         if not self.in_tiles or self.is_panel or not far or not self.plan.target.streams:
             return self.load.arg
-        return PIECES_AHEAD * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize
+        return LoadArg(prefetch_bytes=PIECES_AHEAD * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize)
 
     def _gate(self, values: dict[UOp, UOp]) -> UOp:
         """The load's own gate, and a bound for each loop that the copy runs beyond the end of."""

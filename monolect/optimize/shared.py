@@ -7,8 +7,8 @@ and adds the barriers. What a lane holds in registers side by side lies side by 
 neighbouring lanes read. Rows are padded where fewer lanes of a warp then wait for one bank.
 
 Two blocks in turns need one BARRIER a step instead of two: the lanes that still read one do not mind the copy to the
-other. The copy's LOAD then asks to be made one step "ahead" (`lower.ahead`), or where the target can, "async": to local
-memory without registers.
+other. The copy's LOAD is then pipelined: it runs one step ahead (`lower.ahead`), through registers or, where the target
+can, "async": to local memory without registers.
 
 Before: REDUCE(MUL(LOAD(INDEX(A, g0*..+l0*..+r2*16+r3)), ..), r2:4 REDUCE, r3:16 REDUCE)
 After:  REDUCE(MUL(LOAD(INDEX(AFTER(LOCAL[1088], END(STORE(INDEX(LOCAL, e//16 + e%16*68), LOAD(INDEX(A, ..))), e:1024
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from monolect.base.errors import ActionError
 from monolect.base.units import place, runs
 from monolect.ir.normal import TRUE, linear
-from monolect.ir.ops import BufferArg
+from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
 from monolect.optimize.pack import Block, Dim, _sum
 
@@ -230,8 +230,10 @@ class SharedBlock(Block):
             left = left + loops[1]
         start, flag = idx(0), u.arg
         if self.turns > 1:
-            start, flag = made[next(p for p in self.outer if p.is_step)] % self.turns * self.stride, "ahead"
-            flag = "async" if self.is_async else flag
+            start, flag = (
+                made[next(p for p in self.outer if p.is_step)] % self.turns * self.stride,
+                LoadArg(pipelined="async" if self.is_async else "registers"),
+            )
         source, target = substitute(self.index, outer), start
         for k, d in enumerate(dims):
             at = left % d.size if k < len(dims) - 1 else left

@@ -1,20 +1,21 @@
-"""STREAM and FETCH: stores that go past the caches, loads that ask for what comes later. Flags on a STORE or a LOAD.
+"""NONTEMPORAL and PREFETCH: stores that bypass the caches, and software prefetch. Both set the arg of a STORE or LOAD.
 
-What fills more than the last cache is gone from it before anybody reads it: a STREAM store spares reading each line
-before it is overwritten. It writes whole, aligned vectors, so it is refused where that is not proven: behind a gate, at
-an offset that is no multiple of the vector, into memory that the kernel reads. A FETCH of n bytes asks for the line n
-bytes after what it loads: more of a stream, or the next rows of tiles. Of what was packed once it asks for the next
-block, each pass over this one for its share (`pack`). Rows that an index names lie anywhere: a FETCH of n rows reads
-the index n iterations ahead, for the last rows that of the last, so that what is read is always there. Any may ask for
-memory that does not exist.
+A NONTEMPORAL store saves the read of each line before it is overwritten, for outputs larger than the last cache. It
+writes whole, aligned vectors. It is refused where that is not proven: behind a gate, at an offset that is no multiple
+of the vector, or into memory that the kernel reads.
+PREFETCH has three forms. With n bytes, each load also prefetches the line n bytes after its address: more of a stream,
+or the next rows of tiles. With "next", each pass over a block that is packed once prefetches its share of the next
+block (`pack`). With ("rows", n), a kernel that reads rows named by an index tensor prefetches the row of n iterations
+later; it clamps the iteration to the last one, so the index itself is always read inside its buffer. The prefetched
+addresses need not be valid.
 
-What it does not do: choose. `heuristic` does, by sizes.
+The module checks and applies these actions; `heuristic` chooses them, by sizes.
 
 Before: STORE(INDEX(PARAM0, r0*16 + u), LOAD(INDEX(PARAM1, r0*16 + u)))              u: UPCAST of 16
-After:  STORE(INDEX(PARAM0, r0*16 + u), LOAD(INDEX(PARAM1, r0*16 + u), arg 4096), arg "stream")
+After:  STORE(INDEX(PARAM0, r0*16 + u), LOAD(INDEX(PARAM1, r0*16 + u), prefetch 4096), nontemporal)
 
-Before: END(STORE(.., LOAD(INDEX(PARAM1, LOAD(INDEX(PARAM2, r0))*16 + u))), r0:64)    FETCH(0, ("rows", 2))
-After:  SINK(END(STORE(..), r0), END(FETCH(INDEX(PARAM1, LOAD(INDEX(PARAM2, min(r0 + 2, 63)))*16 + u)), r0))
+Before: END(STORE(.., LOAD(INDEX(PARAM1, LOAD(INDEX(PARAM2, r0))*16 + u))), r0:64)    PREFETCH(0, ("rows", 2))
+After:  SINK(END(STORE(..), r0), END(PREFETCH(INDEX(PARAM1, LOAD(INDEX(PARAM2, min(r0 + 2, 63)))*16 + u)), r0))
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count, linear, smaller
+from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, node, substitute, toposort
 
 if TYPE_CHECKING:
@@ -70,52 +72,52 @@ def next_rows(plan: Plan, u: UOp) -> int:
     return 0
 
 
-def check_stream(plan: Plan, number: Any) -> tuple[UOp, str]:
+def check_nontemporal(plan: Plan, number: Any) -> tuple[UOp, str]:
     """(the STORE, its new arg). Raises ActionError where a store past the caches is not provably right."""
-    u = _numbered(plan, "STREAM", "store", plan.stores, number)
+    u = _numbered(plan, "NONTEMPORAL", "store", plan.stores, number)
     if u.op != "STORE" or u.arg is not None or u.src[0].src[0].op != "PARAM":
-        raise ActionError("STREAM", expected="a plain STORE to memory", found=repr(u))
+        raise ActionError("NONTEMPORAL", expected="a plain STORE to memory", found=repr(u))
     peeled = {p.root for p, ends in plan.peeled.items() if ends[-1]}  # the tail is masked, and not streamed
     if len(u.src) > 2 or any(r in plan.padded and r not in peeled for r in ranges(u)):
-        raise ActionError("STREAM", expected="a store that always happens", found="a gate")
+        raise ActionError("NONTEMPORAL", expected="a store that always happens", found="a gate")
     if plan.sequential - plan.running or any(p.is_block and p.root in plan.reduced for p in plan.axes):
-        raise ActionError("STREAM", expected="a store that happens once", found="a scan, or blocks of a sum")
+        raise ActionError("NONTEMPORAL", expected="a store that happens once", found="a scan, or blocks of a sum")
     if any(v.op == "LOAD" and v.src[0].op == "INDEX" and v.src[0].src[0] is u.src[0].src[0] for v in plan.order):
-        raise ActionError("STREAM", expected="memory that the kernel does not read", found=repr(u.src[0].src[0]))
+        raise ActionError("NONTEMPORAL", expected="memory that the kernel does not read", found=repr(u.src[0].src[0]))
     p = vector_of(plan, u)
     n_bytes = p.size * u.src[1].dtype.itemsize if p is not None else 0
     if p is None or n_bytes < SMALLEST_BYTES or n_bytes & (n_bytes - 1) or n_bytes > plan.target.vector_bytes:
-        raise ActionError("STREAM", expected="vectors of 16 bytes up to a register", found=n_bytes)
+        raise ActionError("NONTEMPORAL", expected="vectors of 16 bytes up to a register", found=n_bytes)
     k, terms = linear(u.src[0].src[1])
     steps = [k]
     for x, c in terms:
         parts = [q for q in plan.axes if q.root is x]
         if not parts:
-            raise ActionError("STREAM", expected="an index linear in the loops", found=repr(x))
+            raise ActionError("NONTEMPORAL", expected="an index linear in the loops", found=repr(x))
         steps += [c * q.stride for q in parts if q is not p]
     if any(s % p.size for s in steps):
-        raise ActionError("STREAM", expected=f"steps that are multiples of {p.size}", found=steps)
-    return u, "stream"
+        raise ActionError("NONTEMPORAL", expected=f"steps that are multiples of {p.size}", found=steps)
+    return u, "nontemporal"
 
 
-def check_fetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, int | str | tuple[str, int]]:
+def check_prefetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, LoadArg | str | tuple[str, int]]:
     """(the LOAD, its flag). Raises ActionError where fetching ahead means nothing."""
-    u = _numbered(plan, "FETCH", "load", plan.loads, number)
+    u = _numbered(plan, "PREFETCH", "load", plan.loads, number)
     if isinstance(ahead, tuple):
         return u, _check_rows(plan, u, ahead)
     if ahead == "next":
         if u not in plan.packs or not plan.is_frozen(u):
-            raise ActionError("FETCH of the next block", expected="a load that is packed once", found=repr(u))
+            raise ActionError("PREFETCH of the next block", expected="a load that is packed once", found=repr(u))
         return u, ahead
     n_bytes = ahead
     if not isinstance(n_bytes, int) or not 0 < n_bytes <= FARTHEST_BYTES:
-        raise ActionError("FETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
+        raise ActionError("PREFETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
     if u.arg is not None or u.src[0].src[0].op != "PARAM" or u in plan.packs:
-        raise ActionError("FETCH", expected="a plain LOAD from memory", found=repr(u))
+        raise ActionError("PREFETCH", expected="a plain LOAD from memory", found=repr(u))
     rows = any(p.type == "UPCAST" and p.root in ranges(u.src[0]) for p in plan.axes)
     if vector_of(plan, u) is None and not rows:
-        raise ActionError("FETCH", expected="a load of vectors, or of rows of a tile", found="one element at a time")
-    return u, n_bytes
+        raise ActionError("PREFETCH", expected="a load of vectors, or of rows of a tile", found="one element at a time")
+    return u, LoadArg(prefetch_bytes=n_bytes)
 
 
 # ---- rows that an index names ----------------------------------------------------------------------------------------
@@ -138,31 +140,31 @@ def _check_rows(plan: Plan, u: UOp, ahead: tuple) -> tuple[str, int]:
     """
     good = len(ahead) == 2 and ahead[0] == "rows" and isinstance(ahead[1], int) and 0 < ahead[1] <= MOST_ROWS
     if not good:
-        raise ActionError("FETCH distance", expected=f'bytes, or ("rows", 1..{MOST_ROWS})', found=ahead)
+        raise ActionError("PREFETCH distance", expected=f'bytes, or ("rows", 1..{MOST_ROWS})', found=ahead)
     names, p, vector = named_by(u), row_loop(plan, u), vector_of(plan, u)
     moved = {r for v in names for r in ranges(v)}
     shaped = {q.root for q in plan.axes if q.type in plan.shapes}
     plain = u.arg is None and u not in plan.packs and all(v.src[0].src[0].op == "PARAM" for v in (u, *names))
     if not plain or p is None or vector is None or not ranges(u.src[0]) <= {*plan.outputs}:
-        raise ActionError("FETCH of rows", expected="vectors of rows that an index in memory names", found=repr(u))
+        raise ActionError("PREFETCH of rows", expected="vectors of rows that an index in memory names", found=repr(u))
     if moved & shaped or (moved & plan.padded.keys()) - {p.root} or not plan.size(p.root) or plan.sequential:
-        raise ActionError("FETCH of rows", expected="an index that one loop moves, step by step", found=repr(p.root))
+        raise ActionError("PREFETCH of rows", expected="an index that one loop moves, step by step", found=repr(p.root))
     return ahead
 
 
 def rows_later(plan: Plan, new: dict[UOp, UOp]) -> list[UOp]:
-    """The FETCHes of rows, each in the loops of every store that its LOAD is for; `new`: what became of the kernel's
+    """The PREFETCHes of rows, each in the loops of every store that its LOAD is for; `new`: what became of the kernel's
     ranges and effects.
     """
     out = []
     for u, ahead in plan.flags.items():
-        if isinstance(ahead, tuple):
+        if ahead.__class__ is tuple:
             p = row_loop(plan, u)
             assert p is not None
             later = kept_inside(p.root, new[p.root] + p.stride * ahead[1])
             place = substitute(u.src[0], {r: new[r] for r in ranges(u.src[0])} | {p.root: later})
             ends = [e for e in plan.order if e.op == "END" and u in toposort(e.src[0])]
-            out += [node("END", (node("FETCH", (place,)), *new[e].src[1:])) for e in ends if new[e].op == "END"]
+            out += [node("END", (node("PREFETCH", (place,)), *new[e].src[1:])) for e in ends if new[e].op == "END"]
     return list(dict.fromkeys(out))
 
 

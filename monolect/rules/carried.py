@@ -6,16 +6,17 @@ in a row of any length. What is read of it is marked as rounded, for a sum of la
 results: only what all of them leave for the next ones does. Products must, for their errors multiply.
 
 Before: n = op(LOAD(acc), x), STORE(acc, n), LOAD(acc)                                                   all float32
-After:  n = op(LOAD(acc), CAST(x)), STORE(acc, n), CAST(LOAD(acc, "rounded"))                       acc, n float64
+After:  n = op(LOAD(acc), CAST(x)), STORE(acc, n), CAST(LOAD(acc, rounded))                         acc, n float64
 """
 
 from __future__ import annotations
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import Target
+from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, build, node
 
-ROUNDED = "rounded"
+ROUNDED = LoadArg(rounded=True)
 
 
 def carried_type(op: str, d: DType, target: Target) -> DType:

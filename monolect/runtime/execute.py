@@ -23,6 +23,7 @@ from monolect.backend.registry import Device, is_on_disk
 from monolect.base.errors import AllocationError, DeviceError, JitError
 from monolect.base.settings import settings
 from monolect.ir.call import applied, is_body, is_opaque, stored_slots
+from monolect.ir.ops import LoadArg
 from monolect.ir.place import device as place
 from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, rebuild, toposort
 from monolect.runtime import profile
@@ -208,13 +209,15 @@ def _whole(u: UOp, dev: Any) -> UOp:
     """What a buffer of its own is made of; of what has no device, such as a constant, one of `dev`."""
     if u.op == "BUFFER":
         return u
-    return build("CONTIGUOUS", u) if dev is None or place(u) is not None else build("LOAD", u, arg=(dev, "GLOBAL"))
+    return (
+        build("CONTIGUOUS", u) if dev is None or place(u) is not None else build("LOAD", u, arg=LoadArg(dev, "GLOBAL"))
+    )
 
 
 def _of_today(u: UOp) -> UOp:
     """A copy, where `u` is memory of symbolic shape: a result has the shape of the bound values."""
     is_symbolic = is_realized(u) and any(n.__class__ is not int for n in base_of(u).shape)
-    return build("LOAD", u, arg=(one_device([u]), "GLOBAL")) if is_symbolic else u
+    return build("LOAD", u, arg=LoadArg(one_device([u]), "GLOBAL")) if is_symbolic else u
 
 
 def brought(batch: list[UOp]) -> list[UOp]:
@@ -226,14 +229,14 @@ def brought(batch: list[UOp]) -> list[UOp]:
     for u in toposort(*batch):
         src = tuple(new.get(s, s) for s in u.src)
         v = u if src == u.src else rebuild(u, src)
-        if u.op == "LOAD" and u.arg and (home := place(v.src[0])) is not None and is_apart(home, u.arg[0]):
+        if u.op == "LOAD" and u.arg and (home := place(v.src[0])) is not None and is_apart(home, u.arg.device):
             if listening.captures:
-                found = f"from {home} to {u.arg[0]}"
+                found = f"from {home} to {u.arg.device}"
                 raise JitError("a copy between devices in a jitted function", expected="a copy before", found=found)
             source = v.src[0]
             if is_on_disk(home):  # it computes nothing
-                source = build("LOAD", source, arg=(HOST_DEVICE, "GLOBAL"))
-            v = copied(source, u.arg[0])
+                source = build("LOAD", source, arg=LoadArg(HOST_DEVICE, "GLOBAL"))
+            v = copied(source, u.arg.device)
         if v is not u:
             new[u] = v
     if not new:

@@ -22,6 +22,7 @@ from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.normal import count
+from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
@@ -547,7 +548,7 @@ class Tensor(
         if is_on_disk(device):
             return self._wrap(written(u, as_device(device, may_be_file=True)))
         if device is not None and (target := as_device(device)) != self.device:
-            u = build("LOAD", u, arg=(target, "GLOBAL"))
+            u = build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
         return self if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Tensor:

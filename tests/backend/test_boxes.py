@@ -22,7 +22,7 @@ from monolect.base.errors import ActionError, DeviceError, InternalError, Verify
 from monolect.base.units import HOPPER, Cores, runs
 from monolect.ir.digest import digest
 from monolect.ir.normal import TRUE
-from monolect.ir.ops import BoxArg, BufferArg, Stage
+from monolect.ir.ops import BufferArg, Stage, TmaCopyArg
 from monolect.ir.prove import check_bounds
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, idx, node, shape_source
@@ -75,7 +75,7 @@ def made(name: str, target) -> UOp:
 
 
 def boxes(linear: UOp) -> list[UOp]:
-    return [u for u in linear.src if u.op == "COPYBOX"]
+    return [u for u in linear.src if u.op == "TMACOPY"]
 
 
 # ---- lane by lane ----------------------------------------------------------------------------------------------------
@@ -99,12 +99,12 @@ def test_each_pass_keeps_the_meaning():
 def test_a_box_that_ends_beyond_local_memory_is_refused(beyond):
     to = node("BUFFER", (shape_source((12,)),), BufferArg(0, F16, None, "LOCAL"))
     first = node("RANGE", (idx(2),), (0, "REDUCE")) * 4 + beyond
-    box = BoxArg(0, (1, 8), (8, 8), (4, 2), 2)
-    u = node("COPYBOX", (node("INDEX", (to, first)), param(1, 64, F16), idx(0), TRUE, idx(0), idx(0)), box)
+    box = TmaCopyArg(0, (1, 8), (8, 8), (4, 2), 2)
+    u = node("TMACOPY", (node("INDEX", (to, first)), param(1, 64, F16), idx(0), TRUE, idx(0), idx(0)), box)
     if not beyond:
         check_bounds(u)
     else:
-        with pytest.raises(VerifyError, match="COPYBOX"):
+        with pytest.raises(VerifyError, match="TMACOPY"):
             check_bounds(u)
 
 

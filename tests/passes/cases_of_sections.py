@@ -1,4 +1,4 @@
-"""Cases of optimize: loops in sections (PEEL), stores past the caches and loads ahead of time (STREAM, FETCH).
+"""Cases of optimize: loops in sections (PEEL), stores past the caches and loads ahead of time (NONTEMPORAL, PREFETCH).
 
 The texts are graphs (`ir.text`), as in `cases_of_loops`.
 """
@@ -10,8 +10,8 @@ from tests.passes.cases_of_loops import act
 # (pass, case): (what to run, before, after)
 CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}
 
-CASES["optimize", "STREAM and FETCH"] = (
-    act(("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None), ("FETCH", 0, 4096), streams=True),
+CASES["optimize", "NONTEMPORAL and PREFETCH"] = (
+    act(("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("PREFETCH", 0, 4096), streams=True),
     """
 %0 = CONST idx[] (8, idx)
 %1 = STACK idx[1] %0
@@ -38,15 +38,15 @@ CASES["optimize", "STREAM and FETCH"] = (
 %9 = INDEX f32[] %2 %8
 %10 = PARAM f32[8] %1 ParamArg(slot=1, dtype=f32, addrspace="GLOBAL")
 %11 = INDEX f32[] %10 %8
-%12 = LOAD f32[] %11 4096
-%13 = STORE void[] %9 %12 "stream"
+%12 = LOAD f32[] %11 LoadArg(prefetch_bytes=4096)
+%13 = STORE void[] %9 %12 "nontemporal"
 %14 = END void[] %13 %4 %7
-%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None), ("FETCH", 0, 4096)))
+%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("PREFETCH", 0, 4096)))
 """,
 )
 
-CASES["optimize", "FETCH of rows"] = (
-    act(("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 2)), streams=True),
+CASES["optimize", "PREFETCH of rows"] = (
+    act(("SPLIT", 1, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", 2)), streams=True),
     """
 %0 = CONST idx[] (8, idx)
 %1 = STACK idx[1] %0
@@ -119,9 +119,9 @@ CASES["optimize", "FETCH of rows"] = (
 %40 = MUL idx[] %39 %5
 %41 = ADD idx[] %18 %40
 %42 = INDEX f32[] %17 %41
-%43 = FETCH void[] %42
+%43 = PREFETCH void[] %42
 %44 = END void[] %43 %4 %8 %12
-%45 = SINK void[] %29 %44 KernelInfo(name="map_5x8", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 2))))
+%45 = SINK void[] %29 %44 KernelInfo(name="map_5x8", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", 2))))
 """,
 )
 

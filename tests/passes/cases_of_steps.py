@@ -70,7 +70,7 @@ CASES["ahead", "one block of two, of a sum in steps"] = (
 %45 = ADD idx[] %44 %32
 %46 = ADD idx[4] %45 %38
 %47 = INDEX f32[4] %43 %46
-%48 = LOAD f32[4] %47 "ahead"
+%48 = LOAD f32[4] %47 LoadArg(pipelined="registers")
 %49 = STORE void[] %40 %48
 %50 = BARRIER void[] %49
 %51 = AFTER f32[16] %27 %50
@@ -182,7 +182,7 @@ CASES["ahead", "one block of two, of a sum in steps"] = (
 
 CASES["ahead", "a copy that needs no registers goes to the other block at once"] = (
     ahead,
-    CASES["ahead", "one block of two, of a sum in steps"][1].replace('"ahead"', '"async"'),
+    CASES["ahead", "one block of two, of a sum in steps"][1].replace('"registers"', '"async"'),
     """
 %0 = CONST idx[] (8, idx)
 %1 = STACK idx[1] %0
@@ -230,7 +230,7 @@ CASES["ahead", "a copy that needs no registers goes to the other block at once"]
 %43 = STACK idx[1] %42
 %44 = PARAM f32[24] %43 ParamArg(slot=2, dtype=f32, device="cpu", addrspace="GLOBAL")
 %45 = INDEX f32[4] %44 %40
-%46 = LOAD f32[4] %45 "async"
+%46 = LOAD f32[4] %45 LoadArg(pipelined="async")
 %47 = STORE void[] %41 %46
 %48 = BARRIER void[] %47 %15
 %49 = AFTER f32[16] %31 %48
@@ -249,7 +249,7 @@ CASES["ahead", "a copy that needs no registers goes to the other block at once"]
 %62 = ADD idx[] %36 %61
 %63 = ADD idx[4] %62 %39
 %64 = INDEX f32[4] %44 %63
-%65 = LOAD f32[4] %64 "async"
+%65 = LOAD f32[4] %64 LoadArg(pipelined="async")
 %66 = STORE void[] %55 %65
 %67 = AFTER f32[16] %31 %48 %66
 %68 = MUL idx[] %16 %5
@@ -324,7 +324,7 @@ CASES["ahead", "steps that are padded: the gate is that of the next step"] = (
 %48 = IDIV idx[8] %40 %3
 %49 = ADD idx[8] %18 %48
 %50 = CMPLT b1[8] %49 %21
-%51 = LOAD f32[8] %47 %29 %50 "ahead"
+%51 = LOAD f32[8] %47 %29 %50 LoadArg(pipelined="registers")
 %52 = STORE void[] %43 %51
 %53 = BARRIER void[] %52
 %54 = AFTER f32[32] %33 %53
@@ -472,7 +472,7 @@ CASES["device_axes", "a copy ahead has one barrier, and its steps are shape"] = 
 %32 = IDIV idx[] %24 %5
 %33 = ADD idx[] %14 %32
 %34 = CMPLT b1[] %33 %17
-%35 = LOAD f32[] %30 %31 %34 "ahead"
+%35 = LOAD f32[] %30 %31 %34 LoadArg(pipelined="registers")
 %36 = STORE void[] %26 %35
 %37 = END void[] %36 %24
 %38 = AFTER f32[32] %21 %37
@@ -535,7 +535,7 @@ CASES["device_axes", "a copy ahead has one barrier, and its steps are shape"] = 
 %34 = IDIV idx[] %24 %3
 %35 = ADD idx[] %14 %34
 %36 = CMPLT b1[] %35 %17
-%37 = LOAD f32[] %32 %33 %36 "ahead"
+%37 = LOAD f32[] %32 %33 %36 LoadArg(pipelined="registers")
 %38 = STORE void[] %28 %37
 %39 = END void[] %38 %24
 %40 = BARRIER void[] %39

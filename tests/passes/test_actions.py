@@ -272,9 +272,11 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
     for load in draw(st.sets(st.integers(0, 3), max_size=3)):
         with contextlib.suppress(ActionError):
             plan.act(("PACK", load, None))
-    for op, number in draw(st.sets(st.tuples(st.sampled_from(["STREAM", "FETCH"]), st.integers(0, 2)), max_size=4)):
+    for op, number in draw(
+        st.sets(st.tuples(st.sampled_from(["NONTEMPORAL", "PREFETCH"]), st.integers(0, 2)), max_size=4)
+    ):
         with contextlib.suppress(ActionError):
-            plan.act((op, number, draw(st.sampled_from([64, ("rows", 1), ("rows", 3)])) if op == "FETCH" else None))
+            plan.act((op, number, draw(st.sampled_from([64, ("rows", 1), ("rows", 3)])) if op == "PREFETCH" else None))
     return name, tuple(plan.actions)
 
 
@@ -288,7 +290,7 @@ def test_blocks_filled_once_keep_results(case):
     kernel, arrays, wanted = made(name)
     outs = {p.arg.slot for p in written(kernel)}
     slots = tuple(k for k in range(len(arrays)) if k not in outs)
-    actions += tuple(("FETCH", n, "next") for op, n, _ in actions if op == "PACK" and TARGET.streams)
+    actions += tuple(("PREFETCH", n, "next") for op, n, _ in actions if op == "PACK" and TARGET.streams)
     plan = planned(node("SINK", kernel.src, KernelInfo(actions=actions, frozen=slots)), TARGET)
     kept = list(kept_blocks(plan).values())
     assert len(kept) == sum(a[0] == "PACK" for a in actions)
@@ -575,25 +577,25 @@ REFUSED = {
     "a stage as THREAD": ("attention", [("SPLIT", 3, (2, "THREAD", True))], "THREAD"),
     "a stage around the rows": ("attention", [("SPLIT", 3, (2, "LOOP", True))], "outermost"),
     "packing a stage": ("attention", [("PACK", 0, None)], "memory it writes"),
-    "streaming no store": ("map", [("STREAM", 1, None)], "no such store"),
-    "streaming one element at a time": ("map", [("STREAM", 0, None)], "vectors of 16 bytes"),
-    "streaming vectors of 8 bytes": ("map", [("SPLIT", 1, (2, "UPCAST", False)), ("STREAM", 0, None)], "16 bytes"),
-    "streaming across lines": ("a slice", [("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None)], "multiples of 4"),
-    "streaming behind a gate": ("row of 5", [("PADTO", 0, 8), ("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None)], "always"),
-    "streaming a sum of blocks": ("column sums", [("SPLIT", 1, (4, "LOOP", True)), ("SPLIT", 0, (4, "UPCAST", False)), ("STREAM", 0, None)], "happens once"),
-    "streaming twice": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("STREAM", 0, None), ("STREAM", 0, None)], "without a flag"),
-    "streaming to places that are computed": ("scatter", [("STREAM", 0, None)], "plain STORE"),
-    "a split after streaming": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("STREAM", 0, None), ("SPLIT", 0, (2, "THREAD", True))], "after PACK"),
-    "fetching no load": ("map", [("FETCH", 2, 64)], "no such load"),
-    "fetching backwards": ("map", [("FETCH", 0, -64)], "FETCH distance"),
-    "fetching one element at a time": ("map", [("FETCH", 0, 64)], "a load of vectors"),
-    "fetching what is packed": ("matmul", [("PACK", 1, None), ("FETCH", 1, 64)], "a plain LOAD"),
-    "fetching the next of what is packed each time": ("matmul", [("PACK", 1, None), ("FETCH", 1, "next")], "packed once"),
-    "fetching no rows": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 1))], "an index in memory names"),
-    "fetching rows backwards": ("gather", [("SPLIT", 1, (4, "UPCAST", False)), ("FETCH", 0, ("rows", -1))], "FETCH distance"),
-    "fetching rows one element at a time": ("gather", [("FETCH", 0, ("rows", 1))], "vectors of rows"),
+    "streaming no store": ("map", [("NONTEMPORAL", 1, None)], "no such store"),
+    "streaming one element at a time": ("map", [("NONTEMPORAL", 0, None)], "vectors of 16 bytes"),
+    "streaming vectors of 8 bytes": ("map", [("SPLIT", 1, (2, "UPCAST", False)), ("NONTEMPORAL", 0, None)], "16 bytes"),
+    "streaming across lines": ("a slice", [("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None)], "multiples of 4"),
+    "streaming behind a gate": ("row of 5", [("PADTO", 0, 8), ("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None)], "always"),
+    "streaming a sum of blocks": ("column sums", [("SPLIT", 1, (4, "LOOP", True)), ("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None)], "happens once"),
+    "streaming twice": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("NONTEMPORAL", 0, None)], "without a flag"),
+    "streaming to places that are computed": ("scatter", [("NONTEMPORAL", 0, None)], "plain STORE"),
+    "a split after streaming": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("SPLIT", 0, (2, "THREAD", True))], "after PACK"),
+    "fetching no load": ("map", [("PREFETCH", 2, 64)], "no such load"),
+    "fetching backwards": ("map", [("PREFETCH", 0, -64)], "PREFETCH distance"),
+    "fetching one element at a time": ("map", [("PREFETCH", 0, 64)], "a load of vectors"),
+    "fetching what is packed": ("matmul", [("PACK", 1, None), ("PREFETCH", 1, 64)], "a plain LOAD"),
+    "fetching the next of what is packed each time": ("matmul", [("PACK", 1, None), ("PREFETCH", 1, "next")], "packed once"),
+    "fetching no rows": ("map", [("SPLIT", 1, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", 1))], "an index in memory names"),
+    "fetching rows backwards": ("gather", [("SPLIT", 1, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", -1))], "PREFETCH distance"),
+    "fetching rows one element at a time": ("gather", [("PREFETCH", 0, ("rows", 1))], "vectors of rows"),
     "fetching rows of a tile": (
-        "gather", [("SPLIT", 0, (3, "UPCAST", False)), ("SPLIT", 2, (4, "UPCAST", False)), ("FETCH", 0, ("rows", 1))], "one loop"),
+        "gather", [("SPLIT", 0, (3, "UPCAST", False)), ("SPLIT", 2, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", 1))], "one loop"),
     "groups of groups": (
         "total", [("SPLIT", 0, (3, "LOOP", True)), ("SPLIT", 1, (2, "LOOP", True)), ("SPLIT", 2, (2, "LOOP", True))], "reduction to LOOP"),
     "groups whose sums the result cannot hold": (
@@ -670,7 +672,7 @@ def test_what_finishes_sums_of_blocks_is_not_packed():
 def test_streams_need_a_target_that_has_them():
     plan = Plan(made("map")[0], TARGET._replace(streams=False))
     plan.act(("SPLIT", 1, (4, "UPCAST", False)))
-    for action in (("STREAM", 0, None), ("FETCH", 0, 64)):
+    for action in (("NONTEMPORAL", 0, None), ("PREFETCH", 0, 64)):
         with pytest.raises(ActionError, match="expected: a target with stores past its caches"):
             plan.act(action)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from monolect import ActionError, Tensor, dtypes
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
+from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, substitute, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions, apply_plan, optimize
@@ -166,7 +167,7 @@ def test_blocks_in_turns(each, steps, which, padded, by_itself):
     out = apply_plan(plan)
     linear = lower_kernel(out, target, first="device_axes").src
     assert sum(u.op == "BARRIER" for u in linear) == (1 if which == "both" else 2)
-    flying = sum(u.op == "LOAD" and u.arg == "async" for u in linear)
+    flying = sum(u.op == "LOAD" and u.arg == LoadArg(pipelined="async") for u in linear)
     assert by_itself or not flying
     if each == 1:  # single elements need not lie side by side in both
         assert flying == (0 if not by_itself else 4 if which == "both" else 2)

@@ -45,8 +45,8 @@ def flags(x, target=TARGET):
 def flags_of(kernel):
     """What the text of the kernel says of its stores and loads."""
     text = show(kernel)
-    return re.findall(r"STORE void\[\] .*?(\"stream\")?$", text, re.M), re.findall(
-        r"LOAD \w+\[\] .*? (\d+)$", text, re.M
+    return re.findall(r"STORE void\[\] .*?(\"nontemporal\")?$", text, re.M), re.findall(
+        r"LOAD \w+\[\] .*? LoadArg\(prefetch_bytes=(\d+)\)$", text, re.M
     )
 
 
@@ -56,7 +56,7 @@ def data(*shape, dtype=np.float32):
 
 def test_a_large_output_is_streamed_and_its_inputs_fetched():
     stores, loads = flags(data(N) + data(N))
-    assert stores == ['"stream"'] and loads == ["4096", "4096"]
+    assert stores == ['"nontemporal"'] and loads == ["4096", "4096"]
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_target_without_streams_gets_none():
 
 
 def test_a_running_sum_is_streamed():
-    assert flags(data(N).cumsum(0)) == (["", "", '"stream"'], ["4096"])
+    assert flags(data(N).cumsum(0)) == (["", "", '"nontemporal"'], ["4096"])
 
 
 @pytest.mark.parametrize("n", [N + 1, N + 8])
 def test_whole_vectors_before_a_masked_tail_are_streamed(n):
     """Both stores have the flag; what is masked goes to the cache all the same."""
-    assert flags(data(n) + 1)[0] == ['"stream"', '"stream"']
+    assert flags(data(n) + 1)[0] == ['"nontemporal"', '"nontemporal"']
 
 
 def test_rows_that_are_no_multiple_of_a_vector_are_stored_plainly():
@@ -93,11 +93,11 @@ def test_rows_that_are_no_multiple_of_a_vector_are_stored_plainly():
 
 def test_the_next_row_of_a_row_kernel_is_fetched():
     stores, loads = flags(data(64, 2048).softmax(1), TARGET._replace(l2_bytes=1 << 16))
-    assert stores == ['"stream"'] and loads == [str(2048 * 4)]
+    assert stores == ['"nontemporal"'] and loads == [str(2048 * 4)]
 
 
 def test_the_other_side_of_a_transpose_is_not_fetched():
-    assert flags(data(128, N // 128).T.contiguous()) == (['"stream"'], [])
+    assert flags(data(128, N // 128).T.contiguous()) == (['"nontemporal"'], [])
 
 
 def at(*shape, dtype=np.int64):
@@ -106,10 +106,10 @@ def at(*shape, dtype=np.int64):
 
 
 def asked(x, target=TARGET):
-    """Which rows ahead the kernel asks for, and how many FETCHes there are in its text."""
+    """Which rows ahead the kernel asks for, and how many PREFETCHes there are in its text."""
     kernel = optimized(x, target)
-    rows = [arg[1] for op, _, arg in kernel.arg.actions if op == "FETCH" and isinstance(arg, tuple)]
-    return rows, show(kernel).count("FETCH void[]")
+    rows = [arg[1] for op, _, arg in kernel.arg.actions if op == "PREFETCH" and isinstance(arg, tuple)]
+    return rows, show(kernel).count("PREFETCH void[]")
 
 
 ROW = N // 64  # elements: 64 rows fill the last cache, a row is 1 KB
@@ -150,17 +150,17 @@ def test_rows_are_asked_for_once_in_their_loop():
     text = assembly(data(64, ROW)[at(64)])
     assert text.count("prefetcht1") == text.count("vmovntps") == 4
     linear = lower_kernel(optimized(data(64, ROW)[at(64)]), TARGET, first="device_axes")
-    ops = [u.op for u in linear.src if u.op in ("RANGE", "LOAD", "FETCH", "END")]
-    assert ops == ["RANGE", "LOAD", "LOAD", "RANGE", "LOAD", "FETCH", "END", "END"]
+    ops = [u.op for u in linear.src if u.op in ("RANGE", "LOAD", "PREFETCH", "END")]
+    assert ops == ["RANGE", "LOAD", "LOAD", "RANGE", "LOAD", "PREFETCH", "END", "END"]
 
 
 def test_rows_ahead_are_those_of_the_loop():
     """Threads that take every second row ask for what they read next."""
     x = data(64, ROW)[at(64)]
     (call,) = schedule(list(callify([x.uop])[0].src), "cpu").linear.src
-    actions = (("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (2, "THREAD", False)), ("FETCH", 1, ("rows", 3)))
+    actions = (("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (2, "THREAD", False)), ("PREFETCH", 1, ("rows", 3)))
     kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), actions, TARGET)
-    (fetch,) = (u for u in toposort(kernel) if u.op == "FETCH")
+    (fetch,) = (u for u in toposort(kernel) if u.op == "PREFETCH")
     (loop,) = (r for r in toposort(fetch) if r.op == "RANGE" and r.src[0] is idx(32))
     (place,) = (u.src[0].src[1] for u in toposort(fetch) if u.op == "LOAD")
     assert min_max(substitute(place, {loop: idx(0)})) == (6, 7) and min_max(place) == (6, 63)
@@ -183,9 +183,9 @@ def test_object_code(dtype):
 def test_an_interpreted_program_ignores_the_flags():
     a, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     (call,) = schedule(list(callify([(Tensor(a) * 2).uop])[0].src), "cpu").linear.src
-    actions = (("SPLIT", 0, (16, "UPCAST", False)), ("STREAM", 0, None), ("FETCH", 0, 4096))
+    actions = (("SPLIT", 0, (16, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("PREFETCH", 0, 4096))
     kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), actions, TARGET)
-    assert flags_of(kernel) == (['"stream"'], ["4096"])
+    assert flags_of(kernel) == (['"nontemporal"'], ["4096"])
     device = PythonDevice()
     (program,) = device.compile([("double", "double", lower_kernel(kernel, device.target, first="device_axes"))])
     commands = device.commands([Launch(program, (0, 1))])

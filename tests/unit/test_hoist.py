@@ -152,7 +152,7 @@ def test_passes_over_a_block_ask_for_their_share_of_the_next(what, x, w, asked) 
     (block,) = kept_blocks(plan).values()
     assert plan.flags.get(block.load) == ("next" if asked else None)
     assert block.has_next or not asked
-    fetches = [u.src[0] for u in toposort(lower_kernel(kernel, target)) if u.op == "FETCH"]
+    fetches = [u.src[0] for u in toposort(lower_kernel(kernel, target)) if u.op == "PREFETCH"]
     assert bool(fetches) == asked
     for place in fetches:  # each step of each pass another line, up to the end of the block after the last
         low, high = min_max(place.src[1])

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError, ParseError
-from monolect.ir.ops import INVALID, BoxArg, BufferArg, KernelInfo, ParamArg
+from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg, TmaCopyArg
 from monolect.ir.packed import pack, unpack
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, const, idx, node, shape_source
 from tests.strategies import any_graphs
@@ -38,7 +38,7 @@ class Move(NamedTuple):
         None, True, 1, 1.0, 2**80, "a\n\0é", b"\0", (), (1,), (1, (True, (1.0, None))), ("tuple", "dtype"),
         (NEGATIVE_ZERO, 0.0, NAN, INVALID), dtypes.bfloat16, (dtypes.bool, ("invalid", "nan")),
         ParamArg(1, dtypes.float32, "cpu", "GLOBAL"), BufferArg(0, dtypes.int8, ("cpu", "cpu:1")),
-        KernelInfo("k", (("SPLIT", 1),), 2, (0, 1), True), BoxArg(0, (1,), (2,), (3,), 4),
+        KernelInfo("k", (("SPLIT", 1),), 2, (0, 1), True), TmaCopyArg(0, (1,), (2,), (3,), 4),
     ],
 )  # fmt: skip
 def test_arguments_come_back_with_their_classes(arg: object) -> None:

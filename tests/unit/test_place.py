@@ -5,7 +5,7 @@ import pytest
 from monolect import Tensor, function
 from monolect.base.dtype import dtypes
 from monolect.base.errors import DeviceError
-from monolect.ir.ops import BufferArg
+from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.place import addrspace, axis, device
 from monolect.ir.uop import UOp, const, idx, node, shape_source
 
@@ -25,7 +25,7 @@ def test_devices() -> None:
     assert device(one) is None
     assert device(node("ADD", (buffer((3,)), one))) == "cpu"
     assert device(SHARDED) == PAIR
-    assert device(node("LOAD", (buffer((3,)),), ("cuda", "GLOBAL"))) == "cuda"
+    assert device(node("LOAD", (buffer((3,)),), LoadArg("cuda", "GLOBAL"))) == "cuda"
     with pytest.raises(DeviceError, match="different devices"):
         device(node("ADD", (buffer((3,)), buffer((3,), "cuda"))))
 
@@ -70,7 +70,7 @@ def test_shard_axis_follows_movement() -> None:
     assert axis(node("INDEX", (columns, node("RESHAPE", (IOTA, shape_source((2, 1))))))) == 2
     assert axis(node("REDUCE", (SHARDED,), ("ADD", (1,)))) == 0
     assert axis(node("REDUCE", (SHARDED,), ("ADD", (0,)))) is None
-    assert axis(node("LOAD", (SHARDED,), ("cpu:0", "GLOBAL"))) is None
+    assert axis(node("LOAD", (SHARDED,), LoadArg("cpu:0", "GLOBAL"))) is None
 
 
 def test_shard_axis_is_counted_from_the_right_in_broadcasts() -> None:

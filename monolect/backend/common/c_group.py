@@ -54,7 +54,7 @@ class GroupRenderer(Renderer):
             more = (bulk.parameter.format(v=f"map{k}") for k in range(len(self.maps)))
             language = replace(language, arguments=(*language.arguments, *more))
         # how many boxes of each step come to so many blocks in turns: one of them is asked for before the loop
-        self.boxes = Counter(u.arg.turns for u in linear.src if u.op == "COPYBOX" and u.src[2] is idx(0))
+        self.boxes = Counter(u.arg.n_buffers for u in linear.src if u.op == "TMACOPY" and u.src[2] is idx(0))
         super().__init__(language, linear, name)
         self.reads_memory = any(_of_memory(u) for u in linear.src)
         self.copies = language.async_copies if any(_is_async(u) for u in linear.src) else None
@@ -69,7 +69,7 @@ class GroupRenderer(Renderer):
             segment += _ends_segment(u)
             if (
                 u.op == "LOAD"
-                and u.arg != "async"
+                and not _is_async(u)
                 and len(u.src) == 1
                 and register_of(u.src[0]) is None
                 and u.src[0].shape == u.shape
@@ -110,15 +110,15 @@ class GroupRenderer(Renderer):
             self._wait_for_boxes(u)
         if u.op == "BARRIER" and self.reads_memory and self.stores_local:
             self.line(self.memory_units.publish)
-        if u.op == "COPYBOX":
+        if u.op == "TMACOPY":
             self._copy_box(u)
         else:
             super().instruction(u)
 
     def _copy_box(self, u: UOp) -> None:
-        """COPYBOX, by one lane."""
+        """TMACOPY, by one lane."""
         (to,), at = self.elements_of(u.src[0]), ", ".join(self.scalar(x) for x in u.src[4:])
-        arrived, n_bytes = f"arrived{u.arg.turns}", prod(u.arg.box) * u.src[1].dtype.itemsize
+        arrived, n_bytes = f"arrived{u.arg.n_buffers}", prod(u.arg.box) * u.src[1].dtype.itemsize
         gate = const_value(u.src[3], self.consts)
         self.line(
             self.bulk.copy.format(
@@ -130,7 +130,7 @@ class GroupRenderer(Renderer):
     def _wait_for_boxes(self, u: UOp) -> None:
         """Those of the step: the BARRIER's sources have those before the loop, and the loop."""
         step = next((s for s in u.src if s.op == "RANGE"), None)
-        for turns in dict.fromkeys(s.arg.turns for s in u.src if s.op == "COPYBOX"):
+        for turns in dict.fromkeys(s.arg.n_buffers for s in u.src if s.op == "TMACOPY"):
             assert step is not None
             self.line(self.bulk.wait.format(v=f"arrived{turns}", step=self.scalar(step)))
 
@@ -346,7 +346,7 @@ def runs(offsets: Sequence[int], k: int, m: int, widest: int) -> list[tuple[int,
 
 def _ends_segment(u: UOp) -> bool:
     """Whether what was read before may be something else after."""
-    if u.op == "COPYBOX":
+    if u.op == "TMACOPY":
         return True
     if u.op in ("STORE", "ATOMICADD"):
         return register_of(u.src[0]) is None
@@ -361,7 +361,7 @@ def _in_local(view: UOp) -> bool:
 
 def _is_async(u: UOp) -> bool:
     """Whether it is a load to local memory, without registers."""
-    return u.op == "LOAD" and u.arg == "async"
+    return u.op == "LOAD" and u.arg is not None and u.arg.pipelined == "async"
 
 
 def _of_memory(u: UOp) -> bool:

@@ -48,7 +48,7 @@ class AsyncCopies(NamedTuple):
 
 
 class BulkCopies(NamedTuple):
-    """Boxes of memory that go to local memory by themselves (COPYBOX), told of by tensor maps."""
+    """Boxes of memory that go to local memory by themselves (TMACOPY), told of by tensor maps."""
 
     functions: str  # what the others are, before the kernels that use them
     parameter: str  # {v}: a tensor map

@@ -95,7 +95,7 @@ class Renderer(Ops):
     def instruction(self, u: UOp) -> None:
         """Write one instruction at its place in the program, if it has one."""
         match u.op:
-            case "PARAM" | "BUFFER" | "FETCH":
+            case "PARAM" | "BUFFER" | "PREFETCH":
                 pass
             case "SPECIAL":
                 self.vals[u] = Value([self.emit(u.dtype, 1, self.special(u))], 1)

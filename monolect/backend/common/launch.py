@@ -43,7 +43,7 @@ def group_count(n: UOp, values: dict[str, int]) -> int:
 
 
 class TensorMap(NamedTuple):
-    """What a launch tells the hardware of the memory that boxes are copied from (COPYBOX): PARAM `slot`, `start` bytes
+    """What a launch tells the hardware of the memory that boxes are copied from (TMACOPY): PARAM `slot`, `start` bytes
     into it, and of each axis, the innermost first, how many places it has, how far apart they are but for the first
     axis, in bytes, and how many a box has.
     """
@@ -57,7 +57,7 @@ class TensorMap(NamedTuple):
 
 
 def tensor_map(u: UOp) -> TensorMap:
-    """That of a COPYBOX."""
+    """That of a TMACOPY."""
     source, n = u.src[1], u.src[1].dtype.itemsize
     strides = tuple(s * n for s in u.arg.strides[1:])
     return TensorMap(source.arg.slot, source.dtype.name, u.arg.start * n, u.arg.sizes, strides, u.arg.box)
@@ -65,12 +65,12 @@ def tensor_map(u: UOp) -> TensorMap:
 
 def tensor_maps(program: tuple[UOp, ...]) -> list[TensorMap]:
     """Those of a program, in the order in which a kernel takes them, after its PARAMs."""
-    return list(dict.fromkeys(tensor_map(u) for u in program if u.op == "COPYBOX"))
+    return list(dict.fromkeys(tensor_map(u) for u in program if u.op == "TMACOPY"))
 
 
 def align_bytes(program: tuple[UOp, ...]) -> int:
     """What divides the places of LOCAL buffers: boxes want more."""
-    return BOX_ALIGN_BYTES if any(u.op == "COPYBOX" for u in program) else ALIGN_BYTES
+    return BOX_ALIGN_BYTES if any(u.op == "TMACOPY" for u in program) else ALIGN_BYTES
 
 
 def local_places(program: tuple[UOp, ...]) -> tuple[dict[UOp, int], int]:

@@ -97,8 +97,8 @@ class Renderer(MemoryRenderer):
                 self.store(u)
             case "ATOMICADD":
                 self.atomic_add(u)
-            case "FETCH":
-                self.fetch(u.src[0])
+            case "PREFETCH":
+                self.prefetch(u.src[0])
             case "REDUCE":
                 self.vals[u] = self.reduce(u)
             case "SCAN":

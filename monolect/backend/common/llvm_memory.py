@@ -174,8 +174,8 @@ class MemoryRenderer(ElementwiseRenderer):
             return self._gather(u, index, gates, alt)
         if gate is not None and lanes > 1 and self.has_dummy and _leaves_far(index):
             ptrs = [(self._open_at(p, g, lanes), row) for (p, row), g in zip(ptrs, gates, strict=True)]
-        if isinstance(u.arg, int):
-            self._fetch(ptrs, lanes * u.dtype.itemsize, u.arg)
+        if u.arg is not None and u.arg.prefetch_bytes:
+            self._prefetch(ptrs, lanes * u.dtype.itemsize, u.arg.prefetch_bytes)
         rows = zip(ptrs, gates, alts, strict=True)
         return Value(u.shape, [self._load_row(u.dtype, p, row, g, a) for (p, row), g, a in rows])
 
@@ -211,7 +211,7 @@ class MemoryRenderer(ElementwiseRenderer):
             return r
         return self.emit(f"select <{lanes} x i1> {gate}, {type_name(d, lanes)} {r}, {type_name(d, lanes)} {alt}")
 
-    def _fetch(self, ptrs: list[tuple[str, Row]], row_bytes: int, ahead: int) -> None:
+    def _prefetch(self, ptrs: list[tuple[str, Row]], row_bytes: int, ahead: int) -> None:
         """Ask for the lines that lie `ahead` bytes after the rows, once for each; for the second cache where
         that is far ahead; within a page, where the processor itself brings a stream to the first; or where rows are
         single elements: those of a tile, and the first holds what all are read with.
@@ -219,16 +219,16 @@ class MemoryRenderer(ElementwiseRenderer):
         self.declares.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for p, _ in ptrs:
             start, n_bytes = self.starts.get(p, (p, 0))
-            key = ("fetch", start, n_bytes // LINE_BYTES, str(ahead))
+            key = ("prefetch", start, n_bytes // LINE_BYTES, str(ahead))
             if self.find_shared(key) is None:
                 later = self.shared[-1][key] = self.emit(f"getelementptr i8, ptr {p}, i64 {ahead}")
                 near = 3 if row_bytes > 8 and PAGE_BYTES <= ahead < FIRST_CACHE_BYTES else 2
                 self.lines.append(f"  call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 {near}, i32 1)")
 
-    def fetch(self, index: UOp) -> None:
-        """FETCH: ask for all lines of a place in memory."""
+    def prefetch(self, index: UOp) -> None:
+        """PREFETCH: ask for all lines of a place in memory."""
         if (ptrs := self.pointers(index)) is not None:
-            self._fetch(ptrs, index.dtype.itemsize, 0)
+            self._prefetch(ptrs, index.dtype.itemsize, 0)
 
     def _load_vector(self, d: DType, p: str, lanes: int, gate: str | None) -> str:
         """`lanes` neighbours as they are in memory, zeros where `gate` is false."""
@@ -314,12 +314,12 @@ class MemoryRenderer(ElementwiseRenderer):
         if ptrs is None or not all(is_contiguous(row) for _, row in ptrs):
             self._scatter(target, shape, d, regs, gates)
             return
-        stream = u.arg == "stream" and lanes > 1 and gate is None
-        self.streamed |= stream
+        is_nontemporal = u.arg == "nontemporal" and lanes > 1 and gate is None
+        self.streamed |= is_nontemporal
         if gate is not None and 1 < lanes <= LINE_BYTES // d.itemsize:
             ptrs, gates = self._without_rows(ptrs, gate, shape)
         for (p, _), r, g in zip(ptrs, regs, gates, strict=True):
-            self._store_row(d, p, lanes, r, g, stream)
+            self._store_row(d, p, lanes, r, g, is_nontemporal)
 
     def atomic_add(self, u: UOp) -> None:
         """One thread owns the kernel's whole target here: load, add, store, element after element."""
@@ -381,12 +381,12 @@ class MemoryRenderer(ElementwiseRenderer):
             g = self.lane(dtypes.bool, gated, i) if gates[0] is not None else None
             self._store_row(d, p, 1, self.lane(d, v, i), g)
 
-    def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, stream: bool = False) -> None:
+    def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, is_nontemporal: bool = False) -> None:
         self._few_stores_together()
         t, align, at = memory_type(d, lanes), self.alignment(p, d, lanes), self.pointer(p)
         if d is dtypes.bool:
             r = self.emit(f"zext {type_name(d, lanes)} {r} to {t}")
-        if stream:
+        if is_nontemporal:
             self.lines.append(f"  store {t} {r}, {at}, align {d.itemsize * lanes}, !nontemporal !{{i32 1}}")
         elif gate is None:
             self.lines.append(f"  store {t} {r}, {at}, align {align}")

@@ -30,7 +30,7 @@ from monolect.ir.ops import INVALID
 from monolect.ir.place import VIEWS, is_memory
 from monolect.ir.uop import UOp, toposort
 
-_SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK", "FETCH"))
+_SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK", "PREFETCH"))
 _VARYING = frozenset(("PARAM", "BUFFER", "LOAD", "RANGE", "SPECIAL", "AFTER", "SHUFFLE"))
 _FOREIGN = frozenset(("CUSTOM", "CUSTOMFUNCTION", "INS"))
 _SPECIAL = re.compile(r"thread0|[gl]idx[0-9]")
@@ -355,7 +355,7 @@ class Generator:
         run = f"{p}[{plus(at.base, lo)}:{plus(at.base, hi + 1)}]"
         self.line(f"{run} = {value}" if len(shape) == 1 else f"{run}.reshape({shape})[...] = {value}")
 
-    def _copybox(self, u: UOp) -> None:
+    def _tmacopy(self, u: UOp) -> None:
         """Lane 0 copies the box, at once."""
         (to, at), source = (root_of(u.src[0]), total(self.place(u.src[0]), self.share)), root_of(u.src[1])
         lane = [f"{s} == 0" for s in self.specials if s.startswith("lidx")]

@@ -31,7 +31,7 @@ from monolect.ir.arrays import (
     storage,
     tiles_in_warp,
 )
-from monolect.ir.ops import ELEMENTWISE, ROWS, BoxArg
+from monolect.ir.ops import ELEMENTWISE, ROWS, TmaCopyArg
 from monolect.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
@@ -165,9 +165,9 @@ class MemoryExchange(Exchange):
 
 
 class Box:
-    """COPYBOX, with the checks of both memories."""
+    """TMACOPY, with the checks of both memories."""
 
-    def __init__(self, arg: BoxArg, source: Access, target: Access):
+    def __init__(self, arg: TmaCopyArg, source: Access, target: Access):
         self.arg, self.source, self.target = arg, source, target
 
     def __call__(self, memory: Array, local: Array, to: int, *at: int) -> None:
