@@ -3,7 +3,7 @@
     python -m benchmarks.host.commits REV             every row, these sources against those of REV
     python -m benchmarks.host.commits REV "x + 1"     the rows whose name holds a text
 
-Three sets of sources take turns in every round: these, those of REV, and those of REV once more as the control. A row is
+Three trees take turns in every round: this one, that of REV, and that of REV once more as the control. A row is
 slower by the same rule as in `benchmarks.commits`. Rows are microseconds of one call in a process that stays alive, and
 seconds of a whole process: an import, a first and a second process of a small model.
 """

@@ -158,7 +158,7 @@ def rows_later(plan: Plan, new: dict[UOp, UOp]) -> list[UOp]:
     """
     out = []
     for u, ahead in plan.flags.items():
-        if ahead.__class__ is tuple:
+        if isinstance(ahead, tuple) and not isinstance(ahead, LoadArg):
             p = row_loop(plan, u)
             assert p is not None
             later = kept_inside(p.root, new[p.root] + p.stride * ahead[1])

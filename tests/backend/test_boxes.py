@@ -113,7 +113,7 @@ def test_a_box_that_ends_beyond_local_memory_is_refused(beyond):
 def test_the_choice_falls_on_boxes(name):
     linear = made(name, CUDA)
     *_, n, turns = PROGRAMS[name]
-    assert len(boxes(linear)) == n and {u.arg.turns for u in boxes(linear)} == {turns}
+    assert len(boxes(linear)) == n and {u.arg.n_buffers for u in boxes(linear)} == {turns}
 
 
 @pytest.mark.parametrize(("f", "shapes"), [

@@ -34,7 +34,7 @@ CASES["device_axes", "boxes that are copied by themselves: between a barrier and
 %18 = CONST idx[] (4, idx)
 %19 = MUL idx[] %9 %18
 %20 = CONST idx[] (1, idx)
-%21 = TMACOPY void[] %13 %16 %11 %17 %19 %20 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), turns=3)
+%21 = TMACOPY void[] %13 %16 %11 %17 %19 %20 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), n_buffers=3)
 %22 = AFTER f16[24] %7 %21
 %23 = ADD idx[] %3 %12
 %24 = INDEX f16[] %22 %23
@@ -67,7 +67,7 @@ CASES["device_axes", "boxes that are copied by themselves: between a barrier and
 %18 = CONST idx[] (4, idx)
 %19 = MUL idx[] %9 %18
 %20 = CONST idx[] (1, idx)
-%21 = TMACOPY void[] %13 %16 %11 %17 %19 %20 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), turns=3)
+%21 = TMACOPY void[] %13 %16 %11 %17 %19 %20 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), n_buffers=3)
 %22 = BARRIER void[] %21
 %23 = AFTER f16[24] %7 %22
 %24 = ADD idx[] %12 %3
@@ -106,7 +106,7 @@ CASES["ahead", "boxes: all blocks but one before the loop, then what comes two s
 %20 = CONST idx[] (4, idx)
 %21 = MUL idx[] %11 %20
 %22 = CONST idx[] (1, idx)
-%23 = TMACOPY void[] %15 %18 %13 %19 %21 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), turns=3)
+%23 = TMACOPY void[] %15 %18 %13 %19 %21 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), n_buffers=3)
 %24 = BARRIER void[] %23
 %25 = AFTER f16[24] %9 %24
 %26 = ADD idx[] %3 %14
@@ -149,10 +149,10 @@ CASES["ahead", "boxes: all blocks but one before the loop, then what comes two s
 %20 = PARAM f16[72] %19 ParamArg(slot=1, dtype=f16, addrspace="GLOBAL")
 %21 = CONST b1[] (True, b1)
 %22 = CONST idx[] (1, idx)
-%23 = TMACOPY void[] %17 %20 %16 %21 %16 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), turns=3)
+%23 = TMACOPY void[] %17 %20 %16 %21 %16 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), n_buffers=3)
 %24 = INDEX f16[] %15 %0
 %25 = CONST idx[] (4, idx)
-%26 = TMACOPY void[] %24 %20 %22 %21 %25 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), turns=3)
+%26 = TMACOPY void[] %24 %20 %22 %21 %25 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), n_buffers=3)
 %27 = BARRIER void[] %23 %26 %10
 %28 = AFTER f16[24] %15 %27
 %29 = CONST idx[] (2, idx)
@@ -164,7 +164,7 @@ CASES["ahead", "boxes: all blocks but one before the loop, then what comes two s
 %35 = CMPLT b1[] %10 %31
 %36 = MUL idx[] %10 %25
 %37 = ADD idx[] %36 %0
-%38 = TMACOPY void[] %34 %20 %32 %35 %37 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), turns=3)
+%38 = TMACOPY void[] %34 %20 %32 %35 %37 %22 TmaCopyArg(start=0, strides=(1, 24), sizes=(18, 3), box=(4, 2), n_buffers=3)
 %39 = AFTER f16[24] %15 %27 %38
 %40 = MOD idx[] %10 %31
 %41 = MUL idx[] %40 %0
