@@ -23,7 +23,7 @@ from monolect.base.target import Target
 from monolect.ir.ops import KernelInfo, Stage
 from monolect.ir.prove import check_bounds
 from monolect.ir.text import show
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, node, toposort
 from monolect.ir.validate import validate
 from monolect.ir.verify import verify
 from monolect.lower.ahead import ahead
@@ -32,46 +32,72 @@ from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
 from monolect.lower.linearize import linearize
 from monolect.lower.reduce import lower_reduce
+from monolect.lower.seldom import seldom
 from monolect.lower.select import select
 from monolect.optimize.apply import apply_actions, optimize
 from monolect.optimize.merge import merge_ranges
 from monolect.rules.algebra import simplify
+from monolect.rules.joined import read_at_once, stored_apart
 from monolect.rules.loops import simplify_loops
+from monolect.rules.seams import split_seams
+from monolect.schedule.callify import callify
+from monolect.schedule.join_products import join_products
+from monolect.schedule.masked_sums import masked_sums
+from monolect.schedule.materialize import own_targets
+from monolect.schedule.order import order, partition, strip_markers
+from monolect.schedule.result import Schedule, schedule_of
+from monolect.schedule.shard import shard
+from monolect.schedule.split_reductions import split_reductions
+from monolect.schedule.split_scatters import split_scatters
+from monolect.schedule.split_softmax import split_softmax
 
 T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
 
 
 class Pass(NamedTuple):
-    """One row. `run` takes (ir, target); graph passes are run by `schedule` and the runtime, kernel passes here."""
+    """One row. `run` takes (ir, target), the target being named as the device is."""
 
     name: str
     reads: Stage
     leaves: Stage
-    run: Callable[[UOp, Target], UOp] | None
+    run: Callable[[UOp, Target], UOp]
     removes: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     why: str = ""
 
 
+def _each(rewrite: Callable[[list[UOp]], list[UOp]]) -> Callable[[UOp, Target], UOp]:
+    """A rewrite of several values as one of the TUPLE that holds them."""
+    return lambda values, target: node("TUPLE", tuple(rewrite([*values.src])))
+
+
+def _scratch_bytes(target: Target) -> int:
+    """Local memory of each thread, for rows that a kernel keeps between its loops; 0 where lanes share it."""
+    return 0 if target.workgroups else target.local_bytes
+
+
 MOVEMENTS = ("PERMUTE", "FLIP", "EXPAND", "PAD", "SHRINK", "IOTA")
 
 # fmt: off
-PIPELINE: tuple[Pass, ...] = (
-    # the graph: run by runtime.callify and schedule.order
-    Pass("callify",        T, T, None, ("BUFFER",), (), "inputs become PARAMs, so equal steps are equal keys of the schedule cache"),
-    Pass("shard",          T, T, None, (), ("callify",), "per-device graphs must look like single-device ones to all that follows; several devices are refused"),
-    Pass("own_targets",    T, T, None, (), ("shard",), "a partial assign needs a buffer of its own before buffers are decided"),
-    Pass("masked_sums",    T, T, None, (), ("own_targets",), "counts of values that are not finite need kernels of their own: partition gives them"),
-    Pass("join_products",  T, T, None, (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before"),
-    Pass("split_scatters", T, T, None, (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known"),
-    Pass("split_reductions", T, T, None, (), ("own_targets",), "partition fuses what it finds: loops to share out must be there before"),
-    Pass("split_softmax",  T, T, None, (), ("own_targets",), "partition keeps a row of scores in local memory where it fits: it must be cut before"),
-    Pass("partition",      T, K, None, (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
-    Pass("order",          K, K, None, (), ("partition",), "needs the kernels' dependencies"),
-    Pass("plan_memory",    K, K, None, (), ("order",), "lifetimes are known once the order is"),
-    # each kernel, when it is in no cache
+GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
+    Pass("callify",          T, T, lambda v, t: callify(v), (), (), "inputs become PARAMs, so equal steps are equal keys of the schedule cache"),
+    Pass("shard",            T, T, _each(shard), ("BUFFER",), ("callify",), "per-device graphs must look like single-device ones to all that follows; several devices are refused"),
+    Pass("strip_markers",    T, T, _each(strip_markers), (), ("shard",), "a requested value and what it marks are one value with one buffer"),
+    Pass("own_targets",      T, T, _each(own_targets), (), ("strip_markers",), "a partial assign needs a buffer of its own before buffers are decided"),
+    Pass("masked_sums",      T, T, _each(masked_sums), (), ("own_targets",), "counts of values that are not finite need kernels of their own: partition gives them"),
+    Pass("join_products",    T, T, _each(join_products), (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before"),
+    Pass("split_scatters",   T, T, _each(split_scatters), (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known"),
+    Pass("split_reductions", T, T, _each(split_reductions), (), ("own_targets",), "partition fuses what it finds: loops to share out must be there before"),
+    Pass("split_softmax",    T, T, lambda v, t: _each(lambda roots: split_softmax(roots, _scratch_bytes(t)))(v, t), (), ("own_targets",), "partition keeps a row of scores in local memory where it fits: it must be cut before"),
+    Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
+    Pass("order",            C, C, lambda s, t: order(s), ("GROUP",), ("partition",), "needs the kernels' dependencies"),
+)
+KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LINEAR
     Pass("simplify",       K, K, simplify, (), ("partition",), "named rules, on the smallest form of the kernel"),
-    Pass("simplify_loops", K, K, simplify_loops, (), ("simplify",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
+    Pass("stored_apart",   K, K, lambda s, t: stored_apart(s, own_loops=not t.workgroups), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store for each: before its condition is in a loop rule"),
+    Pass("split_seams",    K, K, lambda s, t: split_seams(s), (), ("stored_apart",), "loops of a kernel with scratch rows are cut where rows are concatenated: conditions go away before loops are simplified"),
+    Pass("read_at_once",   K, K, lambda s, t: read_at_once(s), (), ("split_seams",), "the choices between concatenated rows that are left become one load"),
+    Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
     Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
     Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
     Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
@@ -79,20 +105,20 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s, not t.workgroups), (), ("expand",), "accumulators need the lanes that expand made"),
     Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape"),
     Pass("select",         K, K, select, (), ("ahead",), "decompositions are of values: loops, accumulators and shapes must be what they will be"),
-    Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("select",), "graph to list, after the last rewrite"),
+    Pass("seldom",         K, K, seldom, (), ("select",), "a branch for rare lanes is around what select makes of its value"),
+    Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("seldom",), "graph to list, after the last rewrite"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
-    # the program: run by the device
-    Pass("render",         P, P, None, (), ("control",), "text or machine code, by the target"),
-    Pass("launch",         P, C, None, (), ("render",), "a schedule's programs as one command buffer"),
 )
+PIPELINE: tuple[Pass, ...] = (*GRAPH, *KERNEL)
 # fmt: on
 
 
-def check_order(rows: Sequence[Pass]) -> None:
-    """Names unique, `after` satisfied, stages fit. Raises InternalError naming the pass."""
+def check_order(*sections: Sequence[Pass]) -> None:
+    """Names unique, `after` satisfied, stages fit within each section. Raises InternalError naming the pass."""
     seen: dict[str, Pass] = {}
-    stage = rows[0].reads
-    for row in rows:
+    stage = sections[0][0].reads
+    for row in (row for rows in sections for row in rows):
+        stage = row.reads if any(row is rows[0] for rows in sections) else stage
         if row.name in seen:
             raise InternalError("two passes of one name", found=row.name)
         missing = [a for a in row.after if a not in seen]
@@ -104,8 +130,7 @@ def check_order(rows: Sequence[Pass]) -> None:
         seen[row.name] = row
 
 
-check_order(PIPELINE)
-KERNEL_PASSES: tuple[Pass, ...] = tuple(p for p in PIPELINE if p.run is not None)
+check_order(GRAPH, KERNEL)
 
 
 def check_stop_after() -> None:
@@ -117,14 +142,38 @@ def check_stop_after() -> None:
 
 def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> UOp:
     """Run the kernel passes on `sink`, from pass `first` to pass `last` (default: all): SINK to LINEAR."""
-    names = [p.name for p in KERNEL_PASSES]
+    names = [p.name for p in KERNEL]
     start = names.index(first) if first else 0
     stop = names.index(last) if last else len(names) - 1
-    for row in KERNEL_PASSES[start : stop + 1]:
+    for row in KERNEL[start : stop + 1]:
         sink = run_pass(row, sink, target)
         if settings.STOP_AFTER == row.name:
             break
     return sink
+
+
+NO_TARGET = Target("any", frozenset())  # for passes that know none
+
+
+def schedule(roots: Sequence[UOp], device: str, local_bytes: int = 0) -> Schedule:
+    """The kernels of values whose inputs are PARAMs, for a device of that name with scratch memory of that size."""
+    return schedule_of(scheduled(node("TUPLE", tuple(roots)), Target(device, frozenset(), local_bytes=local_bytes)))
+
+
+def scheduled(values: UOp, target: Target) -> UOp:
+    """Run the graph passes behind `callify` on a TUPLE of values. Raises SettingError where STOP_AFTER ends them."""
+    check_stop_after()
+    for row in GRAPH[1:]:
+        values = run_pass(row, values, target)
+        if settings.STOP_AFTER == row.name:
+            raise nothing_to_run()
+    return values
+
+
+def nothing_to_run() -> SettingError:
+    """The error of a program that a pass before the last was the end of."""
+    expected = "'' to run a program, or `monolect run` to look at one"
+    return SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
 
 
 # Runs a LINEAR on arguments by slot: arrays, and the values of Variables. The runtime, which knows devices, sets it.
@@ -133,7 +182,6 @@ interpret_program: Callable[[UOp, dict[int, Any]], None] | None = None
 
 def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
     """One pass, traced and verified as the settings ask."""
-    assert row.run is not None
     tracing = settings.tracing
     if not tracing and not settings.checks_passes and not settings.DUMP and not settings.CHECK_BOUNDS:
         return row.run(ir, target)
@@ -145,7 +193,7 @@ def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
     if settings.CHECK_BOUNDS and (row.name == "optimize" or (row.name == "device_axes" and out is not ir)):
         _check_bounds(row, ir, out)
     _report(row, ir, out, elapsed)
-    if settings.VERIFY == 2:
+    if settings.VERIFY == 2 and row in KERNEL:
         runner = partial(_run_in_order, target) if interpret_program is not None else None
         skipped = validate(row.name, ir, out, runner)
         if skipped and "passes" in tracing:

@@ -59,13 +59,13 @@ def schedule(layers: int) -> dict[str, float]:
     import monolect
     from benchmarks.first.rows import train_blocks
     from monolect.backend.registry import Device
-    from monolect.runtime.callify import callify
-    from monolect.schedule.order import schedule as scheduled
+    from monolect.pipeline import schedule as scheduled
+    from monolect.schedule.callify import over_params
 
     at = time.perf_counter()
     roots: list[Any] = train_blocks(layers)(monolect)
     built = time.perf_counter()
-    sink, _, _ = callify(roots)
+    sink, _, _ = over_params(roots)
     calls = scheduled(list(sink.src), "cpu", Device["cpu"].target.local_bytes).linear.src
     return {"build": built - at, "schedule": time.perf_counter() - built, "kernels": len(calls)}
 

@@ -27,7 +27,7 @@ from monolect.ir.ops import ROWS, Row
 from monolect.ir.pattern import RuleSet
 from monolect.ir.text import parse, show
 from monolect.ir.verify import verify
-from monolect.pipeline import KERNEL_PASSES, PIPELINE, Pass, run_pass
+from monolect.pipeline import KERNEL, PIPELINE, Pass, run_pass
 from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
 from monolect.rules.decompose import DECOMPOSE
 from monolect.runtime.lowering import searched
@@ -78,9 +78,9 @@ def _parser() -> argparse.ArgumentParser:
 
     run = add("run", _run, "run kernel passes on a file of text IR, and print the IR after each")
     run.add_argument("file", help="text IR; - reads standard input")
-    names = ", ".join(row.name for row in KERNEL_PASSES)
-    run.add_argument("--from", dest="first", metavar="PASS", default=KERNEL_PASSES[0].name, help=f"one of {names}")
-    run.add_argument("--to", dest="last", metavar="PASS", default=KERNEL_PASSES[-1].name, help="the last pass to run")
+    names = ", ".join(row.name for row in KERNEL)
+    run.add_argument("--from", dest="first", metavar="PASS", default=KERNEL[0].name, help=f"one of {names}")
+    run.add_argument("--to", dest="last", metavar="PASS", default=KERNEL[-1].name, help="the last pass to run")
     run.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
 
     explained = add(
@@ -211,11 +211,11 @@ def _explain(options: argparse.Namespace) -> None:
 
 
 def _between(first: str, last: str) -> Sequence[Pass]:
-    names = [row.name for row in KERNEL_PASSES]
+    names = [row.name for row in KERNEL]
     for name in (first, last):
         if name not in names:
             raise ArgumentError("not a kernel pass", expected="one of " + ", ".join(names), found=name)
-    rows = KERNEL_PASSES[names.index(first) : names.index(last) + 1]
+    rows = KERNEL[names.index(first) : names.index(last) + 1]
     if not rows:
         raise ArgumentError("--from stands after --to", expected="the order " + ", ".join(names), found=(first, last))
     return rows

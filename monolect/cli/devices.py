@@ -21,9 +21,8 @@ from monolect.base.dtype import ALL, dtypes
 from monolect.base.errors import MonolectError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 from monolect.tensor.tensor import Tensor
 
 INTS = frozenset(d for d in ALL if d.is_int or d.kind in "b")  # named together
@@ -142,6 +141,6 @@ def _of_target(row: Row, target: Target) -> Row:
 
 
 def _kernel(target: Target) -> list[tuple[str, UOp]]:
-    sink, _, _ = callify([(Tensor.empty(64) * 2 + 1).uop])
+    sink, _, _ = over_params([(Tensor.empty(64) * 2 + 1).uop])
     (call,) = schedule(list(sink.src), "null", 0).linear.src
     return [("kernel", lower_kernel(call.src[0], target))]

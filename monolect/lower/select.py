@@ -15,7 +15,6 @@ from monolect.base.target import Target
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, rebuild, toposort
 from monolect.lower.matrix import multiply
-from monolect.lower.seldom import seldom
 from monolect.rules.decompose import decompose
 from monolect.rules.legalize import legalize
 
@@ -26,7 +25,7 @@ def select(sink: UOp, target: Target) -> UOp:
     units = target.units and any(u.op in ("REDUCE", "WMMA") for u in order)
     if units or not all(_is_native(u, target) for u in order):
         sink = _rewrite(sink, target)
-    return seldom(sink, target)
+    return sink
 
 
 def _is_native(u: UOp, target: Target) -> bool:

@@ -7,7 +7,7 @@ Each rule looks at one REDUCE over one range j and the condition in its body:
 - `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to what it was for i - 1:
                     a cumulative sum is linear (what it carries: `rules.carried`).
 - `reduce_tallies`: the same with a condition that j and i are of one class: see `rules.tables`.
-Before them, an output loop that only picks what is stored goes away, and so do choices between rows: `rules.joined`.
+Before this pass, `rules.joined` and `rules.seams` remove output loops that only select, and choices between rows.
 
 Before: REDUCE(ADD, WHERE(CMPLT(r1000 - r0, 1), LOAD(INDEX(PARAM1, r1000)), 0), r1000)
 After:  acc = acc + LOAD(INDEX(PARAM1, r0)), one REG accumulator carried through the loop r0
@@ -26,8 +26,6 @@ from monolect.ir.normal import conjuncts, linear, negate, smaller, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.rules.carried import carried_type, step
-from monolect.rules.joined import read_at_once, stored_apart
-from monolect.rules.seams import split_seams
 from monolect.rules.tables import tallies
 
 Nests = dict[UOp, frozenset[UOp]]  # for each output loop, those of the smallest nest it is in
@@ -36,7 +34,6 @@ NEUTRAL = {"ADD": 0, "MUL": 1}
 
 def simplify_loops(sink: UOp, target: Target) -> UOp:
     """Apply the rules of the module docstring to every REDUCE."""
-    sink = read_at_once(split_seams(stored_apart(sink, own_loops=not target.workgroups)))
     order = toposort(sink)
     if not any(u.op == "REDUCE" for u in order):
         return sink

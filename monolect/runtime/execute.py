@@ -25,14 +25,14 @@ from monolect.base.settings import settings
 from monolect.ir.call import applied, is_body, is_opaque, stored_slots
 from monolect.ir.ops import LoadArg
 from monolect.ir.place import device as place
-from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, rebuild, toposort
+from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, node, rebuild, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
-from monolect.runtime.callify import callify, independent, resolve_functions, structure
 from monolect.runtime.held import note_stored, to_store
 from monolect.runtime.turns import Turns
 from monolect.runtime.varied import with_inputs
+from monolect.schedule.callify import callify, independent, resolve_functions, structure
 from monolect.schedule.memory import buffer_bytes
 
 if TYPE_CHECKING:
@@ -130,18 +130,28 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
         return run_plan(plan, buffers, as_symbolic, batch)
-    sink, buffers, _ = callify(batch)
+    function = _callified(node("TUPLE", tuple(batch)))
+    values, buffers = function.src[0], [*function.src[1:]]
     if any(b.op != "BUFFER" for b in buffers):
         batch = with_calls_run(batch)
         return realize(batch if as_symbolic else [_of_today(r) for r in batch], as_symbolic)
-    bases = map(base_of, sink.src)
+    bases = map(base_of, values.src)
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given
         return realize(resolve_functions(batch), as_symbolic)
     if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
         return realize(brought(batch), as_symbolic)
-    key = here if shape is not None else (sink, dev, settings.choices)  # a structure keeps no graph alive
-    plan = _planned(key, "make_plan", list(sink.src), len(buffers), dev, shape)
+    key = here if shape is not None else (values, dev, settings.choices)  # a structure keeps no graph alive
+    plan = _planned(key, "make_plan", values, len(buffers), dev, shape)
     return run_plan(plan, buffers, as_symbolic, batch)
+
+
+def _callified(values: UOp) -> UOp:
+    """The batch as a FUNCTION over PARAMs; by the pipeline where a setting looks at each pass."""
+    if settings.looking:
+        pipeline = import_module("monolect.pipeline")
+        function: UOp = pipeline.run_pass(pipeline.GRAPH[0], values, pipeline.NO_TARGET)
+        return function
+    return callify(values)
 
 
 def _prepare(batch: list[UOp], device: Any) -> None:

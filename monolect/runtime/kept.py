@@ -14,17 +14,17 @@ from monolect.base.cache import DiskCache
 from monolect.base.errors import IRError, ParseError
 from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
+from monolect.base.target import Target
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
 from monolect.ir.packed import pack, unpack
-from monolect.ir.uop import UOp, node
+from monolect.ir.uop import UOp
 from monolect.runtime import profile
-from monolect.schedule.result import Schedule
 
 _cache = DiskCache("schedules")
 
 
-def name_of(batch: tuple | UOp, dev: str, local_bytes: int) -> str:
+def name_of(batch: tuple | UOp, target: Target) -> str:
     """What names a batch in every process, by its `structure` or its function; "" where it is not to be kept."""
     if (
         not settings.COMPILE_CACHE
@@ -34,7 +34,7 @@ def name_of(batch: tuple | UOp, dev: str, local_bytes: int) -> str:
         or profile.recording
     ):
         return ""
-    return f"{_digest(batch)}/{dev}/{local_bytes}/{compiler_version()}"
+    return f"{_digest(batch)}/{target.name}/{target.workgroups}/{target.local_bytes}/{compiler_version()}"
 
 
 def _digest(batch: tuple | UOp) -> str:
@@ -45,28 +45,24 @@ def _digest(batch: tuple | UOp) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def find(name: str, n_roots: int) -> Schedule | None:
-    """The schedule of so many values that some process kept under that name."""
+def find(name: str, n_roots: int) -> UOp | None:
+    """The schedule of that many values which some process kept under that name."""
     return _read(name, n_roots) if name else None
 
 
-def kept_schedule(roots: list[UOp], dev: str, local_bytes: int, name: str) -> Schedule:
-    """`schedule`, from the disk where it is known there under that name, and put there where it was not."""
-    found = find(name, len(roots))
+def kept_schedule(values: UOp, target: Target, name: str) -> UOp:
+    """The schedule of a TUPLE of values, from the disk where it is known there under that name, and put there where it
+    was not.
+    """
+    found = find(name, len(values.src))
     if found is None:
-        found = _schedule(roots, dev, local_bytes)
+        found = import_module("monolect.pipeline").scheduled(values, target)  # imported when something is scheduled
         if name:
             _write(name, found)
     return found
 
 
-def _schedule(roots: list[UOp], dev: str, local_bytes: int) -> Schedule:
-    order = import_module("monolect.schedule.order")  # the scheduler is imported when something must be scheduled
-    found: Schedule = order.schedule(roots, dev, local_bytes)
-    return found
-
-
-def _read(key: str, n_roots: int) -> Schedule | None:
+def _read(key: str, n_roots: int) -> UOp | None:
     data = _cache.get(key)
     if data is None:
         return None
@@ -74,14 +70,12 @@ def _read(key: str, n_roots: int) -> Schedule | None:
         u = unpack(data)
     except ParseError:
         return None
-    if u.op != "TUPLE" or len(u.src) != 1 + n_roots or u.src[0].op != "LINEAR":
-        return None
-    return Schedule(u.src[0], u.src[1:])
+    return u if u.op == "TUPLE" and len(u.src) == n_roots else None
 
 
-def _write(key: str, found: Schedule) -> None:
+def _write(key: str, found: UOp) -> None:
     try:
-        data = pack(node("TUPLE", (found.linear, *found.outputs)))
+        data = pack(found)
     except IRError:  # an argument that cannot be kept
         return
     _cache.put(key, data)

@@ -13,7 +13,6 @@ from typing import Any
 from monolect import pipeline
 from monolect.backend.base import Launch
 from monolect.backend.registry import Device
-from monolect.base.errors import SettingError
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp
 from monolect.pipeline import lower_kernel
@@ -30,8 +29,7 @@ def lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str
     for s, (_, key) in zip(sinks, missing, strict=True):
         linear = lower_kernel(s, Device[dev].target, first=first)
         if linear.op != "LINEAR":
-            expected = "'' to run a program, or `monolect run` to look at one"
-            raise SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
+            raise pipeline.nothing_to_run()
         yield linear.arg.name, f"{key}/not searched" if s in failed else key, linear
 
 

@@ -17,6 +17,7 @@ from monolect.backend.registry import Device
 from monolect.base.collector import collection_paused
 from monolect.base.errors import ArgumentError, DeviceError, InternalError
 from monolect.base.settings import settings
+from monolect.base.target import Target
 from monolect.base.version import compiler_version
 from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
@@ -27,8 +28,7 @@ from monolect.runtime.dependencies import Use, dependencies, written
 from monolect.runtime.execute import native_functions
 from monolect.runtime.parts import FromParts, from_parts
 from monolect.schedule.memory import buffer_bytes, plan_memory
-from monolect.schedule.result import Schedule
-from monolect.schedule.shard import shard
+from monolect.schedule.result import Schedule, schedule_of
 
 
 class Plan(NamedTuple):
@@ -48,32 +48,30 @@ class Plan(NamedTuple):
     launches: tuple[Launch, ...]
 
 
-def make_plan(roots: list[UOp], n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
-    """Schedule, compile and bind `roots`, whose inputs are PARAM 0..n_inputs-1.
+def make_plan(values: UOp, n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
+    """Schedule, compile and bind a TUPLE of values, whose inputs are PARAM 0..n_inputs-1.
 
     `shape` is the `structure` they were made from, if it has one: other processes find the schedule by it.
     """
     start = time.perf_counter_ns()
     with collection_paused():
-        roots = shard(roots)
-        if settings.STOP_AFTER:
-            import_module("monolect.pipeline").check_stop_after()
-        batch = shape or node("SINK", tuple(roots))
-        name = kept.name_of(batch, dev, _local_bytes(dev))
-        return _planned(kept.kept_schedule(roots, dev, _local_bytes(dev), name), n_inputs, dev, start)
+        target = target_of(dev)
+        found = kept.kept_schedule(values, target, kept.name_of(shape or values, target))
+        return _planned(schedule_of(found), n_inputs, dev, start)
 
 
 def kept_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
     """The plan of a batch of that `structure`, where a schedule of it is kept."""
     start = time.perf_counter_ns()
     with collection_paused():
-        found = kept.find(kept.name_of(shape, dev, _local_bytes(dev)), n_roots)
-        return None if found is None else _planned(found, n_inputs, dev, start)
+        found = kept.find(kept.name_of(shape, target_of(dev)), n_roots)
+        return None if found is None else _planned(schedule_of(found), n_inputs, dev, start)
 
 
-def _local_bytes(dev: str) -> int:
-    target = Device[dev].target
-    return 0 if target.workgroups else target.local_bytes
+def target_of(dev: str) -> Target:
+    """The target of a device, named as the device is."""
+    target: Target = Device[dev].target
+    return target if target.name == dev else target._replace(name=dev)
 
 
 def make_kernel_plan(body: UOp, results: list[UOp], inputs: list[UOp], dev: str) -> Plan:

@@ -24,16 +24,20 @@ from monolect.backend.base import Launch
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType
 from monolect.base.errors import VerifyError
-from monolect.base.settings import settings
+from monolect.base.settings import Context, settings
+from monolect.base.target import Target as CompileTarget
 from monolect.ir.arrays import Array, storage
 from monolect.ir.call import stored_slots
 from monolect.ir.compare import SEED, Arithmetic, Difference, KernelCheck, compare_value
 from monolect.ir.points import Unsupported
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, node, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
-from monolect.runtime.callify import callify
+from monolect.runtime.plan import target_of
+from monolect.schedule.callify import over_params
 from monolect.schedule.memory import buffer_bytes
+from monolect.schedule.renewed import following
+from monolect.schedule.result import Schedule, schedule_of
 
 if TYPE_CHECKING:
     from monolect.runtime.plan import Plan
@@ -223,7 +227,7 @@ def run_plan(plan: Plan, batch: Sequence[UOp], storages: Sequence[Any], arena: A
     """
     device, arithmetic, held = Device[plan.device], arithmetic_of(plan.variables), Held()
     pieces = _pieces(plan, storages, arena, sizes)
-    roots = callify(list(batch))[0].src if batch else ()
+    roots = over_params(list(batch))[0].src if batch else ()
     for p in toposort(*roots):
         if p.op == "PARAM" and p.arg.name is None and isinstance(piece := pieces.get(p.arg.slot), Piece):
             held.asked[p] = held.scheduled[p] = piece.read(p.dtype, device)
@@ -266,14 +270,36 @@ def _targets(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
     return known[2]
 
 
+class Stored(NamedTuple):
+    """A value that a schedule stores: as it is scheduled, its buffer, and the value that was asked for, if there was
+    an equal one.
+    """
+
+    value: UOp
+    buffer: UOp
+    before: UOp | None
+
+
+def stored_values(roots: Sequence[UOp], target: CompileTarget) -> tuple[Schedule, list[Stored]]:
+    """The schedule of values, and which values its buffers hold."""
+    pipeline = import_module("monolect.pipeline")  # the scheduler tells what it stored: verification can wait for it
+    with following() as followed, Context(STOP_AFTER="", VERIFY=0, CHECK_BOUNDS=0, DUMP="", DEBUG=0, TRACE=""):
+        found = pipeline.scheduled(node("TUPLE", tuple(roots)), target)
+    before: dict[UOp, UOp] = {}
+    for u in toposort(*roots):
+        v = u
+        for step in followed.steps:
+            v = step.get(v, v)
+        before.setdefault(v, u)
+    return schedule_of(found), [Stored(u, b, before.get(u)) for u, b in followed.buffers.items()]
+
+
 def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
     if not roots:
         return []
     steps = [*zip(plan.launches, plan.kernels, strict=True)]
     last = {item.args[slot]: i for i, (item, call) in enumerate(steps) for slot in stored_slots(call.src[0])}
-    order = import_module("monolect.schedule.order")  # the scheduler says what it stored: who verifies can wait for it
-    target = Device[plan.device].target
-    found, stored = order.stored_values(list(roots), plan.device, 0 if target.workgroups else target.local_bytes)
+    found, stored = stored_values(roots, target_of(plan.device))
     if found.linear.src != plan.kernels:
         _skip("values", "the schedule is another one than would be made now: only results")
         pairs = zip(roots, plan.outputs, strict=True)

@@ -1,89 +1,110 @@
-"""The partition as a LINEAR of CALLs, in an order in which every kernel finds its inputs written.
+"""A partition as kernels, and the kernels in an order in which each finds its inputs written.
 
-Values with a buffer of their own get a BUFFER with a slot that counts from 0 in this schedule; the runtime gives them
-memory. Equal kernels are one SINK called with different buffers.
+`partition` leaves SINK(results..., GROUP(CALL(kernel, buffers...)...)): a value with a buffer of its own gets a BUFFER
+with a slot that counts from 0, equal kernels are one SINK called with different buffers, and a buffer that a kernel
+wrote is AFTER(BUFFER, CALL) for whoever takes it next. `order` leaves TUPLE(AFTER(BUFFER, LINEAR(CALL...))...).
+
+Invariant: a schedule writes no input. Of two CALLs one of which writes what the other touches, one is AFTER the other.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from monolect.ir.call import stored_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, node, shape_source, toposort
-from monolect.schedule.join_products import join_products
+from monolect.ir.uop import UOp, node, shape_source
 from monolect.schedule.kernels import KernelBuilder, Known
-from monolect.schedule.masked_sums import masked_sums
-from monolect.schedule.materialize import own_targets
 from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import forget, overwrites
-from monolect.schedule.renewed import following
-from monolect.schedule.result import Schedule
-from monolect.schedule.split_reductions import split_reductions
-from monolect.schedule.split_scatters import split_scatters
-from monolect.schedule.split_softmax import split_softmax
+from monolect.schedule.renewed import note_buffers
+from monolect.schedule.result import base
 
 
-def schedule(roots: list[UOp], default_device: str, local_bytes: int = 0) -> Schedule:
-    """Kernels for the requested values `roots`, whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
+def strip_markers(roots: list[UOp]) -> list[UOp]:
+    """The roots without DETACH and CONTIGUOUS_BACKWARD on top: a marked value needs no buffer beside its own."""
+    out = []
+    for root in roots:
+        while root.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
+            root = root.src[0]
+        out.append(root)
+    return out
+
+
+def partition(values: UOp, device_name: str, local_bytes: int) -> UOp:
+    """The kernels of a TUPLE of values whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
     try:
-        return _schedule(roots, default_device, local_bytes)[0]
+        return _partition([*values.src], device_name, local_bytes)
     finally:
         forget()
 
 
-class Stored(NamedTuple):
-    """A value that a schedule stores: as it is scheduled, its buffer, and the value that was asked for, if there was
-    an equal one.
-    """
-
-    value: UOp
-    buffer: UOp
-    before: UOp | None
-
-
-def stored_values(roots: list[UOp], default_device: str, local_bytes: int = 0) -> tuple[Schedule, list[Stored]]:
-    """What `schedule` gives, and which values its buffers hold: for `VERIFY=2`."""
-    try:
-        with following() as steps:
-            found, buffers = _schedule(roots, default_device, local_bytes)
-    finally:
-        forget()
-    before: dict[UOp, UOp] = {}
-    for u in toposort(*roots):
-        v = u
-        for step in steps:
-            v = step.get(v, v)
-        before.setdefault(v, u)
-    return found, [Stored(u, b, before.get(u)) for u, b in buffers.items()]
-
-
-def _schedule(roots: list[UOp], default_device: str, local_bytes: int) -> tuple[Schedule, dict[UOp, UOp]]:
-    """The schedule, and the buffer of each value that is stored in one of its own."""
-    roots = masked_sums(own_targets([_same_value(r) for r in roots]))
-    roots = join_products(roots)
-    roots = split_reductions(split_scatters(roots))
-    roots = split_softmax(roots, local_bytes)
-    part = Partition(roots, default_device, local_bytes).run()
+def _partition(roots: list[UOp], device_name: str, local_bytes: int) -> UOp:
+    part = Partition(roots, device_name, local_bytes).run()
     buffers = buffers_of(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]
     alive.sort(key=lambda k: -part.kernel(k).later.bit_count())
-    calls = []
+    memory = _Memory()
     known: Known = {}
+    calls: dict[int, UOp] = {}
     for k in alive:
         sink, args = KernelBuilder(part, k, buffers, known).build()
         if sink.src:
-            calls.append(node("CALL", (sink, *args)))
-    outputs = tuple(buffers.get(r, r) for r in roots)
-    own = {u: b for u, b in buffers.items() if u not in part.frames}
-    return Schedule(node("LINEAR", tuple(calls)), outputs), own
+            calls[k] = memory.call(sink, args)
+    note_buffers({u: b for u, b in buffers.items() if u not in part.frames})
+    results = [memory.now(buffers.get(r, r)) for r in roots]
+    return node("SINK", (*results, node("GROUP", tuple([calls[k] for k in sorted(calls)]))))
 
 
-def _same_value(root: UOp) -> UOp:
-    """What a marker marks: the two have the same elements and need no two buffers."""
-    while root.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
-        root = root.src[0]
-    return root
+class _Memory:
+    """The CALLs that wrote each BUFFER last, and those that read it since."""
+
+    def __init__(self) -> None:
+        self.version: dict[UOp, UOp] = {}
+        self.readers: dict[UOp, dict[UOp, None]] = {}
+
+    def now(self, b: UOp) -> UOp:
+        """The buffer with what it holds now."""
+        return self.version.get(b, b)
+
+    def call(self, sink: UOp, args: list[UOp]) -> UOp:
+        """The CALL, behind those that it must come after."""
+        written = stored_slots(sink)
+        operands = []
+        for k, b in enumerate(args):
+            operand = self.version.get(b, b)
+            if k in written and (readers := self.readers.get(b)):
+                operand = node("AFTER", (operand, *readers))
+            operands.append(operand)
+        call = node("CALL", (sink, *operands))
+        for k, b in enumerate(args):
+            if b.op == "BUFFER" and k not in written:
+                self.readers.setdefault(b, {})[call] = None
+        for k in written:
+            self.version[args[k]] = node("AFTER", (args[k], call))
+            self.readers.pop(args[k], None)
+        return call
+
+
+def order(sink: UOp) -> UOp:
+    """The CALLs of a partition as a LINEAR: those that most others come after are first."""
+    *results, group = sink.src
+    calls = group.src
+    number = {c: k for k, c in enumerate(calls)}
+    later = [0] * len(calls)  # as bits, the CALLs that must run after each
+    for c in sorted(calls, key=lambda c: -c.serial):  # users before what they need: nodes are made sources first
+        k = number[c]
+        for x in c.src[1:]:
+            while x.op == "AFTER":
+                for d in x.src[1:]:
+                    later[number[d]] |= later[k] | 1 << k
+                x = x.src[0]
+    first = sorted(range(len(calls)), key=lambda k: -later[k].bit_count())
+    linear = node("LINEAR", tuple([node("CALL", (calls[k].src[0], *map(base, calls[k].src[1:]))) for k in first]))
+    out = []
+    for r in results:
+        b = base(r)
+        out.append(b if b is r else node("AFTER", (b, linear)))
+    return node("TUPLE", tuple(out))
 
 
 def buffers_of(part: Partition) -> dict[UOp, UOp]:

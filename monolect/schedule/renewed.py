@@ -9,29 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from monolect.ir.uop import UOp
 
 Renewed = Mapping[UOp, UOp]
-_followed: list[list[Renewed]] = []
+
+
+class Followed(NamedTuple):
+    """The rewrites of a graph, in order, and the buffer of each value that the partition stores in one of its own."""
+
+    steps: list[Renewed]
+    buffers: dict[UOp, UOp]
+
+
+_followed: list[Followed] = []
 
 
 def renewed(roots: list[UOp], new: Renewed) -> list[UOp]:
     """`roots` after a rewrite that replaced the keys of `new` by its values."""
-    for steps in _followed:
-        steps.append(new)
+    for f in _followed:
+        f.steps.append(new)
     return [new.get(r, r) for r in roots]
 
 
+def note_buffers(buffers: dict[UOp, UOp]) -> None:
+    """Record where the partition stores values."""
+    for f in _followed:
+        f.buffers.update(buffers)
+
+
 @contextmanager
-def following() -> Iterator[list[Renewed]]:
-    """The rewrites that are made in the block, in order."""
-    steps: list[Renewed] = []
-    _followed.append(steps)
+def following() -> Iterator[Followed]:
+    """What is recorded in the block."""
+    _followed.append(found := Followed([], {}))
     try:
-        yield steps
+        yield found
     finally:
         _followed.pop()
 
 
-__all__ = ["following", "renewed"]
+__all__ = ["following", "note_buffers", "renewed"]

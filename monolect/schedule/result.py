@@ -1,10 +1,10 @@
-"""What scheduling gives. It stands alone so that a process which finds its schedules on disk imports no scheduler."""
+"""The forms that scheduling leaves. A process that finds its schedules on disk imports this module and no scheduler."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, node
 
 
 class Schedule(NamedTuple):
@@ -12,3 +12,16 @@ class Schedule(NamedTuple):
 
     linear: UOp
     outputs: tuple[UOp, ...]
+
+
+def base(operand: UOp) -> UOp:
+    """The buffer of an operand, without what it comes after."""
+    while operand.op == "AFTER":
+        operand = operand.src[0]
+    return operand
+
+
+def schedule_of(step: UOp) -> Schedule:
+    """The parts of TUPLE(AFTER(BUFFER, LINEAR) or an input, ...), as the pass `order` leaves it."""
+    linear = next((r.src[1] for r in step.src if r.op == "AFTER"), None)
+    return Schedule(node("LINEAR") if linear is None else linear, tuple([base(r) for r in step.src]))

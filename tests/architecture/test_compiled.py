@@ -23,14 +23,14 @@ from monolect.backend.registry import Device
 from monolect.base.version import COMPILED
 from monolect.ir.text import show
 from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
+from monolect.pipeline import schedule
 
 x, w = Tensor(np.ones((8, 16), np.float32)), Tensor(np.ones((16, 12), np.float32), requires_grad=True)
 loss = ((x @ w).softmax(1)[1:, ::2].pad((1, 0)).amax(0) * float("nan")).sum()
 loss.backward()
 target = Device["cpu"].target
-sink, _, _ = callify([loss.uop, w.grad.uop])
+sink, _, _ = over_params([loss.uop, w.grad.uop])
 calls = schedule(list(sink.src), "cpu", target.local_bytes).linear.src
 kernels = [lower_kernel(c.src[0], target) for c in calls]
 print(COMPILED)

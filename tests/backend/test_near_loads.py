@@ -12,9 +12,8 @@ from monolect.backend.common.llvm_ir import render_module
 from monolect.backend.common.llvm_memory import MOST_VECTORS, STORES_TOGETHER, MemoryRenderer, is_near
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 
 class Memory(MemoryRenderer):
@@ -106,7 +105,7 @@ def test_rows_side_by_side(parts):
 
 def texts(x):
     """The LLVM text of each kernel of x, for a machine with vectors of 64 bytes."""
-    sink, _, _ = callify([x.uop])
+    sink, _, _ = over_params([x.uop])
     calls = schedule(list(sink.src), "null").linear.src
     return [render_module([("kernel", lower_kernel(c.src[0], Device["null"].target))]) for c in calls]
 

@@ -20,7 +20,7 @@ from monolect.ir.verify import verify
 from monolect.lower.expand import expand
 from monolect.lower.linearize import linearize
 from monolect.lower.reduce import lower_reduce
-from monolect.schedule.order import schedule
+from monolect.pipeline import schedule
 
 F32, I32 = dtypes.float32, dtypes.int32
 

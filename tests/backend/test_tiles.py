@@ -18,9 +18,8 @@ from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import may_use_tiles, units
 from monolect.base.target import Target
 from monolect.optimize.apply import apply_actions
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 FEATURES = (
     "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
@@ -46,7 +45,7 @@ def numbers(d, *shape, seed=0):
 def product(a, b):
     """The product and the CALL that computes it."""
     t = a.float() @ b.float() if a.dtype is BF16 else a.int() @ b.int()
-    sink, bound, _ = callify([t.uop])
+    sink, bound, _ = over_params([t.uop])
     (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
     return call, bound
 

@@ -8,16 +8,15 @@ from monolect.backend.common.llvm_elementwise import ElementwiseRenderer
 from monolect.backend.common.llvm_group import GroupRenderer
 from monolect.backend.common.llvm_ir import render_module
 from monolect.backend.registry import Device
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 
 
 def source(tensor):
     """The LLVM text of a tensor's only kernel."""
-    sink, _, _ = callify([tensor.uop])
+    sink, _, _ = over_params([tensor.uop])
     (call,) = schedule(list(sink.src), "cpu").linear.src
     return render_module([("k", lower_kernel(call.src[0], Device["cpu"].target))])
 

@@ -11,9 +11,8 @@ from monolect.base.target import Target
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, idx, node, shape_source, toposort
 from monolect.optimize.apply import apply_actions
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 
 class Case(NamedTuple):
@@ -27,7 +26,7 @@ class Case(NamedTuple):
 
 def kernels(target: Target, f: Callable[..., Tensor], *arrays: np.ndarray) -> list[UOp]:
     """The kernels of `f`, as they are scheduled for the target, not yet lowered."""
-    sink, _, _ = callify([f(*(Tensor(a) for a in arrays)).uop])
+    sink, _, _ = over_params([f(*(Tensor(a) for a in arrays)).uop])
     calls = schedule(list(sink.src), "null", 0 if target.workgroups else target.local_bytes).linear.src
     return [call.src[0] for call in calls]
 
@@ -35,7 +34,7 @@ def kernels(target: Target, f: Callable[..., Tensor], *arrays: np.ndarray) -> li
 def kernel(target: Target, f: Callable[..., Tensor], *arrays: np.ndarray) -> tuple[UOp, list[np.ndarray]]:
     """The one kernel of `f`, and the arrays in the order of its arguments, which come after its result."""
     tensors = [Tensor(a) for a in arrays]
-    sink, buffers, _ = callify([f(*tensors).uop])
+    sink, buffers, _ = over_params([f(*tensors).uop])
     (call,) = schedule(list(sink.src), "null", 0 if target.workgroups else target.local_bytes).linear.src
     of = {u: a for t, a in zip(tensors, arrays, strict=True) for u in toposort(t.uop) if u.op == "BUFFER"}
     return call.src[0], [of[buffers[p.arg.slot]] for p in call.src[1:] if p.op == "PARAM"]

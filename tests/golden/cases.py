@@ -34,9 +34,8 @@ from monolect.base.target import Target
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, const, idx, node, shape_source
-from monolect.pipeline import KERNEL_PASSES, run_pass
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import KERNEL, run_pass, schedule
+from monolect.schedule.callify import over_params
 
 TARGET = Target(
     name="golden",
@@ -65,7 +64,7 @@ def store(p: UOp, value: UOp) -> UOp:
 
 def of(*tensors: Tensor) -> UOp:
     """The only kernel of a tensor program."""
-    sink, _, _ = callify([t.uop for t in tensors])
+    sink, _, _ = over_params([t.uop for t in tensors])
     (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
     return call.src[0]
 
@@ -111,7 +110,7 @@ def produce(name: str) -> str:
     """The case as text: its IR, and after each pass that changed it; then the generated code."""
     ir = CASES[name]()
     parts = [f"; {name}\n", f"\n---- kernel\n{show(ir)}"]
-    for row in KERNEL_PASSES:
+    for row in KERNEL:
         after = run_pass(row, ir, TARGET)
         parts.append(f"\n---- after {row.name}\n" + ("(unchanged)\n" if after is ir else show(after)))
         ir = after

@@ -7,6 +7,7 @@ from typing import Any
 
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.optimize.merge import merge_ranges
+from monolect.rules.joined import stored_apart
 from monolect.rules.loops import simplify_loops
 from tests.passes.conftest import target
 
@@ -164,8 +165,8 @@ CASES["merge_ranges", "a sum over two axes"] = (
 """,
 )
 
-CASES["simplify_loops", "stacked values"] = (
-    lambda s: simplify_loops(s, TARGET),
+CASES["stored_apart", "stacked values"] = (
+    lambda s: stored_apart(s, own_loops=True),
     """
 %0 = CONST idx[] (12, idx)
 %1 = STACK idx[1] %0
@@ -223,8 +224,8 @@ CASES["simplify_loops", "stacked values"] = (
 """,
 )
 
-CASES["simplify_loops", "squares of stacked values"] = (
-    lambda s: simplify_loops(s, TARGET),
+CASES["stored_apart", "squares of stacked values"] = (
+    lambda s: stored_apart(s, own_loops=True),
     """
 %0 = CONST idx[] (12, idx)
 %1 = STACK idx[1] %0

@@ -5,6 +5,7 @@ from typing import Any
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.base.dtype import dtypes
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
+from monolect.lower.seldom import seldom
 from monolect.lower.select import select
 from tests.passes.conftest import target
 
@@ -103,8 +104,8 @@ CASES["select", "arithmetic on halves"] = (
 """,
 )
 
-CASES["select", "what few elements need is done once or not at all"] = (
-    lambda u: select(u, TARGET),
+CASES["seldom", "what few elements need is done once or not at all"] = (
+    lambda u: seldom(u, TARGET),
     """
 %0 = CONST idx[] (8, idx)
 %1 = STACK idx[1] %0

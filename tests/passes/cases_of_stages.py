@@ -5,13 +5,13 @@ The texts are graphs (`ir.text`), so numbers and comments in them do not matter.
 
 from typing import Any
 
-from monolect.rules.loops import simplify_loops
-from tests.passes.cases_of_loops import TARGET, act
+from monolect.rules.seams import split_seams
+from tests.passes.cases_of_loops import act
 
 CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}
 
-CASES["simplify_loops", "a last row that is joined"] = (
-    lambda s: simplify_loops(s, TARGET),
+CASES["split_seams", "a last row that is joined"] = (
+    split_seams,
     """
 %0 = CONST idx[] (16, idx)
 %1 = STACK idx[1] %0
@@ -192,8 +192,8 @@ CASES["simplify_loops", "a last row that is joined"] = (
 """,
 )
 
-CASES["simplify_loops", "a first row that is joined"] = (
-    lambda s: simplify_loops(s, TARGET),
+CASES["split_seams", "a first row that is joined"] = (
+    split_seams,
     """
 %0 = CONST idx[] (16, idx)
 %1 = STACK idx[1] %0
@@ -484,8 +484,8 @@ CASES["optimize", "sums that are finished after the last block"] = (
 """,
 )
 
-CASES["simplify_loops", "two pieces of rows"] = (
-    lambda s: simplify_loops(s, TARGET),
+CASES["split_seams", "two pieces of rows"] = (
+    split_seams,
     """
 %0 = CONST idx[] (16, idx)
 %1 = STACK idx[1] %0

@@ -22,10 +22,9 @@ from monolect.optimize.apply import apply_actions, apply_plan, fill_kernel, kept
 from monolect.optimize.edits import edits, extensions
 from monolect.optimize.heuristic import choose
 from monolect.optimize.merge import merge_ranges
-from monolect.pipeline import lower_kernel
+from monolect.pipeline import lower_kernel, schedule
 from monolect.rules.loops import simplify_loops
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 from monolect.tensor import network
 from monolect.tensor.network import Sorting
 from monolect.tensor.radix import _move
@@ -182,7 +181,7 @@ def made(name):
     if name not in MADE:
         out = PROGRAMS[name]()
         outs = out if isinstance(out, list) else [out]
-        sink, bound, _ = callify([t.uop for t in outs])
+        sink, bound, _ = over_params([t.uop for t in outs])
         plan = schedule(list(sink.src), "cpu", TARGET.local_bytes)
         calls = [(merge_ranges(simplify_loops(c.src[0], TARGET), TARGET), c.src[1:]) for c in plan.linear.src]
         memory = {}
@@ -648,7 +647,7 @@ def test_what_is_refused(case):
 
 def test_what_is_taken_in_turns_is_no_vector_then_of_symbolic_size_either():
     """Its iterations are counted in single elements: vectors would go on behind the end."""
-    sink, _, _ = callify([(whole(512)[: Variable("n", 1, 8) * 64] + 1).uop])
+    sink, _, _ = over_params([(whole(512)[: Variable("n", 1, 8) * 64] + 1).uop])
     call = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src[-1]
     for threads in (1, 2):
         plan = Plan(merge_ranges(simplify_loops(call.src[0], TARGET), TARGET), TARGET)

@@ -12,14 +12,18 @@ from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
 from monolect.lower.linearize import linearize
 from monolect.lower.reduce import lower_reduce
+from monolect.lower.seldom import seldom
 from monolect.lower.select import select
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.merge import merge_ranges
-from monolect.pipeline import KERNEL_PASSES
+from monolect.pipeline import KERNEL
 from monolect.rules.algebra import simplify
+from monolect.rules.joined import read_at_once, stored_apart
 from monolect.rules.loops import simplify_loops
+from monolect.rules.seams import split_seams
 from tests.passes import (
     cases_of_boxes,
+    cases_of_branches,
     cases_of_devices,
     cases_of_loops,
     cases_of_merging,
@@ -35,7 +39,7 @@ from tests.passes.conftest import assert_same_graph, assert_same_meaning
 
 CASES = cases_of_loops.CASES | cases_of_products.CASES | cases_of_tables.CASES | cases_of_devices.CASES
 CASES |= cases_of_values.CASES | cases_of_merging.CASES | cases_of_sections.CASES | cases_of_selection.CASES
-CASES |= cases_of_stages.CASES | cases_of_steps.CASES | cases_of_boxes.CASES
+CASES |= cases_of_stages.CASES | cases_of_steps.CASES | cases_of_boxes.CASES | cases_of_branches.CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=": ".join)
@@ -64,11 +68,12 @@ def test_the_meaning_stays(case):
     assert_same_meaning(run(b), b)
 
 
-@pytest.mark.parametrize("name", [p.name for p in KERNEL_PASSES])
+@pytest.mark.parametrize("name", [p.name for p in KERNEL])
 def test_every_kernel_pass_has_cases_and_says_what_it_does(name):
     assert sum(p == name for p, _ in CASES) >= 2
     functions = {"simplify": simplify, "simplify_loops": simplify_loops, "merge_ranges": merge_ranges, "optimize": apply_actions,
                  "device_axes": device_axes, "control": control, "ahead": ahead,
+                 "stored_apart": stored_apart, "split_seams": split_seams, "read_at_once": read_at_once, "seldom": seldom,
                  "expand": expand, "lower_reduce": lower_reduce, "select": select, "linearize": linearize}  # fmt: skip
     prose = inspect.getmodule(functions[name]).__doc__
     assert "Before:" in prose and "After:" in prose

@@ -21,9 +21,8 @@ from monolect.ir.verify import verify
 from monolect.lower.control import control
 from monolect.lower.device_axes import MOST_SLOTS, device_axes
 from monolect.optimize.apply import apply_actions
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 Actions = tuple[tuple[str, Any, Any], ...]
 
@@ -36,7 +35,7 @@ def target(**changes: Any) -> Target:
 
 def kernel(f: Callable[..., Tensor], *arrays: np.ndarray) -> UOp:
     """The one kernel of `f`; its PARAM 0 is the output, the others are the arrays in order."""
-    sink, _, _ = callify([f(*(Tensor(a) for a in arrays)).uop])
+    sink, _, _ = over_params([f(*(Tensor(a) for a in arrays)).uop])
     (call,) = schedule(list(sink.src), "null").linear.src
     return lower_kernel(call.src[0], target(), last="merge_ranges")
 

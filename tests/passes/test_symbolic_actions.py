@@ -14,10 +14,9 @@ from monolect.optimize.action import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.heuristic import choose
 from monolect.optimize.merge import merge_ranges
-from monolect.pipeline import lower_kernel
+from monolect.pipeline import lower_kernel, schedule
 from monolect.rules.loops import simplify_loops
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 from tests.passes.test_actions import FENCE, GPU, TARGET, aligned
 
 MOST, OUT = 13, "out"
@@ -44,7 +43,7 @@ def made(name, variable):
     """The kernel of a program, and for each of its arguments an array, OUT, or the Variable."""
     if (name, variable) not in MADE:
         out = PROGRAMS[name](Tensor(A), Tensor(B), variable)
-        sink, bound, _ = callify([out.uop])
+        sink, bound, _ = over_params([out.uop])
         (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
         args: list = []
         for b in call.src[1:]:
@@ -138,7 +137,7 @@ def test_what_is_refused_of_a_symbolic_axis():
 
 def test_a_product_of_symbolic_rows_is_a_tile_in_registers():
     many = Variable("many_rows_of_actions", 1, 512)
-    sink, _, _ = callify([(Tensor.empty(512, 64)[:many] @ Tensor.empty(64, 96)).uop])
+    sink, _, _ = over_params([(Tensor.empty(512, 64)[:many] @ Tensor.empty(64, 96)).uop])
     (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
     plan = Plan(merge_ranges(simplify_loops(call.src[0], TARGET), TARGET), TARGET)
     choose(plan)

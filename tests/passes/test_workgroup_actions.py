@@ -15,10 +15,9 @@ from monolect.ir.uop import UOp, substitute, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions, apply_plan, optimize
 from monolect.optimize.merge import merge_ranges
-from monolect.pipeline import lower_kernel
+from monolect.pipeline import lower_kernel, schedule
 from monolect.rules.loops import simplify_loops
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 from tests.passes.test_actions import PROGRAMS, whole, written
 
 PROGRAMS = PROGRAMS | {
@@ -33,7 +32,7 @@ def made(name):
     if name not in MADE:
         out = PROGRAMS[name]()
         outs = out if isinstance(out, list) else [out]
-        sink, bound, _ = callify([t.uop for t in outs])
+        sink, bound, _ = over_params([t.uop for t in outs])
         stages = 1 << 20 if name.endswith("attention") else 0
         calls = [
             (merge_ranges(simplify_loops(c.src[0], GPU), GPU), c.src[1:])

@@ -16,9 +16,8 @@ from monolect.backend.registry import Device
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, toposort
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 
 class Kernel(NamedTuple):
@@ -65,7 +64,7 @@ def _size(u: UOp) -> int:
 
 def kernels_of(*tensors: Tensor, local_bytes: int = 0) -> list[Kernel]:
     """The kernels that computing `tensors` together takes, with so much local memory for each thread."""
-    sink, _, _ = callify([t.uop for t in tensors])
+    sink, _, _ = over_params([t.uop for t in tensors])
     target = Device["null"].target
     out = []
     for call in schedule(list(sink.src), "null", local_bytes).linear.src:

@@ -19,10 +19,9 @@ from monolect.optimize.action import Plan
 from monolect.optimize.apply import optimize
 from monolect.optimize.heuristic import Chooser
 from monolect.optimize.staged import Staged
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
+from monolect.pipeline import lower_kernel, schedule
 from monolect.runtime.profile import Recorder
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 from tests.structure.conftest import kernels_of
 
 TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=4 << 20)
@@ -30,7 +29,7 @@ TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32
 
 def calls_of(*tensors, local_bytes=TARGET.local_bytes):
     """The CALLs that computing `tensors` takes on a target with local memory of its own for each thread."""
-    sink, _, _ = callify([t.uop for t in tensors])
+    sink, _, _ = over_params([t.uop for t in tensors])
     return schedule(list(sink.src), "cpu", local_bytes).linear.src
 
 
@@ -176,7 +175,7 @@ def test_values_of_one_head_projected_beside_it_have_a_buffer(batch, data):
     """One head's features are an axis of the result too; kept between loops, they would have to be the outermost."""
     x, *weights = (Tensor(data(*s)).realize() for s in ((batch, 24, 16), *[(16, 16)] * 3))
     q, k, v = (x @ w for w in weights)
-    sink, _, _ = callify([q.scaled_dot_product_attention(k, v).uop])
+    sink, _, _ = over_params([q.scaled_dot_product_attention(k, v).uop])
     for graph in (sink, with_factors_swapped(sink)):
         calls = schedule(list(graph.src), "cpu", TARGET.local_bytes).linear.src
         assert len(calls) == 3  # keys, values, and queries with the rest

@@ -18,9 +18,8 @@ from monolect.optimize.heuristic import Chooser
 from monolect.optimize.pack import Block
 from monolect.optimize.sums import are_local, block_of_sum
 from monolect.optimize.tile_cost import TIGHT, Tile
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 TARGET = Target("test", LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2)
 TARGET = TARGET._replace(l1_bytes=48 << 10, l2_bytes=1 << 20, local_bytes=4 << 20)
@@ -32,7 +31,7 @@ def of(*shape: int) -> Tensor:
 
 def planned(tensor: Tensor, target: Target = TARGET) -> Chooser:
     """The decisions for the one kernel of a tensor, before they are made."""
-    sink, _, _ = callify([tensor.uop])
+    sink, _, _ = over_params([tensor.uop])
     (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
     return Chooser(Plan(lower_kernel(call.src[0], target, last="merge_ranges"), target))
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, Variable
-from monolect.runtime.callify import callify
+from monolect.pipeline import schedule
 from monolect.schedule import ranges
+from monolect.schedule.callify import over_params
 from monolect.schedule.kernels import KernelBuilder, Known
-from monolect.schedule.order import buffers_of, schedule
+from monolect.schedule.order import buffers_of
 from monolect.schedule.partition import Partition
 
 LAYERS = 4
@@ -70,7 +71,7 @@ def symbolic() -> list[Tensor]:
 @pytest.mark.parametrize("program", [residual, attention, training, recurrence, gathered, symbolic])
 @pytest.mark.parametrize("local_bytes", [0, 1 << 20])
 def test_a_kernel_known_by_what_it_is_made_of_is_the_one_that_would_be_built(program, local_bytes):
-    sink, _, _ = callify([t.uop for t in program()])
+    sink, _, _ = over_params([t.uop for t in program()])
     part = Partition(list(sink.src), "null", local_bytes).run()
     buffers = buffers_of(part)
     known: Known = {}
@@ -82,6 +83,6 @@ def test_a_kernel_known_by_what_it_is_made_of_is_the_one_that_would_be_built(pro
 
 
 def test_nothing_is_remembered_when_a_schedule_is_done():
-    sink, _, _ = callify([t.uop for t in residual()])
+    sink, _, _ = over_params([t.uop for t in residual()])
     schedule(list(sink.src), "null")
     assert ranges.flatten.cache_info().currsize == ranges.reshape_index.cache_info().currsize == 0

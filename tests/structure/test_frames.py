@@ -11,10 +11,10 @@ import torch.nn.functional as F  # noqa: N812
 from monolect import Context, Tensor, Variable, jit
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp, toposort
+from monolect.pipeline import schedule
 from monolect.runtime import profile
-from monolect.runtime.callify import callify
+from monolect.schedule.callify import over_params
 from monolect.schedule.frames import Frame
-from monolect.schedule.order import schedule
 
 CHANNELS = 8
 WEIGHTS = ((CHANNELS, 3, 3, 3), *((CHANNELS, CHANNELS, 3, 3),) * 4)
@@ -38,7 +38,7 @@ def theirs(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
 
 def calls_of(*tensors: Tensor) -> list[UOp]:
     """The kernels that computing `tensors` together calls."""
-    sink, _, _ = callify([t.uop for t in tensors])
+    sink, _, _ = over_params([t.uop for t in tensors])
     return list(schedule(list(sink.src), "null").linear.src)
 
 

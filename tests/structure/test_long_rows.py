@@ -14,9 +14,9 @@ from monolect.ir.uop import toposort
 from monolect.optimize.apply import optimize
 from monolect.pipeline import lower_kernel
 from monolect.runtime import execute
-from monolect.runtime.callify import callify
 from monolect.runtime.profile import Recorder
 from monolect.schedule import split_softmax as pass_
+from monolect.schedule.callify import over_params
 from monolect.schedule.split_softmax import split_softmax
 from tests.structure.test_attention import FORMS, TARGET, calls_of, fused, in_float64, largest_error, naive, operands
 from tests.structure.test_attention import softmax as weights_of
@@ -42,7 +42,7 @@ def run(make, most=16):
 
 
 def graph(*tensors):
-    sink, _, _ = callify([t.uop for t in tensors])
+    sink, _, _ = over_params([t.uop for t in tensors])
     return list(sink.src)
 
 

@@ -15,9 +15,8 @@ from monolect.backend.cpu.units import ROWS, units
 from monolect.backend.registry import Device
 from monolect.base.target import Target
 from monolect.ir.uop import toposort
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 AVX512 = ("avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl")
 FEATURES = (*AVX512, "avx512vnni", "avx512bf16")
@@ -36,7 +35,7 @@ def numbers(d, *shape, seed=0):
 
 def lowered(t, target=TARGET):
     """The LINEAR of the one kernel that `t` is."""
-    sink, _, _ = callify([t.uop])
+    sink, _, _ = over_params([t.uop])
     (call,) = schedule(list(sink.src), "cpu", target.local_bytes).linear.src
     return lower_kernel(call.src[0], target)
 
@@ -146,7 +145,7 @@ def test_interpreted_is_rendered(form, layout, m, k, n):
     a = numbers(da, m, k) if layout[0] == "N" else numbers(da, k, m)
     b = numbers(db, k, n, seed=1) if layout[1] == "N" else numbers(db, n, k, seed=1)
     t = product(*(Tensor(x) if o == "N" else Tensor(x).T for x, o in zip((a, b), layout, strict=True)))
-    sink, bound, _ = callify([t.uop])
+    sink, bound, _ = over_params([t.uop])
     (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
     linear = lower_kernel(call.src[0], TARGET)
     assert any(u.op == "WMMA" for u in linear.src)

@@ -14,8 +14,8 @@ from monolect import Tensor, nn
 from monolect.base.hashing import blake2b
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.uop import node, toposort
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import schedule
+from monolect.schedule.callify import over_params
 from tests.strategies import tensor_graphs
 
 LOCAL_BYTES = 4 << 20
@@ -57,7 +57,7 @@ def operands(u):
 
 
 def assert_kernels_stay(tensors):
-    sink, _, _ = callify([t.uop for t in tensors])
+    sink, _, _ = over_params([t.uop for t in tensors])
     wanted = kernels(sink)
     for seed in range(3):
         assert kernels(turned(sink, seed)) == wanted
@@ -149,6 +149,6 @@ def test_kernels_of_random_programs_do_not_depend_on_it(steps, differentiated):
 @settings(max_examples=30)
 @given(tensor_graphs(size=14))
 def test_kernels_of_random_graphs_do_not_depend_on_it(graph):
-    sink, _, _ = callify([graph])
+    sink, _, _ = over_params([graph])
     wanted = kernels(sink)
     assert all(kernels(turned(sink, seed)) == wanted for seed in range(2))

@@ -15,10 +15,9 @@ from monolect.backend.common.elf import parse_object
 from monolect.backend.common.llvm_compile import Compiler, native_ops
 from monolect.backend.common.llvm_ir import render_module
 from monolect.base.target import Target
-from monolect.pipeline import lower_kernel
+from monolect.pipeline import lower_kernel, schedule
 from monolect.rules.accuracy import MAX_ULP, SMALL_POWER
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 
 AVX2 = ("sse4.1", "sse4.2", "popcnt", "avx", "f16c", "fma", "avx2")
 AVX512 = (*AVX2, "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl")
@@ -80,7 +79,7 @@ def module_of(tensors: dict[str, Tensor], processor: str) -> str:
     target = target._replace(cast_dtypes=frozenset((dtypes.float16,) if has_half else ()))
     kernels = []
     for name, tensor in tensors.items():
-        sink, _, _ = callify([tensor.uop])
+        sink, _, _ = over_params([tensor.uop])
         (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
         kernels.append((name, lower_kernel(call.src[0], target)))
     return render_module(kernels)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from monolect import Tensor
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import schedule
+from monolect.schedule.callify import over_params
 
 
 def kernels(layers: int) -> tuple[int, int]:
@@ -18,7 +18,7 @@ def kernels(layers: int) -> tuple[int, int]:
     for _ in range(layers):
         up, down, bias = weight(64, 256), weight(256, 64), weight(64)
         x = x + ((x.layer_norm((64,)) @ up).relu() @ down + bias)
-    sink, _, _ = callify([x.uop])
+    sink, _, _ = over_params([x.uop])
     calls = schedule(list(sink.src), "cpu").linear.src
     return len(calls), len({c.src[0] for c in calls})
 

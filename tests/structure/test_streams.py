@@ -15,9 +15,8 @@ from monolect.ir.bounds import min_max
 from monolect.ir.text import show
 from monolect.ir.uop import idx, substitute, toposort
 from monolect.optimize.apply import apply_actions, optimize
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 TARGET = Target(
     name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, l2_bytes=1 << 12, l3_bytes=1 << 16,
@@ -29,7 +28,7 @@ N = 1 << 14  # float32 elements that fill the last cache
 
 
 def optimized(x, target=TARGET):
-    (call,) = schedule(list(callify([x.uop])[0].src), "cpu").linear.src
+    (call,) = schedule(list(over_params([x.uop])[0].src), "cpu").linear.src
     return optimize(lower_kernel(call.src[0], target, last="merge_ranges"), target)
 
 
@@ -157,7 +156,7 @@ def test_rows_are_asked_for_once_in_their_loop():
 def test_rows_ahead_are_those_of_the_loop():
     """Threads that take every second row ask for what they read next."""
     x = data(64, ROW)[at(64)]
-    (call,) = schedule(list(callify([x.uop])[0].src), "cpu").linear.src
+    (call,) = schedule(list(over_params([x.uop])[0].src), "cpu").linear.src
     actions = (("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (2, "THREAD", False)), ("PREFETCH", 1, ("rows", 3)))
     kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), actions, TARGET)
     (fetch,) = (u for u in toposort(kernel) if u.op == "PREFETCH")
@@ -182,7 +181,7 @@ def test_object_code(dtype):
 
 def test_an_interpreted_program_ignores_the_flags():
     a, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    (call,) = schedule(list(callify([(Tensor(a) * 2).uop])[0].src), "cpu").linear.src
+    (call,) = schedule(list(over_params([(Tensor(a) * 2).uop])[0].src), "cpu").linear.src
     actions = (("SPLIT", 0, (16, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("PREFETCH", 0, 4096))
     kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), actions, TARGET)
     assert flags_of(kernel) == (['"nontemporal"'], ["4096"])

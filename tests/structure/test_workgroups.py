@@ -13,10 +13,8 @@ from monolect.optimize.action import Plan
 from monolect.optimize.heuristic import Chooser
 from monolect.optimize.shared import bank_cycles
 from monolect.optimize.tiles import Tiles
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
-from monolect.schedule.shard import shard
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 
 def f32(*shape):
@@ -25,8 +23,8 @@ def f32(*shape):
 
 def kernels(out, target=GPU, last="device_axes"):
     """The kernels of a tensor, lowered."""
-    sink, _, _ = callify([out.uop])
-    calls = schedule(shard(list(sink.src)), "python", 0).linear.src
+    sink, _, _ = over_params([out.uop])
+    calls = schedule(list(sink.src), "python", 0).linear.src
     return [lower_kernel(c.src[0], target, last=last) for c in calls]
 
 

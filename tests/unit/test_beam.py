@@ -23,13 +23,12 @@ from monolect.ir.text import show
 from monolect.ir.uop import const, node, rebuild, substitute, toposort
 from monolect.optimize import moves
 from monolect.optimize import search as searching
-from monolect.pipeline import lower_kernel
+from monolect.pipeline import lower_kernel, schedule
 from monolect.runtime import bench as benches
 from monolect.runtime import lowering, scratch
 from monolect.runtime import search as tuning
-from monolect.runtime.callify import callify
 from monolect.runtime.execute import plans as known_plans
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 from tests.unit.test_bench import is_running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="searches need POSIX")
@@ -84,7 +83,7 @@ def product():
 
 
 def kernel():
-    sink, _, _ = callify([(Tensor(A) @ Tensor(B)).uop])
+    sink, _, _ = over_params([(Tensor(A) @ Tensor(B)).uop])
     (call,) = schedule(list(sink.src), "cpu").linear.src
     return call.src[0]
 

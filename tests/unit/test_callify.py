@@ -5,7 +5,7 @@ import pytest
 
 from monolect import Tensor, dtypes
 from monolect.runtime.buffer import element
-from monolect.runtime.callify import callify, structure
+from monolect.schedule.callify import over_params, structure
 
 
 def tensor(*shape: int, dtype: type = np.float32) -> Tensor:
@@ -34,8 +34,8 @@ def test_the_same_program_has_the_same_structure_and_others_another(name: str) -
     first, second = PROGRAMS[name]().uop, PROGRAMS[name]().uop
     key, buffers, _ = structure([first])
     assert first is not second and key == structure([second])[0]
-    sink, inputs, _ = callify([first])
-    assert buffers == inputs and sink is callify([second])[0]
+    sink, inputs, _ = over_params([first])
+    assert buffers == inputs and sink is over_params([second])[0]
     assert all(key != structure([make().uop])[0] for other, make in PROGRAMS.items() if other != name)
 
 

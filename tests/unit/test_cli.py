@@ -14,7 +14,8 @@ from monolect.cli import devices, main
 from monolect.cli.where import places
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
-from monolect.pipeline import KERNEL_PASSES, PIPELINE
+from monolect.pipeline import KERNEL as KERNEL_ROWS
+from monolect.pipeline import PIPELINE
 from monolect.runtime.execute import plans
 from tests.passes.conftest import assert_same_graph
 
@@ -158,7 +159,7 @@ def texts_after(out: str) -> dict[str, str]:
 def test_run_prints_text_that_parses_after_each_pass(capsys, kernel):
     assert main(["run", kernel]) == 0
     after = texts_after(capsys.readouterr().out)
-    assert list(after) == [row.name for row in KERNEL_PASSES]
+    assert list(after) == [row.name for row in KERNEL_ROWS]
     for text in after.values():
         assert show(parse(text)).strip() == text.strip()
     assert parse(after["linearize"]).op == "LINEAR"

@@ -11,11 +11,10 @@ from monolect.backend.registry import Device
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
-from monolect.pipeline import lower_kernel
+from monolect.pipeline import lower_kernel, schedule
 from monolect.runtime import hoist, packing, profile
-from monolect.runtime.callify import callify
 from monolect.runtime.jit import Capture
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 from tests.unit.test_prologue import WRITES, through_a_view, through_a_view_of_a_view
 
 Program = Callable[[Tensor, Tensor], Tensor]
@@ -74,7 +73,7 @@ def test_results_are_those_of_packing_at_every_replay(name: str) -> None:
 
 def frozen(out: Tensor, *weights: Tensor) -> UOp:
     """The last kernel of a program, with these tensors named constant."""
-    sink, buffers, _ = callify([out.uop])
+    sink, buffers, _ = over_params([out.uop])
     call = schedule(list(sink.src), "null", 1 << 20).linear.src[-1]
     constant = {buffers.index(w.uop) for w in weights}
     slots = tuple(k for k, b in enumerate(call.src[1:]) if b.op == "PARAM" and b.arg.slot in constant)

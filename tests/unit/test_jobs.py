@@ -13,10 +13,10 @@ from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.cpu.runtime import CpuDevice
 from monolect.backend.registry import Device
 from monolect.base.errors import CompileError
-from monolect.runtime.callify import callify
+from monolect.pipeline import schedule
 from monolect.runtime.jit import has_lock
 from monolect.runtime.plan import compile_kernels
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 
 WAIT_S = 20.0
 
@@ -193,7 +193,7 @@ def test_kernels_are_compiled_as_modules_by_that_many_threads(n_threads, monkeyp
     monkeypatch.setitem(Device._open, "cpu", device)
     threads, emit = set(), device.emit
     device.emit = lambda source: threads.add(threading.get_ident()) or time.sleep(0.02) or emit(source)
-    sink, _, _ = callify([Tensor(np.ones((7, 5 + k), np.float32)).sum(0).uop for k in range(4)])
+    sink, _, _ = over_params([Tensor(np.ones((7, 5 + k), np.float32)).sum(0).uop for k in range(4)])
     sinks = [call.src[0] for call in schedule(list(sink.src), "cpu", 0).linear.src]
     with Context(COMPILE_CACHE=0, COMPILE_THREADS=n_threads):
         programs = compile_kernels(sinks, "cpu")

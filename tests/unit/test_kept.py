@@ -7,12 +7,15 @@ import sys
 import numpy as np
 import pytest
 
-from monolect import Tensor
+from monolect import Tensor, pipeline
+from monolect.base.errors import SettingError
 from monolect.base.settings import Context
+from monolect.base.target import Target
 from monolect.ir.uop import node
+from monolect.pipeline import schedule
 from monolect.runtime import execute, kept, profile
-from monolect.runtime.callify import callify, structure
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params, structure
+from monolect.schedule.result import schedule_of
 
 TWICE = """
 import sys
@@ -20,8 +23,8 @@ import numpy as np
 from monolect import Tensor
 from monolect.runtime import kept
 made = []
-schedule = kept._schedule
-kept._schedule = lambda *a: made.append(1) or schedule(*a)
+import_module = kept.import_module
+kept.import_module = lambda name: made.append(1) or import_module(name)
 x = Tensor(np.ones((64, 64), np.float32)).realize()
 for _ in range(5):
     x = (x @ x).relu() * 0.01
@@ -39,12 +42,13 @@ def values():
 
 
 def batch():
-    return list(callify(values())[0].src)
+    return list(over_params(values())[0].src)
 
 
 def kept_schedule(roots):
     """As a batch is scheduled that has no structure, since it calls functions."""
-    return kept.kept_schedule(roots, "cpu", 0, kept.name_of(node("SINK", tuple(roots)), "cpu", 0))
+    target, values = Target("cpu", frozenset()), node("TUPLE", tuple(roots))
+    return schedule_of(kept.kept_schedule(values, target, kept.name_of(values, target)))
 
 
 def test_what_is_read_is_what_was_made(tmp_path):
@@ -86,14 +90,15 @@ def asked(monkeypatch, roots):
 
 def test_one_kernel_is_kept_too(tmp_path):
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
-        sink, _, _ = callify([(Tensor(np.ones(4, np.float32)).realize() + 1).uop])
+        sink, _, _ = over_params([(Tensor(np.ones(4, np.float32)).realize() + 1).uop])
         kept_schedule(list(sink.src))
     assert len(list((tmp_path / "schedules").iterdir())) == 1
 
 
 def test_whoever_wants_to_see_the_users_lines_gets_a_new_one(tmp_path, monkeypatch):
     roots, made = batch(), []
-    monkeypatch.setattr(kept, "_schedule", lambda *a: made.append(1) or schedule(*a))
+    scheduled = pipeline.scheduled
+    monkeypatch.setattr(pipeline, "scheduled", lambda *a: made.append(1) or scheduled(*a))
     with Context(MONOLECT_CACHE=str(tmp_path), VERIFY=0):
         for _ in range(2):
             kept_schedule(roots)
@@ -114,7 +119,7 @@ def test_a_batch_is_found_before_its_function_is_made(tmp_path, monkeypatch):
         n = len(execute.plans)
         execute.realize(values())  # and once only
         assert n == len(execute.plans) == 1
-        with Context(STOP_AFTER="partition"), pytest.raises(TypeError):
+        with Context(STOP_AFTER="partition"), pytest.raises(SettingError):
             execute.plans.clear()
             execute.realize(values())
 
@@ -137,7 +142,7 @@ def test_batches_that_differ_are_told_apart():
         x.reshape(2, 8) + 1,
     ]
     with Context(VERIFY=0):
-        names = [kept.name_of(structure([g.uop])[0], "cpu", 0) for g in graphs]
+        names = [kept.name_of(structure([g.uop])[0], Target("cpu", frozenset())) for g in graphs]
     assert names[0] and len(set(names)) == len(names) - 1  # but for the buffers, x - y is y - x
     assert names[1] == names[3]
 

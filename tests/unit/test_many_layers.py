@@ -10,9 +10,9 @@ import pytest
 
 from monolect import Context, Tensor, function, jit, nn
 from monolect.ir.uop import UOp, toposort
-from monolect.runtime import callify
-from monolect.runtime.callify import independent
 from monolect.runtime.execute import plans
+from monolect.schedule import callify
+from monolect.schedule.callify import independent
 from monolect.tensor import random
 
 IN_CODE = 4  # as few draws as tell what comes after them

@@ -18,9 +18,9 @@ from monolect.ir.normal import TRUE, less, negate, smaller, within
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
 from monolect.ir.prove import accesses, check_bounds, infix, is_inside
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
-from monolect.runtime.callify import callify
+from monolect.pipeline import schedule
 from monolect.runtime.plan import compile_kernels
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 
 
 def loop(n: Any, number: int = 0) -> UOp:
@@ -431,7 +431,7 @@ ZOO: dict[str, Callable[[], Tensor]] = {
 @pytest.mark.parametrize("name", ZOO)
 def test_every_kernel_is_proven(name: str, device: str, no_solver: None) -> None:
     """What the schedule and the optimizer make, without Z3; the null device has other vectors and threads."""
-    sink, _, _ = callify([ZOO[name]().uop])
+    sink, _, _ = over_params([ZOO[name]().uop])
     kernels = [c.src[0] for c in schedule(list(sink.src), device).linear.src]
     for k in kernels:
         check_bounds(k)

@@ -10,14 +10,13 @@ from monolect.backend.registry import Device
 from monolect.ir.ops import ROWS
 from monolect.ir.pseudocode import _INFIX, pseudocode
 from monolect.ir.text import parse
-from monolect.pipeline import KERNEL_PASSES, lower_kernel
-from monolect.runtime.callify import callify
+from monolect.pipeline import KERNEL, lower_kernel, schedule
 from monolect.runtime.lowering import READY
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 
 
 def kernel(t, last=READY):
-    sink, _, _ = callify([t.uop])
+    sink, _, _ = over_params([t.uop])
     (call,) = schedule(list(sink.src), "null").linear.src
     return lower_kernel(call.src[0], Device["null"].target, last=last)
 
@@ -63,7 +62,7 @@ def test_blocks_of_values_have_names_too():
     assert len(text) < 100_000 and max(map(len, text.splitlines())) < 2000
 
 
-@pytest.mark.parametrize("last", [row.name for row in KERNEL_PASSES])
+@pytest.mark.parametrize("last", [row.name for row in KERNEL])
 def test_every_stage_can_be_written(last):
     with Context(VERIFY=0):
         assert pseudocode(kernel((array(33, 40) @ array(40, 50)).exp(), last))

@@ -16,9 +16,8 @@ from monolect.optimize.edits import Trail, edits, extensions
 from monolect.optimize.heuristic import choose
 from monolect.optimize.moves import MOVES, kind_of, legal_moves, replay
 from monolect.optimize.search import name, search
-from monolect.pipeline import lower_kernel
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.pipeline import lower_kernel, schedule
+from monolect.schedule.callify import over_params
 
 CPU = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=1 << 20)
 CPU = CPU._replace(units=units(("avx512vnni",), 64))
@@ -38,7 +37,7 @@ FAR = CPU._replace(streams=True, l2_bytes=1 << 10, l3_bytes=1 << 12)  # every ou
 
 
 def kernel(program, target=CPU):
-    sink, _, _ = callify([PROGRAMS[program]().uop])
+    sink, _, _ = over_params([PROGRAMS[program]().uop])
     return lower_kernel(schedule(list(sink.src), "cpu").linear.src[-1].src[0], target, last="merge_ranges")
 
 
@@ -284,7 +283,7 @@ def test_a_start_that_would_run_too_long_is_not_taken():
 
 
 def test_kernels_without_axes_are_left_alone():
-    sink, _, _ = callify([(Tensor.empty(1) + 1).uop])
+    sink, _, _ = over_params([(Tensor.empty(1) + 1).uop])
     k = lower_kernel(schedule(list(sink.src), "cpu").linear.src[-1].src[0], CPU, last="merge_ranges")
     assert not [u for u in toposort(k) if ranges(u)]
     assert search(k, CPU, (), 2, Counted(lambda actions: 1)).n_timed == 1

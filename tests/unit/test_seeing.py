@@ -11,12 +11,11 @@ from monolect import Context, Tensor, jit
 from monolect.backend.common.memory import stats
 from monolect.ir.text import parse
 from monolect.ir.uop import node
-from monolect.pipeline import KERNEL_PASSES
+from monolect.pipeline import PIPELINE, schedule
 from monolect.runtime import profile
-from monolect.runtime.callify import callify
 from monolect.runtime.page import explain_kernel
+from monolect.schedule.callify import over_params
 from monolect.schedule.memory import buffer_bytes, plan_memory
-from monolect.schedule.order import schedule
 
 
 def array(*shape: int) -> Tensor:
@@ -24,7 +23,7 @@ def array(*shape: int) -> Tensor:
 
 
 def calls(*tensors: Tensor) -> tuple:
-    sink, _, _ = callify([t.uop for t in tensors])
+    sink, _, _ = over_params([t.uop for t in tensors])
     return schedule(list(sink.src), "cpu").linear.src
 
 
@@ -79,8 +78,9 @@ def test_dump_writes_each_pass_and_what_it_writes_is_text_ir(tmp_path):
     with Context(DUMP=str(tmp_path), COMPILE_CACHE=0):
         (array(5, 31) * 3).sum(1).realize()
     files = sorted(tmp_path.iterdir())
-    assert [f.stem.partition("-")[2] for f in files] == [row.name for row in KERNEL_PASSES]
-    assert [parse(f.read_text()).op for f in files[:1] + files[-1:]] == ["SINK", "LINEAR"]
+    assert [f.stem.partition("-")[2] for f in files] == [row.name for row in PIPELINE]
+    first, *_, last = (parse(f.read_text()) for f in files)
+    assert (first.op, last.op) == ("FUNCTION", "LINEAR")
 
 
 def test_rules_that_fired_are_named(capsys):

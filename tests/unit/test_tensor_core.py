@@ -273,8 +273,8 @@ def test_a_batch_built_again_is_found_by_its_structure(monkeypatch: pytest.Monke
 
     build(1.0)
     made: list[int] = []
-    callify = execute.callify
-    monkeypatch.setattr(execute, "callify", lambda batch: (made.append(1), callify(batch))[1])
+    callified = execute._callified
+    monkeypatch.setattr(execute, "_callified", lambda values: (made.append(1), callified(values))[1])
     assert build(2.0).tolist() == [7.0] * 7 and not made
     with Context(NOOPT=1):
         assert build(2.0).tolist() == [7.0] * 7 and made  # another program

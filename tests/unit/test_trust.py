@@ -224,11 +224,11 @@ def backwards(linear: UOp) -> UOp:
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[UOp], UOp]) -> None:
     """The pass `name` makes something else from now on."""
-    rows = [*pipeline.KERNEL_PASSES]
+    rows = [*pipeline.KERNEL]
     k = [row.name for row in rows].index(name)
     right = rows[k].run
     rows[k] = rows[k]._replace(run=lambda ir, target: change(right(ir, target)))
-    monkeypatch.setattr(pipeline, "KERNEL_PASSES", tuple(rows))
+    monkeypatch.setattr(pipeline, "KERNEL", tuple(rows))
 
 
 def eager(x: np.ndarray) -> Callable[[], np.ndarray]:
@@ -313,7 +313,7 @@ def test_a_dump_is_written_though_caches_are_warm(warm: Callable, tmp_path: Path
         with Context(DUMP=str(tmp_path / name)):
             warm()
         names = sorted(f.stem.partition("-")[2] for f in (tmp_path / name).iterdir())
-        assert names == sorted(row.name for row in pipeline.KERNEL_PASSES)
+        assert names == sorted(row.name for row in pipeline.KERNEL)
 
 
 def test_looking_leaves_the_disk_alone_and_what_was_known_before_is_known_after(tmp_path: Path) -> None:

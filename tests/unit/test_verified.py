@@ -18,7 +18,7 @@ from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize import merge, pack
 from monolect.optimize.merge import _DIVISIONS, _is_loop, is_stage
-from monolect.pipeline import KERNEL_PASSES
+from monolect.pipeline import KERNEL
 from monolect.runtime.execute import plans
 from monolect.schedule import kernels, memory, partition
 from monolect.schedule.stages import stage
@@ -56,11 +56,11 @@ def plant(monkeypatch: pytest.MonkeyPatch, name: str, rule: Rule) -> None:
             new[u] = rule(v) or v
         return new[u]
 
-    rows = list(KERNEL_PASSES)
+    rows = list(KERNEL)
     k = [r.name for r in rows].index(name)
     right: Any = rows[k].run
     rows[k] = rows[k]._replace(run=run)
-    monkeypatch.setattr(pipeline, "KERNEL_PASSES", tuple(rows))
+    monkeypatch.setattr(pipeline, "KERNEL", tuple(rows))
     forget_programs(monkeypatch)
 
 

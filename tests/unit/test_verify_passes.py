@@ -16,10 +16,9 @@ from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.ir.validate import validate
 from monolect.optimize.apply import apply_actions
-from monolect.pipeline import KERNEL_PASSES, lower_kernel
+from monolect.pipeline import KERNEL, lower_kernel, schedule
 from monolect.runtime import lowering  # noqa: F401  (tells the pipeline how to run programs)
-from monolect.runtime.callify import callify
-from monolect.schedule.order import schedule
+from monolect.schedule.callify import over_params
 
 TARGET = Device["null"].target
 Rewrite = Callable[[UOp], UOp | None]
@@ -38,7 +37,7 @@ def t(*shape: int) -> Tensor:
 
 
 def kernel(x: Tensor) -> UOp:
-    sink, _, _ = callify([x.uop])
+    sink, _, _ = over_params([x.uop])
     (call,) = schedule(list(sink.src), "null").linear.src
     return call.src[0]
 
@@ -54,11 +53,11 @@ def changed(ir: UOp, rule: Rewrite) -> UOp:
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, rule: Rewrite) -> None:
     """Pass `name` makes a mistake from now on."""
-    rows = list(KERNEL_PASSES)
+    rows = list(KERNEL)
     k = [r.name for r in rows].index(name)
     right: Any = rows[k].run
     rows[k] = rows[k]._replace(run=lambda ir, target: changed(right(ir, target), rule))
-    monkeypatch.setattr(pipeline, "KERNEL_PASSES", tuple(rows))
+    monkeypatch.setattr(pipeline, "KERNEL", tuple(rows))
 
 
 def minus(u: UOp) -> UOp | None:
@@ -108,7 +107,7 @@ def test_a_planted_bug_is_caught_and_its_pass_named(name: str, monkeypatch: pyte
 
 def test_an_instruction_lost_by_linearize_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = kernel((t(6, 8) + 1).sum(1))
-    rows = list(KERNEL_PASSES)
+    rows = list(KERNEL)
     k = [r.name for r in rows].index("linearize")
     right: Any = rows[k].run
 
@@ -118,7 +117,7 @@ def test_an_instruction_lost_by_linearize_is_caught(monkeypatch: pytest.MonkeyPa
         return node("LINEAR", tuple(u for i, u in enumerate(lin.src) if i != last), lin.arg)
 
     rows[k] = rows[k]._replace(run=loses)
-    monkeypatch.setattr(pipeline, "KERNEL_PASSES", tuple(rows))
+    monkeypatch.setattr(pipeline, "KERNEL", tuple(rows))
     with Context(VERIFY=2), pytest.raises(VerifyError, match="pass linearize changes what kernel"):
         lower_kernel(sink, TARGET)
 
@@ -172,7 +171,7 @@ RIGHT: dict[str, Callable[[], Tensor]] = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_passes(name: str) -> None:
     with Context(VERIFY=2, CHECK_BOUNDS=1):
-        sink, _, _ = callify([RIGHT[name]().uop])
+        sink, _, _ = over_params([RIGHT[name]().uop])
         for call in schedule(list(sink.src), "null").linear.src:
             lower_kernel(call.src[0], TARGET)
 

@@ -126,8 +126,8 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
     return out
 
 
-def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
-    """(SINK of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs.
+def over_params(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
+    """(TUPLE of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs.
 
     A result of a CALL is an input, too: it is listed with the buffers, and has no storage yet.
     """
@@ -143,5 +143,11 @@ def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
             new[u] = u
         else:
             new[u] = rebuild(u, tuple([new[s] for s in u.src]))
-    sink = node("SINK", tuple(new[r] for r in roots))
-    return sink, buffers, [u for u in new.values() if u.op == "PARAM" and u.arg.name is not None]
+    values = node("TUPLE", tuple([new[r] for r in roots]))
+    return values, buffers, [u for u in new.values() if u.op == "PARAM" and u.arg.name is not None]
+
+
+def callify(values: UOp) -> UOp:
+    """The pass: FUNCTION(TUPLE over PARAMs, buffers...) of a TUPLE of values over BUFFERs."""
+    body, buffers, _ = over_params([*values.src])
+    return node("FUNCTION", (body, *buffers))
