@@ -15,11 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from monolect.base.errors import InternalError, SettingError, VerifyError, nearest
 from monolect.base.settings import settings
 from monolect.base.target import Target
+from monolect.command.passes import COMMAND, Pass
 from monolect.ir.ops import KernelInfo, Stage
 from monolect.ir.prove import check_bounds
 from monolect.ir.text import show
@@ -52,18 +53,6 @@ from monolect.schedule.split_scatters import split_scatters
 from monolect.schedule.split_softmax import split_softmax
 
 T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
-
-
-class Pass(NamedTuple):
-    """One row. `run` takes (ir, target), the target being named as the device is."""
-
-    name: str
-    reads: Stage
-    leaves: Stage
-    run: Callable[[UOp, Target], UOp]
-    removes: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    why: str = ""
 
 
 def _each(rewrite: Callable[[list[UOp]], list[UOp]]) -> Callable[[UOp, Target], UOp]:
@@ -109,7 +98,7 @@ KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LIN
     Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("seldom",), "graph to list, after the last rewrite"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
 )
-PIPELINE: tuple[Pass, ...] = (*GRAPH, *KERNEL)
+PIPELINE: tuple[Pass, ...] = (*GRAPH, *KERNEL, *COMMAND)
 # fmt: on
 
 
@@ -130,7 +119,7 @@ def check_order(*sections: Sequence[Pass]) -> None:
         seen[row.name] = row
 
 
-check_order(GRAPH, KERNEL)
+check_order(GRAPH, KERNEL, COMMAND)
 
 
 def check_stop_after() -> None:

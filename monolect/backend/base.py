@@ -6,12 +6,15 @@ A target is a folder under `backend/` with `render.py`, `compile.py` and `runtim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from monolect.base.dtype import dtypes
 from monolect.base.numpy import np
 from monolect.base.target import Target
-from monolect.ir.uop import UOp
+from monolect.command.forms import read_operand
+from monolect.ir.ops import ParamArg, ProgramInfo
+from monolect.ir.uop import UOp, node, shape_source
 
 
 class Memory(Protocol):
@@ -43,34 +46,71 @@ class Program(NamedTuple):
     local_bytes: int = 0  # local memory of each thread, for targets that have none of their own
 
 
-class Launch(NamedTuple):
-    """One step of a command buffer: a program and, for each argument, the number of the buffer it takes.
-
-    `offsets`: the byte of its buffer at which each argument begins, for devices of `has_parts`; () where all begin at
-    the first.
+class Call(NamedTuple):
+    """One item of a command buffer as an encoder reads it: a program and, for each operand, the position of its memory
+    and the byte in it where the operand begins; the position of a size, and 0. `after`: the items that it waits for.
     """
 
     program: Program
-    args: tuple[int, ...]
-    offsets: tuple[int, ...] = ()
+    operands: tuple[tuple[int, int], ...]
+    after: tuple[int, ...] = ()
 
 
-class Phase(NamedTuple):
-    """Launches of a command buffer that need no barrier between them, by number, in order.
-
-    `lanes`: for each thread what it runs, one after the other, as (number of a launch, number of its thread). No
-    lanes: the launches run one after the other.
+class Group(NamedTuple):
+    """Calls by number, in order. `lanes`: for each thread the (call, part of it) that it runs, one after the other;
+    without lanes the calls run one after the other.
     """
 
-    launches: tuple[int, ...]
+    calls: tuple[int, ...]
     lanes: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
+def unpacked(
+    items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
+) -> tuple[list[Call], list[Group]]:
+    """The calls of a command buffer, and its groups, () where it has none. `number` gives the position of each PARAM
+    and BUFFER, `programs` what is loaded of each PROGRAM.
+    """
+    calls: list[Call] = []
+    at: dict[UOp, int] = {}
+    found: list[Group] = []
+    for u in items:
+        if u.op == "BARRIER":
+            continue
+        first = len(calls)
+        for c in u.src if u.op == "GROUP" else (u,):
+            operands, after = [], list[int]()
+            for x in c.src[1:]:
+                o = read_operand(x)
+                operands.append((number[o.base], o.offset))
+                after += [at[y] for y in o.after]
+            at[c] = len(calls)
+            calls.append(Call(programs[c.src[0]], tuple(operands), tuple(sorted(after))))
+        mine = tuple(range(first, len(calls)))
+        lanes = tuple([tuple([(first + k, part) for k, part in lane]) for lane in u.arg or ()])
+        found.append(Group(mine, lanes if u.op == "GROUP" else ()))
+    return calls, found if any(g.lanes for g in found) else []
+
+
+def launching(*calls: tuple[Program, Sequence[int]]) -> tuple[list[UOp], dict[UOp, int], dict[UOp, Program]]:
+    """What `encode` takes, for programs on memory at those positions, one after the other."""
+    number: dict[UOp, int] = {}
+    programs: dict[UOp, Program] = {}
+    items: list[UOp] = []
+    for k, (program, positions) in enumerate(calls):
+        made = node("PROGRAM", (node("SINK"),), ProgramInfo(program.name, str(k), program.n_threads))
+        programs[made] = program
+        params = [node("PARAM", (shape_source((1,)),), ParamArg(n, dtypes.uint8)) for n in positions]
+        number |= {p: p.arg.slot for p in params}
+        items.append(node("CALL", (made, *params)))
+    return items, number, programs
+
+
 class Commands(Protocol):
-    """A compiled command buffer: the launches of a schedule. Bind every buffer, then launch, any number of times."""
+    """An encoded command buffer. Bind every position, then launch, any number of times."""
 
     def bind(self, number: int, address: int) -> None:
-        """Buffer `number` is at `address` from now on (or, for a scalar argument, has this value)."""
+        """The memory of position `number` is at `address` from now on (or, for a size, has this value)."""
 
     def launch(self) -> None:
         """Run all launches in order."""
@@ -83,6 +123,31 @@ class Commands(Protocol):
         for number, address in enumerate(addresses):
             self.bind(number, address)
         self.launch()
+
+
+class Numbered(Commands):
+    """Commands of a device whose interface takes whole operands: each (position, offset) has a number of its own."""
+
+    parts: dict[int, dict[int, int]]  # by position: the number of what begins at each offset
+
+    def numbered(self, calls: Sequence[Call]) -> list[tuple[int, ...]]:
+        """The numbers of the operands of each call."""
+        self.parts, n = {}, 0
+        for call in calls:
+            for position, offset in call.operands:
+                at = self.parts.setdefault(position, {})
+                if offset not in at:
+                    at[offset], n = n, n + 1
+        return [tuple([self.parts[position][offset] for position, offset in call.operands]) for call in calls]
+
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`; a position that no call uses is ignored."""
+        for offset, n in self.parts.get(number, {}).items():
+            self.bind_part(n, address + offset)
+
+    def bind_part(self, number: int, address: int) -> None:
+        """The operand `number` is at `address` from now on, or has this value."""
+        raise NotImplementedError
 
 
 class Device(Protocol):
@@ -109,7 +174,8 @@ class Device(Protocol):
     def lookup(self, key: str) -> Program | None:
         """The program kept under `key`, from memory or disk, without the compiler."""
 
-    def commands(self, launches: Sequence[Launch]) -> Commands: ...
+    def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> Commands:
+        """The items of a step that run on this device, bound to nothing yet; see `unpacked`."""
 
 
 @runtime_checkable
@@ -140,24 +206,6 @@ class Preparing(Protocol):
 
     def prepare(self, sizes: Sequence[int]) -> Any:
         """Free blocks of these bytes, whose pages come while something else is done."""
-
-
-@runtime_checkable
-class Threaded(Protocol):
-    """A Device that shares launches out between threads of its own, `target.n_threads` of them."""
-
-    target: Target
-
-    def phased(self, launches: Sequence[Launch], phases: Sequence[Phase]) -> Commands:
-        """`commands`, with barriers between phases alone."""
-
-
-@runtime_checkable
-class Ordered(Protocol):
-    """A Device whose launches run side by side, but for those that wait for others."""
-
-    def ordered(self, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]) -> Commands:
-        """`commands`, where each launch waits for those before it that are named, by number, and for no others."""
 
 
 @runtime_checkable

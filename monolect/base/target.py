@@ -64,6 +64,10 @@ class Target(NamedTuple):
     async_copies: bool = False  # from memory to local memory without registers, while the lanes go on
     bulk_copies: bool = False  # boxes of memory, whole, to local memory as units read it, by one lane for all
     n_units: int = 1  # workgroups that run at the same time, each with a workgroup's local memory and registers
+    concurrency: str = (
+        ""  # of launches: "lanes", threads that meet at barriers; "graph", each waits for those it needs; "": none
+    )
+    offsets: bool = False  # operands may begin inside a buffer: kernels that differ only in that are one program
     atomics: frozenset[DType] = frozenset()  # of which several lanes may ATOMICADD to one place
 
     def lanes(self, itemsize: int) -> int:

@@ -118,6 +118,42 @@ class KernelInfo(NamedTuple):
     frames: bool = False
 
 
+class ProgramInfo(NamedTuple):
+    """PROGRAM: a kernel as a launch sees it.
+
+    `key` names its code in the caches of its device. `threads` run it at the same time; each has `local_bytes` of
+    scratch memory. `operands` has (dtype, elements, access) for each operand, access being "read", "write" or "update".
+    `layouts` names the layout of each packed block that the program fills; block k is operand 2k, its source 2k + 1.
+    """
+
+    name: str
+    key: str = ""
+    threads: int = 1
+    local_bytes: int = 0
+    operands: tuple = ()
+    layouts: tuple = ()
+
+
+class StepInfo(NamedTuple):
+    """FUNCTION of a step, a batch of kernels over memory that its caller binds.
+
+    `roles` says what each PARAM is, by slot: an "argument"; an "old" version of a state that gets new memory at each
+    call; a "size", which is a Variable; a "result" in fresh memory; a "state" that is updated in place; a "read", a
+    tensor from outside that may be bound again; a "constant". Of the values in the body's TUPLE the first `n_results`
+    are results, the next are new versions of the states `moves`, by slot, the rest the states in place.
+    `reuse`: pairs of slots, a result that may take the memory of a donated argument. `shared`: slots of constants that
+    code outside may write to. `is_replayed`: whether the step is worth the work of finding what may run at once.
+    """
+
+    roles: tuple[str, ...] = ()
+    n_results: int = 0
+    moves: tuple[int, ...] = ()
+    reuse: tuple = ()
+    shared: tuple[int, ...] = ()
+    is_replayed: bool = False
+
+
+ROLES = ("argument", "old", "size", "result", "state", "read", "constant")
 AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL", "CONTRACT")
 
 
@@ -489,12 +525,12 @@ _ROWS = [
     Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data); also compiled machine code."),
     Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "Element k is k, for k below the bound; becomes a RANGE, never a kernel."),
     # movement ops: pure views
-    Row("PERMUTE",  1, 1, "axis order", _first, _permute, T | K | P, _V, None, "Reorder axes."),
-    Row("FLIP",     1, 1, "bools",      _first, _flip, T, _V, None, "Reverse the flagged axes."),
-    Row("RESHAPE",  2, 2, "-",          _first, _reshape, T | K | P, _V, None, "Reinterpret (T, s') in row-major order."),
-    Row("EXPAND",   2, 2, "-",          _first, _expand, T | K | P, _V, None, "Broadcast size-1 axes of T to s'."),
+    Row("PERMUTE",  1, 1, "axis order", _first, _permute, ANY, _V, None, "Reorder axes."),
+    Row("FLIP",     1, 1, "bools",      _first, _flip, T | C, _V, None, "Reverse the flagged axes."),
+    Row("RESHAPE",  2, 2, "-",          _first, _reshape, ANY, _V, None, "Reinterpret (T, s') in row-major order."),
+    Row("EXPAND",   2, 2, "-",          _first, _expand, ANY, _V, None, "Broadcast size-1 axes of T to s'."),
     Row("PAD",      3, 3, "-",          _first, _pad, T, _V, None, "Place (T, o, s') at offset o in an invalid-filled output of shape s'."),
-    Row("SHRINK",   3, 3, "-",          _first, _shrink, T | K | P, _V, None, "Keep s' elements from offset o of (T, o, s'); inverse of PAD."),
+    Row("SHRINK",   3, 3, "-",          _first, _shrink, ANY, _V, None, "Keep s' elements from offset o of (T, o, s'); inverse of PAD."),
     Row("INDEX",    1, None, "-",       _first, _index_shape, ANY, _V, None, "Index from the left; an index of shape S replaces its axis by S."),
     Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Join along a new leading axis."),
     Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret storage; total bytes are preserved."),
@@ -502,7 +538,7 @@ _ROWS = [
     Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], with ADD, MAX or MUL."),
     Row("SCAN",     1, 1, "(op, axis)", _number, _scan_shape, K | P, _N, None, "Running ADD, MAX or MUL along an axis of a shaped value, itself included."),
     # call ops
-    Row("FUNCTION", 1, None, "name or -", _first, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
+    Row("FUNCTION", 1, None, "StepInfo, name or -", _first, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
     Row("CALL",     1, None, "-",       _first, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function."),
     Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
     Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
@@ -511,12 +547,12 @@ _ROWS = [
     Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
     Row("PREFETCH", 1, 1, "-",          _void, _scalar, K | P, _S, None, "Prefetch the memory at src[0] (INDEX) into L2; the address need not be valid."),
     # ordering
-    Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P, _N, None, "Iterator from 0 to bound."),
-    Row("END",      1, None, "-",       _void, _scalar, K | P, _S, None, "Close the RANGE loops src[1:] around the body src[0]."),
+    Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P | C, _N, None, "Iterator from 0 to bound."),
+    Row("END",      1, None, "-",       _void, _scalar, K | P | C, _S, None, "Close the RANGE loops src[1:] around the body src[0]."),
     Row("AFTER",    1, None, "-",       _first, _shape_first, ANY, _N, None, "src[0], once the dependencies src[1:] have run."),
-    Row("GROUP",    0, None, "-",       _void, _scalar, ANY, _S, None, "Merge effects, unordered."),
+    Row("GROUP",    0, None, "lanes or -", _void, _scalar, ANY, _S, None, "Merge effects, unordered. lanes: for each thread the (source, part) pairs that it runs, in order."),
     Row("SINK",     0, None, "KernelInfo or -", _void, _scalar, ANY, _S, None, "Collect effects or requested values into one root."),
-    Row("LINEAR",   0, None, "-",       _void, _scalar, P | C, _S, None, "Instructions, or calls, in execution order."),
+    Row("LINEAR",   0, None, "'once' or -",       _void, _scalar, P | C, _S, None, "Instructions of a program, or items of a command buffer, in execution order. once: run again only when a constant changed."),
     # elementwise primitives
     Row("RECIP",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np_recip, "1 / x."),
     Row("TRUNC",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np("trunc"), "Round toward zero."),
@@ -561,13 +597,13 @@ _ROWS = [
     Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "What the lane whose number differs in these bits has as src[0]; both are of one warp."),
     Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
     Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),
-    Row("IF",       1, None, "-",      _void, _scalar, P, _S, None, "Begin a conditional block."),
-    Row("ENDIF",    1, 1, "-",         _void, _scalar, P, _S, None, "End a conditional block."),
+    Row("IF",       1, None, "-",      _void, _scalar, P | C, _S, None, "Begin a conditional block."),
+    Row("ENDIF",    1, 1, "-",         _void, _scalar, P | C, _S, None, "End a conditional block."),
     Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles. Of a unit that a warp has in common, those axes are what each lane holds of A and B; as long as they are ranges, these are src[3:], with those of what a lane holds of the sum. Of a unit that reads local memory, A and B are the places where they begin, and arg goes on with how each lies there (lead, stride, turned)."),
     Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's in the target's language, with {0}, {1}... for the operands; one element at a time."),
     Row("ATOMICADD", 2, 3, "-",        _void, _scalar, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
     Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),
-    Row("PROGRAM",  1, None, "(name, threads) or -", _void, _scalar, P | C, _S, None, "Compiled kernel: LINEAR, SOURCE, BINARY."),
+    Row("PROGRAM",  1, 3, "ProgramInfo", _void, _scalar, P | C, _S, None, "A kernel ready to launch: its SINK or LINEAR, then its SOURCE and BINARY where they are at hand."),
     Row("SOURCE",   0, 0, "str",       _void, _scalar, P | C, _N, None, "Rendered source code."),
 ]
 # fmt: on

@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from monolect.base.dtype import ALL, DType
 from monolect.base.errors import IRError, ParseError
-from monolect.ir.ops import INVALID, BufferArg, KernelInfo, LoadArg, ParamArg, TmaCopyArg
+from monolect.ir.ops import INVALID, BufferArg, KernelInfo, LoadArg, ParamArg, ProgramInfo, StepInfo, TmaCopyArg
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, node, toposort
 
 # What arguments are made of beside numbers, strings, bytes and tuples; `ir.text` writes them by the same names.
 DTYPES: Final[dict[str, DType]] = {d.short: d for d in ALL}
-RECORDS: Final[dict[str, Any]] = {c.__name__: c for c in (ParamArg, BufferArg, KernelInfo, LoadArg, TmaCopyArg)}
+RECORDS: Final[dict[str, Any]] = {
+    c.__name__: c for c in (ParamArg, BufferArg, KernelInfo, LoadArg, TmaCopyArg, ProgramInfo, StepInfo)
+}
 _SINGLE: Final = {"nan": NAN, "-0.0": NEGATIVE_ZERO, "invalid": INVALID}
 _FORMAT: Final = 4  # of marshal: all versions of Python that can run this read it
 _MADE: Final[dict[str, Any]] = {

@@ -27,6 +27,8 @@ from monolect.ir.uop import UOp, toposort
 _AROUND = 10  # lines of text shown with an error
 _CLOSES = frozenset(("END", "REDUCE"))
 _SPECIAL = frozenset(("RANGE", "AFTER", "ATOMICADD", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
+# Items that a command buffer may launch twice on the same memory; `command.dependencies` tells them apart.
+_REPEATED = frozenset(("CALL", "GROUP", "BARRIER"))
 # In a LINEAR these may stand anywhere or not at all: they are no instructions.
 _ANYWHERE = frozenset(("CONST", "STACK", "PARAM", "BUFFER", "BINARY", "SOURCE", "AFTER"))
 
@@ -175,7 +177,7 @@ def _verify_linear(linear: UOp, root: UOp) -> None:
     block: dict[UOp, UOp | None] = {}  # the innermost block each instruction stands in
     blocks: list[UOp] = []
     for u in linear.src:
-        if u in block:
+        if u in block and u.op not in _REPEATED:
             raise _error(u, root, "an instruction listed twice", "each instruction once", u.op)
         for s in u.src:
             if s not in listed or s.op in _ANYWHERE:

@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monolect.backend.base import Launch, Peered, Preparing
+from monolect.backend.base import Peered, Preparing
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.errors import AllocationError, DeviceError, JitError
 from monolect.base.settings import settings
+from monolect.command.forms import buffer_bytes
 from monolect.ir.call import applied, is_body, is_opaque, stored_slots
 from monolect.ir.ops import LoadArg
 from monolect.ir.place import device as place
@@ -33,7 +34,6 @@ from monolect.runtime.held import note_stored, to_store
 from monolect.runtime.turns import Turns
 from monolect.runtime.varied import with_inputs
 from monolect.schedule.callify import callify, independent, resolve_functions, structure
-from monolect.schedule.memory import buffer_bytes
 
 if TYPE_CHECKING:
     from monolect.runtime.plan import Plan
@@ -292,35 +292,34 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
         addresses.append(memory.address)
         new.append(b)
     arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
+    addresses += sizes
     if arena is not None:
-        addresses += [arena.address + o for o in plan.offsets]
+        addresses.append(arena.address)
     if settings.VERIFY > 1:
         verified = import_module("monolect.runtime.verified")  # only who asks for it waits for it
         verified.run_plan(plan, batch, [*(b.storage for b in buffers), *(b.storage for b in new)], arena, sizes)
     else:
-        run(plan.commands, [*addresses, *sizes], plan.launches, plan.kernels)
+        run(plan.commands, addresses, plan.items)
     outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
     for capture in listening.captures:
         capture.append(Run(plan, tuple(buffers), tuple(new)))
     return outs
 
 
-def run(
-    commands: Any, addresses: list[int], launches: tuple[Launch, ...], kernels: tuple[UOp, ...], replayed: bool = False
-) -> None:
-    """Bind the first buffers of a command buffer, and run it: by one call where the device has one."""
+def run(commands: Any, addresses: list[int], items: tuple[UOp, ...], replayed: bool = False) -> None:
+    """Bind the first positions of a command buffer, and run it: by one call where the device has one."""
     if settings.tracing or profile.recording or not hasattr(commands, "run"):
         for number, address in enumerate(addresses):
             commands.bind(number, address)
-        launch(commands, launches, kernels, replayed)
+        launch(commands, items, replayed)
     else:
         commands.run(*addresses)
 
 
-def launch(commands: Any, launches: tuple[Launch, ...], kernels: tuple[UOp, ...], replayed: bool = False) -> None:
-    """Run a bound command buffer, each launch timed when somebody wants to see it."""
+def launch(commands: Any, items: tuple[UOp, ...], replayed: bool = False) -> None:
+    """Run a bound command buffer, each item timed when a setting or a recorder asks."""
     if settings.tracing or profile.recording:
-        profile.record(launches, kernels, commands.launch_timed(), replayed)
+        profile.record(items, commands.launch_timed(), replayed)
     else:
         commands.launch()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from sys import getrefcount
@@ -22,16 +22,29 @@ from monolect.backend.common.memory import ONE_NAME, Memory
 from monolect.backend.registry import Device
 from monolect.base.errors import IndexRangeError, JitError
 from monolect.base.settings import settings
-from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute, toposort
+from monolect.command.estimate import estimate
+from monolect.command.forms import (
+    base_of,
+    buffer_bytes,
+    calls_in,
+    items_of,
+    kernel_of,
+    once_of,
+    program_of,
+)
+from monolect.command.memory import ALIGN_BYTES
+from monolect.command.passes import planned
+from monolect.ir.place import memory_of
+from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.execute import realize, run, running
 from monolect.runtime.packing import PackedCopy, packed_copy
-from monolect.runtime.prologue import Prologue, Step
-from monolect.runtime.recipe import KEPT, MADE, READ, Outside, Recipe, Value
+from monolect.runtime.plan import encode, positions, target_of
+from monolect.runtime.prologue import Prologue
+from monolect.runtime.record import Outside, mark
 from monolect.runtime.turns import Turns
-from monolect.schedule.memory import ALIGN_BYTES, buffer_bytes
 
 
 class Check(NamedTuple):
@@ -215,104 +228,161 @@ def two_ways(tensors: Sequence[Any], assigned: Sequence[Any], read: Sequence[Any
     return outside + [t for t in read if given.get(id(t)) in places]
 
 
-class Capture:
-    """A replayable step: a recipe bound to memory, and to the tensors and constants around it.
+class Value(NamedTuple):
+    """How to rebuild a result of a replay: `node` with the mark `base` replaced by item `at` of the list `source`.
 
-    Each call brings the addresses of the buffers 0, 1 ...: of arguments, of states that are not updated in place, and
-    of fresh memory for what the step makes. `woven` are tensors, weakly, that cannot be bound anew, with the nodes they
-    were.
+    The lists are "given" (arguments and old versions of states), "fresh" memory, "read" from outside, and "constant".
     """
 
-    def __init__(self, recipe: Recipe, outside: Outside, woven: Sequence[tuple[Callable[[], Any], UOp]] = ()) -> None:
-        self.recipe, self.draft, self.woven = recipe, recipe.draft, woven
-        draft = recipe.draft
-        self.device = None if draft.device is None else Device[draft.device]
-        self.variables, self.made = draft.variables, draft.made
-        self.constants = dict(zip(draft.constants, outside.constants, strict=True))
-        self.reads = [Read(t, self.constants[n], n) for t, n in zip(outside.reads, draft.reads, strict=True)]
-        self.moves = [State(t, n, after) for t, (n, after) in zip(outside.moves, draft.moves, strict=True)]
-        self.brought = [s for s in self.moves if s.number >= draft.n_args]
-        self.in_place = [State(t, n) for t, n in zip(outside.in_place, draft.in_place, strict=True)]
-        self.assigned = [*outside.moves, *outside.in_place]  # arguments by place
-        self.read = outside.reads
-        self.kept = outside.kept
-        self.outputs = [v._replace(node=_kept(v, outside.kept)) if v.source == KEPT else v for v in draft.outputs]
-        whole = all(v.source == MADE and v.node is v.base for v in self.outputs)
-        self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
-        self.launches = tuple(s.launch for s in recipe.late)
-        self.kernels = tuple(s.call for s in recipe.late)
+    source: str
+    at: int
+    node: UOp
+    base: UOp
+
+
+class Fresh(NamedTuple):
+    """Fresh memory of each call: a mark of its kind, its bytes, and its shape where that is symbolic."""
+
+    mark: UOp
+    n_bytes: int
+    shape: tuple | None
+
+
+class Capture:
+    """A replayable step: its command buffer bound to memory, and to the tensors and constants around it.
+
+    Each call brings the addresses of the first positions: of arguments, of states that are not updated in place, sizes,
+    and fresh memory for results. `woven` are tensors, weakly, that cannot be bound anew, with the nodes they were.
+    """
+
+    def __init__(
+        self,
+        step: UOp,
+        outside: Outside,
+        device: str | None,
+        woven: Sequence[tuple[Callable[[], Any], UOp]] = (),
+    ) -> None:
+        self.woven = woven
+        self.device = None if device is None else Device[device]
+        ready = step if device is None else planned(step, target_of(device))
+        self.params = step.src[1:]  # by slot; of constants the BUFFERs that they were
+        self.step, self.ready = _unbound(step), _unbound(ready)
+        self.roles = roles = step.arg.roles
+        self.n_args = roles.count("argument")
+        self.n_given = len(roles) - sum(roles.count(r) for r in ("state", "read", "constant"))
+        self._bind_outside(outside)
+        self.params = ()
+        self.program = program_of(self.ready)
+        self.items = tuple(calls_in(items_of(self.program)))
+        self.number, self.arena = positions(self.ready)
         self.commands: Any = None
-        if self.device is not None:
-            if recipe.phases:
-                self.commands = self.device.phased(self.launches, recipe.phases)
-            elif recipe.after:
-                self.commands = self.device.ordered(self.launches, recipe.after)
-            else:
-                self.commands = self.device.commands(self.launches)
         self.prologue: Prologue | None = None
-        if recipe.early:
-            self.prologue = Prologue(self.device, recipe.early, self.constants)
+        if device is not None:
+            self.commands = encode(items_of(self.program), self.number, device)
+            if once := once_of(self.program):
+                self.prologue = Prologue(encode(once, self.number, device), once, self.constants)
         self.keep: list[Any] = []
-        self.packed = {n: (source, layout) for s in recipe.early for n, source, layout in s.packed}
-        self.copies: dict[int, PackedCopy] = {}  # of constants, by number
+        self.owned: dict[UOp, Any] = {}  # memory of the step's own, by its BUFFER
+        self.packed = _packed(once_of(self.program))
+        self.copies: dict[UOp, PackedCopy] = {}  # of constants, by BUFFER
         if self.device is not None:
             self._bind_private(self.device)
         self.native: Any = getattr(self.commands, "run", None)
         self.may_fail = not hasattr(self.commands, "run_held")  # native code runs all launches, and does not
         self.short: Any = None
         alone = self.prologue is None and not getattr(self.commands, "shares_local", False)
-        if alone and not any(p.lanes for p in recipe.phases) and _is_short(recipe.late):
+        if alone and not any(u.op == "GROUP" for u in items_of(self.program)) and _is_short(self.items):
             # never `run`: it would let in threads whose calls, without a lock, bind their addresses in the same slots
             self.native = self.short = getattr(self.commands, "run_held", self.native)
-        profile.captured(self.device, len(recipe.late), len(recipe.early), self.bytes_by_kind)
+        profile.captured(self.device, len(self.items), len(once_of(self.program)), self.bytes_by_kind)
+
+    def _bind_outside(self, outside: Outside) -> None:
+        """What is around the step: tensors and constants by slot, and what its results are made of."""
+        step, roles = self.step, self.roles
+        slots = {role: [k for k, r in enumerate(roles) if r == role] for role in set(roles)}
+        params = self.params
+        self.variables = tuple([params[k] for k in slots.get("size", ())])
+        self.fresh_slots = slots.get("result", [])
+        self.made = tuple([_fresh(params[k]) for k in self.fresh_slots])
+        bound = [k for k, r in enumerate(roles) if r in ("read", "constant")]
+        self.constants = dict(zip(bound, outside.constants, strict=True))
+        self.reads = [Read(t, self.constants[n], n) for t, n in zip(outside.reads, slots.get("read", ()), strict=True)]
+        self.reuse = {self.fresh_slots.index(k): n for k, n in step.arg.reuse}
+        outs = step.src[0].src
+        n, moves = step.arg.n_results, step.arg.moves
+        self.outputs = [self._value(u) for u in outs[:n]]
+        news = [self._value(u) for u in outs[n : n + len(moves)]]
+        self.moves = [State(t, k, after) for t, k, after in zip(outside.moves, moves, news, strict=True)]
+        self.brought = [s for s in self.moves if s.number >= self.n_args]
+        self.in_place = [State(t, k) for t, k in zip(outside.in_place, slots.get("state", ()), strict=True)]
+        self.assigned = [*outside.moves, *outside.in_place]  # arguments by place
+        self.read = outside.reads
+        whole = all(v.source == "fresh" and v.node is v.base for v in self.outputs)
+        self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
+
+    def _value(self, u: UOp) -> Value:
+        """What a result will be at a replay."""
+        u = u.src[0] if u.op == "AFTER" else u
+        p = memory_of(u)
+        slot = p.arg.slot
+        role = self.roles[slot]
+        b = mark(p)
+        new = b if u is p else substitute(u, {p: b})
+        if role == "result":
+            return Value("fresh", self.fresh_slots.index(slot), new, b)
+        if role == "read":
+            return Value("read", next(i for i, r in enumerate(self.reads) if r.number == slot), new, b)
+        if role == "constant":
+            return Value("constant", slot, substitute(u, {p: self.constants[slot]}), b)
+        return Value("given", slot, new, b)
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:
-        """What a call takes beside its arguments, state and constants."""
-        return {**self.recipe.bytes_by_kind, "kernels' own": getattr(self.commands, "local_bytes", 0)}
+        """What a call takes besides its arguments, state and constants."""
+        kept = sum(buffer_bytes(b) for b in self.number if b.op == "BUFFER" and b is not self.arena)
+        return {
+            "intermediates": 0 if self.arena is None else buffer_bytes(self.arena),
+            "results": sum(m.n_bytes for k, m in enumerate(self.made) if k not in self.reuse),
+            "made once": kept,
+            "kernels' own": getattr(self.commands, "local_bytes", 0),
+        }
 
     def _bind_private(self, device: Any) -> None:
-        """Addresses that no call brings: constants, what the prologue makes, intermediates."""
-        for n, n_bytes in self.recipe.kept_bytes.items():
-            if self.packed.get(n, (-1, ""))[0] in self.constants:
-                self._bind_packed(n)
+        """Addresses that no call brings: constants, what runs once leaves, intermediates."""
+        for b, n in self.number.items():
+            if b.op != "BUFFER":
+                if n in self.constants:
+                    self._bind(n, self.constants[n].storage.address)
+            elif b in self.packed and self.packed[b][0] in self.constants:
+                self._bind_packed(b)
             else:
-                self.keep.append(device.alloc(n_bytes))
-                self._bind(n, self.keep[-1].address)
-        for n, b in self.constants.items():
-            self._bind(n, b.storage.address)
-        if self.recipe.arena_bytes:
-            arena = device.alloc(self.recipe.arena_bytes)
-            for n, offset in self.recipe.offsets.items():
-                self._bind(n, arena.address + offset)
-            self.keep.append(arena)
+                self.owned[b] = memory = device.alloc(buffer_bytes(b))
+                self._bind(n, memory.address)
 
-    def _bind_packed(self, number: int) -> None:
+    def _bind_packed(self, b: UOp) -> None:
         """Bind the packed copy of a constant, which other captures may share."""
-        source, layout = self.packed[number]
-        n_bytes = self.recipe.kept_bytes[number]
-        self.copies.pop(number, None)  # its memory may be the new copy's
-        copy = self.copies[number] = packed_copy(self.device, self.constants[source], layout, n_bytes)
-        self._bind(number, copy.memory.address)
+        source, layout = self.packed[b]
+        self.copies.pop(b, None)  # its memory may be the new copy's
+        copy = self.copies[b] = packed_copy(self.device, self.constants[source], layout, buffer_bytes(b))
+        self._bind(self.number[b], copy.memory.address)
 
-    def _private(self) -> dict[int, tuple[Any, int, int]]:
-        """By number: memory, where in it a buffer begins, its bytes. Of all that a call does not bring."""
-        out = {n: (b.storage, 0, buffer_bytes(b)) for n, b in self.constants.items()}
-        own = iter(self.keep)
-        for n, n_bytes in self.recipe.kept_bytes.items():
-            out[n] = (self.copies[n].memory if n in self.copies else next(own), 0, n_bytes)
-        written = {n: n_bytes for s in (*self.recipe.early, *self.recipe.late) for n, n_bytes in s.written.items()}
-        out |= {n: (self.keep[-1], offset, written[n]) for n, offset in self.recipe.offsets.items()}
-        return out | {s.number: (s.memory, 0, s.memory.n_bytes) for s in self.in_place if s.memory is not None}
+    def _pieces(self) -> dict[int, Any]:
+        """The memory behind each position that a call does not bring."""
+        out: dict[int, Any] = {n: b.storage for n, b in self.constants.items()}
+        out |= {self.number[b]: m for b, m in self.owned.items()}
+        out |= {self.number[b]: c.memory for b, c in self.copies.items()}
+        return out | {s.number: s.memory for s in self.in_place if s.memory is not None}
 
     def _run_verified(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
-        """The launches one by one, and what each wrote compared with what it should have."""
-        verified = import_module("monolect.runtime.verified")  # only who asks for it waits for it
+        """The items one by one, and what each wrote compared with what it should have."""
         sizes = addresses[len(args) : len(addresses) - len(made)]
-        brought = [*((u.storage, 0, u.storage.n_bytes) for u in args), *sizes]
-        brought += [(u.storage, 0, u.storage.n_bytes) for u in made]
-        pieces = self._private() | dict(enumerate(brought))
-        verified.run_steps(self.device, self.launches, self.kernels, pieces, self.variables, replayed=True)
+        brought = [*(u.storage for u in args), *sizes, *(u.storage for u in made)]
+        self._verify(self.items, self._pieces() | dict(enumerate(brought)))
+
+    def _verify(self, items: tuple[UOp, ...], pieces: dict[int, Any] | None = None) -> None:
+        verified = import_module("monolect.runtime.verified")  # imported where a setting asks for it
+        pieces = self._pieces() if pieces is None else pieces
+        verified.run_items(self.device, items, self.number, pieces, self.variables, replayed=True)
 
     def _bind(self, number: int, address: int) -> None:
         self.commands.bind(number, address)
@@ -327,8 +397,13 @@ class Capture:
         """Whether the node of one of them is part of the kernels, or of a result."""
         return any(ref() is t for t in tensors for ref, _ in self.woven)
 
+    def bound_now(self) -> dict[int, UOp]:
+        """The BUFFERs of states and constants, by slot."""
+        out = {s.number: s.tensor._uop for s in (*self.brought, *self.in_place)}
+        return out | self.constants
+
     def outside(self) -> Outside:
-        """The tensors and constants of today, as the recipe numbers them."""
+        """The tensors and constants of today, by slot."""
         for r in self.reads:
             if r.tensor._uop is not r.uop:
                 self._rebind(r)
@@ -337,7 +412,7 @@ class Capture:
             if t.__class__ is not int:
                 _buffer_of(t)
         reads, stays = [r.tensor for r in self.reads], [s.tensor for s in self.in_place]
-        return Outside(states, stays, reads, [*self.constants.values()], self.kept)
+        return Outside(states, stays, reads, [*self.constants.values()])
 
     # ---- replay ------------------------------------------------------------------------------------------------------
     def replay(
@@ -352,7 +427,7 @@ class Capture:
         `finish` gets them, and does what else a call leaves behind: with the states, or not at all.
         """
         if self.device is None:
-            outs = [self._today(v, ((), args, self.reads)) for v in self.outputs]
+            outs = [self._today(v, {"given": args, "read": self.reads}) for v in self.outputs]
             finish(outs)
             return outs
         running.wait()
@@ -364,7 +439,7 @@ class Capture:
                 u.storage = memory = (taken and taken.get(len(made))) or self.device.alloc(n_bytes)
                 addresses.append(memory.address)
                 made.append(u)
-            lists = made, args, self.reads
+            lists = {"fresh": made, "given": args, "read": self.reads}
             outs = made if self.plain else [self._today(v, lists) for v in self.outputs]
             moved = [s.tensor if s.argument is None else tensors[s.argument] for s in self.moves]
             news = [self._today(s.after, lists) for s in self.moves]
@@ -392,7 +467,7 @@ class Capture:
             if settings.VERIFY > 1:
                 self._run_verified(args, addresses, made)
             else:
-                run(self.commands, addresses, self.launches, self.kernels, replayed=True)
+                run(self.commands, addresses, self.items, replayed=True)
         except BaseException:
             for memory, copy in saved:
                 self.device.copy(memory, copy, memory.n_bytes)
@@ -400,7 +475,7 @@ class Capture:
 
     def _bring(self, args: Sequence[UOp], addresses: list[int]) -> tuple[Sequence[UOp], dict[int, Any] | None]:
         """What a call brings beside its arguments, at `addresses` too; and the memory that results may take."""
-        taken = self._donated(args) if self.draft.reuse else None
+        taken = self._donated(args) if self.reuse else None
         for r in self.reads:
             if r.tensor._uop is not r.uop:
                 self._rebind(r)
@@ -412,7 +487,7 @@ class Capture:
             args = [*args, _buffer_of(s.tensor)]
             addresses.append(args[-1].storage.address)
         if self.prologue is not None:
-            self.prologue.refresh(self._private if settings.VERIFY > 1 else None)
+            self.prologue.refresh(self._verify if settings.VERIFY > 1 else None)
         for v in self.variables:
             addresses.append(value_of(v))
         return args, taken
@@ -420,7 +495,7 @@ class Capture:
     def _donated(self, args: Sequence[UOp]) -> dict[int, Any]:
         """The memory of donated arguments, for results by number: what nobody else holds."""
         taken = {}
-        for k, n in self.draft.reuse.items():
+        for k, n in self.reuse.items():
             u = args[n]
             memory = u.storage
             # references: the tensor's, the list's; the BUFFER's
@@ -429,11 +504,11 @@ class Capture:
         return taken
 
     @staticmethod
-    def _today(v: Any, lists: tuple[Any, ...]) -> UOp:
-        if v.source == KEPT:
+    def _today(v: Value, lists: Mapping[str, Any]) -> UOp:
+        if v.source == "constant":
             return v.node
         new = lists[v.source][v.at]
-        new = new.uop if v.source == READ else new
+        new = new.uop if v.source == "read" else new
         return new if v.node is v.base else substitute(v.node, {v.base: new})
 
     def _rebind(self, r: Read) -> None:
@@ -446,9 +521,9 @@ class Capture:
         self._bind(r.number, new.storage.address)
         if self.prologue is not None:
             self.prologue.rebind(r.number, new)
-            for n, (source, _) in self.packed.items():
+            for b, (source, _) in self.packed.items():
                 if source == r.number:
-                    self._bind_packed(n)
+                    self._bind_packed(b)
         r.uop = new  # last: other threads see by it what is bound
 
     def _own(self, s: State) -> None:
@@ -473,14 +548,35 @@ def _move(tensors: Sequence[Any], news: Sequence[UOp]) -> None:
         t._uop = new
 
 
-def _is_short(steps: Sequence[Step]) -> bool:
-    """Whether steps are over so soon that they may run without letting another thread have the interpreter."""
+def _unbound(step: UOp) -> UOp:
+    """The step without the constants it was planned for."""
+    return node("FUNCTION", step.src[:1], step.arg)
+
+
+def _fresh(p: UOp) -> Fresh:
+    symbolic = any(n.__class__ is not int for n in p.shape)
+    return Fresh(mark(p), buffer_bytes(p), p.shape if symbolic else None)
+
+
+def _packed(once: Sequence[UOp]) -> dict[UOp, tuple[int, str]]:
+    """The slot of the source and the layout of each packed block that items fill from a PARAM; -1 for other sources."""
+    out = {}
+    for c in once:
+        layouts = c.src[0].arg.layouts if c.src[0].op == "PROGRAM" else ()
+        for k, layout in enumerate(layouts):
+            block, source = (base_of(c.src[1 + 2 * k + i]) for i in range(2))
+            out[block] = (source.arg.slot if source.op == "PARAM" else -1, layout)
+    return out
+
+
+def _is_short(items: Sequence[UOp]) -> bool:
+    """Whether items are over so soon that they may run without letting another thread have the interpreter."""
     work = 0
-    for s in steps:
-        kernel = s.call.src[0]
-        if kernel.op != "SINK" or not kernel.src or s.launch.program.n_threads > 1:  # native code, or no longer known
+    for c in items:
+        kernel = kernel_of(c)
+        if kernel.op != "SINK" or kernel.arg.fills or c.src[0].arg.threads > 1:  # native code, or packing
             return False
-        work += sum(profile.estimate(s.call))
+        work += sum(estimate(c))
         if work > SHORT_WORK:
             return False
     return has_lock()
@@ -503,11 +599,6 @@ def _buffer_of(tensor: Any) -> UOp:
             tensor._uop = new
         return new
     return u
-
-
-def _kept(v: Value, kept: list[UOp]) -> UOp:
-    """A result that the step does not compute: a constant, or a view of one."""
-    return substitute(v.node, {v.base: kept[v.at]})
 
 
 __all__ = [

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from monolect import pipeline
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp
@@ -60,7 +60,7 @@ def _interpret(linear: UOp, args: dict[int, Any]) -> None:
     """Run a program on the Python device, in place on the arrays of `args`: how VERIFY=2 sees what a program means."""
     device = Device["python"]
     (program,) = device.compile([("verify", "verify", linear)])
-    commands = device.commands([Launch(program, tuple(range(1 + max(args, default=-1))))])
+    commands = device.encode(*launching((program, range(1 + max(args, default=-1)))))
     for slot in range(1 + max(args, default=-1)):
         a = args.get(slot, 0)  # a pass may have made an argument needless
         commands.bind(slot, a if isinstance(a, int) else a.ctypes.data)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from monolect.backend.registry import Device
 from monolect.base.target import Target
+from monolect.command.forms import kernel_of
 from monolect.ir.call import stored_slots
 from monolect.ir.ops import KernelInfo
 from monolect.ir.place import memory_of
@@ -25,6 +26,7 @@ from monolect.optimize.heuristic import choose
 from monolect.pipeline import lower_kernel
 from monolect.runtime.lowering import READY, searched
 from monolect.runtime.profile import KernelRun, device_of, origin_of, origins
+from monolect.runtime.programs import loaded
 
 # what the types of loops mean; the optimizer gives all but LOOP and REDUCE
 _TYPES = {
@@ -43,7 +45,7 @@ _TYPES = {
 
 def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = False) -> str:
     """The page of `k`, which ran as `runs`; a brief one leaves out IR and code."""
-    sink = k.call.src[0]
+    sink = kernel_of(k.call)
     head = [
         f"kernel {k.name}",
         f"from   {origin_of(k.call)}".rstrip(),
@@ -52,7 +54,7 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
     ]
     if sink.op == "CUSTOMFUNCTION":
         return "\n".join([*head, "native code of the user's"])
-    if not sink.src:
+    if isinstance(sink.arg, KernelInfo) and sink.arg.fills:
         return "\n".join([*head, "packs blocks of constants for the kernels of its step, once"])
     target = Device[device_of(k.call)].target
     (ready,) = searched([lower_kernel(sink, target, last=READY)], device_of(k.call))
@@ -63,7 +65,7 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
     out += ["actions", *(_actions(plan, actions, _reasons(ready, actions, target)) or ["  none"])]
     out += ["loops", *_loops(plan)]
     if not brief:
-        out += ["kernel IR", show(sink), "generated code", k.program.source or "(loaded from the cache)"]
+        out += ["kernel IR", show(sink), "generated code", loaded[k.call.src[0]].source or "(loaded from the cache)"]
     return "\n".join(out)
 
 
@@ -90,8 +92,8 @@ def _speed(k: KernelRun, runs: Sequence[KernelRun]) -> str:
 
 def _buffers(call: UOp) -> Iterator[str]:
     """The arguments of a kernel by the names that `computes` gives them."""
-    order = toposort(call.src[0])
-    written = stored_slots(call.src[0])
+    order = toposort(kernel_of(call))
+    written = stored_slots(kernel_of(call))
     read = {memory_of(u.src[0]) for u in order if u.op == "LOAD"}
     for p in sorted((u for u in order if u.op == "PARAM" and u.shape), key=lambda p: p.arg.slot):
         words = [word for word, does in (("read", p in read), ("written", p.arg.slot in written)) if does]

@@ -7,45 +7,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from monolect.backend.base import Commands, Launch, Ordered, Program
-from monolect.backend.common.native import NativeDevice
+from monolect.backend.base import Commands
 from monolect.backend.registry import Device
 from monolect.base.collector import collection_paused
-from monolect.base.errors import ArgumentError, DeviceError, InternalError
-from monolect.base.settings import settings
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError
 from monolect.base.target import Target
-from monolect.base.version import compiler_version
-from monolect.ir.digest import digest
-from monolect.ir.ops import BufferArg, ParamArg
-from monolect.ir.uop import UOp, node
+from monolect.command.forms import (
+    base_of,
+    buffer_bytes,
+    calls_in,
+    is_arena,
+    is_size,
+    items_of,
+    once_of,
+    operands_of,
+    program_of,
+)
+from monolect.command.passes import joined, planned
+from monolect.ir.ops import BufferArg, ParamArg, StepInfo
+from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime import kept, profile
 from monolect.runtime.binding import as_written
-from monolect.runtime.dependencies import Use, dependencies, written
-from monolect.runtime.execute import native_functions
-from monolect.runtime.parts import FromParts, from_parts
-from monolect.schedule.memory import buffer_bytes, plan_memory
-from monolect.schedule.result import Schedule, schedule_of
+from monolect.runtime.programs import loaded
+from monolect.schedule.result import schedule_of
 
 
 class Plan(NamedTuple):
-    """A batch ready to run. Buffer numbers: inputs, then outputs, then intermediates in one arena."""
+    """A batch ready to run. Positions of memory: inputs, then outputs, then sizes, then the arena of intermediates."""
 
     device: str
     commands: Any
-    kernels: tuple[UOp, ...]  # the CALLs
+    schedule: UOp  # as the pass `order` left it
+    items: tuple[UOp, ...]  # the CALLs of the command buffer
+    number: dict[UOp, int]  # the position of each PARAM and BUFFER
     n_inputs: int
-    outputs: tuple[int, ...]  # for each root, the number of its buffer
+    outputs: tuple[int, ...]  # for each root, the position of its buffer
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
     fresh_bytes: tuple[int, ...]  # of each
-    offsets: tuple[int, ...]  # of the intermediates in the arena
     arena_bytes: int
-    variables: tuple[UOp, ...]  # symbolic sizes, numbered after everything else
-    reads: frozenset[int]  # the inputs that some launch takes
-    launches: tuple[Launch, ...]
+    variables: tuple[UOp, ...]  # the sizes
+    reads: frozenset[int]  # the inputs that some kernel takes
 
 
 def make_plan(values: UOp, n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
@@ -57,7 +62,7 @@ def make_plan(values: UOp, n_inputs: int, dev: str, shape: tuple | None = None) 
     with collection_paused():
         target = target_of(dev)
         found = kept.kept_schedule(values, target, kept.name_of(shape or values, target))
-        return _planned(schedule_of(found), n_inputs, dev, start)
+        return _planned(found, n_inputs, dev, start)
 
 
 def kept_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
@@ -65,7 +70,7 @@ def kept_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | Non
     start = time.perf_counter_ns()
     with collection_paused():
         found = kept.find(kept.name_of(shape, target_of(dev)), n_roots)
-        return None if found is None else _planned(schedule_of(found), n_inputs, dev, start)
+        return None if found is None else _planned(found, n_inputs, dev, start)
 
 
 def target_of(dev: str) -> Target:
@@ -79,115 +84,89 @@ def make_kernel_plan(body: UOp, results: list[UOp], inputs: list[UOp], dev: str)
     start = time.perf_counter_ns()
     fresh = [node("BUFFER", b.src, BufferArg(k, b.dtype, b.arg.device)) for k, b in enumerate(results)]
     params = [node("PARAM", b.src, ParamArg(k, b.dtype, dev, "GLOBAL")) for k, b in enumerate(inputs)]
+    linear = node("LINEAR", (node("CALL", (body, *fresh, *params)),))
     with collection_paused():
-        return _planned(
-            Schedule(node("LINEAR", (node("CALL", (body, *fresh, *params)),)), tuple(fresh)), len(inputs), dev, start
-        )
+        return _planned(node("TUPLE", tuple([node("AFTER", (b, linear)) for b in fresh])), len(inputs), dev, start)
 
 
-def _planned(sched: Schedule, n_inputs: int, dev: str, start: int) -> Plan:
-    target = Device[dev].target
-    calls = sched.linear.src
-    outs = {b for b in sched.outputs if b.op == "BUFFER"}
-    fresh = [b for b in dict.fromkeys(sched.outputs) if b.op == "BUFFER"]
-    memory = plan_memory(sched.linear, outs, target.align_bytes)
-    number: dict[Any, int] = {b: n_inputs + i for i, b in enumerate(fresh)}
-    for b in memory.offsets:
-        number[b] = len(number) + n_inputs
-    ranges = {number[b]: (at, at + buffer_bytes(b)) for b, at in memory.offsets.items()}
+def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
+    target = target_of(dev)
+    linear, outputs = schedule_of(schedule)
+    fresh = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
+    variables = _variables(linear.src)
+    step = batch_step(schedule, n_inputs, fresh, variables, dev)
     scheduled = time.perf_counter_ns()
-    variables = _variables(calls, number, n_inputs)
-    args = [tuple(_number(b, number) for b in c.src[1:]) for c in calls]
-    launches = launches_of(calls, args, dev)
-    n_programs = len({id(item.program) for item in launches})  # some programs have no hash
-    profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(calls), n_programs)
+    step = planned(joined(step, target), target)
+    program = program_of(step)
+    items = tuple(calls_in(items_of(program)))
+    number, arena = positions(step)
+    n_programs = len({id(c.src[0]) for c in items})
+    commands = encode(items_of(program), number, dev)
+    profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(items), n_programs)
+    at = {b: n_inputs + k for k, b in enumerate(fresh)}
     return Plan(
         dev,
-        _commands(Device[dev], calls, launches, ranges),
-        calls,
+        commands,
+        schedule,
+        items,
+        number,
         n_inputs,
-        tuple(b.arg.slot if b.op == "PARAM" else number[b] for b in sched.outputs),
+        tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs]),
         tuple(fresh),
         tuple(map(buffer_bytes, fresh)),
-        tuple(memory.offsets.values()),
-        memory.arena_bytes,
+        0 if arena is None else buffer_bytes(arena),
         variables,
-        frozenset(n for a in args for n in a if n < n_inputs),
-        launches,
+        frozenset(b.arg.slot for c in linear.src for b in c.src[1:] if b.op == "PARAM" and not is_size(b)),
     )
 
 
-def launches_of(calls: Sequence[UOp], args: Sequence[tuple[int, ...]], dev: str) -> tuple[Launch, ...]:
-    """The launch of each CALL on the buffers of those numbers."""
-    has_parts = getattr(Device[dev], "has_parts", False)
-    parts = [from_parts(c.src[0], len(c.src) - 1) if has_parts else FromParts(c.src[0], ()) for c in calls]
-    programs = compile_kernels([p.kernel for p in parts], dev)
-    return tuple(Launch(programs[p.kernel], a, p.offsets) for p, a in zip(parts, args, strict=True))
+def batch_step(schedule: UOp, n_inputs: int, fresh: Sequence[UOp], variables: Sequence[UOp], dev: str) -> UOp:
+    """A schedule as a step with one run: its inputs are arguments, what it stores are results."""
+    linear, outputs = schedule_of(schedule)
+    inputs: dict[int, UOp] = {b.arg.slot: b for b in outputs if b.op == "PARAM"}
+    inputs |= {b.arg.slot: b for c in linear.src for b in c.src[1:] if b.op == "PARAM" and not is_size(b)}
+    unused = [node("PARAM", (shape_source((1,)),), ParamArg(k, dtypes.uint8, dev, "GLOBAL")) for k in range(n_inputs)]
+    args = [inputs.get(k, unused[k]) for k in range(n_inputs)]
+    at = {b: node("PARAM", b.src, ParamArg(n_inputs + k, b.dtype, dev, "GLOBAL")) for k, b in enumerate(fresh)}
+    first = n_inputs + len(fresh)
+    sizes = [node("PARAM", v.src, v.arg._replace(slot=first + k)) for k, v in enumerate(variables)]
+    run = node("LINEAR", (node("FUNCTION", (schedule, *args, *at.values(), *sizes)),))
+    outs = [args[b.arg.slot] if b.op == "PARAM" else node("AFTER", (at[b], run)) for b in outputs]
+    roles = ("argument",) * n_inputs + ("result",) * len(fresh) + ("size",) * len(sizes)
+    return node("FUNCTION", (node("TUPLE", tuple(outs)),), StepInfo(roles, len(outs)))
 
 
-def _commands(
-    device: Any, calls: tuple[UOp, ...], launches: tuple[Launch, ...], ranges: dict[int, tuple[int, int]]
-) -> Commands:
-    """The command buffer; with what each launch waits for, where others run beside it."""
-    if not isinstance(device, Ordered):
-        return device.commands(launches)
-    uses = [Use(item.args, written(item.args, c).keys()) for item, c in zip(launches, calls, strict=True)]
-    return device.ordered(launches, dependencies(uses, ranges, {}))
+def positions(step: UOp) -> tuple[dict[UOp, int], UOp | None]:
+    """The position of each PARAM and BUFFER that a step binds, PARAMs by their slots; and the arena."""
+    program = program_of(step)
+    n = len(step.arg.roles)
+    number: dict[UOp, int] = {}
+    arena = None
+    for c in (*once_of(program), *calls_in(items_of(program))):
+        for u in operands_of(c):
+            b = base_of(u)
+            if b not in number:
+                if b.op == "PARAM":
+                    number[b] = b.arg.slot
+                else:
+                    number[b], n = n, n + 1
+                    arena = b if is_arena(b) else arena
+    return number, arena
 
 
-def _variables(calls: tuple[UOp, ...], number: dict[Any, int], n_inputs: int) -> tuple[UOp, ...]:
-    """The Variables the kernels take, each numbered by its name: kernels hold it in different slots."""
+def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
+    """The command buffer of a device for these items."""
+    programs = {c.src[0]: loaded[c.src[0]] for c in calls_in(items)}
+    commands: Commands = Device[dev].encode(items, number, programs)
+    return commands
+
+
+def _variables(calls: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The Variables the kernels take, each once: kernels hold it in different slots."""
     found: dict[str, UOp] = {}
-    for b in (b for c in calls for b in c.src[1:] if b.op == "PARAM" and b.arg.name is not None):
+    for b in (b for c in calls for b in c.src[1:] if is_size(b)):
         if (same := found.setdefault(b.arg.name, b)).arg.symbol != b.arg.symbol:
             (name, one), (_, other) = as_written(same), as_written(b)
             expected = "one Variable, used wherever it is meant"
             raise ArgumentError(f"two Variables named {name}", expected=expected, found=f"{one} and {other}")
-    for name in found:
-        number[name] = len(number) + n_inputs
     return tuple(found.values())
-
-
-def _number(b: UOp, number: dict[Any, int]) -> int:
-    if b.op != "PARAM":
-        return number[b]
-    return b.arg.slot if b.arg.name is None else number[b.arg.name]
-
-
-def compile_kernels(sinks: list[UOp], dev: str) -> dict[UOp, Program]:
-    """A Program for each distinct kernel; what is in no cache is compiled together."""
-    device = Device[dev]
-    out: dict[UOp, Program] = {}
-    missing: list[tuple[UOp, str]] = []
-    for s in dict.fromkeys(sinks):
-        if s.op == "CUSTOMFUNCTION":
-            out[s] = _native(s, dev)
-            continue
-        key = f"{digest(s)}/{'/'.join(map(str, settings.choices))}/{compiler_version()}"
-        found = device.lookup(key)
-        if found is None:
-            missing.append((s, key))
-        else:
-            out[s] = found
-    if missing:
-        lowering = import_module("monolect.runtime.lowering")
-        programs = device.compile(lowering.lowered(missing, dev))
-        if len(programs) != len(missing):
-            raise InternalError(
-                "a device compiled another number of kernels", expected=len(missing), found=len(programs)
-            )
-        for (s, _), p in zip(missing, programs, strict=True):
-            out[s] = p
-            if "src" in settings.tracing:
-                profile.show_source(p)
-    return out
-
-
-def _native(function: UOp, dev: str) -> Program:
-    """Machine code of the user's as a Program. Raises DeviceError where the device runs none of this processor."""
-    address = native_functions[function.arg][0]
-    if not isinstance(Device[dev], NativeDevice):
-        raise DeviceError(
-            "a native function on a device that does not run this processor's code", expected="cpu or c", found=dev
-        )
-    return Program(function.arg.partition("@")[0], address, 1)

@@ -1,23 +1,20 @@
 """What ran, how long it took, what it came from: the lines of DEBUG=2, the kernel table, and where kernels come from.
 
-Estimates are counted on the kernel's IR: arithmetic operations per loop iteration times iterations, and the bytes of
-every buffer it touches, each once, and no more of it than its loops visit.
+Operations and bytes are estimates (`command/estimate.py`).
 """
 
 from __future__ import annotations
 
 import atexit
 import sys
-import weakref
 from typing import Any, NamedTuple
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Program
 from monolect.backend.common import memory
 from monolect.backend.registry import Device
 from monolect.base.settings import settings
-from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import count
-from monolect.ir.ops import ELEMENTWISE
+from monolect.command.estimate import estimate
+from monolect.command.forms import base_of, kernel_of
 from monolect.ir.uop import UOp, toposort
 
 
@@ -25,8 +22,7 @@ class KernelRun(NamedTuple):
     """One kernel of a batch: what `kernel_table` prints."""
 
     name: str
-    call: UOp
-    program: Program
+    call: UOp  # CALL(PROGRAM, operands...)
     time_ns: int
     n_ops: int
     n_bytes: int
@@ -37,55 +33,17 @@ runs: list[KernelRun] = []
 totals = {"kernels": 0, "time_ns": 0, "n_ops": 0, "n_bytes": 0}
 counts = {"kernels": 0, "schedules": 0, "schedule_ns": 0, "compile_ns": 0}
 _PLACES = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "STACK", "INDEX"))
-# of a kernel: operations; bytes that its loops visit, by the number of the buffer
-_estimates: weakref.WeakKeyDictionary[UOp, tuple[int, dict[int, int]]] = weakref.WeakKeyDictionary()
 
 
-def estimate(call: UOp) -> tuple[int, int]:
-    """(operations, bytes) of one CALL(kernel, buffers...)."""
-    sink = call.src[0]
-    if sink not in _estimates:
-        n_ops = 0
-        visited: dict[int, int] = {}
-        for u in toposort(sink):
-            if u.op in ELEMENTWISE and u.dtype.kind != "x" and u.op not in ("WHERE", "CAST"):
-                n_ops += _iterations(ranges(u))
-            elif u.op == "REDUCE":
-                n_ops += _iterations(ranges(u) | frozenset(u.src[1:]))
-            elif u.op == "INDEX" and len(u.src) > 1 and (memory := _memory(u)).op == "PARAM":
-                n_bytes = _iterations(ranges(u)) * memory.dtype.itemsize
-                visited[memory.arg.slot] = visited.get(memory.arg.slot, 0) + n_bytes
-        _estimates[sink] = n_ops, visited
-    n_ops, visited = _estimates[sink]
-    touched: dict[UOp, int] = {}
-    for k, b in enumerate(call.src[1:]):
-        whole = size_max(count(b.shape)) * b.dtype.itemsize
-        touched[b] = min(whole, touched.get(b, 0) + visited.get(k, whole))
-    return n_ops, sum(touched.values())
-
-
-def _memory(u: UOp) -> UOp:
-    while u.op in ("INDEX", "AFTER"):
-        u = u.src[0]
-    return u
-
-
-def _iterations(rs: frozenset[UOp]) -> int:
-    n = 1
-    for r in rs:
-        n *= size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0])
-    return n
-
-
-def record(launches: tuple[Launch, ...], calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> None:
+def record(calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> None:
     """Note a batch that ran launch by launch; print its lines at DEBUG=2, of a new one also what memory was taken by
     then at most, and the totals at exit.
     """
     if not totals["kernels"]:
         atexit.register(show_totals)
-    for launch, call, ns in zip(launches, calls, times, strict=True):
+    for call, ns in zip(calls, times, strict=True):
         n_ops, n_bytes = estimate(call)
-        run = KernelRun(launch.program.name, call, launch.program, ns, n_ops, n_bytes)
+        run = KernelRun(call.src[0].arg.name, call, ns, n_ops, n_bytes)
         totals["kernels"] += 1
         totals["time_ns"] += ns
         totals["n_ops"] += n_ops
@@ -123,7 +81,7 @@ def line(number: int, k: KernelRun, replayed: bool = False) -> str:
 
 def device_of(call: UOp) -> str:
     """The name of the device that a CALL runs on."""
-    return next((str(b.arg.device) for b in call.src[1:]), "cpu")
+    return next((str(b.arg.device) for b in map(base_of, call.src[1:])), "cpu")
 
 
 def peaks(device: Any) -> str:
@@ -186,7 +144,7 @@ def kernel_table(kernels: list[KernelRun]) -> str:
 
 def origin_of(call: UOp) -> str:
     """The user's line and Tensor methods behind a kernel."""
-    found = origins(call.src[0])
+    found = origins(kernel_of(call))
     if not found:
         return ""
     file, number, _ = found[0]

@@ -1,8 +1,6 @@
 """The part of a captured step that depends on nothing that changes: run once, not at every replay.
 
-A launch belongs to the prologue when all it touches is constant: memory that the step reads and that is no argument, no
-state and no result, or what other such launches made. Its results lie in memory of their own, outside of the arena
-that a replay recycles.
+The pass `once` finds it (`command/once.py`); here it runs when a constant changed.
 
 Why a result is never stale: memory that somebody holds is not written by us. A run stores into fresh memory, a replay
 into its own, and into state only where nobody else holds it; the prologue holds its constants. What remains is outside:
@@ -14,53 +12,15 @@ such an array lives. A tensor assigned anew brings another constant (`rebind`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from monolect.backend.base import Launch
 from monolect.backend.common.memory import ONE_NAME
+from monolect.command.forms import base_of, operands_of
 from monolect.ir.uop import UOp
 from monolect.runtime.execute import launch
 
 WRITABLE = -1  # in place of a count: somebody outside can write at any time
-
-
-class Step(NamedTuple):
-    """One launch of a capture, the CALL it runs, the bytes of each buffer it writes, by number, and the kernel that its
-    program was made from (None: that of the CALL). `packed`: (copy, source, layout) of each packed copy that it writes,
-    two numbers of buffers and the name of a layout.
-    """
-
-    launch: Launch
-    call: UOp
-    written: dict[int, int]
-    kernel: UOp | None = None
-    packed: tuple[tuple[int, int, str], ...] = ()
-
-
-def split(steps: Sequence[Step], given: set[int]) -> tuple[list[Step], list[Step]]:
-    """The steps of the prologue, and the others. `given`: the numbers of arguments, state and results.
-
-    Those change, and so does whatever is written by a step that touches what changes.
-    """
-    changing = set(given)
-    late: set[int] = set()
-    found = -1
-    while found != len(late):
-        found = len(late)
-        for i, s in enumerate(steps):
-            if i not in late and not changing.isdisjoint(s.launch.args):
-                late.add(i)
-                changing.update(s.written)
-    early = [s for i, s in enumerate(steps) if i not in late]
-    return early, [s for i, s in enumerate(steps) if i in late]
-
-
-def results(early: Iterable[Step], late: Iterable[Step]) -> dict[int, int]:
-    """Bytes of each buffer, by number, that the `early` steps write and the `late` ones take."""
-    taken = {n for s in late for n in s.launch.args}
-    return {n: n_bytes for s in early for n, n_bytes in s.written.items() if n in taken}
 
 
 def writes_seen(b: UOp) -> int:
@@ -70,14 +30,11 @@ def writes_seen(b: UOp) -> int:
 
 
 class Prologue:
-    """Bound commands with the constants they read."""
+    """The items of a step that run once, encoded, with the constants they read."""
 
-    def __init__(self, device: Any, steps: Sequence[Step], constants: dict[int, UOp]):
-        self.device = device
-        self.launches = tuple(s.launch for s in steps)
-        self.kernels = tuple(s.call for s in steps)
-        self.commands = device.commands(self.launches)
-        touched = {n for item in self.launches for n in item.args}
+    def __init__(self, commands: Any, items: tuple[UOp, ...], constants: dict[int, UOp]):
+        self.commands, self.items = commands, items
+        touched = {b.arg.slot for c in items for b in map(base_of, operands_of(c)) if b.op == "PARAM"}
         self.constants = {n: b for n, b in constants.items() if n in touched}
         self.seen: list[int] = []
         self.has_run = False
@@ -88,19 +45,16 @@ class Prologue:
             self.constants[number] = b
             self.has_run = False
 
-    def refresh(self, memory: Callable[[], Mapping[int, Any]] | None = None) -> None:
-        """Run, unless every constant is what it was at the last run. With `memory`, which gives what
-        `verified.run_steps` takes, compare what the launches wrote.
-        """
+    def refresh(self, verified: Callable[[tuple[UOp, ...]], None] | None = None) -> None:
+        """Run, unless every constant is what it was at the last run. `verified` runs and compares, if given."""
         now = [writes_seen(b) for b in self.constants.values()]
         if self.has_run and now == self.seen and WRITABLE not in now:
             return
-        if memory is None:
-            launch(self.commands, self.launches, self.kernels, replayed=True)
+        if verified is None:
+            launch(self.commands, self.items, replayed=True)
         else:
-            verified = import_module("monolect.runtime.verified")  # only who asks for it waits for it
-            verified.run_steps(self.device, self.launches, self.kernels, memory(), replayed=True)
+            verified(self.items)
         self.seen, self.has_run = now, True
 
 
-__all__ = ["Prologue", "Step", "results", "split", "writes_seen"]
+__all__ = ["WRITABLE", "Prologue", "writes_seen"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Program, launching
 from monolect.backend.common.memory import machine_bytes
 from monolect.base.dtype import DType
 from monolect.base.errors import AllocationError
@@ -65,7 +65,7 @@ class Scratch:
     def commands(self, program: Program) -> Any:
         """The program bound to these buffers, and to the largest values of symbolic sizes."""
         n = 1 + max(self.params, default=-1)
-        made = self.device.commands([Launch(program, tuple(range(n)))])
+        made = self.device.encode(*launching((program, range(n))))
         for slot in range(n):
             u = self.params.get(slot)
             if u is None:

@@ -1,236 +1,197 @@
-"""A step as a file holds it: numbers, and the text of one graph. Reading one believes nothing.
+"""A step as a file holds it: the text of its node, as the pass `join` left it. Reading one believes nothing.
 
-    TUPLE(TUPLE(buffers by number), LINEAR(CALL(kernel, buffers...)...), TUPLE(results...), TUPLE(new states...))
+    FUNCTION(TUPLE(results, new versions, states...), PARAM...)      arg StepInfo
 
-What it is for: `step.save` writes a draft, `jit.load` gets one that may be planned, compiled and run like our own. A
-BUFFER has its number as its slot; sizes are Variables. Everything else follows from that and is derived where the file
-is read: programs, bytes, offsets, what waits for what.
+What it is for: `step.save` writes a step, `jit.load` gets one that may be planned, compiled and run like our own. The
+role of each PARAM is in its StepInfo; programs, bytes, offsets and dependencies are derived where the file is read.
 What it is not: the file around it, with its arrays and trees of arguments (`tensor/saved.py`).
 
-Invariant: a draft that was read touches only memory of its step, and writes no argument and no constant. What is not so
+Invariant: a step that was read touches only memory of its own, and writes no argument and no constant. What is not so
 raises an error of ours, before anything is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
 
-from monolect.backend.base import Launch
 from monolect.base.dtype import dtypes
 from monolect.base.errors import FileFormatError, JitError
-from monolect.ir.admitted import admit_scheduled, flat_params, is_size, is_variable
+from monolect.command.forms import buffer_bytes, is_size, items_of, kernel_of, program_of
+from monolect.command.in_place import same_elements
+from monolect.ir.admitted import admit_scheduled, flat_params, is_variable
+from monolect.ir.admitted import is_size as is_plain_size
 from monolect.ir.bounds import at_most
 from monolect.ir.call import stored_slots
 from monolect.ir.normal import count
-from monolect.ir.ops import BufferArg, Stage
+from monolect.ir.ops import ROLES, BufferArg, ParamArg, Stage, StepInfo
 from monolect.ir.place import memory_of
 from monolect.ir.text import parse, show
-from monolect.ir.uop import UOp, idx, node, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, idx, node, shape_source, toposort
 from monolect.ir.verify import verify
 from monolect.runtime.binding import BY
 from monolect.runtime.buffer import VIEWS
-from monolect.runtime.dependencies import written
-from monolect.runtime.in_place import same_elements
-from monolect.runtime.parts import from_parts
-from monolect.runtime.prologue import Step
-from monolect.runtime.recipe import BROUGHT, KEPT, MADE, READ, Draft, Made, Value, mark
-from monolect.schedule.memory import buffer_bytes
 
-_NUMBERS = ("moves", "in_place", "reads", "constants")  # lists of buffers, in a file
+_GIVEN = ("argument", "old", "size", "result")  # what comes with a call, in this order
+_HOLDS = frozenset(("argument", "old", "state", "read", "constant"))  # what has a value before the step runs
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
-def write(draft: Draft, kinds: Mapping[int, UOp], kept: Sequence[UOp], device: str) -> tuple[dict[str, Any], str]:
-    """The numbers of a draft, and its graph as text.
-
-    `kinds`: a BUFFER of the kind of each argument, state and constant, by number. `kept`: those of results that the
-    step does not compute. Raises JitError for a step that no file holds.
-    """
-    known = dict(kinds)
-    first_size = draft.n_args + draft.n_olds
-    first_made = first_size + len(draft.variables)
-    known.update(enumerate(draft.variables, first_size))
-    for k, m in enumerate(draft.made, first_made):
-        known[k] = m.mark if m.shape is None else node("BUFFER", (shape_source(m.shape),), m.mark.arg)
-    for s in draft.steps:
-        for n, b in zip(s.launch.args, s.call.src[1:], strict=True):
-            known.setdefault(n, b)
-    number = {n: k for k, n in enumerate(sorted(known))}
-    found = [known[n] for n in number] + [*kept]
-    buffers = [b if is_variable(b) else _buffer(k, b.shape, b.dtype, device) for k, b in enumerate(found)]
-    firsts: dict[int, Sequence[int]] = {MADE: range(first_made, draft.n_given), BROUGHT: range(first_size)}
-    firsts |= {READ: [number[n] for n in draft.reads], KEPT: range(len(number), len(buffers))}
-
-    def view(v: Value) -> UOp:
-        base = buffers[firsts[v.source][v.at]]
-        return base if v.node is v.base else substitute(v.node, {v.base: base})
-
-    calls = [node("CALL", (_kernel(s), *(buffers[number[n]] for n in s.launch.args))) for s in draft.steps]
-    graph = (
-        node("TUPLE", tuple(buffers)),
-        node("LINEAR", tuple(calls)),
-        node("TUPLE", tuple(map(view, draft.outputs))),
-        node("TUPLE", tuple(view(v) for _, v in draft.moves)),
-    )
-    numbers: dict[str, Any] = {"arguments": draft.n_args, "sizes": len(draft.variables), "made": len(draft.made)}
-    lists = ([n for n, _ in draft.moves], draft.in_place, draft.reads, draft.constants)
-    numbers |= {key: [number[n] for n in found] for key, found in zip(_NUMBERS, lists, strict=True)}
-    return {**numbers, "kept": len(kept), "reuse": [*draft.reuse.items()]}, show(node("TUPLE", graph))
-
-
-def _buffer(number: int, shape: tuple, dtype: Any, device: str) -> UOp:
-    return node("BUFFER", (shape_source(shape),), BufferArg(number, dtype, device))
-
-
-def _kernel(s: Step) -> UOp:
-    kernel = s.call.src[0]
-    if kernel.op == "CUSTOMFUNCTION":
-        expected = "a step without native functions"
-        raise JitError("native code is at an address of this process", expected=expected, found=kernel.arg)
-    return kernel
+def write(step: UOp, params: Sequence[UOp]) -> str:
+    """The text of a joined step whose PARAMs are these. Raises JitError for a step that no file holds."""
+    for c in items_of(program_of(step)):
+        if c.op != "CALL":
+            raise JitError("a step that cannot be saved", expected="kernels of one device", found=c.op)
+        if kernel_of(c).op == "CUSTOMFUNCTION":
+            expected = "a step without native functions"
+            raise JitError("native code is at an address of this process", expected=expected, found=kernel_of(c).arg)
+    return show(node("FUNCTION", (step.src[0], *params), step.arg))
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
-def read(numbers: Mapping[str, Any], text: str, device: str, compiled: bool = True) -> tuple[Draft, tuple[UOp, ...]]:
-    """The draft, and its buffers by number, with those of `kept` at the end; without its steps if not `compiled`.
+def read(text: str, device: str) -> UOp:
+    """The step, applied to its PARAMs.
 
     Raises ParseError, VerifyError or FileFormatError for what is none, or could touch memory that is not its own.
     """
-    return _Reader(numbers, parse(text), device).draft(compiled)
+    step = parse(text)
+    _Reader(step, device).check()
+    return step
 
 
 class _Reader:
-    def __init__(self, numbers: Mapping[str, Any], root: UOp, device: str):
-        parts = root.src
-        if [p.op for p in (root, *parts)] != ["TUPLE", "TUPLE", "LINEAR", "TUPLE", "TUPLE"]:
-            raise damaged("the graph of a step", "TUPLE(TUPLE, LINEAR, TUPLE, TUPLE)", [p.op for p in (root, *parts)])
-        self.device = device
-        self.buffers, self.calls, self.outputs, self.news = (p.src for p in parts)
-        n = len(self.buffers)
-        self.n_args, n_sizes, n_made, n_kept = (
-            _integer(numbers, key, n) for key in ("arguments", "sizes", "made", "kept")
-        )
-        self.moves, self.in_place, self.reads, self.constants = (
-            _integers(numbers, key, n - n_kept) for key in _NUMBERS
-        )
-        first_size = self.n_args + sum(k >= self.n_args for k in self.moves)
-        first_made = first_size + n_sizes
-        self.sizes, self.made = range(first_size, first_made), range(first_made, first_made + n_made)
-        self.kept = range(n - n_kept, n)
-        olds = range(self.n_args, first_size)
-        bound = [*self.in_place, *self.constants]
-        bad = [k for k in self.moves if k >= self.n_args and k not in olds]
-        bad += [k for k in bound if k < self.made.stop] + [k for k in self.reads if k not in self.constants]
-        if bad or self.made.stop > self.kept.start or len({*bound}) != len(bound) or len(self.news) != len(self.moves):
-            raise damaged("the numbers of a step", "arguments, old versions, sizes, results, then the others", bad)
-        self.given = {*range(first_made), *bound}  # what holds a value, at first before the step runs
-        self.stored: set[int] = set()
-        self._check_buffers()
-        self.reuse = self._reuse(numbers)
+    def __init__(self, step: UOp, device: str):
+        info, self.device = step.arg, device
+        if step.op != "FUNCTION" or step.src[0].op != "TUPLE" or not isinstance(info, StepInfo):
+            raise damaged("the graph of a step", "FUNCTION(TUPLE, PARAM...) with StepInfo", step)
+        self.params, self.outs, self.info = step.src[1:], step.src[0].src, info
+        roles = info.roles
+        if roles.__class__ is not tuple or len(roles) != len(self.params) or any(r not in ROLES for r in roles):
+            raise damaged("the roles of a step", f"{len(self.params)} of {ROLES}", roles)
+        first = [r for r in roles if r in _GIVEN]
+        if [*roles[: len(first)]] != sorted(first, key=_GIVEN.index):
+            raise damaged("the roles of a step", "arguments, old versions, sizes, results, then the others", roles)
+        self._check_info()
+        self.stored: set[UOp] = set()
+        linears = {u.src[1] for u in self.outs if u.op == "AFTER" and len(u.src) == 2}
+        if len(linears) > 1 or any(u.op == "AFTER" and len(u.src) != 2 for u in self.outs):
+            raise damaged("the program of a step", "one LINEAR", len(linears))
+        self.items = linears.pop().src if linears else ()
 
-    def _check_buffers(self) -> None:
-        self.number = {b: k for k, b in enumerate(self.buffers)}
-        self.variables = tuple(self.buffers[k] for k in self.sizes)
-        symbols = {v.arg.symbol for v in self.variables if _is_plain_variable(v)}
-        if len({name for name, *_ in symbols}) != len(self.variables):
-            raise damaged("the sizes of a step", "Variables of different names", self.variables)
-        for k, b in enumerate(self.buffers):
-            if k in self.sizes:
-                continue
-            same = _buffer(k, b.shape, b.dtype, self.device)
-            if b is not same or b.dtype.kind in "vx" or not all(map(is_size, b.shape)):
-                raise damaged(f"buffer {k} of a step", f"memory of {self.device}, of that number", b)
-            if not all(n.__class__ is int for n in b.shape) and (k in self.given or k in self.kept):
-                raise damaged(f"buffer {k} of a step", "a shape of numbers", b.shape)
-        every = (*self.buffers, *self.calls, *self.outputs, *self.news)
-        if unknown := [u for u in toposort(*every) if is_variable(u) and u.arg.symbol not in symbols]:
-            raise damaged("a size that no call gives", [v.arg.name for v in self.variables], unknown[0])
-
-    def _reuse(self, numbers: Mapping[str, Any]) -> dict[int, int]:
-        pairs = numbers["reuse"]
-        reuse = {index(k, len(self.made)): index(n, self.n_args) for k, n in pairs}
+    def _check_info(self) -> None:
+        info, n = self.info, len(self.params)
+        moves = _integers("moves", info.moves, n)
+        _integers("shared", info.shared, n)
+        pairs = [tuple([index(k, n) for k in _pair(p)]) for p in _tuple(info.reuse)]
+        states = self.info.roles.count("state")
+        if index(info.n_results, len(self.outs) + 1) + len(moves) + states != len(self.outs):
+            raise damaged("the values of a step", "results, new versions, states", len(self.outs))
+        role = self.info.roles
+        if any(role[k] not in ("argument", "old") for k in moves) or sorted(
+            k for k, r in enumerate(role) if r == "old"
+        ) != sorted(k for k in moves if role[k] == "old"):
+            raise damaged("the states of a step", "arguments, and each old version once", moves)
         same = all(
-            buffer_bytes(self.buffers[self.made[k]]) == buffer_bytes(self.buffers[n])
-            and all(x.__class__ is int for x in self.buffers[self.made[k]].shape)
-            for k, n in reuse.items()
+            (role[r], role[a]) == ("result", "argument")
+            and buffer_bytes(self.params[r]) == buffer_bytes(self.params[a])
+            and all(x.__class__ is int for x in self.params[r].shape)
+            for r, a in pairs
         )
-        if not same or len({*reuse.values()}) != len(pairs):
-            raise damaged("results over arguments", "as many bytes, each argument once", pairs)
-        return reuse
+        if not same or len({a for _, a in pairs}) != len(pairs) or len({r for r, _ in pairs}) != len(pairs):
+            raise damaged("results over arguments", "as many bytes, each argument once", info.reuse)
+        if info.is_replayed is not True:
+            raise damaged("a step", "one that is replayed", info.is_replayed)
 
-    def draft(self, compiled: bool) -> tuple[Draft, tuple[UOp, ...]]:
-        args = [self._checked(call) for call in self.calls]
-        missing = [k for k in self.made if k not in self.given]
-        if missing:
+    def check(self) -> None:
+        self._check_memory()
+        self.holds = {p for p, r in zip(self.params, self.info.roles, strict=True) if r in _HOLDS}
+        for item in self.items:
+            self._check_item(item)
+        roles = self.info.roles
+        if missing := [p for p, r in zip(self.params, roles, strict=True) if r == "result" and p not in self.stored]:
             raise damaged("a result that no kernel stores", "each result", missing)
-        outputs, news = (tuple(map(self._value, views)) for views in (self.outputs, self.news))
-        for k, v in zip(self.moves, news, strict=True):
-            if (v.node.shape, v.node.dtype) != (self.buffers[k].shape, self.buffers[k].dtype):
-                raise damaged("a state of another kind than before", repr(self.buffers[k]), repr(v.node))
-        made = [(b := self.buffers[k], all(n.__class__ is int for n in b.shape)) for k in self.made]
-        return Draft(
-            self.device if self.calls else None, self.n_args, self.variables,
-            tuple(Made(mark(b), buffer_bytes(b), None if fixed else b.shape) for b, fixed in made),
-            outputs, tuple(zip(self.moves, news, strict=True)), self.reuse, self.in_place, self.reads, self.constants,
-            self._steps(args) if compiled else (),
-        ), self.buffers  # fmt: skip
+        n, moves = self.info.n_results, self.info.moves
+        for u in self.outs:
+            self._check_value(u)
+        for k, u in zip(moves, self.outs[n:], strict=False):
+            if (u.shape, u.dtype) != (self.params[k].shape, self.params[k].dtype):
+                raise damaged("a state of another kind than before", repr(self.params[k]), repr(u))
+        states = [p for p, r in zip(self.params, roles, strict=True) if r == "state"]
+        if [memory_of(u) for u in self.outs[n + len(moves) :]] != states:
+            raise damaged("the states of a step", "each, in the order of the slots", self.outs[n + len(moves) :])
 
-    def _checked(self, call: UOp) -> tuple[int, ...]:
-        """The numbers of what a CALL takes; its kernel keeps the rules and touches what it may."""
-        sink, operands = call.src[0], call.src[1:]
-        if call.op != "CALL" or call.arg is not None or sink.op != "SINK":
+    def _check_memory(self) -> None:
+        sizes = [p for p, r in zip(self.params, self.info.roles, strict=True) if r == "size"]
+        symbols = {v.arg.symbol for v in sizes if _is_plain_variable(v)}
+        if len({name for name, *_ in symbols}) != len(sizes):
+            raise damaged("the sizes of a step", "Variables of different names", sizes)
+        for k, p in enumerate(self.params):
+            if p in sizes:
+                if p.arg.slot != k:
+                    raise damaged("a size of a step", f"slot {k}", p)
+                continue
+            same = node("PARAM", (shape_source(p.shape),), ParamArg(k, p.dtype, self.device, "GLOBAL"))
+            if p is not same or p.dtype.kind in "vx" or not all(map(is_plain_size, p.shape)):
+                raise damaged(f"PARAM {k} of a step", f"memory of {self.device}, of that slot", p)
+            if not all(n.__class__ is int for n in p.shape) and self.info.roles[k] != "result":
+                raise damaged(f"PARAM {k} of a step", "a shape of numbers", p.shape)
+        every = (*self.params, *self.outs, *(b for c in self.items for b in c.src[1:]), *self.items)
+        if unknown := [u for u in toposort(*every) if is_variable(u) and u.arg.symbol not in symbols]:
+            raise damaged("a size that no call gives", [v.arg.name for v in sizes], unknown[0])
+
+    def _check_item(self, call: UOp) -> None:
+        """A kernel that keeps the rules and touches what it may."""
+        if call.op != "CALL" or call.arg is not None or call.src[0].op != "SINK":
             raise damaged("an item of a step", "CALL of a kernel", call)
-        if unknown := [b for b in operands if b not in self.number or self.number[b] in self.kept]:
-            raise damaged("an operand of a kernel", "a buffer of the step", unknown[0])
+        sink, operands = call.src[0], call.src[1:]
+        for b in operands:
+            self._check_operand(b)
         admit_scheduled(sink, flat_params(operands))
-        args = tuple([self.number[b] for b in operands])
-        stored = {args[k] for k in stored_slots(sink)}
-        if fixed := stored & self.given - {*self.in_place, *self.made, *self.stored}:
-            raise damaged("a kernel that writes what is not its step's", "results, states, intermediates", fixed)
-        twice = [(i, k) for i in _slots_in_indices(sink) for k in stored_slots(sink) if args[i] == args[k]]
+        stored = {operands[k] for k in stored_slots(sink)}
+        for b in stored:
+            role = self.info.roles[b.arg.slot] if b.op == "PARAM" else ""
+            if role not in ("", "result", "state"):
+                raise damaged("a kernel that writes what is not its step's", "results, states, intermediates", b)
+        twice = [(i, k) for i in _slots_in_indices(sink) for k in stored_slots(sink) if operands[i] is operands[k]]
         if moving := [pair for pair in twice if not same_elements(sink, *pair)]:
             raise damaged("a kernel that stores what it counts with", "indices that stay while it runs", moving)
-        if empty := {*args} - self.given - stored:
+        if empty := [b for b in operands if not is_size(b) and b not in self.holds and b not in stored]:
             raise damaged("a kernel that reads what no kernel stored", "an earlier store", empty)
-        self.given |= stored
+        self.holds |= stored
         self.stored |= stored
-        return args
 
-    def _steps(self, args: Sequence[tuple[int, ...]]) -> tuple[Step, ...]:
-        if not self.calls:
-            return ()
-        plan = import_module("monolect.runtime.plan")
-        launches: tuple[Launch, ...] = plan.launches_of(self.calls, args, self.device)
-        kernels = [from_parts(c.src[0], len(a)).kernel if item.offsets else None
-                   for c, a, item in zip(self.calls, args, launches, strict=True)]  # fmt: skip
-        rows = zip(launches, self.calls, args, kernels, strict=True)
-        return tuple(Step(item, c, written(a, c), kernel) for item, c, a, kernel in rows)
+    def _check_operand(self, b: UOp) -> None:
+        if b.op == "PARAM":
+            if b in self.params:
+                return
+        elif b.op == "BUFFER" and b.arg.__class__ is BufferArg and b.arg.slot.__class__ is int and b.arg.slot >= 0:
+            same = node("BUFFER", (shape_source(b.shape),), BufferArg(b.arg.slot, b.dtype, self.device))
+            if b is same and b.dtype.kind not in "vx" and all(map(is_plain_size, b.shape)):
+                return
+        raise damaged("an operand of a kernel", "memory of the step", b)
 
-    def _value(self, u: UOp) -> Value:
-        """A view of a buffer, as what it is at a replay."""
-        verify(u, Stage.TENSOR)
-        base = u
+    def _check_value(self, u: UOp) -> None:
+        """A view of a PARAM, behind the program where that stores it."""
+        written = u.op == "AFTER"
+        view = u.src[0] if written else u
+        verify(view, Stage.TENSOR)
+        base = view
         while base.op in VIEWS:
             _check_view(base)
             base = base.src[0]
-        k = self.number.get(base, -1)
-        places = ((MADE, self.made), (BROUGHT, range(self.sizes.start)), (READ, self.reads), (KEPT, self.kept))
-        source, at = next(((s, p.index(k)) for s, p in places if k in p), (-1, -1))
         symbolic = not all(n.__class__ is int for n in base.shape)
-        if source < 0 or (symbolic and u is not base):
+        known = base in self.params and not is_size(base)
+        if not known or written is not (base in self.stored) or (symbolic and view is not base):
             raise damaged("a result of a step", "a view of a result, an argument or a constant", repr(u))
-        return Value(source, at, substitute(u, {base: mark(base)}), mark(base))
 
 
 def _check_view(u: UOp) -> None:
     """What the rules of an op leave to its builder, where sizes are symbolic."""
     old, new = u.src[0].shape, u.shape
-    inside = all(map(is_size, new))
+    inside = all(map(is_plain_size, new))
     if u.op == "SHRINK":
         rows = zip(u.src[1].sizes, new, old, strict=True)
-        inside = inside and all(is_size(o) and at_most(idx(o) + idx(n), s) for o, n, s in rows)
+        inside = inside and all(is_plain_size(o) and at_most(idx(o) + idx(n), s) for o, n, s in rows)
     if u.op == "RESHAPE":
         inside = inside and count(old) == count(new)
     if not inside or u.tag is not None:
@@ -254,14 +215,22 @@ def _is_plain_variable(u: UOp) -> bool:
     return named and least.__class__ is int and most.__class__ is int and -(1 << 62) <= least <= most < 1 << 62
 
 
-def _integer(numbers: Mapping[str, Any], key: str, most: int) -> int:
-    return index(numbers[key], most + 1)
+def _tuple(x: Any) -> tuple:
+    if x.__class__ is not tuple:
+        raise damaged("a list of a step", "a tuple", x)
+    return tuple(x)
 
 
-def _integers(numbers: Mapping[str, Any], key: str, below: int) -> tuple[int, ...]:
-    found = tuple([index(n, below) for n in numbers[key]])
+def _pair(x: Any) -> tuple:
+    if len(_tuple(x)) != 2:
+        raise damaged("a list of a step", "pairs", x)
+    return tuple(x)
+
+
+def _integers(what: str, numbers: Any, below: int) -> tuple[int, ...]:
+    found = tuple([index(n, below) for n in _tuple(numbers)])
     if len({*found}) != len(found):
-        raise damaged(key, "each number once", found)
+        raise damaged(what, "each number once", found)
     return found
 
 

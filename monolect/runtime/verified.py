@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType
 from monolect.base.errors import VerifyError
 from monolect.base.settings import Context, settings
 from monolect.base.target import Target as CompileTarget
+from monolect.command.forms import buffer_bytes, is_size, kernel_of, read_operand, writes
 from monolect.ir.arrays import Array, storage
-from monolect.ir.call import stored_slots
 from monolect.ir.compare import SEED, Arithmetic, Difference, KernelCheck, compare_value
 from monolect.ir.points import Unsupported
 from monolect.ir.uop import UOp, node, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
 from monolect.runtime.plan import target_of
+from monolect.runtime.programs import loaded
 from monolect.schedule.callify import over_params
-from monolect.schedule.memory import buffer_bytes
 from monolect.schedule.renewed import following
 from monolect.schedule.result import Schedule, schedule_of
 
@@ -71,84 +71,95 @@ class Piece(NamedTuple):
         return flat.view(kind)
 
 
-Pieces = Mapping[int, Piece | int]  # by number of a buffer; the value of a Variable
+Pieces = Mapping[int, Any]  # by position: memory, or the value of a Variable
 
 
-# ---- launches --------------------------------------------------------------------------------------------------------
-def run_steps(
+# ---- items -----------------------------------------------------------------------------------------------------------
+def run_items(
     device: Any,
-    launches: Sequence[Launch],
-    calls: Sequence[UOp],
-    memory: Mapping[int, Any],
+    items: Sequence[UOp],
+    number: Mapping[UOp, int],
+    pieces: Pieces,
     variables: Sequence[UOp] = (),
     done: Callable[[int], None] = lambda i: None,
     replayed: bool = False,
 ) -> None:
-    """Run launches one by one; compare what each stored. Then `done` is told its number. Raises VerifyError.
+    """Run the items of a command buffer one by one; compare what each stored. Then `done` is told its number.
 
-    `memory`, by number of a buffer: (memory, the byte at which it begins, its bytes), or the value of a Variable.
-    `replayed`: of a captured step, for the lines of DEBUG=2.
+    `number` gives the position of each PARAM and BUFFER. `replayed`: of a captured step, for the lines of DEBUG=2.
+    Raises VerifyError.
     """
-    pieces = {n: m if isinstance(m, int) else Piece(*m) for n, m in memory.items()}
     arithmetic = arithmetic_of(variables)
     times: list[int] = []
-    for i, (item, call) in enumerate(zip(launches, calls, strict=True)):
-        check = _check_of(device, item, call, pieces)
-        times.append(_run_one(device, item, pieces))
+    for i, call in enumerate(items):
+        operands = [piece_of(u, number, pieces) for u in call.src[1:]]
+        check = _check_of(device, call, operands)
+        times.append(_run_one(device, call, operands))
         if check is not None:
-            _compare(check, device, item, call, pieces, arithmetic)
+            _compare(check, device, call, operands, arithmetic)
         done(i)
     if settings.tracing or profile.recording:
-        profile.record(tuple(launches), tuple(calls), times, replayed)
+        profile.record(tuple(items), times, replayed)
 
 
-def _check_of(device: Any, item: Launch, call: UOp, pieces: Pieces) -> KernelCheck | None:
+def piece_of(u: UOp, number: Mapping[UOp, int], pieces: Pieces) -> Piece | int:
+    """The memory of an operand, or the value of a size."""
+    o = read_operand(u)
+    memory = pieces[number[o.base]]
+    if isinstance(memory, int):
+        return memory
+    n_bytes = min(buffer_bytes(u), memory.n_bytes - o.offset)  # a size may be below its largest value
+    return Piece(memory, o.offset, n_bytes)
+
+
+def _check_of(device: Any, call: UOp, operands: Sequence[Piece | int]) -> KernelCheck | None:
     """The kernel to compare with, and a copy of what it changes and needs; None where it is left out."""
-    sink = call.src[0]
-    if sink.op != "SINK" or not sink.src:
-        _skip(item.program.name, "native code, or a kernel that packs")
+    sink, name = kernel_of(call), call.src[0].arg.name
+    if sink.op != "SINK" or sink.arg.fills:
+        _skip(name, "native code, or a kernel that packs")
         return None
     try:
         check = KernelCheck(sink)
     except Unsupported as why:
-        _skip(item.program.name, str(why))
+        _skip(name, str(why))
         return None
-    written = [_piece(pieces, item, slot) for slot in check.written]
+    written = [_memory(operands[slot]) for slot in check.written]
     for p in check.params:
-        piece = _piece(pieces, item, p.arg.slot)
+        piece = _memory(operands[p.arg.slot])
         needed = p.arg.slot in check.read or p.arg.slot in check.met
         if needed and any(piece.overlaps(w) for w in written):
             check.before[p.arg.slot] = piece.read(p.dtype, device).copy()
     return check
 
 
-def _piece(pieces: Pieces, item: Launch, slot: int) -> Piece:
-    piece = pieces[item.args[slot]]
+def _memory(piece: Piece | int) -> Piece:
     assert isinstance(piece, Piece)
     return piece
 
 
-def _run_one(device: Any, item: Launch, pieces: Pieces) -> int:
+def _run_one(device: Any, call: UOp, operands: Sequence[Piece | int]) -> int:
     """Nanoseconds."""
-    numbers = list(dict.fromkeys(item.args))
-    commands = device.commands((item._replace(args=tuple([numbers.index(a) for a in item.args])),))
-    for k, n in enumerate(numbers):
-        piece = pieces[n]
+    items, number, programs = launching((loaded[call.src[0]], range(len(operands))))
+    commands = device.encode(items, number, programs)
+    for k, piece in enumerate(operands):
         commands.bind(k, piece if isinstance(piece, int) else piece.address)
     return int(commands.launch_timed()[0])
 
 
-def _compare(check: KernelCheck, device: Any, item: Launch, call: UOp, pieces: Pieces, arithmetic: Arithmetic) -> None:
+def _compare(
+    check: KernelCheck, device: Any, call: UOp, operands: Sequence[Piece | int], arithmetic: Arithmetic
+) -> None:
     def now(p: UOp) -> Array:
-        return _piece(pieces, item, p.arg.slot).read(p.dtype, device)
+        return _memory(operands[p.arg.slot]).read(p.dtype, device)
 
+    name = call.src[0].arg.name
     try:
         with np.errstate(all="ignore"):
             for p, d in check.compare(now, arithmetic):
-                text = f"kernel {item.program.name} stored a value that it does not compute before any pass"
-                raise _error(text, f"argument {p.arg.slot} ({p.dtype.name})", d, call.src[0])
+                text = f"kernel {name} stored a value that it does not compute before any pass"
+                raise _error(text, f"argument {p.arg.slot} ({p.dtype.name})", d, kernel_of(call))
     except Unsupported as why:
-        _skip(item.program.name, str(why))
+        _skip(name, str(why))
 
 
 def _error(text: str, what: str, d: Difference, graph: UOp) -> VerifyError:
@@ -174,13 +185,13 @@ def arithmetic_of(variables: Sequence[UOp]) -> Arithmetic:
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
 class Target(NamedTuple):
-    """A value that is complete after launch `last`, in the buffer of this number: as it was scheduled, and as it was
-    asked for, if an equal one was. `needed`: the last launch after which another value is computed from it.
+    """A value that is complete after item `last`, in the memory of this operand: as it was scheduled, and as it was
+    asked for, if an equal one was. `needed`: the last item after which another value is computed from it.
     """
 
     value: UOp
     before: UOp | None
-    number: int
+    operand: UOp
     last: int
     needed: int = -1
 
@@ -188,14 +199,6 @@ class Target(NamedTuple):
     def node(self) -> UOp:
         """What it is compared with."""
         return self.value if self.before is None else self.before
-
-
-def _pieces(plan: Plan, storages: Sequence[Any], arena: Any, sizes: Sequence[int]) -> Pieces:
-    calls = zip(plan.kernels, plan.launches, strict=True)
-    n_bytes = {n: buffer_bytes(b) for c, item in calls for b, n in zip(c.src[1:], item.args, strict=True)}
-    out: dict[int, Piece | int] = {n: Piece(m, 0, m.n_bytes) for n, m in enumerate(storages) if m is not None}
-    out |= {n: Piece(arena, offset, n_bytes[n]) for n, offset in enumerate(plan.offsets, len(storages))}
-    return out | dict(enumerate(sizes, len(storages) + len(plan.offsets)))
 
 
 class Held:
@@ -226,17 +229,17 @@ def run_plan(plan: Plan, batch: Sequence[UOp], storages: Sequence[Any], arena: A
     `storages`: memory of its inputs, then of its outputs; `arena`: of what is between; `sizes`: values of Variables.
     """
     device, arithmetic, held = Device[plan.device], arithmetic_of(plan.variables), Held()
-    pieces = _pieces(plan, storages, arena, sizes)
+    pieces = dict(enumerate([*storages, *sizes, *([] if arena is None else [arena])]))
     roots = over_params(list(batch))[0].src if batch else ()
     for p in toposort(*roots):
-        if p.op == "PARAM" and p.arg.name is None and isinstance(piece := pieces.get(p.arg.slot), Piece):
-            held.asked[p] = held.scheduled[p] = piece.read(p.dtype, device)
+        if p.op == "PARAM" and p.arg.name is None and (memory := pieces.get(p.arg.slot)) is not None:
+            held.asked[p] = held.scheduled[p] = Piece(memory, 0, memory.n_bytes).read(p.dtype, device)
     targets = _targets(plan, roots)
 
     def done(i: int) -> None:
         mine = [t for t in targets if t.last == i]
         for t in mine:
-            array = pieces[t.number].read(t.value.dtype, device)  # type: ignore[union-attr]
+            array = _memory(piece_of(t.operand, plan.number, pieces)).read(t.value.dtype, device)
             held.put(t, array.copy() if t.needed > i else array)
         for t in mine:
             _compare_value(t, held.around(t), arithmetic)
@@ -244,7 +247,7 @@ def run_plan(plan: Plan, batch: Sequence[UOp], storages: Sequence[Any], arena: A
             if t.last <= i and t.needed <= i:
                 held.drop(t)
 
-    run_steps(device, plan.launches, plan.kernels, pieces, plan.variables, done)
+    run_items(device, plan.items, plan.number, pieces, plan.variables, done)
 
 
 def _compare_value(t: Target, around: dict[UOp, Array], arithmetic: Arithmetic) -> None:
@@ -297,17 +300,36 @@ def stored_values(roots: Sequence[UOp], target: CompileTarget) -> tuple[Schedule
 def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
     if not roots:
         return []
-    steps = [*zip(plan.launches, plan.kernels, strict=True)]
-    last = {item.args[slot]: i for i, (item, call) in enumerate(steps) for slot in stored_slots(call.src[0])}
+    last: dict[UOp, int] = {}
+    for i, call in enumerate(plan.items):
+        last |= {_view(call.src[1 + k]): i for k in writes(call)}
     found, stored = stored_values(roots, target_of(plan.device))
-    if found.linear.src != plan.kernels:
+    made = schedule_of(plan.schedule)
+    views = _views(made, plan)
+    if found.linear is not made.linear:
         _skip("values", "the schedule is another one than would be made now: only results")
-        pairs = zip(roots, plan.outputs, strict=True)
-        return [Target(r, r, n, last[n]) for r, n in dict(pairs).items() if n in last]
-    numbers = {b: n for item, call in steps for b, n in zip(call.src[1:], item.args, strict=True)}
+        pairs = zip(roots, made.outputs, strict=True)
+        return [Target(r, r, v, last[v]) for r, b in dict(pairs).items() if (v := views.get(b)) in last]
     overwritten = {(s.value.src[0], s.buffer) for s in stored if s.value.op == "AFTER"}
-    final = [s for s in stored if (s.value, s.buffer) not in overwritten and numbers.get(s.buffer) in last]
-    return [Target(s.value, s.before, numbers[s.buffer], last[numbers[s.buffer]]) for s in final]
+    final = [s for s in stored if (s.value, s.buffer) not in overwritten and views.get(s.buffer) in last]
+    return [Target(s.value, s.before, views[s.buffer], last[views[s.buffer]]) for s in final]
+
+
+def _views(made: Schedule, plan: Plan) -> dict[UOp, UOp]:
+    """The view that each buffer of a schedule became, where the command buffer takes it as a whole."""
+    out: dict[UOp, UOp] = {}
+    for before, after in zip(made.linear.src, plan.items, strict=True):
+        for b, u in zip(before.src[1:], after.src[1:], strict=True):
+            if not is_size(b) and buffer_bytes(b) == buffer_bytes(u):
+                out.setdefault(b, _view(u))
+    return out
+
+
+def _view(u: UOp) -> UOp:
+    """An operand without what it comes after."""
+    while u.op == "AFTER":
+        u = u.src[0]
+    return u
 
 
 def _lived(targets: list[Target]) -> list[Target]:
@@ -330,4 +352,4 @@ def _lived(targets: list[Target]) -> list[Target]:
     return [t._replace(needed=needed.get(t.value, -1)) for t in targets]
 
 
-__all__ = ["Piece", "Pieces", "arithmetic_of", "run_plan", "run_steps"]
+__all__ = ["Piece", "Pieces", "arithmetic_of", "run_items", "run_plan"]

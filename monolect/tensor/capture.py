@@ -30,7 +30,7 @@ from monolect.ir.uop import UOp, build, new_buffer, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
 from monolect.runtime.jit import NOT_KEPT, OWN, Capture, Check, Noted, changes, steps, two_ways
-from monolect.runtime.recipe import MADE, external, mark, record
+from monolect.runtime.record import external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
@@ -284,7 +284,7 @@ class Jit:
         capture, origins, results = captured.capture, self._origins(captured), []
 
         def finish(outs: list[UOp]) -> None:
-            whence = (origins[v.at] if v.source == MADE else None for v in capture.outputs)
+            whence = (origins[v.at] if v.source == "fresh" else None for v in capture.outputs)
             results.extend([self._result(u, o) for u, o in zip(outs, whence, strict=False)])
             for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
                 _given(t, tensors)._grad = grad
@@ -528,7 +528,7 @@ class Jit:
             none,
             lost_ones,
             [(place.get(id(t), t), g) for t, g in found_gradients],
-            frozenset(v.at for i in lost if (v := capture.outputs[i]).source == MADE),
+            frozenset(v.at for i in lost if (v := capture.outputs[i]).source == "fresh"),
             tuple([check for check, *_ in checks]),
             len(outputs),
             same,

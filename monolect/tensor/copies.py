@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.numpy import np
+from monolect.command.forms import buffer_bytes
 from monolect.ir.uop import UOp, new_buffer
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import changes, refuse_while_capturing
-from monolect.schedule.memory import buffer_bytes
 from monolect.tensor.base import TensorBase
 from monolect.tensor.view import again
 

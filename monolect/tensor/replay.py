@@ -25,8 +25,7 @@ from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
-from monolect.runtime.jit import NOT_KEPT, Capture, under_way
-from monolect.runtime.recipe import BROUGHT, KEPT, MADE, Made, Value
+from monolect.runtime.jit import NOT_KEPT, Capture, Fresh, Value, under_way
 from monolect.tensor import random as random_state
 from monolect.tensor.places import EMPTY, is_plain
 from monolect.tensor.reach import Reach
@@ -67,8 +66,8 @@ def usual_call(
     `same`: the first place of each result, where one Tensor is several of them.
     """
     outputs, n = capture.outputs, len(kinds)
-    known = all(v.source in (MADE, KEPT, BROUGHT) for v in (*outputs, *(s.after for s in capture.moves)))
-    simple = known and all(m.shape is None for m in capture.made) and not capture.draft.reuse
+    known = all(v.source in ("fresh", "constant", "given") for v in (*outputs, *(s.after for s in capture.moves)))
+    simple = known and all(m.shape is None for m in capture.made) and not capture.reuse
     runs = capture.native is not None or (capture.device is None and not capture.moves)
     device: Any = capture.device
     saves = capture.may_fail and capture.in_place and device.space == HOST  # what a launch that fails has changed
@@ -245,7 +244,7 @@ def _sizes(capture: Capture, names: dict[str, Any]) -> list[str]:
     return [f"v{i}" for i in range(len(capture.variables))]
 
 
-def _fresh(k: int, made: Made, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
+def _fresh(k: int, made: Fresh, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
     """Lines after which `y{k}` is a BUFFER of its own and `n{k}` its memory."""
 
     def fresh() -> UOp:
@@ -268,10 +267,10 @@ def _fresh(k: int, made: Made, names: dict[str, Any], origin: Any, device: Any) 
 
 def _node(name: str, v: Value, names: dict[str, Any]) -> str:
     """The node of a result or a new version as an expression: what was made or brought, a constant, or a view of it."""
-    if v.source == KEPT:
+    if v.source == "constant":
         names[f"kept_{name}"] = v.node
         return f"kept_{name}"
-    whole = f"y{v.at}" if v.source == MADE else f"u{v.at}"
+    whole = f"y{v.at}" if v.source == "fresh" else f"u{v.at}"
     if v.node is v.base:
         return whole
 

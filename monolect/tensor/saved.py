@@ -34,16 +34,17 @@ from monolect.base.files import write_whole
 from monolect.base.hashing import blake2b
 from monolect.base.numpy import np
 from monolect.base.settings import STEERING, Context, settings
+from monolect.command.forms import buffer_bytes
 from monolect.ir.admitted import is_size
-from monolect.ir.ops import BufferArg
+from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.packed import DTYPES
+from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime import stored
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.jit import NOT_KEPT, Capture, Check
-from monolect.runtime.recipe import Outside, mark, planned
+from monolect.runtime.record import Outside, mark
 from monolect.runtime.stored import damaged, index
-from monolect.schedule.memory import buffer_bytes
 from monolect.tensor import random as random_state
 from monolect.tensor.capture import Captured, Jit, Spec, is_flat
 from monolect.tensor.donated import Donation
@@ -52,7 +53,7 @@ from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 from monolect.tensor.view import in_memory
 
-FORMAT = 11  # of what is stored, as a test sees: whoever changes that counts on
+FORMAT = 12  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
@@ -72,7 +73,7 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     if not captures:
         why = "none since a tensor that it returns or has a view of changed" if now else "no capture"
         raise JitError("a step is saved once it is captured", expected="a call before", found=why)
-    names = {c.capture.draft.device for c in captures if c.capture.draft.device is not None}
+    names = {c.capture.device.name for c in captures if c.capture.device is not None}
     names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
     if len(names) > 1 or not names <= {*DEVICES}:
         found = sorted(names) if len(names) > 1 else names.pop()
@@ -126,21 +127,16 @@ class _Writer:
 
     def part(self, c: Captured) -> tuple[dict[str, Any], str]:
         """A capture as JSON, and its graph."""
-        outside, draft = c.capture.outside(), c.capture.draft
-        kinds = {n: node("BUFFER", (k[0],), BufferArg(n, k[1], k[2])) for n, k in enumerate(c.kinds)}
-        olds = [(n, t) for (n, _), t in zip(draft.moves, outside.moves, strict=True) if t.__class__ is not int]
-        kinds |= {n: t._uop for n, t in (*olds, *zip(draft.in_place, outside.in_place, strict=True))}
-        kinds |= dict(zip(draft.constants, outside.constants, strict=True))
-        numbers, text = stored.write(draft, kinds, outside.kept, self.device.name)
+        outside = c.capture.outside()
+        text = stored.write(c.capture.step, self._params(c))
         try:
-            stored.read(numbers, text, self.device.name, compiled=False)
+            stored.read(text, self.device.name)
         except (FileFormatError, VerifyError) as e:  # no reader would take it
             expected = "kernels whose indices are proven to stay inside"
             raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
         places = iter(c.spec.places or range(len(c.kinds)))
         results = count()
         return {
-            "numbers": numbers,
             "args": encode(c.spec.args, lambda _: next(places), "an argument"),
             "kwargs": encode(c.spec.kwargs, lambda _: next(places), "an argument"),
             "leaves": [wants_gradient for *_, wants_gradient in c.kinds],
@@ -150,7 +146,6 @@ class _Writer:
             "in_place": [*map(self.who, outside.in_place)],
             "reads": [*map(self.who, outside.reads)],
             "constants": [*map(self.array, outside.constants)],
-            "kept": [*map(self.array, outside.kept)],
             "graded": [*map(self.who, c.graded)],
             "found": [*(self.who(t) for t, _ in c.found)],
             "not_kept": [g is not None for _, g in c.found],
@@ -160,6 +155,15 @@ class _Writer:
             "checks": c.checks,
             "same": c.same,
         }, text
+
+    def _params(self, c: Captured) -> list[UOp]:
+        """The PARAMs of a step: those of results and sizes as they are, the others of the kind they have now."""
+        known = {p.arg.slot: p for p in (*c.capture.variables, *(_memory(u) for u in c.capture.step.src[0].src))}
+        for slot, u in c.capture.bound_now().items():
+            known.setdefault(slot, _param(slot, u, self.device.name))
+        for slot, k in enumerate(c.kinds):
+            known.setdefault(slot, node("PARAM", (k[0],), ParamArg(slot, k[1], k[2], "GLOBAL")))
+        return [known[k] for k in range(len(c.capture.roles))]
 
     def who(self, t: Any) -> int | list[int]:
         """A tensor by its number, in a list; an argument by its place."""
@@ -176,6 +180,14 @@ class _Writer:
 
     def array(self, b: UOp) -> int:
         return self.arrays.setdefault(b, len(self.arrays))
+
+
+def _memory(u: UOp) -> UOp:
+    return memory_of(u.src[0] if u.op == "AFTER" else u)
+
+
+def _param(slot: int, b: UOp, device: str) -> UOp:
+    return node("PARAM", (shape_source(b.shape),), ParamArg(slot, b.dtype, device, "GLOBAL"))
 
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
@@ -257,9 +269,15 @@ class _Part:
             raise damaged("the settings of a step", settings.steering[:-1], steering)
         compiling = {name: x for name, x in zip(STEERING, steering, strict=True) if name in ("NOOPT", "BEAM", "TF32")}
         with Context(**compiling):  # compiled as it was before
-            self.draft, self.buffers = stored.read(data["numbers"], text, device)
+            step = stored.read(text, device)
+            self.params, self.roles, self.moves = step.src[1:], step.arg.roles, step.arg.moves
+            self.n_args = self.roles.count("argument")
             outside = self._outside()
-            capture = Capture(planned(self.draft, outside.constants), outside)
+            bound = dict(zip(self._slots("read", "constant"), outside.constants, strict=True))
+            args = [bound.get(k, p) for k, p in enumerate(self.params)]
+            is_computing = any(u.op == "AFTER" for u in step.src[0].src)
+            step = node("FUNCTION", (step.src[0], *args), step.arg)
+            capture = Capture(step, outside, device if is_computing else None)
         checks = tuple(
             [
                 Check(_integer(first), _integer(n), _text(name), (_text(f), _integer(k)))
@@ -281,36 +299,36 @@ class _Part:
         if any(t.shape or not t.dtype.is_int for t in nodes[len(seen) : len(seen) + 2 * len(checks)]):
             raise damaged("the checks of a step", "two integers each", checks)
         for t, g in zip(graded, nodes[len(nodes) - len(graded) :], strict=True):
-            self._same_kind(self.buffers[t] if t.__class__ is int else t._uop, g._uop)
+            self._same_kind(self.params[t] if t.__class__ is int else t._uop, g._uop)
         flat = is_flat(spec.args, spec.kwargs, marks) and not (graded or checks or self.step.donation.arguments)
-        lost = frozenset([index(k, len(self.draft.made)) for k in data["lost"]])
+        lost = frozenset([index(k, self.roles.count("result")) for k in data["lost"]])
         kinds = tuple(map(kind, marks))
         return Captured(
             capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, lost, checks, len(seen), same
         )
 
     def _outside(self) -> Outside:
-        draft = self.draft
         moves, in_place, reads = self._who("moves"), self._who("in_place"), self._who("reads")
-        for (n, _), t in zip(draft.moves, moves, strict=True):
-            if (t.__class__ is int) != (n < draft.n_args) or (t.__class__ is int and t != n):
+        for n, t in zip(self.moves, moves, strict=True):
+            if (t.__class__ is int) != (n < self.n_args) or (t.__class__ is int and t != n):
                 raise damaged("a state of a step", "an argument by its number, or a tensor", n)
             if t.__class__ is not int:
-                self._same_kind(self.buffers[n], t._uop)
-        for n, t in zip((*draft.in_place, *draft.reads), (*in_place, *reads), strict=True):
+                self._same_kind(self.params[n], t._uop)
+        for n, t in zip((*self._slots("state"), *self._slots("read")), (*in_place, *reads), strict=True):
             if t.__class__ is int:
                 raise damaged("a state of a step", "a tensor", t)
-            self._same_kind(self.buffers[n], t._uop)
+            self._same_kind(self.params[n], t._uop)
         states = [id(t) for t in (*moves, *in_place)]
         if len({*states}) != len(states):
             raise damaged("the states of a step", "each once", self.data["moves"])
         n = len(self.arrays)
-        constants, kept = ([self.arrays[index(k, n)] for k in self.data[key]] for key in ("constants", "kept"))
-        first_kept = len(self.buffers) - len(kept)
-        numbers = (*draft.constants, *range(first_kept, len(self.buffers)))
-        for n, b in zip(numbers, (*constants, *kept), strict=True):
-            self._same_kind(self.buffers[n], b)
-        return Outside(moves, in_place, reads, constants, kept)
+        constants = [self.arrays[index(k, n)] for k in self.data["constants"]]
+        for n, b in zip(self._slots("read", "constant"), constants, strict=True):
+            self._same_kind(self.params[n], b)
+        return Outside(moves, in_place, reads, constants)
+
+    def _slots(self, *roles: str) -> list[int]:
+        return [k for k, r in enumerate(self.roles) if r in roles]
 
     def _same_kind(self, wanted: UOp, found: UOp) -> None:
         if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
@@ -321,7 +339,7 @@ class _Part:
         found: list[Any] = []
         for x in self.data[key]:
             if x.__class__ is int:
-                found.append(index(x, self.draft.n_args))
+                found.append(index(x, self.n_args))
             else:
                 (k,) = x
                 found.append(self.tensors[index(k, len(self.tensors))])
@@ -330,7 +348,7 @@ class _Part:
     def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
         """The call, and a Tensor without memory for each of its arguments."""
         marks: list[Tensor] = []
-        for b, wants_gradient in zip(self.buffers[: self.draft.n_args], self.data["leaves"], strict=True):
+        for b, wants_gradient in zip(self.params[: self.n_args], self.data["leaves"], strict=True):
             marks.append(Tensor._wrap(mark(b)))
             marks[-1]._requires_grad = wants_gradient is True
         args, places = _decoded(self.data["args"], marks)

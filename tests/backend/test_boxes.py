@@ -12,7 +12,7 @@ import pytest
 
 from monolect import Context, Tensor, dtypes, jit
 from monolect.backend import registry
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.common.launch import bytes_at_launch, local_bytes, local_places, tensor_maps
 from monolect.backend.cuda import render as cuda
 from monolect.backend.cuda.runtime import CudaDevice
@@ -156,7 +156,7 @@ def run(device: Cuda, linear: UOp, arrays, want) -> np.ndarray:
     """What the stand-in computes."""
     (program,) = device.compile([("test", f"{digest(linear)}{id(device)}", linear)])
     held = [registry.Device["python"].from_array(x) for x in (np.zeros_like(want), *arrays)]
-    commands = device.commands([Launch(program, tuple(range(len(held))))])
+    commands = device.encode(*launching((program, tuple(range(len(held))))))
     for k, x in enumerate(held):
         commands.bind(k, x.address)
     commands.launch()

@@ -13,7 +13,7 @@ import pytest
 
 from monolect import Context, Tensor, jit
 from monolect.backend import registry
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.common import gpu_driver, gpu_memory
 from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import driver as cuda_driver
@@ -177,7 +177,7 @@ def test_the_number_of_workgroups_may_be_known_at_run_time(driver):
     lin = linear(store(param(0, 64), at, const(1.0, dtypes.float32)))
     device = registry.Device["cuda"]
     (p,) = device.compile([("ones", digest(lin), lin)])
-    commands = device.commands([Launch(p, (0, 1)), Launch(p, (2, 1))])
+    commands = device.encode(*launching((p, (0, 1)), (p, (2, 1))))
     out, other = (device.from_array(np.zeros(64, np.float32)) for _ in range(2))
     commands.bind(0, out.address)
     commands.bind(2, other.address)
@@ -437,7 +437,7 @@ def test_local_memory_is_asked_for_where_it_is_much(driver, n, asked):
     assert ("extern __shared__" in p.source) == bool(asked)
     x = data(64)
     out, other, source = (device.from_array(a) for a in (np.zeros_like(x), np.zeros_like(x), x))
-    commands = device.commands([Launch(p, (0, 1)), Launch(p, (2, 1))])
+    commands = device.encode(*launching((p, (0, 1)), (p, (2, 1))))
     for k, memory in enumerate((out, source, other)):
         commands.bind(k, memory.address)
     for _ in range(2):  # kernel by kernel, then as a graph

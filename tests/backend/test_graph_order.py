@@ -19,7 +19,8 @@ from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import driver as cuda_driver
 from monolect.backend.hip import compile as clang
 from monolect.backend.hip import driver as hip_driver
-from monolect.runtime.dependencies import all_before
+from monolect.command.dependencies import all_before
+from monolect.command.forms import writes
 from monolect.runtime.execute import plans
 from tests.backend.standin.device import missing
 from tests.backend.standin.driver import Compiler, Driver, Hip, HipCompiler
@@ -52,7 +53,7 @@ def captured(f):
 
 def check_conflicts(capture) -> int:
     """Launches that touch the same bytes, one of them writing, are ordered; how many pairs are not."""
-    commands, steps = capture.commands, capture.recipe.late
+    commands, steps = capture.commands, capture.items
     behind, free = all_before(commands.after), 0
     spans = []
     for step, s in zip(commands.steps, steps, strict=True):
@@ -60,7 +61,7 @@ def check_conflicts(capture) -> int:
         for i, (slot, n_bytes, name) in enumerate(step.entry.arguments):
             if not name:
                 at = step.values[i]
-                mine.append((at, at + n_bytes, s.launch.args[slot] in s.written))
+                mine.append((at, at + n_bytes, slot in writes(s)))
         spans.append(mine)
     for i, mine in enumerate(spans):
         for j, theirs in enumerate(spans[:i]):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor, jit
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.registry import TARGETS, Device
 from monolect.base.cache import DiskCache
 from monolect.base.dtype import DType, dtypes
@@ -83,7 +83,7 @@ def run(device: str, lin: UOp, *args) -> list[np.ndarray]:
     dev = Device[device]
     (program,) = dev.compile([("test", f"test{id(lin)}", lin)])
     memory = [a if isinstance(a, int) else dev.from_array(a) for a in args]
-    commands = dev.commands([Launch(program, tuple(range(len(args))))])
+    commands = dev.encode(*launching((program, tuple(range(len(args))))))
     for k, m in enumerate(memory):
         commands.bind(k, m if isinstance(m, int) else m.address)
     commands.launch()
@@ -257,7 +257,7 @@ def test_programs_are_kept_on_disk_and_a_damaged_entry_is_a_miss(device):
     found = second.lookup("kept on disk")
     assert found is not None and found.name == "kept" and second.lookup("kept on disk") is found
     memory = second.from_array(np.zeros(7, np.int32))
-    commands = second.commands([Launch(found, (0,))])
+    commands = second.encode(*launching((found, (0,))))
     commands.bind(0, memory.address)
     (ns,) = commands.launch_timed()
     assert ns > 0 and memory.view(np.int32).tolist() == list(range(7))

@@ -11,7 +11,7 @@ import pytest
 
 from monolect import Context, Tensor, jit
 from monolect.backend import registry
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.common import grouped
 from monolect.backend.metal import compile as metal_compile
 from monolect.backend.metal.runtime import MetalDevice
@@ -139,7 +139,7 @@ def test_the_number_of_workgroups_may_be_known_at_run_time(system):
     lin = linear(store(param(0, 64), node("SPECIAL", (n,), "gidx0"), const(1.0, dtypes.float32)))
     device = registry.Device["metal"]
     (p,) = device.compile([("ones", digest(lin), lin)])
-    commands, out = device.commands([Launch(p, (0, 1))]), device.from_array(np.zeros(64, np.float32))
+    commands, out = device.encode(*launching((p, (0, 1)))), device.from_array(np.zeros(64, np.float32))
     commands.bind(0, out.address)
     for size, total in ((5, 5), (0, 5), (7, 7), (3, 7)):
         commands.bind(1, size)

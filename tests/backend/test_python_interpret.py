@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monolect.autograd.graph import pad
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import PythonDevice
 from monolect.base.dtype import DType, dtypes
@@ -77,7 +77,7 @@ def run(lin: UOp, *args: np.ndarray | int) -> None:
     device = PythonDevice()
     (p,) = device.compile([("test", "key", lin)])
     assert device.lookup("key") is p and device.lookup("other") is None and p.entry is lin
-    commands = device.commands([Launch(p, tuple(range(len(args))))])
+    commands = device.encode(*launching((p, tuple(range(len(args))))))
     for k, a in enumerate(args):
         commands.bind(k, a if isinstance(a, int) else a.ctypes.data)
     commands.launch()
@@ -559,8 +559,8 @@ def compute(root: UOp, inputs: list[np.ndarray], shaped: bool) -> np.ndarray:
     launches = []
     for k, call in enumerate(made.linear.src):
         (p,) = device.compile([(f"kernel{k}", f"key{k}", lowered(call.src[0], shaped))])
-        launches.append(Launch(p, tuple(number[b] for b in call.src[1:])))
-    commands = device.commands(launches)
+        launches.append((p, tuple(number[b] for b in call.src[1:])))
+    commands = device.encode(*launching(*launches))
     for u, m in memory.items():
         commands.bind(number[u], m.address)
     assert len(commands.launch_timed()) == len(launches)

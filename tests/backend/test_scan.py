@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes, to_numpy
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
@@ -46,7 +46,7 @@ def agree(shape, dtype, f, data, wanted):
         device = Device[name]
         (program,) = device.compile([("scan", f"scan/{sink.serial}", linearize(sink))])
         arrays = [np.zeros(wanted.size + 1, wanted.dtype), data.reshape(-1).copy()]
-        commands = device.commands([Launch(program, (0, 1))])
+        commands = device.encode(*launching((program, (0, 1))))
         for number, a in enumerate(arrays):
             commands.bind(number, a.ctypes.data)
         commands.launch()

@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.common.llvm_shuffle import transpose
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes, to_numpy
@@ -96,7 +96,7 @@ def test_any_order_of_axes_on_every_device(shape, dtype):
             device = Device[name]
             (program,) = device.compile([("turn", f"turn/{shape}/{order}/{dtype.name}", linearize(sink))])
             arrays = [np.zeros(data.size + 1, data.dtype), np.array(data)]
-            commands = device.commands([Launch(program, (0, 1))])
+            commands = device.encode(*launching((program, (0, 1))))
             for number, a in enumerate(arrays):
                 commands.bind(number, a.ctypes.data)
             commands.launch()

@@ -10,7 +10,7 @@ import pytest
 
 from monolect import Context, Tensor
 from monolect.backend import registry
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Program, launching
 from monolect.backend.common import memory
 from monolect.backend.common.c_group import GroupRenderer, runs
 from monolect.backend.cuda import render as cuda
@@ -89,7 +89,7 @@ def load(device, *programs):
 
 def run(device, program, *args):
     """Run a program on arrays."""
-    commands = registry.Device[device].commands([Launch(program, tuple(range(len(args))))])
+    commands = registry.Device[device].encode(*launching((program, tuple(range(len(args))))))
     for k, a in enumerate(args):
         commands.bind(k, a.ctypes.data)
     commands.launch()
@@ -164,7 +164,7 @@ def test_copies_that_nobody_waits_for_show():
         (program,) = device.compile([("test", f"{digest(linear)}{wait}", linear)])
         assert program.source.count("copy_async<") >= 2
         found.append(aligned(np.zeros((64, 64), np.float32)))
-        commands = device.commands([Launch(program, (0, 1, 2))])
+        commands = device.encode(*launching((program, (0, 1, 2))))
         for k, x in enumerate((found[-1], aligned(a), aligned(b))):
             commands.bind(k, x.ctypes.data)
         commands.launch()

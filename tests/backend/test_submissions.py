@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from monolect.backend.base import Launch, Program
+from monolect.backend.base import Call, Program
 from monolect.backend.common.grouped import Entry
 from monolect.backend.opencl.runtime import OpenCLCommands
 from monolect.backend.webgpu.runtime import WebGPUCommands
@@ -30,7 +30,7 @@ def called(device: MagicMock, name: str) -> int:
 def test_a_command_buffer_is_one_submission(commands, kernel, launched, submitted):
     program = Program("k", Entry(kernel, ((0, 64, ""), (1, 64, "")), (idx(2),), (1,)), 1)
     device = MagicMock()
-    buffer = commands(device, [Launch(program, (k + 1, k)) for k in range(5)])
+    buffer = commands(device, [Call(program, ((k + 1, 0), (k, 0))) for k in range(5)])
     for n in range(3):
         for k in range(6):
             buffer.bind(k, 4096 * (k + n))

@@ -7,7 +7,7 @@ import pytest
 
 from monolect import Context, Tensor
 from monolect.backend import registry
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
 from monolect.backend.python.interpret import Kernel
@@ -347,7 +347,7 @@ def test_every_unit_of_a_language(name):
     programs = device.compile([("test", digest(lin), lin) for lin in linears])
     for product, program in zip(products, programs, strict=True):
         arrays = [registry.Device["python"].from_array(x) for x in product.arrays]
-        commands = device.commands([Launch(program, (0, 1, 2))])
+        commands = device.encode(*launching((program, (0, 1, 2))))
         for k, x in enumerate(arrays):
             commands.bind(k, x.address)
         commands.launch()

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monolect import ActionError, Tensor, Variable, dtypes
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
 from monolect.backend.cpu.units import ROWS
 from monolect.backend.registry import Device
@@ -225,7 +225,7 @@ def run(kernel, arrays, key):
         kernel = apply_actions(kernel, (), TARGET)
     lin = lower_kernel(kernel, device.target, first="expand")
     (p,) = device.compile([("test", f"{key}/{hash(lin)}", lin)])
-    commands = device.commands([Launch(p, tuple(range(len(arrays))))])
+    commands = device.encode(*launching((p, tuple(range(len(arrays))))))
     fenced = [aligned(np.concatenate([FENCE, a, FENCE])) for a in arrays]
     for k, f in enumerate(fenced):
         commands.bind(k, f.ctypes.data + len(FENCE))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.python.runtime import NATIVE, PythonDevice
 from monolect.base.dtype import ALL, dtypes
 from monolect.base.errors import ActionError
@@ -53,7 +53,7 @@ def lowered(sink: UOp, actions: Actions, **changes: Any) -> tuple[UOp, UOp]:
 def run(linear: UOp, out: np.ndarray, *arrays: np.ndarray) -> np.ndarray:
     device = PythonDevice()
     (p,) = device.compile([("test", "key", linear)])
-    commands = device.commands([Launch(p, tuple(range(1 + len(arrays))))])
+    commands = device.encode(*launching((p, tuple(range(1 + len(arrays))))))
     for k, a in enumerate((out, *arrays)):
         commands.bind(k, a.ctypes.data)
     commands.launch()

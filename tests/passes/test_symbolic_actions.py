@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import ActionError, Tensor, Variable
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.registry import Device
 from monolect.optimize.action import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions
@@ -61,7 +61,7 @@ def check(name, variable, actions):
     device = Device["cpu"]
     lin = lower_kernel(apply_actions(kernel, actions, TARGET), device.target, first="expand")
     (program,) = device.compile([("test", f"symbolic/{name}/{hash(lin)}", lin)])
-    commands = device.commands([Launch(program, tuple(range(len(args))))])
+    commands = device.encode(*launching((program, tuple(range(len(args))))))
     for n in VALUES[variable]:
         right = np.ascontiguousarray(PROGRAMS[name](A, B, n), np.float32).reshape(-1)
         fenced = {}

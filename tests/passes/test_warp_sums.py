@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from monolect import Context
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.base.dtype import ALL, to_numpy
@@ -93,7 +93,7 @@ def test_every_type_as_source(name):
     programs = device.compile([("test", f"{name}/{k}", lin) for k, lin in enumerate(linears)])
     for x, p in zip(arrays, programs, strict=True):
         out, x = aligned(np.zeros(4, x.dtype)), aligned(x)
-        commands = device.commands([Launch(p, (0, 1))])
+        commands = device.encode(*launching((p, (0, 1))))
         commands.bind(0, out.ctypes.data)
         commands.bind(1, x.ctypes.data)
         commands.launch()

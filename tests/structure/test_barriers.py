@@ -6,44 +6,51 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, Tensor, jit
-from monolect.backend.base import Launch, Phase, Program
 from monolect.backend.registry import Device
-from monolect.ir.uop import node
-from monolect.runtime import phases as p
-from monolect.runtime.prologue import Step
+from monolect.base.dtype import dtypes
+from monolect.command import group as p
+from monolect.command.forms import items_of
+from monolect.command.group import Group, Work, groups, work_of
+from monolect.ir.ops import KernelInfo, ParamArg, ProgramInfo
+from monolect.ir.uop import UOp, node, shape_source
 
 W = Tensor(np.eye(8, dtype=np.float32)[::-1] * 0.5).realize()
 TWO = Device["cpu"].target.n_threads == 2
 pytestmark = pytest.mark.skipif(not TWO, reason="lanes are counted for two threads")
 
 
-def step(reads: list[int], writes: list[int], n_threads: int = 1, op: str = "SINK") -> Step:
-    program = Program("k", 0, n_threads)
-    return Step(Launch(program, (*writes, *reads)), node("CALL", (node(op, ()),)), dict.fromkeys(writes, 64))
+def buffer(number: int) -> UOp:
+    return node("PARAM", (shape_source((16,)),), ParamArg(number, dtypes.float32, "cpu", "GLOBAL"))
 
 
-@pytest.fixture
-def costly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(p, "LAUNCH_NS", 10_000)
+COSTLY, CHEAP = 10_000, 20  # ns of an item
 
 
-def lanes(found: tuple[Phase, ...]) -> list:
-    return [phase.lanes or phase.launches for phase in found]
+def step(reads: list[int], writes: list[int], n_threads: int = 1, ns: int = CHEAP, is_opaque: bool = False) -> Work:
+    touched, written = frozenset(map(buffer, (*reads, *writes))), frozenset(map(buffer, writes))
+    return Work(touched, written, n_threads, ns, is_opaque)
 
 
-def test_two_chains_have_a_lane_each_and_meet_at_one_barrier(costly) -> None:
-    chains = [step([0], [2]), step([2], [3]), step([1], [4]), step([4], [5]), step([3, 5], [6])]
-    found = p.phases(chains, 2, {})
+def costly(reads: list[int], writes: list[int], n_threads: int = 1, is_opaque: bool = False) -> Work:
+    return step(reads, writes, n_threads, COSTLY, is_opaque)
+
+
+def lanes(found: list[Group]) -> list:
+    return [g.lanes or g.items for g in found]
+
+
+def test_two_chains_have_a_lane_each_and_meet_at_one_barrier() -> None:
+    chains = [costly([0], [2]), costly([2], [3]), costly([1], [4]), costly([4], [5]), costly([3, 5], [6])]
+    found = groups(chains, 2)
     assert lanes(found) == [(((0, 0), (1, 0)), ((2, 0), (3, 0))), (4,)]
-    assert p.times(found, 5) == [0, 0, 0, 0, 1]
 
 
 def test_small_launches_stay_on_one_thread() -> None:
-    assert lanes(p.phases([step([0], [k]) for k in range(1, 9)], 2, {})) == [tuple(range(8))]
+    assert lanes(groups([step([0], [k]) for k in range(1, 9)], 2)) == [tuple(range(8))]
 
 
 def test_independent_launches_that_are_shared_out_have_one_barrier() -> None:
-    found = p.phases([step([0], [1], 2), step([0], [2], 2), step([0], [3]), step([1, 2, 3], [4], 2)], 2, {})
+    found = groups([step([0], [1], 2), step([0], [2], 2), step([0], [3]), step([1, 2, 3], [4], 2)], 2)
     assert lanes(found) == [(((0, 0), (1, 0), (2, 0)), ((0, 1), (1, 1))), (3,)]
 
 
@@ -52,21 +59,24 @@ def test_independent_launches_that_are_shared_out_have_one_barrier() -> None:
     [(([0], [1]), ([1], [2])), (([1], [2]), ([0], [1])), (([0], [1]), ([2], [1]))],
     ids=["read after write", "write after read", "write after write"],
 )
-def test_what_touches_the_same_is_in_one_lane_or_behind_a_barrier(costly, first, second) -> None:
-    other = step([7], [8])
-    assert lanes(p.phases([step(*first), other, step(*second)], 2, {})) == [(((0, 0), (2, 0)), ((1, 0),))]
-    assert len(p.phases([step(*first, 2), step(*second, 2)], 2, {})) == 2
+def test_what_touches_the_same_is_in_one_lane_or_behind_a_barrier(first, second) -> None:
+    other = costly([7], [8])
+    assert lanes(groups([costly(*first), other, costly(*second)], 2)) == [(((0, 0), (2, 0)), ((1, 0),))]
+    assert len(groups([costly(*first, 2), costly(*second, 2)], 2)) == 2
 
 
-def test_buffers_in_the_same_memory_are_one(costly) -> None:
-    both = [step([0], [1]), step([2], [3])]
-    assert len(p.phases(both, 2, {})[0].lanes) == 2
-    assert lanes(p.phases(both, 2, {1: 9, 2: 9})) == [(0, 1)]
+def test_buffers_in_the_same_memory_are_one() -> None:
+    info = ProgramInfo("k", operands=((dtypes.float32, 16, "write"), (dtypes.float32, 16, "read")))
+    program = node("PROGRAM", (node("SINK", (), KernelInfo()),), info)
+    both = [node("CALL", (program, buffer(k + 1), buffer(k))) for k in (0, 2)]
+    assert not work_of(both[0], {}).touched & work_of(both[1], {}).touched
+    same = {buffer(1): buffer(9), buffer(2): buffer(9)}
+    assert work_of(both[0], same).written & work_of(both[1], same).touched == {buffer(9)}
 
 
-def test_native_functions_of_the_users_are_alone(costly) -> None:
-    steps = [step([0], [1]), step([0], [2], 1, "CUSTOMFUNCTION"), step([0], [3])]
-    assert lanes(p.phases(steps, 2, {})) == [(0,), (1,), (2,)]
+def test_native_functions_of_the_users_are_alone() -> None:
+    steps = [costly([0], [1]), costly([0], [2], is_opaque=True), costly([0], [3])]
+    assert lanes(groups(steps, 2)) == [(0,), (1,), (2,)]
 
 
 # ---- on the device ---------------------------------------------------------------------------------------------------
@@ -88,7 +98,7 @@ def test_barriers_of_a_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(p, "BARRIER_NS", 0)
     parted = jit(branches)
     parted(x)
-    assert 1 <= barriers(parted) <= 2 < len(next(iter(parted.captures.values())).capture.launches)
+    assert 1 <= barriers(parted) <= 2 < len(next(iter(parted.captures.values())).capture.items)
     for _ in range(50):
         np.testing.assert_array_equal(parted(x).numpy(), want)
 
@@ -101,7 +111,7 @@ def test_large_independent_products_share_a_barrier() -> None:
 
     f, x = jit(qkv), Tensor(np.ones((256, 256), np.float32)).realize()
     f(x)
-    n = len(next(iter(f.captures.values())).capture.launches)
+    n = len(next(iter(f.captures.values())).capture.items)
     assert barriers(f) == 1 <= n
     for got, m in zip(f(x), w, strict=True):
         np.testing.assert_allclose(got.numpy(), x.numpy() @ m.numpy(), rtol=1e-3, atol=1e-3)
@@ -119,9 +129,8 @@ def test_a_copy_waits_for_a_kernel_only_where_it_needs_it(needs: bool) -> None:
     f, x, y = jit(product_and_copy), Tensor.ones(512, 512).realize(), Tensor.rand(512, 512).realize()
     f(x, y)
     (captured,) = f.captures.values()
-    recipe = captured.capture.recipe
-    *_, before, copy = range(len(recipe.late))
-    together = [phase for phase in recipe.phases if {before, copy} <= set(phase.launches)]
+    *_, before, copy = captured.capture.items
+    together = [u for u in items_of(captured.capture.program) if u.op == "GROUP" and {before, copy} <= {*u.src}]
     assert len(together) == (0 if needs else 1)
     assert barriers(f) == (2 if needs else 1)
     product, copied = f(x, y)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.common.elf import parse_object
 from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE
@@ -156,7 +156,7 @@ def test_interpreted_is_rendered(form, layout, m, k, n):
         arrays = [bound[p.arg.slot].storage.view(p.dtype.numpy)[: int(np.prod(p.shape))].copy() if p.op == "PARAM"
                   else np.zeros(wanted.shape, wanted.dtype) for p in call.src[1:]]  # fmt: skip
         (program,) = Device[name].compile([("test", f"units/{form}/{layout}/{hash(linear)}", linear)])
-        commands = Device[name].commands([Launch(program, tuple(range(len(arrays))))])
+        commands = Device[name].encode(*launching((program, tuple(range(len(arrays))))))
         for slot, x in enumerate(arrays):
             commands.bind(slot, x.ctypes.data)
         commands.launch()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monolect import Tensor
-from monolect.backend.base import Launch
+from monolect.backend.base import launching
 from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
 from monolect.backend.python.runtime import PythonDevice
@@ -187,7 +187,7 @@ def test_an_interpreted_program_ignores_the_flags():
     assert flags_of(kernel) == (['"nontemporal"'], ["4096"])
     device = PythonDevice()
     (program,) = device.compile([("double", "double", lower_kernel(kernel, device.target, first="device_axes"))])
-    commands = device.commands([Launch(program, (0, 1))])
+    commands = device.encode(*launching((program, (0, 1))))
     for k, x in enumerate((out, a)):
         commands.bind(k, x.ctypes.data)
     commands.launch()

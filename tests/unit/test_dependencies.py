@@ -4,10 +4,10 @@ from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from monolect.runtime.dependencies import Use, all_before, dependencies
+
+from monolect.command.memory import SMALL_BYTES, Life, place, place_apart
 from monolect.schedule import memory
-from monolect.schedule.memory import SMALL_BYTES, Life, place, place_apart
 
 MB = 1 << 20
 

@@ -8,6 +8,7 @@ import pytest
 from monolect import Context, Tensor, jit, nn
 from monolect.backend.common import memory
 from monolect.backend.registry import Device
+from monolect.command.pack_once import filling
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
@@ -36,7 +37,8 @@ def capture_of(f: jit) -> Capture:
 def packs(f: jit) -> list[str]:
     """The kernels of the prologue that pack."""
     prologue = capture_of(f).prologue
-    return [p.name for p, _, _ in prologue.launches if p.name.startswith("pack")] if prologue is not None else []
+    names = [c.src[0].arg.name for c in prologue.items] if prologue is not None else []
+    return [name for name in names if name.startswith("pack")]
 
 
 PROGRAMS: dict[str, tuple[Program, tuple[int, ...], tuple[int, ...]]] = {
@@ -88,7 +90,7 @@ def test_no_copy_is_left_in_the_step(name: str) -> None:
     x, w = own(array(*x)), own(array(*w))
     kernel = frozen(program(x, w), w)
     main = lower_kernel(kernel, target)
-    fill = lower_kernel(hoist.filling(kernel), target)
+    fill = lower_kernel(filling(kernel), target)
     plain = lower_kernel(node("SINK", kernel.src, KernelInfo()), target)
     local, kept = ([u for u in toposort(k) if u.op == "BUFFER" and u.arg.addrspace == "LOCAL"] for k in (plain, main))
     assert len(kept) == len(local) - 1
@@ -101,14 +103,14 @@ def test_no_copy_is_left_in_the_step(name: str) -> None:
 def test_a_kept_block_is_as_large_as_the_weights() -> None:
     x, w = own(array(1, 64, 14, 14)), own(array(128, 64, 3, 3))
     kernel = frozen(x.conv2d(w, padding=1), w)
-    (block,) = hoist.kept_blocks(kernel, "cpu")
+    (block,) = hoist.packed_blocks(kernel, Device["cpu"].target)
     assert w.nbytes <= block.n_bytes <= 1.1 * w.nbytes
-    assert hoist.kept_blocks(node("SINK", kernel.src, KernelInfo()), "cpu") == ()
+    assert hoist.packed_blocks(node("SINK", kernel.src, KernelInfo()), Device["cpu"].target) == ()
 
 
 def test_half_precision_is_widened_in_what_is_kept() -> None:
     x, w = own(array(64, 256).astype(np.float16)), own(array(256, 256).astype(np.float16))
-    (block,) = hoist.kept_blocks(frozen(x @ w, w), "cpu")
+    (block,) = hoist.packed_blocks(frozen(x @ w, w), Device["cpu"].target)
     assert 2 * w.nbytes <= block.n_bytes <= 2.2 * w.nbytes
     f = jit(lambda x: x @ w)
     with Context(CHECK_BOUNDS=1, VERIFY=1):
@@ -270,7 +272,7 @@ def test_a_dropped_capture_frees_its_blocks() -> None:
 
 def test_a_damaged_cache_entry_is_a_miss() -> None:
     assert hoist.read(None) is None and hoist.read(b"\xff[") is None and hoist.read(b"[[1, 64]]") is None
-    assert hoist.read(b'[[1, 64, "rows"]]') == (hoist.Kept(1, 64, "rows"),)
+    assert hoist.read(b'[[1, 64, "rows"]]') == (hoist.Packed(1, 64, "rows"),)
 
 
 # ---- shared copies ---------------------------------------------------------------------------------------------------
@@ -289,7 +291,7 @@ def test_captures_for_several_sizes_share_the_copies_of_a_layout() -> None:
     for x in 3 * xs:
         for step, factor in ((f, 1), (g, 2)):
             np.testing.assert_allclose(step(x).numpy(), factor * (x.numpy() @ a), rtol=1e-3, atol=1e-3)
-    layouts = {b.layout for x in xs for b in hoist.kept_blocks(frozen(x @ w, w), "cpu")}
+    layouts = {b.layout for x in xs for b in hoist.packed_blocks(frozen(x @ w, w), Device["cpu"].target)}
     assert len(f.captures) == 7 and len(copies(f)) >= 1
     assert len(copies(f, g)) <= len(layouts) < 7
     assert packing.packed_bytes() >= sum(copies(f, g).values())

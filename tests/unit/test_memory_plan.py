@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
+from monolect.command.memory import ALIGN_BYTES, Life, buffer_bytes, plan_memory
 from monolect.ir.uop import node
 from monolect.runtime.buffer import new_buffer
 from monolect.schedule import memory
-from monolect.schedule.memory import ALIGN_BYTES, Life, buffer_bytes, plan_memory
 
 
 def planned(lives):

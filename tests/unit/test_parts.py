@@ -7,12 +7,12 @@ import pytest
 
 from monolect import Tensor, jit
 from monolect.base.dtype import dtypes
+from monolect.command.rebase import from_parts
 from monolect.ir.normal import FALSE
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.prove import check_bounds
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.runtime import profile
-from monolect.runtime.parts import from_parts
 
 R = node("RANGE", (idx(16),), (0, "LOOP"))
 

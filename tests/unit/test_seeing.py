@@ -9,13 +9,13 @@ import pytest
 
 from monolect import Context, Tensor, jit
 from monolect.backend.common.memory import stats
+from monolect.command.memory import buffer_bytes, plan_memory
 from monolect.ir.text import parse
 from monolect.ir.uop import node
 from monolect.pipeline import PIPELINE, schedule
 from monolect.runtime import profile
 from monolect.runtime.page import explain_kernel
 from monolect.schedule.callify import over_params
-from monolect.schedule.memory import buffer_bytes, plan_memory
 
 
 def array(*shape: int) -> Tensor:

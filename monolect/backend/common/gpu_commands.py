@@ -1,7 +1,7 @@
 """A schedule on a GPU: launched kernel by kernel the first time, from then on as one graph.
 
 A node of the graph waits for the launches that it is told to wait for, so the GPU runs the others beside it: copies
-beside kernels, small kernels beside each other. What that is, who makes the schedule knows (`runtime/dependencies.py`).
+beside kernels, small kernels beside each other. What that is, who makes the schedule knows (`command/dependencies.py`).
 Invariant: what was bound last is what a launch sees; only nodes whose arguments changed are told.
 """
 
@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from monolect.backend.base import Commands, Launch
+from monolect.backend.base import Call, Numbered, Program
 from monolect.backend.common.gpu_driver import Driver
 from monolect.backend.common.gpu_memory import GpuMemory
 from monolect.backend.common.grouped import Entry
@@ -26,10 +26,10 @@ MOST_MAPS = 64  # of other addresses that a launch keeps
 class Step:
     """One launch: its arguments in memory, as the driver reads them; tensor maps after the others."""
 
-    def __init__(self, driver: Driver, launch: Launch):
+    def __init__(self, driver: Driver, program: Program):
         self.driver = driver
-        self.name = launch.program.name
-        self.entry: Entry = launch.program.entry
+        self.name = program.name
+        self.entry: Entry = program.entry
         n = max(1, len(self.entry.arguments))
         self.values = (ctypes.c_int64 * n)()
         base = ctypes.addressof(self.values)
@@ -63,21 +63,22 @@ class Step:
         return [group_count(n, named) for n in self.entry.groups]
 
 
-class GpuCommands(Commands):
-    """See the module docstring. `after`: the numbers of the launches that each waits for."""
+class GpuCommands(Numbered):
+    """See the module docstring."""
 
-    def __init__(self, memory: GpuMemory, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]) -> None:
-        self.memory, self.driver, self.stream, self.after = memory, memory.driver, memory.stream, after
-        self.steps = [Step(self.driver, launch) for launch in launches]
+    def __init__(self, memory: GpuMemory, calls: Sequence[Call]) -> None:
+        self.memory, self.driver, self.stream = memory, memory.driver, memory.stream
+        self.after = [call.after for call in calls]
+        self.steps = [Step(self.driver, call.program) for call in calls]
         self.places: dict[int, list[tuple[Step, int]]] = {}
-        for step, launch in zip(self.steps, launches, strict=True):
+        for step, args in zip(self.steps, self.numbered(calls), strict=True):
             for i, (slot, _, _) in enumerate(step.entry.arguments):
-                self.places.setdefault(launch.args[slot], []).append((step, i))
+                self.places.setdefault(args[slot], []).append((step, i))
         self.graph: Any = None
         self.n_runs = 0
 
-    def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a number no launch uses is ignored."""
+    def bind_part(self, number: int, address: int) -> None:
+        """See `Numbered`."""
         for step, i in self.places.get(number, ()):
             step.bind(i, address)
 

@@ -7,17 +7,18 @@ for themselves: `common.gpu_memory`); the host waits only where it reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from monolect.backend.base import Launch
+from monolect.backend.base import Program, unpacked
 from monolect.backend.common.gpu_commands import GpuCommands
 from monolect.backend.common.gpu_driver import NOT_BLOCKING, Driver
 from monolect.backend.common.gpu_memory import Borrowed, GpuMemory
 from monolect.backend.common.grouped import GroupDevice
 from monolect.backend.common.handles import HandleMemory
+from monolect.ir.uop import UOp
 
 
 class GpuDevice(GroupDevice):
@@ -72,10 +73,6 @@ class GpuDevice(GroupDevice):
     def kernel(self, module: Any, symbol: str, name: str) -> Any:
         return self.driver("ModuleGetFunction", module, symbol.encode(), at=f"kernel {name}")
 
-    def commands(self, launches: Sequence[Launch]) -> GpuCommands:
-        """The launches, one after the other."""
-        return self.ordered(launches, [(i - 1,) if i else () for i in range(len(launches))])
-
-    def ordered(self, launches: Sequence[Launch], after: Sequence[tuple[int, ...]]) -> GpuCommands:
-        """See `Ordered`; the device's stream runs them behind all that it was given before."""
-        return GpuCommands(self.memory, launches, after)
+    def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> GpuCommands:
+        """The items, as a graph; the device's stream runs it behind all that it was given before."""
+        return GpuCommands(self.memory, unpacked(items, number, programs)[0])

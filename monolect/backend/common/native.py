@@ -11,10 +11,10 @@ from __future__ import annotations
 import ctypes
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monolect.backend.base import Launch, Phase, Program
+from monolect.backend.base import Call, Group, Program, unpacked
 from monolect.backend.common import memory
 from monolect.backend.common.elf import Image, load_object
 from monolect.backend.common.entry import methods, python_functions
@@ -49,6 +49,8 @@ def host_target(name: str, native: frozenset[str], key: str) -> Target:
         multiply_adds=host.multiply_adds,
         loads_first=host.machine != "x86_64",
         n_threads=n_threads,
+        concurrency="lanes" if n_threads > 1 else "",
+        offsets=True,
         l1_bytes=host.l1d_bytes,
         l2_bytes=host.l2_bytes,
         l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
@@ -68,8 +70,6 @@ class NativeDevice(ProgramDevice):
         self._local: memory.Memory | None = None
 
     module_instructions = 256
-    has_parts = True  # see `Launch`
-
     alloc = staticmethod(memory.alloc)
     prepare = staticmethod(memory.prepare)
     from_array = staticmethod(memory.from_array)
@@ -151,48 +151,45 @@ class NativeDevice(ProgramDevice):
         head, _, obj = built.partition(b"\n")
         return self.program(json.loads(head), load_object(obj), "")
 
-    def commands(self, launches: Sequence[Launch]) -> NativeCommands:
-        """The launches as one native command table."""
-        return NativeCommands(self, launches)
-
-    def phased(self, launches: Sequence[Launch], phases: Sequence[Phase]) -> NativeCommands:
-        """See `Threaded`."""
-        return NativeCommands(self, launches, phases)
+    def encode(
+        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
+    ) -> NativeCommands:
+        """The items as one native command table."""
+        return NativeCommands(self, *unpacked(items, number, programs))
 
 
 class NativeCommands:
     """A native table of {function, arguments, threads} and its argument slots, run by one native call.
 
-    Before the arguments of each launch stands the address of local memory, which launches share that run one after the
-    other. A phase with lanes is one command. `n_barriers`: how often threads wait for each other; `shares_local`:
-    another table's launches use the same local memory, so both never run at once.
+    Before the arguments of each call is the address of scratch memory, which calls share that run one after the other.
+    A group with lanes is one command. `n_barriers`: how often threads wait for each other; `shares_local`: another
+    table's calls use the same scratch memory, so both never run at once.
     """
 
-    def __init__(self, device: NativeDevice, launches: Sequence[Launch], phases: Sequence[Phase] = ()):
-        self.n = len(launches)
-        flat = [a for launch in launches for a in (LOCAL, *launch.args)]
-        offsets = [n for launch in launches for n in (0, *(launch.offsets or (0,) * len(launch.args)))]
-        local, n_local = _local_offsets(launches, phases)
+    def __init__(self, device: NativeDevice, calls: Sequence[Call], groups: Sequence[Group] = ()):
+        self.n = len(calls)
+        flat = [pair for call in calls for pair in ((LOCAL, 0), *call.operands)]
+        local, n_local = _local_offsets(calls, groups)
         self.local = device.local(n_local) if n_local else None
         self.local_bytes, self.shares_local = n_local, n_local >= SHARED_BYTES
         self.slots = (ctypes.c_int64 * max(1, len(flat)))()
-        self.places: list[list[tuple[int, int]]] = [[] for _ in range(max(flat, default=-1) + 1)]
-        of_launches = iter(local)
-        for place, number in enumerate(flat):
+        self.places: list[list[tuple[int, int]]] = [[] for _ in range(max(flat, default=(-1,))[0] + 1)]
+        of_calls = iter(local)
+        for place, (number, offset) in enumerate(flat):
             if number != LOCAL:
-                self.places[number].append((place, offsets[place]))
+                self.places[number].append((place, offset))
             elif self.local is not None:
-                self.slots[place] = self.local.address + next(of_launches)
+                self.slots[place] = self.local.address + next(of_calls)
         self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
         at = ctypes.addressof(self.slots)
-        for i, launch in enumerate(launches):
-            self.table[3 * i : 3 * i + 3] = [launch.program.entry, at + 8, launch.program.n_threads]
-            at += 8 * (1 + len(launch.args))
+        for i, call in enumerate(calls):
+            self.table[3 * i : 3 * i + 3] = [call.program.entry, at + 8, call.program.n_threads]
+            at += 8 * (1 + len(call.operands))
         self.pool = device.pool
         commands = [self.table[i : i + 3] for i in range(0, 3 * self.n, 3)]
         self.lanes: list[Any] = []
-        if phases:
-            commands = [c for phase in phases for c in self._phase(phase, commands)]
+        if groups:
+            commands = [c for group in groups for c in self._group(group, commands)]
         self.n_barriers = sum(n > 1 for _, _, n in commands)
         self.run_table = (ctypes.c_int64 * max(1, 3 * len(commands)))(*(word for c in commands for word in c))
         self.run, self.run_held = python_functions(
@@ -205,16 +202,16 @@ class NativeCommands:
             device._cached_compile,
         )
 
-    def _phase(self, phase: Phase, commands: list[list[int]]) -> list[list[int]]:
-        """The commands of a phase: one by one, or one whose threads run a lane each."""
-        if not phase.lanes:
-            return [commands[i] for i in phase.launches]
-        starts, items = [len(phase.lanes) + 1], []
-        for lane in phase.lanes:
+    def _group(self, group: Group, commands: list[list[int]]) -> list[list[int]]:
+        """The commands of a group: one by one, or one whose threads run a lane each."""
+        if not group.lanes:
+            return [commands[i] for i in group.calls]
+        starts, items = [len(group.lanes) + 1], []
+        for lane in group.lanes:
             items += [word for i, thread in lane for word in (*commands[i][:2], thread)]
-            starts.append(len(phase.lanes) + 1 + len(items))
+            starts.append(len(group.lanes) + 1 + len(items))
         self.lanes.append((ctypes.c_int64 * (len(starts) + len(items)))(*starts, *items))
-        return [[self.pool.lane_address, ctypes.addressof(self.lanes[-1]), len(phase.lanes)]]
+        return [[self.pool.lane_address, ctypes.addressof(self.lanes[-1]), len(group.lanes)]]
 
     def bind(self, number: int, address: int) -> None:
         """See `Commands`; a number no launch uses is ignored."""
@@ -237,15 +234,15 @@ class NativeCommands:
         return out
 
 
-def _local_offsets(launches: Sequence[Launch], phases: Sequence[Phase]) -> tuple[list[int], int]:
-    """Where in local memory each launch has its own, and the bytes of all: launches in lanes may not share."""
-    programs = [launch.program for launch in launches]
+def _local_offsets(calls: Sequence[Call], groups: Sequence[Group]) -> tuple[list[int], int]:
+    """The offset of each call's scratch memory, and the bytes of all: calls in lanes may not share."""
+    programs = [call.program for call in calls]
     n_bytes = [-(-p.local_bytes * p.n_threads // memory.ALIGN_BYTES) * memory.ALIGN_BYTES for p in programs]
-    offsets, most = [0] * len(launches), max(n_bytes, default=0)
-    for phase in phases:
-        if phase.lanes:
+    offsets, most = [0] * len(calls), max(n_bytes, default=0)
+    for group in groups:
+        if group.lanes:
             at = 0
-            for i in phase.launches:
+            for i in group.calls:
                 offsets[i], at = at, at + n_bytes[i]
             most = max(most, at)
     return offsets, most

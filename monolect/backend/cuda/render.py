@@ -135,6 +135,7 @@ def target(arch: int) -> Target:
     rendered = language(arch).atomic_add
     return Target(
         name="cuda",
+        concurrency="graph",
         native=NATIVE,
         cast_dtypes=cast_dtypes(arch),
         vector_bytes=WIDE_BYTES,

@@ -40,4 +40,4 @@ class DiskDevice:
             "a disk device holds data and computes nothing", expected="t.to('cpu') before computing", found=self.name
         )
 
-    alloc = compile = lookup = commands = _refuse
+    alloc = compile = lookup = encode = _refuse

@@ -79,6 +79,7 @@ LANGUAGE = Language(
 )
 TARGET = Target(
     name="hip",
+    concurrency="graph",
     native=NATIVE,
     cast_dtypes=frozenset((dtypes.float16,)),
     vector_bytes=WIDE_BYTES,

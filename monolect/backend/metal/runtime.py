@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from monolect.backend.base import Commands, Launch
+from monolect.backend.base import Call, Numbered, Program, unpacked
 from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
@@ -151,9 +151,9 @@ class MetalDevice(GroupDevice):
         with self.reported(name):
             return pipeline_of(self.handle, module, symbol)
 
-    def commands(self, launches: Sequence[Launch]) -> MetalCommands:
-        """The launches, in order, on the device's queue."""
-        return MetalCommands(self, launches)
+    def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> MetalCommands:
+        """The items, in order, on the device's queue."""
+        return MetalCommands(self, unpacked(items, number, programs)[0])
 
 
 class MetalMemory(HandleAllocator):
@@ -187,19 +187,18 @@ class MetalMemory(HandleAllocator):
             return np.frombuffer(memory.block.handle.contents().as_buffer(n_bytes), np.uint8, n_bytes).copy()
 
 
-class MetalCommands(Commands):
+class MetalCommands(Numbered):
     """Launches that are encoded anew each time they go on the queue: a command buffer of Metal's runs once."""
 
-    def __init__(self, device: MetalDevice, launches: Sequence[Launch]):
+    def __init__(self, device: MetalDevice, calls: Sequence[Call]):
         self.device, self.bound = device, dict[int, Any]()
-        self.steps = [(program.name, program.entry, args) for program, args, _ in launches]
-        self.numbers = {
-            args[slot] for program, args, _ in launches for slot, n, _ in program.entry.arguments if n == SCALAR
-        }
-        self.used = {args[slot] for program, args, _ in launches for slot, _, _ in program.entry.arguments}
+        pairs = zip(calls, self.numbered(calls), strict=True)
+        self.steps = [(call.program.name, call.program.entry, args) for call, args in pairs]
+        self.numbers = {args[slot] for _, entry, args in self.steps for slot, n, _ in entry.arguments if n == SCALAR}
+        self.used = {args[slot] for _, entry, args in self.steps for slot, _, _ in entry.arguments}
 
-    def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a number no launch uses is ignored."""
+    def bind_part(self, number: int, address: int) -> None:
+        """See `Numbered`."""
         if number in self.numbers:
             self.bound[number] = address
         elif number in self.used:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from monolect.backend.base import Commands, Launch, Program
+from monolect.backend.base import Commands, Program, unpacked
 from monolect.backend.common import memory
 from monolect.backend.null.render import NATIVE, render
 from monolect.base.target import Target
@@ -39,8 +39,9 @@ class NullDevice:
             out.append(self.programs[key])
         return out
 
-    def commands(self, launches: Sequence[Launch]) -> NullCommands:
-        return NullCommands(len(launches))
+    def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> NullCommands:
+        """The items, which nobody runs."""
+        return NullCommands(len(unpacked(items, number, programs)[0]))
 
 
 class NullCommands(Commands):

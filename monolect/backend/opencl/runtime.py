@@ -8,12 +8,12 @@ where it reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from monolect.backend.base import Commands, Launch
+from monolect.backend.base import Call, Numbered, Program, unpacked
 from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
@@ -121,9 +121,11 @@ class OpenCLDevice(GroupDevice):
         self.cl.Kernel(module, symbol)  # raises where the program has no such kernel
         return module, symbol
 
-    def commands(self, launches: Sequence[Launch]) -> OpenCLCommands:
-        """The launches, in order, on the device's queue."""
-        return OpenCLCommands(self, launches)
+    def encode(
+        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
+    ) -> OpenCLCommands:
+        """The items, in order, on the device's queue."""
+        return OpenCLCommands(self, unpacked(items, number, programs)[0])
 
 
 class OpenCLMemory(HandleAllocator):
@@ -164,16 +166,16 @@ class OpenCLMemory(HandleAllocator):
         return part
 
 
-class OpenCLCommands(Commands):
+class OpenCLCommands(Numbered):
     """Kernels with their arguments set, to be put on the queue."""
 
-    def __init__(self, device: OpenCLDevice, launches: Sequence[Launch]):
+    def __init__(self, device: OpenCLDevice, calls: Sequence[Call]):
         self.device, self.cl, self.queue = device, device.cl, device.queue
         self.steps: list[tuple[str, Any, Entry, dict[str, int]]] = []
         self.places: dict[int, list[tuple[Any, int, int]]] = {}
         self.bound: dict[int, int] = {}
-        for program, args, _ in launches:
-            entry: Entry = program.entry
+        for call, args in zip(calls, self.numbered(calls), strict=True):
+            program, entry = call.program, call.program.entry
             kernel = self.cl.Kernel(*entry.kernel)
             numbers = {}
             for position, (slot, n_bytes, variable) in enumerate(entry.arguments):
@@ -182,8 +184,8 @@ class OpenCLCommands(Commands):
                     numbers[variable] = args[slot]
             self.steps.append((program.name, kernel, entry, numbers))
 
-    def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a number no launch uses is ignored."""
+    def bind_part(self, number: int, address: int) -> None:
+        """See `Numbered`."""
         if number not in self.places or self.bound.get(number) == address:
             return
         for kernel, position, n_bytes in self.places[number]:

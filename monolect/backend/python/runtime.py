@@ -8,9 +8,9 @@ What it is not: fast. A program runs one Python statement an instruction and loo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from monolect.backend.base import Commands, Launch, Program
+from monolect.backend.base import Call, Commands, Program, unpacked
 from monolect.backend.common import memory
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.render import render
@@ -81,16 +81,18 @@ class PythonDevice:
             self._kernels[key] = Kernel(program.entry, program.name)
         return self._kernels[key]
 
-    def commands(self, launches: Sequence[Launch]) -> PythonCommands:
-        """The launches, to be run in order."""
-        return PythonCommands(self, launches)
+    def encode(
+        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
+    ) -> PythonCommands:
+        """The items, to be run in order."""
+        return PythonCommands(self, unpacked(items, number, programs)[0])
 
 
 class PythonCommands(Commands):
     """Kernels with the numbers of their arguments."""
 
-    def __init__(self, device: PythonDevice, launches: Sequence[Launch]):
-        self.launches = [(device.kernel(launch.program), launch.args) for launch in launches]
+    def __init__(self, device: PythonDevice, calls: Sequence[Call]):
+        self.calls = [(device.kernel(call.program), call.operands) for call in calls]
         self.addresses: dict[int, int] = {}
 
     def bind(self, number: int, address: int) -> None:
@@ -99,14 +101,14 @@ class PythonCommands(Commands):
 
     def launch(self) -> None:
         """Run all launches in order."""
-        for kernel, args in self.launches:
-            kernel.run([self.addresses[a] for a in args])
+        for kernel, operands in self.calls:
+            kernel.run([self.addresses[n] + offset for n, offset in operands])
 
     def launch_timed(self) -> list[int]:
         """The same; nanoseconds of each launch."""
         out = []
-        for kernel, args in self.launches:
+        for kernel, operands in self.calls:
             start = time.perf_counter_ns()
-            kernel.run([self.addresses[a] for a in args])
+            kernel.run([self.addresses[n] + offset for n, offset in operands])
             out.append(time.perf_counter_ns() - start)
         return out

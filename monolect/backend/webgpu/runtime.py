@@ -9,13 +9,13 @@ where it reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from monolect.backend.base import Commands, Launch
+from monolect.backend.base import Call, Numbered, Program, unpacked
 from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.common.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
@@ -165,9 +165,11 @@ class WebGPUDevice(GroupDevice):
             self._layouts[n, has_sizes] = group, self.handle.create_pipeline_layout(bind_group_layouts=[group])
         return self._layouts[n, has_sizes]
 
-    def commands(self, launches: Sequence[Launch]) -> WebGPUCommands:
-        """The launches, in order, on the device's queue."""
-        return WebGPUCommands(self, launches)
+    def encode(
+        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
+    ) -> WebGPUCommands:
+        """The items, in order, on the device's queue."""
+        return WebGPUCommands(self, unpacked(items, number, programs)[0])
 
 
 class Part(NamedTuple):
@@ -273,22 +275,22 @@ class Step:
                 encoder.copy_buffer_to_buffer(*there, *here, theirs["size"])
 
 
-class WebGPUCommands(Commands):
+class WebGPUCommands(Numbered):
     """Launches that are recorded anew each time they go on the queue."""
 
-    def __init__(self, device: WebGPUDevice, launches: Sequence[Launch]):
+    def __init__(self, device: WebGPUDevice, calls: Sequence[Call]):
         self.device = device
         self.steps: list[Step] = []
         self.users: dict[int, list[Step]] = {}
         self.bound: dict[int, int] = {}
-        for program, args, _ in launches:
-            step = Step(device, program.name, program.entry, args)
+        for call, args in zip(calls, self.numbered(calls), strict=True):
+            step = Step(device, call.program.name, call.program.entry, args)
             self.steps.append(step)
-            for slot, _, _ in program.entry.arguments:
+            for slot, _, _ in call.program.entry.arguments:
                 self.users.setdefault(args[slot], []).append(step)
 
-    def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a number no launch uses is ignored."""
+    def bind_part(self, number: int, address: int) -> None:
+        """See `Numbered`."""
         if number not in self.users or self.bound.get(number) == address:
             return
         self.bound[number] = address

@@ -14,11 +14,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from monolect.command.forms import items_of, once_of, program_of, view, with_program
+from monolect.command.memory import ALIGN_BYTES
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
-from monolect.ir.ops import ParamArg
+from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
-from monolect.schedule.memory import ALIGN_BYTES
 
 
 class FromParts(NamedTuple):
@@ -85,4 +86,28 @@ def _part(p: UOp, low: int, high: int) -> tuple[int, UOp] | None:
     return first, node("PARAM", (shape_source((min(size, high + 1) - first,)),), p.arg)
 
 
-__all__ = ["FromParts", "from_parts"]
+def rebase(step: UOp) -> UOp:
+    """The pass: each CALL of such a kernel takes parts of its buffers. Kernels over packed blocks stay as they are."""
+    linear = program_of(step)
+    once, items = once_of(linear), items_of(linear)
+    new = [_rebased(c) for c in (*once, *items)]
+    if all(a is b for a, b in zip(new, (*once, *items), strict=True)):
+        return step
+    return with_program(step, new[len(once) :], new[: len(once)])
+
+
+def _rebased(call: UOp) -> UOp:
+    if call.op != "CALL" or call.src[0].op != "SINK" or (call.src[0].arg or KernelInfo()).frozen:
+        return call
+    kernel, offsets = from_parts(call.src[0], len(call.src) - 1)
+    if not offsets:
+        return call
+    sizes = {p.arg.slot: p.shape[0] for p in toposort(kernel) if p.op == "PARAM" and p.arg.name is None}
+    operands = [
+        view(b, offset, sizes[k], b.dtype) if offset else b
+        for k, (b, offset) in enumerate(zip(call.src[1:], offsets, strict=True))
+    ]
+    return node("CALL", (kernel, *operands))
+
+
+__all__ = ["FromParts", "from_parts", "rebase"]

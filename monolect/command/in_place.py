@@ -1,31 +1,27 @@
 """Which state of a captured step is updated in place: its new version written over the old one.
 
-What it is for: a step that assigns a large tensor, or a few rows of one, needs no second one. It looks at the launches
-of the capture alone; whether somebody else holds the old version is asked at each replay.
+What it is for: a step that assigns a large tensor, or a few rows of one, needs no second one. It looks at the kernels
+of the step alone; whether somebody else holds the old version is asked at each replay.
 Invariant: no launch reads an element of the old version after that element was written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from monolect.command.forms import buffer_bytes
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, toposort
-from monolect.runtime.execute import Run
-from monolect.schedule.memory import buffer_bytes
 
-Uses = dict[UOp, list[tuple[int, UOp, int]]]
+Uses = dict[UOp, list[tuple[int, UOp, int]]]  # for each buffer: (number of the item, its kernel, the slot), in order
 
 
-def uses_of(runs: list[Run]) -> Uses:
-    """For each buffer the launches that take it, in order: (the number of the launch, its CALL, the slot)."""
+def uses_of(items: Sequence[tuple[UOp, Sequence[UOp]]]) -> Uses:
+    """The uses of each buffer by (kernel, buffers) pairs, in the order in which they run."""
     out: Uses = {}
-    at = 0
-    for r in runs:
-        names = [*r.inputs, *r.fresh]
-        for item, call in zip(r.plan.launches, r.plan.kernels, strict=True):
-            for slot, a in enumerate(item.args):
-                if a < len(names):
-                    out.setdefault(names[a], []).append((at, call, slot))
-            at += 1
+    for at, (kernel, buffers) in enumerate(items):
+        for slot, b in enumerate(buffers):
+            out.setdefault(b, []).append((at, kernel, slot))
     return out
 
 
@@ -38,12 +34,12 @@ def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
     reads = uses.get(before, [])
     if not (writes := uses.get(after)):
         return False
-    first, call, out = writes[0]
+    first, kernel, out = writes[0]
     if any(at > first for at, _, _ in reads):
         return False
     source = next((slot for at, _, slot in reads if at == first), None)
     alike = before.shape == after.shape and before.dtype.itemsize == after.dtype.itemsize
-    return source is None or (alike and same_elements(call.src[0], source, out))
+    return source is None or (alike and same_elements(kernel, source, out))
 
 
 def is_copy(sink: UOp) -> bool:

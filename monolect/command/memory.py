@@ -1,4 +1,7 @@
-"""Intermediate buffers with disjoint lifetimes share storage.
+"""Intermediate buffers with disjoint lifetimes share storage: views of one arena.
+
+Before: LINEAR(CALL(a, B1, P0), CALL(b, B2, B1), CALL(c, P1, B2))              B1, B2 f32[16]
+After:  LINEAR(CALL(a, BITCAST(SHRINK(arena, 0, 64)), P0), CALL(b, BITCAST(SHRINK(arena, 64, 64)), ..), ..)
 
 Every intermediate gets an offset in one arena. Buffers are placed largest first, each at the lowest offset free during
 all of its life, so the arena stays near the largest set that is alive at once. That compares every buffer with those
@@ -12,13 +15,33 @@ worth that: who writes it has work for the whole device. A small one stays apart
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from monolect.base.numpy import np
-from monolect.ir.bounds import size_max
-from monolect.ir.normal import count
-from monolect.ir.uop import UOp
+from monolect.base.target import Target
+from monolect.command.dependencies import all_before, needs, uses_of
+from monolect.command.forms import (
+    ARENA,
+    base_of,
+    buffer_bytes,
+    calls_in,
+    items_of,
+    kernel_of,
+    memory,
+    once_of,
+    operands_of,
+    program_of,
+    read_operand,
+    view,
+    with_operands,
+    with_program,
+    writes,
+)
+from monolect.command.group import reused
+from monolect.ir.ops import KernelInfo
+from monolect.ir.uop import UOp, node
 
 ALIGN_BYTES = 64
 FEW = 1024  # blocks that are compared one by one: faster than whole arrays
@@ -47,21 +70,6 @@ class Life(NamedTuple):
     def is_beside(self, other: Life) -> bool:
         """Whether both may be alive at the same time, when steps wait only for what they come after."""
         return bool(other.users & ~self.before and self.users & ~other.before)
-
-
-def buffer_bytes(b: UOp) -> int:
-    """Bytes the storage of BUFFER b takes."""
-    return max(1, size_max(count(b.shape)) * b.dtype.itemsize)
-
-
-def plan_memory(linear: UOp, keep: set[UOp], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """Offsets for the BUFFERs of LINEAR(CALL(kernel, buffers...)...) that are not in `keep`."""
-    lives: dict[UOp, Life] = {}
-    for i, call in enumerate(linear.src):
-        for b in call.src[1:]:
-            if b.op == "BUFFER" and b not in keep:
-                lives[b] = lives[b]._replace(last=i) if b in lives else Life(buffer_bytes(b), i, i)
-    return place(lives, align_bytes)
 
 
 def place(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
@@ -143,3 +151,95 @@ class PlacedMany(Placed):
         self.rows[:, at + 1 : self.n + 1] = self.rows[:, at : self.n]
         self.rows[:, at] = start, start + size, life.first, life.last
         self.n, self.n_bytes = self.n + 1, max(self.n_bytes, start + size)
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+def plan_memory(step: UOp, target: Target) -> UOp:
+    """The pass: every BUFFER that the items write becomes a view of the arena, but for what items of "once" leave to
+    the others. Values that a padded frame surrounds share memory with equal frames, and with nothing else.
+    """
+    linear = program_of(step)
+    once, items = once_of(linear), items_of(linear)
+    order = calls_in(items)
+    late_bases = {b for c in order for b in map(base_of, operands_of(c))}
+    kept = {b for c in once for b in _written(c) if b in late_bases}
+    is_graph = target.concurrency == "graph"
+    when = [*range(len(once)), *(len(once) + t for t in (range(len(order)) if is_graph else _times(items)))]
+    lives: dict[UOp, Life] = {}
+    behind = _behind(once, order, step) if is_graph else [0] * len(when)
+    private = {b for c in (*once, *order) for b in _written(c) if b.op == "BUFFER"} - kept
+    for i, (at, c) in enumerate(zip(when, (*once, *order), strict=True)):
+        for b in map(base_of, operands_of(c)):
+            if b in private:
+                life = lives.get(b) or Life(buffer_bytes(b), at, at, 0, behind[i])
+                lives[b] = life._replace(last=at, users=life.users | 1 << i)
+    offsets, n_bytes = _placed_in_groups(lives, once, target)
+    if not offsets:
+        return step
+    arena = memory(ARENA, n_bytes, str(next(iter(offsets)).arg.device))
+    new: dict[UOp, UOp] = {}
+    for b, offset in offsets.items():
+        new[b] = view(arena, offset, buffer_bytes(b) // b.dtype.itemsize, b.dtype)
+    moved = iter([_moved(c, new, arena, offsets) for c in (*once, *order)])
+    first = [next(moved) for _ in once]
+    rest: list[UOp] = []
+    for u in items:
+        if u.op == "GROUP":
+            rest.append(node("GROUP", tuple([next(moved) for _ in u.src]), u.arg))
+        else:
+            rest.append(node("BARRIER", (rest[-1],)) if u.op == "BARRIER" else next(moved))
+    return with_program(step, rest, first)
+
+
+def _written(c: UOp) -> list[UOp]:
+    operands = operands_of(c)
+    return [base_of(operands[k]) for k in writes(c)]
+
+
+def _times(items: Sequence[UOp]) -> Iterator[int]:
+    """For each CALL a time, by which lives are compared: members of a GROUP are at the same time."""
+    now = count()
+    for u in items:
+        if u.op == "GROUP":
+            at = next(now)
+            yield from (at for _ in u.src)
+        elif u.op != "BARRIER":
+            yield next(now)
+
+
+def _moved(c: UOp, new: Mapping[UOp, UOp], arena: UOp, offsets: Mapping[UOp, int]) -> UOp:
+    """An item whose intermediates are in the arena."""
+    operands = []
+    for u in operands_of(c):
+        if u in new:
+            u = new[u]
+        elif u.op not in ("PARAM", "BUFFER") and (b := (at := read_operand(u)).base) in new:
+            u = view(arena, offsets[b] + at.offset, buffer_bytes(u) // u.dtype.itemsize, u.dtype)
+        operands.append(u)
+    return with_operands(c, operands)
+
+
+def _placed_in_groups(lives: dict[UOp, Life], once: Sequence[UOp], target: Target) -> tuple[dict[UOp, int], int]:
+    """Offsets of buffers by their lives, and the bytes of all."""
+    groups: dict[UOp | None, dict[UOp, Life]] = {None: lives}
+    for c in once:
+        kernel = kernel_of(c) if c.op == "CALL" else c
+        if isinstance(kernel.arg, KernelInfo) and kernel.arg.frames:
+            group = groups.setdefault(kernel, {})
+            group.update((b, lives.pop(b)) for b in _written(c) if b in lives)
+    offsets: dict[UOp, int] = {}
+    n_bytes = 0
+    for group in groups.values():
+        plan = (place_apart if target.concurrency == "graph" else place)(group, target.align_bytes)
+        offsets.update((b, n_bytes + offset) for b, offset in plan.offsets.items())
+        n_bytes += plan.arena_bytes
+    return offsets, n_bytes
+
+
+def _behind(once: Sequence[UOp], order: Sequence[UOp], step: UOp) -> list[int]:
+    """For each item all that it comes after, as bits, where the last ones run but for what they need side by side."""
+    n = len(once)
+    same = reused(step)
+    after = [[j for row in rows for j in row] for rows in needs([uses_of(c, same) for c in order])]
+    first = [(1 << i) - 1 for i in range(n)]
+    return first + [b << n | (1 << n) - 1 for b in all_before(after)]

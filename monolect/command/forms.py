@@ -1,0 +1,267 @@
+"""The grammar of the COMMAND stage: what a step is made of, and how to build and read its parts.
+
+    step    := FUNCTION(TUPLE(out...))                   arg StepInfo: the role of each PARAM
+    out     := view | AFTER(view, program)               a result, or the new value of a state
+    program := LINEAR([LINEAR(item..., "once")], item...)
+    item    := CALL(PROGRAM | SINK, operand...) | STORE(view, LOAD(view, (device, space))) | GROUP(item...)
+             | BARRIER(item) | RANGE(bound) ... END(item, RANGE) | IF(scalar) ... ENDIF
+    operand := view | AFTER(view, item...) | scalar      scalar: a size, a RANGE, or index arithmetic of them
+    view    := [BITCAST] [SHRINK] [RESHAPE] of PARAM | BUFFER
+
+Memory that a caller binds is a PARAM, memory that the step owns a BUFFER. Items start in order; outside of a GROUP each
+ends before the next one starts. Members of a GROUP may run at the same time, but for what is AFTER another: order is
+AFTER, everywhere, and GROUP and BARRIER say how one device makes use of it. The LINEAR "once" runs again only when a
+constant was bound anew or may have been written to.
+
+Equal views are equal nodes, as there is one normal form. Invariant: no pass identifies an item by its node, since a
+step may launch one program on the same memory twice; from `dependencies` on such items differ by what they are AFTER.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from monolect.base.dtype import DType, dtypes
+from monolect.ir.bounds import size_max
+from monolect.ir.call import stored_slots
+from monolect.ir.normal import count
+from monolect.ir.ops import BufferArg, ProgramInfo, StepInfo
+from monolect.ir.uop import UOp, node, shape_source, toposort
+
+ONCE = "once"
+ARENA = -1  # slot of the BUFFER that the intermediates of a device share
+
+
+class Operand(NamedTuple):
+    """An operand in its parts: memory and the byte in it where the view begins, or a scalar; items that it is after."""
+
+    base: UOp
+    offset: int = 0  # bytes
+    after: tuple[UOp, ...] = ()
+
+
+def buffer_bytes(b: UOp) -> int:
+    """Bytes of the memory behind a PARAM or BUFFER; of one of symbolic size those of the largest."""
+    return max(1, size_max(count(b.shape)) * b.dtype.itemsize)
+
+
+def is_scalar(u: UOp) -> bool:
+    """Whether an operand is a number rather than memory."""
+    return not u.shape and u.dtype is dtypes.index
+
+
+def is_size(u: UOp) -> bool:
+    """Whether `u` is a Variable, a size that a call brings."""
+    return u.op == "PARAM" and u.arg.name is not None
+
+
+# ---- views -----------------------------------------------------------------------------------------------------------
+def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
+    """The `n_elements` of that dtype that begin `offset` bytes into `base`, in normal form."""
+    unit = base.dtype.itemsize
+    n = n_elements * dtype.itemsize // unit
+    u = base
+    if offset or n != count(base.shape):
+        if len(u.shape) != 1:
+            u = node("RESHAPE", (u, shape_source((count(base.shape),))))
+        u = node("SHRINK", (u, shape_source((offset // unit,)), shape_source((n,))))
+    return u if dtype is base.dtype else node("BITCAST", (u,), dtype)
+
+
+def read_operand(u: UOp) -> Operand:
+    """The parts of an operand."""
+    after: tuple[UOp, ...] = ()
+    offset = 0
+    while u.op not in ("PARAM", "BUFFER"):
+        if u.op == "AFTER":
+            after += u.src[1:]
+        elif u.op == "SHRINK":
+            offset += u.src[1].sizes[0] * u.dtype.itemsize
+        elif u.op not in ("BITCAST", "RESHAPE"):
+            return Operand(u, 0, after)  # a scalar
+        u = u.src[0]
+    return Operand(u, offset, after)
+
+
+def base_of(u: UOp) -> UOp:
+    """The PARAM or BUFFER behind an operand; a scalar is itself."""
+    return u if u.op == "PARAM" or u.op == "BUFFER" else read_operand(u).base
+
+
+def extent(u: UOp) -> tuple[int, int]:
+    """The first byte of an operand's view in its memory, and the first one behind it."""
+    while u.op == "AFTER":
+        u = u.src[0]
+    start = read_operand(u).offset
+    return start, start + buffer_bytes(u)
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+def kernel_of(call: UOp) -> UOp:
+    """What a CALL runs: the SINK or LINEAR of a kernel, or a function of the user's."""
+    program = call.src[0]
+    return program.src[0] if program.op == "PROGRAM" else program
+
+
+@lru_cache(maxsize=4096)
+def accesses(kernel: UOp) -> tuple[str, ...]:
+    """How a kernel touches each of its PARAMs of memory, by slot: "read", "write" or "update"; "" for sizes."""
+    written = stored_slots(kernel)
+    order = toposort(kernel)
+    read: set[int] = set()
+    slots: dict[int, bool] = {}
+    for u in order:
+        if u.op == "PARAM":
+            slots[u.arg.slot] = u.arg.name is None
+        elif u.op in ("LOAD", "ATOMICADD", "TMACOPY", "CUSTOM", "CALL"):
+            read.update(_slots_below(u.src[1 if u.op == "TMACOPY" else 0]))
+    if kernel.op == "CUSTOMFUNCTION":
+        read = {*slots}
+    out = ["read"] * (1 + max(slots, default=-1))
+    for k, is_memory in slots.items():
+        stored = "update" if k in read else "write"
+        out[k] = "" if not is_memory else stored if k in written else "read"
+    return tuple(out)
+
+
+def _slots_below(place: UOp) -> Iterator[int]:
+    while place.op != "PARAM" and place.src:
+        place = place.src[0]
+    if place.op == "PARAM" and place.arg.name is None:
+        yield place.arg.slot
+
+
+def operands_of(item: UOp) -> tuple[UOp, ...]:
+    """The operands of a CALL, or of a copy: where to, where from."""
+    return item.src[1:] if item.op == "CALL" else (item.src[0], item.src[1].src[0])
+
+
+def with_operands(item: UOp, operands: Sequence[UOp]) -> UOp:
+    """The item on other operands."""
+    if item.op == "CALL":
+        return node("CALL", (item.src[0], *operands), item.arg)
+    to, source = operands
+    load = item.src[1]
+    return node("STORE", (to, node("LOAD", (source, *load.src[1:]), load.arg)), item.arg)
+
+
+def access(item: UOp, k: int) -> str:
+    """How an item touches its operand `k`."""
+    if item.op == "STORE":
+        return "read" if k else "write"
+    program = item.src[0]
+    if program.op == "PROGRAM":
+        return str(program.arg.operands[k][2])
+    found = accesses(program)
+    return found[k] if k < len(found) else "read"
+
+
+def writes(item: UOp) -> list[int]:
+    """The operands that an item writes, by position."""
+    if item.op == "STORE":
+        return [0]
+    program = item.src[0]
+    if program.op == "PROGRAM":
+        return [k for k, (_, _, how) in enumerate(program.arg.operands) if how in ("write", "update")]
+    return sorted(stored_slots(program))
+
+
+def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, threads: int, local: int) -> ProgramInfo:
+    """The info of a program that a kernel was made into, to run on operands such as these."""
+    how = accesses(kernel)
+    rows = []
+    for k, u in enumerate(operands):
+        memory = not is_scalar(u)
+        rows.append((u.dtype, size_max(count(u.shape)) if memory else 1, how[k] if k < len(how) else "read"))
+    return ProgramInfo(name, key, threads, local, tuple(rows))
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+def program_of(step: UOp) -> UOp:
+    """The LINEAR of a step; an empty one where it computes nothing."""
+    linear = next((out.src[1] for out in step.src[0].src if out.op == "AFTER"), None)
+    return node("LINEAR") if linear is None else linear
+
+
+def once_of(linear: UOp) -> tuple[UOp, ...]:
+    """The items that run once."""
+    first = linear.src[0] if linear.src else None
+    return first.src if first is not None and first.op == "LINEAR" else ()
+
+
+def items_of(linear: UOp) -> tuple[UOp, ...]:
+    """The items that run at each call."""
+    return linear.src[1:] if linear.src and linear.src[0].op == "LINEAR" else linear.src
+
+
+def calls_in(items: Sequence[UOp]) -> list[UOp]:
+    """The CALLs and copies of items, in order, those in GROUPs too."""
+    out: list[UOp] = []
+    for u in items:
+        if u.op == "GROUP":
+            out += u.src
+        elif u.op != "BARRIER":
+            out.append(u)
+    return out
+
+
+def with_program(step: UOp, items: Sequence[UOp], once: Sequence[UOp] = ()) -> UOp:
+    """The step with another program."""
+    first = (node("LINEAR", tuple(once), ONCE),) if once else ()
+    linear = node("LINEAR", (*first, *items))
+    outs = [node("AFTER", (out.src[0], linear)) if out.op == "AFTER" else out for out in step.src[0].src]
+    return node("FUNCTION", (node("TUPLE", tuple(outs)), *step.src[1:]), step.arg)
+
+
+def roles(step: UOp) -> tuple[str, ...]:
+    """The role of each PARAM, by slot."""
+    assert isinstance(step.arg, StepInfo)
+    return step.arg.roles
+
+
+def new_slot(items: Sequence[UOp]) -> int:
+    """A slot above those of all BUFFERs that items touch."""
+    found = [b.arg.slot for c in items for b in map(base_of, operands_of(c)) if b.op == "BUFFER"]
+    return 1 + max(found, default=-1)
+
+
+def is_arena(b: UOp) -> bool:
+    """Whether a base is the memory that the intermediates of a device share."""
+    return b.op == "BUFFER" and b.arg.slot == ARENA
+
+
+def memory(slot: int, n_bytes: int, device: str) -> UOp:
+    """A BUFFER of bytes."""
+    return node("BUFFER", (shape_source((n_bytes,)),), BufferArg(slot, dtypes.uint8, device))
+
+
+__all__ = [
+    "ARENA",
+    "ONCE",
+    "Operand",
+    "access",
+    "accesses",
+    "base_of",
+    "buffer_bytes",
+    "calls_in",
+    "extent",
+    "is_arena",
+    "is_scalar",
+    "is_size",
+    "items_of",
+    "kernel_of",
+    "memory",
+    "new_slot",
+    "once_of",
+    "operands_of",
+    "program_info",
+    "program_of",
+    "read_operand",
+    "roles",
+    "view",
+    "with_operands",
+    "with_program",
+    "writes",
+]

@@ -1,0 +1,153 @@
+"""Items that may run at the same time: a BARRIER where threads must meet, and nowhere else.
+
+A group is what runs between two barriers. It has a lane for each thread; the items of one lane run in order, so items
+that need each other can share a lane. An item that several threads share has a part in each lane. Independent kernels
+then run at once, and several that are shared out cost one barrier together. What is too small for that stays on the
+caller's thread, one item after the other, without a barrier.
+
+Before: LINEAR(CALL(a, B1, P0), CALL(b, B2, P0), CALL(c, P1, B1, B2))
+After:  LINEAR(GROUP(CALL(a, ..), CALL(b, ..)), BARRIER(GROUP), CALL(c, ..))
+A device whose items wait for each other one by one (`Target.concurrency` "graph") has one group of all of them.
+Invariant: of two items in different lanes of a group, neither writes what the other touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from monolect.base.target import Target
+from monolect.command.estimate import estimate
+from monolect.command.forms import base_of, items_of, kernel_of, once_of, operands_of, program_of, with_program, writes
+from monolect.ir.uop import UOp, node
+
+BARRIER_NS = 3000  # ns; what a group must save, with the threads' waking and waiting
+OPS_PER_NS, BYTES_PER_NS, LAUNCH_NS = 8, 16, 20  # per ns of one thread, roughly; ns of a launch
+
+
+class Work(NamedTuple):
+    """An item as grouping sees it: the buffers it touches and writes, its threads and its time."""
+
+    touched: frozenset[UOp]
+    written: frozenset[UOp]
+    threads: int
+    ns: int
+    is_opaque: bool = False  # it may touch anything
+
+
+class Group(NamedTuple):
+    """Items by number, in order. `lanes`: for each thread the (number of an item, its part of it) that it runs, one
+    after the other; without lanes the items run one after the other.
+    """
+
+    items: tuple[int, ...]
+    lanes: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+class _Open:
+    """A group that is being filled."""
+
+    def __init__(self, n_lanes: int) -> None:
+        self.lanes: list[list[tuple[int, int]]] = [[] for _ in range(n_lanes)]
+        self.load_ns = [0] * n_lanes
+        self.items: list[int] = []
+        self.wrote: dict[UOp, set[int]] = {}  # by buffer, the lanes that write it
+        self.touched: dict[UOp, set[int]] = {}
+        self.is_shared = False
+        self.single_ns = 0
+
+    def needed(self, w: Work) -> set[int]:
+        """The lanes that hold something which an item must come after."""
+        out = {lane for b in w.touched for lane in self.wrote.get(b, ())}
+        return out.union(lane for b in w.written for lane in self.touched.get(b, ()))
+
+    def add(self, i: int, w: Work, lane: int) -> None:
+        """Item `i`, so that its first thread is in `lane`."""
+        n_lanes = len(self.lanes)
+        self.items.append(i)
+        for t in range(w.threads):
+            self.lanes[(lane + t) % n_lanes].append((i, t))
+            self.load_ns[(lane + t) % n_lanes] += w.ns // w.threads
+        used = {(lane + t) % n_lanes for t in range(w.threads)}
+        for b in w.touched:
+            self.touched.setdefault(b, set()).update(used)
+        for b in w.written:
+            self.wrote.setdefault(b, set()).update(used)
+        self.is_shared |= w.threads > 1
+        self.single_ns += w.ns
+
+
+def groups(work: Sequence[Work], n_threads: int) -> list[Group]:
+    """The items as groups for so many threads."""
+    done: list[Group] = []
+    now = _Open(n_threads)
+    for i, w in enumerate(work):
+        needed = now.needed(w)
+        if w.is_opaque or len(needed) > 1 or (w.threads > 1 and needed):
+            done += _closed(now)
+            now, needed = _Open(n_threads), set()
+        free = 0 if w.threads > 1 else min(range(n_threads), key=now.load_ns.__getitem__)
+        now.add(i, w, needed.pop() if needed else free)
+        if w.is_opaque:
+            done += _closed(now)
+            now = _Open(n_threads)
+    return done + _closed(now)
+
+
+def _closed(p: _Open) -> list[Group]:
+    """The group in lanes where that pays; where a barrier is needed anyway, it always does."""
+    if not p.items:
+        return []
+    if len(p.items) > 1 and (p.is_shared or p.single_ns - max(p.load_ns) >= BARRIER_NS):
+        return [Group(tuple(p.items), tuple(map(tuple, p.lanes)))]
+    return [Group(tuple(p.items))]
+
+
+# ---- items -----------------------------------------------------------------------------------------------------------
+def work_of(item: UOp, same: Mapping[UOp, UOp]) -> Work:
+    """An item as grouping sees it. `same`: memory that may be that of another buffer."""
+    bases = [same.get(b, b) for b in map(base_of, operands_of(item))]
+    program = item.src[0]
+    threads = program.arg.threads if program.op == "PROGRAM" else 1
+    n_ops, n_bytes = estimate(item)
+    ns = LAUNCH_NS + max(n_ops // OPS_PER_NS, n_bytes // BYTES_PER_NS)
+    is_opaque = item.op == "CALL" and kernel_of(item).op == "CUSTOMFUNCTION"
+    return Work(frozenset(bases), frozenset([bases[k] for k in writes(item)]), threads, ns, is_opaque)
+
+
+def reused(step: UOp) -> dict[UOp, UOp]:
+    """The results that may be in the memory of an argument, with that argument."""
+    pairs = dict(step.arg.reuse)
+    if not pairs:
+        return {}
+    items = (*once_of(program_of(step)), *items_of(program_of(step)))
+    params = {b.arg.slot: b for c in items for b in map(base_of, operands_of(c)) if b.op == "PARAM"}
+    return {params[r]: params[a] for r, a in pairs.items() if r in params and a in params}
+
+
+def group(step: UOp, target: Target) -> UOp:
+    """The pass; see the module docstring."""
+    linear = program_of(step)
+    items = items_of(linear)
+    if target.concurrency == "graph":
+        return with_program(step, (node("GROUP", items),), once_of(linear)) if items else step
+    if target.concurrency != "lanes" or target.n_threads < 2 or not step.arg.is_replayed:
+        return step
+    same = reused(step)
+    out: list[UOp] = []
+    for g in groups([work_of(c, same) for c in items], target.n_threads):
+        mine = [items[i] for i in g.items]
+        if g.lanes:
+            member = {i: k for k, i in enumerate(g.items)}
+            lanes = tuple([tuple([(member[i], part) for i, part in lane]) for lane in g.lanes])
+            together = node("GROUP", tuple(mine), lanes)
+            out += [together, node("BARRIER", (together,))]
+        else:
+            for c in mine:
+                out.append(c)
+                if c.src[0].op == "PROGRAM" and c.src[0].arg.threads > 1:
+                    out.append(node("BARRIER", (c,)))
+    return with_program(step, out, once_of(linear))
+
+
+__all__ = ["Group", "Work", "group", "groups", "reused", "work_of"]

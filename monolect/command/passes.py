@@ -1,0 +1,121 @@
+"""The passes over a step, in order: the last section of the pipeline, which every process runs for what it launches.
+
+It stands in a module of its own because a process that finds all its kernels in caches imports these passes and no
+others. `pipeline.PIPELINE` ends with them; the runner there checks and traces them where a setting asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from monolect.base.errors import InternalError
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.command.dependencies import dependencies
+from monolect.command.forms import calls_in, items_of, once_of, program_of, with_program
+from monolect.command.group import group
+from monolect.command.join import join
+from monolect.command.memory import plan_memory
+from monolect.command.once import once
+from monolect.command.pack_once import Budget, Packed, pack_once
+from monolect.command.rebase import rebase
+from monolect.ir.ops import Stage
+from monolect.ir.uop import UOp, node
+
+C = Stage.COMMAND
+
+
+class Pass(NamedTuple):
+    """One row. `run` takes (ir, target), the target being named as the device is. Behind it the graph has none of the
+    ops `removes`; the passes `after` must have run before.
+    """
+
+    name: str
+    reads: Stage
+    leaves: Stage
+    run: Callable[[UOp, Target], UOp]
+    removes: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    why: str = ""
+
+
+class Services:
+    """What passes need of the runtime, which sets it when it is imported: programs, and memory for packed constants."""
+
+    # programs of kernels, each with the operands of one CALL, for a target: the PROGRAM node of each kernel
+    programs: Callable[[Mapping[UOp, Sequence[UOp]], Target], dict[UOp, UOp]] | None = None
+    # what the plan of a kernel packs of its frozen PARAMs, on a target
+    packed_blocks: Callable[[UOp, Target], tuple[Packed, ...]] | None = None
+    budget: Callable[[UOp], Budget] | None = None  # of the copies of a step's constants
+
+
+services = Services()
+
+
+def lower(step: UOp, target: Target) -> UOp:
+    """The pass: each distinct kernel becomes a PROGRAM, by the kernel passes where no cache has it."""
+    linear = program_of(step)
+    first, items = once_of(linear), items_of(linear)
+    operands: dict[UOp, Sequence[UOp]] = {}
+    for c in (*first, *calls_in(items)):
+        if c.op == "CALL" and c.src[0].op != "PROGRAM":
+            operands.setdefault(c.src[0], c.src[1:])
+    if not operands:
+        return step
+    if services.programs is None:
+        raise InternalError("kernels are lowered by the runtime", expected="monolect.runtime imported", found="none")
+    made = services.programs(operands, target)
+
+    def lowered(c: UOp) -> UOp:
+        return node("CALL", (made[c.src[0]], *c.src[1:])) if c.op == "CALL" and c.src[0] in made else c
+
+    return with_program(step, [lowered(c) for c in items], [lowered(c) for c in first])
+
+
+def _pack_once(step: UOp, target: Target) -> UOp:
+    if services.packed_blocks is None or services.budget is None or target.workgroups or not step.arg.is_replayed:
+        return step
+    blocks = services.packed_blocks
+    return pack_once(step, lambda kernel: blocks(kernel, target), services.budget(step))
+
+
+# fmt: off
+COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
+    Pass("join",         C, C, lambda s, t: join(s), (), ("order",), "runs of a captured step, or the one of a batch, as one program over what a call binds"),
+    Pass("once",         C, C, lambda s, t: once(s), (), ("join",), "what depends on constants alone leaves the program before anything of it is planned"),
+    Pass("pack_once",    C, C, _pack_once, (), ("once",), "constants that kernels pack are known now; the kernels must still be whole"),
+    Pass("rebase",       C, C, lambda s, t: rebase(s) if t.offsets else s, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled"),
+    Pass("lower",        C, C, lower, (), ("rebase",), "groups depend on the threads of programs, operands on what they access"),
+    Pass("group",        C, C, group, (), ("lower",), "what may run at once must be known before memory is shared"),
+    Pass("plan_memory",  C, C, plan_memory, (), ("group",), "lifetimes are known once the order and the groups are"),
+    Pass("dependencies", C, C, lambda s, t: dependencies(s), (), ("plan_memory",), "memory that is taken again is a reason to wait, as data is"),
+)
+# fmt: on
+
+
+def planned(step: UOp, target: Target) -> UOp:
+    """A step through the passes from `once` on: ready to be encoded."""
+    for row in COMMAND[1:]:
+        step = run(row, step, target)
+    return step
+
+
+def joined(step: UOp, target: Target) -> UOp:
+    """A step through the pass `join`."""
+    return run(COMMAND[0], step, target)
+
+
+def run(row: Pass, step: UOp, target: Target) -> UOp:
+    """One pass; by the pipeline's runner where a setting looks at passes."""
+    if not settings.looking:
+        return row.run(step, target)
+    pipeline: Any = import_module("monolect.pipeline")
+    out: UOp = pipeline.run_pass(row, step, target)
+    if settings.STOP_AFTER == row.name:
+        raise pipeline.nothing_to_run()
+    return out
+
+
+__all__ = ["COMMAND", "Pass", "Services", "joined", "lower", "planned", "run", "services"]
