@@ -20,6 +20,7 @@ from typing import Any
 from monolect.base.errors import InternalError, SettingError, VerifyError, nearest
 from monolect.base.settings import settings
 from monolect.base.target import Target
+from monolect.command.check import check as check_step
 from monolect.command.passes import COMMAND, Pass
 from monolect.ir.ops import KernelInfo, Stage
 from monolect.ir.prove import check_bounds
@@ -179,6 +180,8 @@ def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
     elapsed = time.perf_counter_ns() - start
     if settings.checks_passes:
         verify(out, row.leaves, row.removes)
+        if row.name == "dependencies":
+            check_step(out)
     if settings.CHECK_BOUNDS and (row.name == "optimize" or (row.name == "device_axes" and out is not ir)):
         _check_bounds(row, ir, out)
     _report(row, ir, out, elapsed)

@@ -27,7 +27,7 @@ from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import size_max
 from monolect.ir.call import stored_slots
 from monolect.ir.normal import count
-from monolect.ir.ops import BufferArg, ProgramInfo, StepInfo
+from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
 from monolect.ir.uop import UOp, node, shape_source, toposort
 
 ONCE = "once"
@@ -178,6 +178,12 @@ def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, thre
     return ProgramInfo(name, key, threads, local, tuple(rows))
 
 
+def is_frame(item: UOp) -> bool:
+    """Whether an item stores what surrounds a padded value, in whose middle other items write."""
+    info = kernel_of(item).arg if item.op == "CALL" else None
+    return isinstance(info, KernelInfo) and info.frames
+
+
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def program_of(step: UOp) -> UOp:
     """The LINEAR of a step; an empty one where it computes nothing."""
@@ -248,6 +254,7 @@ __all__ = [
     "calls_in",
     "extent",
     "is_arena",
+    "is_frame",
     "is_scalar",
     "is_size",
     "items_of",

@@ -27,6 +27,8 @@ from monolect.command.forms import (
     base_of,
     buffer_bytes,
     calls_in,
+    extent,
+    is_frame,
     items_of,
     kernel_of,
     memory,
@@ -40,7 +42,6 @@ from monolect.command.forms import (
     writes,
 )
 from monolect.command.group import reused
-from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node
 
 ALIGN_BYTES = 64
@@ -162,13 +163,15 @@ def plan_memory(step: UOp, target: Target) -> UOp:
     once, items = once_of(linear), items_of(linear)
     order = calls_in(items)
     late_bases = {b for c in order for b in map(base_of, operands_of(c))}
-    kept = {b for c in once for b in _written(c) if b in late_bases}
+    kept = {b for c in once if not is_frame(c) for b in _written(c) if b in late_bases}
     is_graph = target.concurrency == "graph"
     when = [*range(len(once)), *(len(once) + t for t in (range(len(order)) if is_graph else _times(items)))]
     lives: dict[UOp, Life] = {}
     behind = _behind(once, order, step) if is_graph else [0] * len(when)
     private = {b for c in (*once, *order) for b in _written(c) if b.op == "BUFFER"} - kept
     for i, (at, c) in enumerate(zip(when, (*once, *order), strict=True)):
+        if is_frame(c) and i < len(once):
+            continue  # a frame stays as it is, also while its middle holds nothing
         for b in map(base_of, operands_of(c)):
             if b in private:
                 life = lives.get(b) or Life(buffer_bytes(b), at, at, 0, behind[i])
@@ -221,11 +224,11 @@ def _moved(c: UOp, new: Mapping[UOp, UOp], arena: UOp, offsets: Mapping[UOp, int
 
 def _placed_in_groups(lives: dict[UOp, Life], once: Sequence[UOp], target: Target) -> tuple[dict[UOp, int], int]:
     """Offsets of buffers by their lives, and the bytes of all."""
-    groups: dict[UOp | None, dict[UOp, Life]] = {None: lives}
+    groups: dict[Any, dict[UOp, Life]] = {None: lives}
     for c in once:
-        kernel = kernel_of(c) if c.op == "CALL" else c
-        if isinstance(kernel.arg, KernelInfo) and kernel.arg.frames:
-            group = groups.setdefault(kernel, {})
+        if is_frame(c):
+            at = [(extent(u), buffer_bytes(base_of(u))) for u in operands_of(c)]
+            group = groups.setdefault((kernel_of(c), *at), {})  # a kernel that was rebased serves several places
             group.update((b, lives.pop(b)) for b in _written(c) if b in lives)
     offsets: dict[UOp, int] = {}
     n_bytes = 0

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monolect.base.settings import settings
-from monolect.command.forms import base_of, kernel_of, operands_of, program_of, roles, with_program, writes
-from monolect.ir.ops import KernelInfo
+from monolect.command.forms import base_of, is_frame, operands_of, program_of, roles, with_program, writes
 from monolect.ir.uop import UOp
 
 CONSTANT = frozenset(("read", "constant"))
@@ -28,8 +27,8 @@ def once(step: UOp) -> UOp:
     if not settings.HOIST or not step.arg.is_replayed or not items:
         return step
     given = changing(step)
-    frames = [c for c in items if _is_frame(c) and not _touches(c, given)]
-    others = [c for c in items if not (_is_frame(c) and not _touches(c, given))]
+    frames = [c for c in items if is_frame(c) and not _touches(c, given)]
+    others = [c for c in items if not (is_frame(c) and not _touches(c, given))]
     early, late = split(others, given)
     return with_program(step, late, (*frames, *early))
 
@@ -57,11 +56,6 @@ def split(items: Sequence[UOp], given: set[int]) -> tuple[list[UOp], list[UOp]]:
 
 def _touches(c: UOp, given: set[int]) -> bool:
     return any(b.op == "PARAM" and b.arg.slot in given for b in map(base_of, operands_of(c)))
-
-
-def _is_frame(c: UOp) -> bool:
-    info = kernel_of(c).arg if c.op == "CALL" else None
-    return isinstance(info, KernelInfo) and info.frames
 
 
 __all__ = ["CONSTANT", "changing", "once", "split"]

@@ -16,7 +16,17 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from monolect.base.settings import settings
-from monolect.command.forms import base_of, items_of, memory, new_slot, once_of, program_of, with_program, writes
+from monolect.command.forms import (
+    base_of,
+    is_frame,
+    items_of,
+    memory,
+    new_slot,
+    once_of,
+    program_of,
+    with_program,
+    writes,
+)
 from monolect.command.once import changing
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
@@ -48,7 +58,7 @@ def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget:
         return step
     once, items = [*once_of(linear)], [*items_of(linear)]
     given = changing(step)
-    made = {base_of(c.src[1 + k]) for c in once for k in writes(c)}
+    made = {base_of(c.src[1 + k]) for c in once if not is_frame(c) for k in writes(c)}  # others write inside of frames
     filled: dict[tuple[UOp, tuple[UOp, ...]], tuple[UOp, ...]] = {}
     slot = new_slot([*once, *items])
     found = False

@@ -1,0 +1,231 @@
+"""Does a planned step keep the rules of the COMMAND stage? Asked of bytes, with none of the planner's code.
+
+The rules: each operand fits what its program says and is inside its memory; nothing is read before it is written or
+bound; of two items that touch common bytes, one of which writes them, the later one is AFTER the earlier one; what runs
+once touches only what does not change, and nobody else writes what it leaves, but for values in the middle of a padded
+frame; every result, and every new version of a state, is written whole; no item is listed twice. Results that may take
+the memory of an argument are checked with that memory, too. An item in a loop is checked as two iterations.
+
+What it is not: a proof that programs compute what their kernels say (`VERIFY=2`), or that their indices stay inside of
+their operands (`CHECK_BOUNDS`).
+Invariant: returns None, or raises VerifyError naming the item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from monolect.base.errors import VerifyError
+from monolect.command.forms import is_arena, is_frame, is_scalar, read_operand
+from monolect.ir.bounds import min_max, size_max
+from monolect.ir.normal import count
+from monolect.ir.uop import UOp
+
+BOUND = frozenset(("argument", "old", "state", "read", "constant"))  # roles of memory that holds a value at first
+FIXED = frozenset(("read", "constant"))
+
+
+class Access(NamedTuple):
+    """The bytes of a memory that an item touches."""
+
+    item: int
+    base: UOp
+    start: int
+    end: int
+    reads: bool
+    writes: bool
+
+
+class _Item(NamedTuple):
+    """One item of the program: its node, what it waits for, and whether it runs once."""
+
+    node: UOp
+    is_once: bool
+
+
+def check(step: UOp) -> None:
+    """See the module docstring; `step` as the last pass left it."""
+    items = [*_items(step)]
+    seen: set[UOp] = set()
+    for it in items:
+        if it.node in seen:
+            raise _error(it.node, "an item listed twice", "items that differ by what they are AFTER", it.node.op)
+        seen.add(it.node)
+    accesses = [[*_accesses(i, it.node)] for i, it in enumerate(items)]
+    roles = step.arg.roles
+    _check_once(items, accesses, roles, step.arg.shared)
+    behind = _behind(items)
+    flat = [a for mine in accesses for a in mine]
+    _check_order(items, flat, behind)
+    for pair in step.arg.reuse:
+        _check_order(items, _merged(flat, *pair), behind)
+    _check_defined(step, items, accesses)
+
+
+def _items(step: UOp) -> Iterator[_Item]:
+    """The CALLs and copies of the program, in order; those that run once first."""
+    for out in step.src[0].src:
+        if out.op == "AFTER":
+            for u in out.src[1].src:
+                for c in u.src if u.op in ("GROUP", "LINEAR") else (u,):
+                    if c.op in ("CALL", "STORE"):
+                        yield _Item(c, u.op == "LINEAR")
+            return
+
+
+def _parts(item: UOp) -> list[tuple[UOp, str, Any]]:
+    """The operands of an item with what it does to them, and what its program says of each: (dtype, elements)."""
+    if item.op == "STORE":
+        to, load = item.src
+        return [(to, "write", (to.dtype, 0)), (load.src[0], "read", (load.src[0].dtype, 0))]
+    info = item.src[0].arg
+    if len(info.operands) != len(item.src) - 1:
+        raise _error(item, "another number of operands than the program has", len(info.operands), len(item.src) - 1)
+    return [(u, how, (d, n)) for u, (d, n, how) in zip(item.src[1:], info.operands, strict=True)]
+
+
+def _accesses(i: int, item: UOp) -> Iterator[Access]:
+    """What an item touches. Raises VerifyError for an operand that does not fit."""
+    for u, how, (dtype, n) in _parts(item):
+        o = read_operand(u)
+        if is_scalar(u):
+            continue
+        if u.dtype is not dtype:
+            raise _error(item, "an operand of another dtype than the program takes", dtype.name, u.dtype.name)
+        n_bytes = size_max(count(u.shape)) * u.dtype.itemsize
+        whole = size_max(count(o.base.shape)) * o.base.dtype.itemsize
+        low, high = (o.offset, o.offset) if o.offset.__class__ is int else map(int, min_max(o.offset))  # type: ignore[arg-type]
+        if n_bytes < n * dtype.itemsize or low < 0 or high + n_bytes > whole:
+            found = f"{n_bytes} bytes from byte {low} on of {whole}"
+            raise _error(item, "an operand outside of its memory", f"{n * dtype.itemsize} bytes inside", found)
+        if low % dtype.itemsize:
+            raise _error(item, "an operand that is not aligned to its elements", dtype.itemsize, low)
+        yield Access(i, o.base, low, high + n_bytes, how != "write", how != "read")
+
+
+def _behind(items: Sequence[_Item]) -> list[int]:
+    """For each item all that it comes after, as bits: by AFTER, and what runs once before all others."""
+    number = {it.node: i for i, it in enumerate(items)}
+    once = sum(1 << i for i, it in enumerate(items) if it.is_once)
+    out: list[int] = []
+    for i, it in enumerate(items):
+        bits = 0 if it.is_once else once
+        for u, *_ in _parts(it.node):
+            for c in read_operand(u).after:
+                j = number.get(c, i)
+                if j >= i:
+                    raise _error(it.node, "an item AFTER one that is not above it", "an item above", c.op)
+                bits |= out[j] | 1 << j
+        out.append(bits)
+    return out
+
+
+def _check_order(items: Sequence[_Item], accesses: Sequence[Access], behind: list[int]) -> None:
+    """Of two accesses to common bytes, one a write, the later item is behind the earlier one."""
+    by_base: dict[UOp, list[Access]] = {}
+    for a in accesses:
+        mine = by_base.setdefault(a.base, [])
+        for b in reversed(mine):
+            if b.item == a.item or b.end <= a.start or a.end <= b.start or not (a.writes or b.writes):
+                continue
+            if not behind[a.item] >> b.item & 1:
+                found = f"item {a.item} is not AFTER item {b.item}, bytes {max(a.start, b.start)} on"
+                raise _error(items[a.item].node, "two items that touch common bytes are not ordered", "AFTER", found)
+            if b.writes and b.start <= a.start and a.end <= b.end:
+                break  # what was before is behind that write
+        mine.append(a)
+
+
+def _merged(accesses: Sequence[Access], result: int, argument: int) -> list[Access]:
+    """The same where a result has the memory of an argument."""
+    params = {a.base.arg.slot: a.base for a in accesses if a.base.op == "PARAM"}
+    new, old = params.get(argument), params.get(result)
+    return [a._replace(base=new) if new is not None and a.base is old else a for a in accesses]
+
+
+def _check_once(
+    items: Sequence[_Item], accesses: Sequence[Sequence[Access]], roles: Sequence[str], shared: Sequence[int]
+) -> None:
+    left: set[UOp] = set()  # memory outside of the arena that items leave which run once
+    for it, mine in zip(items, accesses, strict=True):
+        for a in mine:
+            if not it.is_once:
+                if a.writes and a.base in left:
+                    raise _error(
+                        it.node, "an item writes what another one left that runs once", "a BUFFER of its own", a
+                    )
+                continue
+            if a.base.op == "PARAM" and (roles[a.base.arg.slot] not in FIXED or a.base.arg.slot in shared or a.writes):
+                raise _error(it.node, "an item that runs once touches what changes", "constants", repr(a.base))
+            if a.writes and not is_arena(a.base):
+                left.add(a.base)
+
+
+# ---- defined bytes ---------------------------------------------------------------------------------------------------
+class _Written:
+    """Disjoint ranges of bytes, ascending."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int]] = []
+
+    def add(self, start: int, end: int) -> None:
+        out = []
+        for a, b in self.ranges:
+            if b < start or end < a:
+                out.append((a, b))
+            else:
+                start, end = min(a, start), max(b, end)
+        self.ranges = sorted([*out, (start, end)])
+
+    def has(self, start: int, end: int) -> bool:
+        return any(a <= start and end <= b for a, b in self.ranges)
+
+
+def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequence[Access]]) -> None:
+    roles = step.arg.roles
+    written: dict[UOp, _Written] = {}
+
+    def of(base: UOp) -> _Written:
+        if base not in written:
+            written[base] = w = _Written()
+            if base.op == "PARAM" and roles[base.arg.slot] in BOUND:
+                w.add(0, 1 << 62)
+        return written[base]
+
+    frames: dict[UOp, _Written] = {}
+    for it, mine in zip(items, accesses, strict=True):
+        if is_frame(it.node):  # a kernel may read the middle of a frame before the frame is stored
+            for a in mine:
+                frames.setdefault(a.base, _Written()).add(a.start, a.end)
+                of(a.base).add(a.start, a.end)
+    was_once = False
+    for it, mine in zip(items, accesses, strict=True):
+        if was_once and not it.is_once:  # of the arena nothing is left of them but frames
+            written = {b: w for b, w in written.items() if not is_arena(b)} | frames
+        was_once = it.is_once
+        for a in mine:
+            if a.base.op == "PARAM" and a.writes and roles[a.base.arg.slot] not in ("result", "state"):
+                raise _error(
+                    it.node, "an item writes memory that is not the step's", "a result or a state", repr(a.base)
+                )
+            if a.reads and not of(a.base).has(a.start, a.end):
+                raise _error(it.node, "an item reads bytes that nothing wrote", f"{a.start} to {a.end}", repr(a.base))
+        for a in mine:
+            if a.writes:
+                of(a.base).add(a.start, a.end)
+    for out in step.src[0].src:
+        base = read_operand(out.src[0] if out.op == "AFTER" else out).base
+        if base.op == "PARAM" and roles[base.arg.slot] == "result":
+            n = size_max(count(base.shape)) * base.dtype.itemsize
+            if n and not of(base).has(0, n):
+                raise _error(step, "a result that is not written whole", f"{n} bytes", of(base).ranges)
+
+
+def _error(u: UOp, message: str, expected: object, found: object) -> VerifyError:
+    name = f" of {u.src[0].arg.name}" if u.op == "CALL" and u.src[0].op == "PROGRAM" else ""
+    line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None
+    return VerifyError(f"{u.op}{name}: {message}", op=u.op, expected=str(expected), found=str(found), line=line)
+
+
+__all__ = ["check"]

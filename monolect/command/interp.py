@@ -1,0 +1,181 @@
+"""The reference interpreter of steps: what a command buffer means, in any order that it allows.
+
+What it is for: the oracle of the last stage. Memory is an array of bytes for each PARAM and BUFFER, filled with a poison
+that is nan in floats. Items run one after the other, or in a random order that keeps what is AFTER what; the results
+must be the same to the bit. It runs loops and branches around items, and copies between devices.
+What it is not: fast, or the meaning of packed blocks. Those have none but in the programs of both sides, so a kernel
+with packed blocks reads the constants that they were packed from; the filling program stores nothing.
+
+Invariant: reads and writes memory of its own alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from monolect.base.errors import IRError
+from monolect.command.forms import (
+    buffer_bytes,
+    calls_in,
+    is_scalar,
+    items_of,
+    kernel_of,
+    once_of,
+    operands_of,
+    program_of,
+    read_operand,
+)
+from monolect.ir.arrays import Array, storage
+from monolect.ir.interp import evaluate, run_kernel
+from monolect.ir.ops import KernelInfo
+from monolect.ir.uop import UOp, toposort
+
+POISON = 0xFF  # a byte: nan in floats, -1 in integers
+
+
+class Memory:
+    """The bytes behind each PARAM and BUFFER of a step, and the values of its sizes."""
+
+    def __init__(self, given: Mapping[int, Any]) -> None:
+        self.given = given
+        self.bytes: dict[UOp, Array] = {}
+        self.sizes: dict[tuple, int] = {}
+
+    def of(self, base: UOp) -> Array:
+        """The bytes of a PARAM or BUFFER."""
+        if base not in self.bytes:
+            array = self.given.get(base.arg.slot) if base.op == "PARAM" else None
+            found = np.full(buffer_bytes(base), POISON, np.uint8)
+            if array is not None:
+                raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                found[: len(raw)] = raw
+            self.bytes[base] = found
+        return self.bytes[base]
+
+    def view(self, u: UOp, env: Mapping[UOp, int]) -> Array:
+        """The elements of an operand."""
+        o = read_operand(u)
+        offset = number(o.offset, env)
+        n = buffer_bytes(u)
+        raw = self.of(o.base)[offset : offset + n]
+        if len(raw) != n:
+            raise IRError("an operand outside of its memory", expected=n, found=len(raw), op=u.op)
+        return raw.view(storage(u.dtype))
+
+
+def number(x: Any, env: Mapping[UOp, int]) -> int:
+    """The value of a size, a loop counter, or arithmetic of them."""
+    if x.__class__ is int:
+        return int(x)
+    names = {p: env[p] if p in env else env[p.arg.symbol] for p in toposort(x) if p.op == "PARAM" or p in env}
+    return int(evaluate(x, {p: np.asarray(v) for p, v in names.items()}).reshape(-1)[0])
+
+
+def run_step(
+    step: UOp,
+    given: Mapping[int, Any],
+    sizes: Mapping[str, int] | None = None,
+    order: random.Random | None = None,
+    run: Callable[[UOp, dict[int, Array]], None] | None = None,
+) -> Memory:
+    """Run a planned step; the memory that it leaves.
+
+    `given`: an array for each slot that holds a value before the step runs. `sizes`: the value of each Variable, by its
+    name. `order`: where items run in a random order that the AFTERs allow. `run` executes a kernel on arrays by slot,
+    in place of the interpreter of kernels.
+    """
+    memory = Memory(given)
+    env: dict[Any, int] = {}
+    program = program_of(step)
+    for u in (u for c in _flat(program) for u in operands_of(c)):
+        for p in toposort(u):
+            if p.op == "PARAM" and p.arg.name is not None:
+                env[p.arg.symbol] = (sizes or {})[p.arg.name]
+    runner = _Runner(memory, env, order, run or _run_kernel)
+    runner.block(once_of(program))
+    runner.block(items_of(program))
+    return memory
+
+
+def _flat(program: UOp) -> list[UOp]:
+    return [c for c in (*once_of(program), *calls_in(items_of(program))) if c.op in ("CALL", "STORE")]
+
+
+class _Runner:
+    def __init__(
+        self, memory: Memory, env: dict[Any, int], order: random.Random | None, run: Callable[[UOp, Any], None]
+    ):
+        self.memory, self.env, self.order, self.run = memory, env, order, run
+
+    def block(self, items: Sequence[UOp]) -> None:
+        """Run items, with the loops and branches among them."""
+        left = [*items]
+        while left:
+            k = next((k for k, u in enumerate(left) if u.op in ("RANGE", "IF")), len(left))
+            self.straight(left[:k])
+            if k == len(left):
+                return
+            opened = left[k]
+            end = next(e for e in range(k, len(left)) if left[e].op in ("END", "ENDIF") and opened in left[e].src)
+            inside = left[k + 1 : end]
+            if opened.op == "IF":
+                if number(opened.src[0], self.env):
+                    self.block(inside)
+            else:
+                for i in range(number(opened.src[0], self.env)):
+                    self.env[opened] = i
+                    self.block(inside)
+                self.env.pop(opened, None)
+            left = left[end + 1 :]
+
+    def straight(self, items: Sequence[UOp]) -> None:
+        """Run items without loops, in the order that is asked for."""
+        calls = [c for c in calls_in(items) if c.op in ("CALL", "STORE")]
+        if self.order is None:
+            for c in calls:
+                self.item(c)
+            return
+        waits = {c: {a for u in operands_of(c) for a in read_operand(u).after if a in calls} for c in calls}
+        while waits:
+            ready = [c for c, after in waits.items() if after.isdisjoint(waits)]
+            chosen = self.order.choice(ready)
+            del waits[chosen]
+            self.item(chosen)
+
+    def item(self, c: UOp) -> None:
+        """Run a CALL or a copy."""
+        if c.op == "STORE":
+            to, source = operands_of(c)
+            self.memory.view(to, self.env)[:] = self.memory.view(source, self.env)
+            return
+        kernel = kernel_of(c)
+        if isinstance(kernel.arg, KernelInfo) and kernel.arg.fills:
+            return
+        args = {
+            k: np.asarray(number(read_operand(u).base, self.env)) if is_scalar(u) else self.memory.view(u, self.env)
+            for k, u in enumerate(operands_of(c))
+        }
+        self.run(kernel, args)
+
+
+def _run_kernel(kernel: UOp, args: dict[int, Array]) -> None:
+    """A kernel by the interpreter of kernels; sources of indices are PARAMs by slot."""
+    params = {p.arg.slot: p for p in toposort(kernel) if p.op == "PARAM"}
+    run_kernel(kernel, {p: args[k][: _count(p, args, params)] if args[k].shape else args[k] for k, p in params.items()})
+
+
+def _count(p: UOp, args: Mapping[int, Array], params: Mapping[int, UOp]) -> int:
+    """Elements of a PARAM of memory; of one of symbolic size those at the values of the sizes."""
+    if not p.shape or p.shape[0].__class__ is int:
+        return int(p.shape[0]) if p.shape else 1
+    known = {q: args[k] for k, q in params.items() if q.arg.name is not None}
+    symbols = {q.arg.symbol: v for q, v in known.items()}
+    names = {q: symbols[q.arg.symbol] for q in toposort(p.shape[0]) if q.op == "PARAM"}
+    return int(evaluate(p.shape[0], names).reshape(-1)[0])
+
+
+__all__ = ["Memory", "number", "run_step"]
