@@ -79,3 +79,7 @@ def __getattr__(name: str) -> Any:
         found = getattr(import_module(_LATE[name]), name)
     globals()[name] = found  # from now on it is found without this call
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
