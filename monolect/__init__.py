@@ -38,14 +38,14 @@ with collection_paused():
         VerifyError,
     )
     from monolect.base.settings import Context
-    from monolect.tensor.capture import jit
-    from monolect.tensor.function import function
     from monolect.tensor.tensor import Tensor
-    from monolect.tensor.transform import grad, value_and_grad
-    from monolect.tensor.variable import Variable
 
 if TYPE_CHECKING:
+    from monolect.tensor.capture import jit
+    from monolect.tensor.function import function
     from monolect.tensor.kernel import custom_kernel, native_function
+    from monolect.tensor.transform import grad, value_and_grad
+    from monolect.tensor.variable import Variable
 
 __version__ = "0.1.0"
 __all__ = [
@@ -58,10 +58,28 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Imported when it is first used, from this module: a program that does without it starts sooner.
+_LATE = {
+    "custom_kernel": "monolect.tensor.kernel",
+    "function": "monolect.tensor.function",
+    "grad": "monolect.tensor.transform",
+    "jit": "monolect.tensor.capture",
+    "native_function": "monolect.tensor.kernel",
+    "value_and_grad": "monolect.tensor.transform",
+    "Variable": "monolect.tensor.variable",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """What is imported when it is first used: a program without layers and kernels of its own starts sooner."""
     if name == "nn":
         return import_module("monolect.nn")
-    if name in ("custom_kernel", "native_function"):
-        return getattr(import_module("monolect.tensor.kernel"), name)
-    raise AttributeError(f"module 'monolect' has no attribute {name!r}")
+    if name not in _LATE:
+        raise AttributeError(f"module 'monolect' has no attribute {name!r}")
+    with collection_paused():
+        found = getattr(import_module(_LATE[name]), name)
+    globals()[name] = found  # from now on it is found without this call
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

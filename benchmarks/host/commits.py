@@ -81,7 +81,7 @@ def _calls() -> dict[str, Callable[[], Callable[[], Any]]]:
     def chain() -> Callable[[], Any]:
         def run(x: Tensor) -> Tensor:
             for _ in range(100):
-                x = (x * 0.5 + 1).contiguous()
+                x = (x + 1).contiguous()  # one operation: how a * b + c is rounded is no host cost
             return x
 
         f, x = jit(run), Tensor(np.arange(64, dtype=np.float32)).realize()

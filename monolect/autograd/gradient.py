@@ -214,8 +214,9 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
     results: dict[UOp, dict[int, UOp]] = {}  # of each call, the gradients of its results
     parts: dict[UOp, list[tuple[UOp, UOp]]] = {}  # of each node its SHRINKs, with their gradients
     for u in reversed(order):
-        for d in _added_parts(u, parts.pop(u, [])):
-            grads[u] = d if u not in grads else build("ADD", grads[u], d)
+        if u in parts:
+            for d in _added_parts(u, parts.pop(u)):
+                grads[u] = d if u not in grads else build("ADD", grads[u], d)
         if u.op in _CALLS and u.src[0].op == "TUPLE":
             passed = _through_call(u, results.get(u, {}), order)
         elif (g := grads.get(u)) is None or (cut and u in wanted):

@@ -55,9 +55,11 @@ def _place(u: UOp) -> tuple[Any, str | None, int | None]:
     while stack:
         v = stack[-1]
         if v._place is None:
-            pending = [s for s in v.src if s._place is None]
-            if pending:
-                stack.extend(pending)
+            n_known = len(stack)
+            for s in v.src:
+                if s._place is None:
+                    stack.append(s)
+            if len(stack) > n_known:
                 continue
             derived = _derive(v)
             v._place = _places.setdefault(derived, derived)

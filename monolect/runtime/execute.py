@@ -88,13 +88,18 @@ def realize(roots: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, U
         return list(roots)
     running.wait()
     with running.lock:
-        return _realize(roots, list(dict.fromkeys(todo)) if len(todo) > 1 else todo, as_symbolic, also)
+        new = compute(todo, as_symbolic, also)
+    if len(todo) == len(roots):
+        return new
+    done = dict(zip(todo, new, strict=True))
+    return [done.get(r, r) for r in roots]
 
 
-def _realize(roots: list[UOp], todo: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]] | None) -> list[UOp]:
+def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
+    """`realize` of values that have no memory, by who holds `running`."""
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
-    for r in todo:
+    for r in dict.fromkeys(todo):
         b = base_of(r)
         if b.op == "BUFFER" and b.storage is None:
             refuse_stand_in(b)
@@ -103,11 +108,14 @@ def _realize(roots: list[UOp], todo: list[UOp], as_symbolic: bool, also: list[tu
             dev = one_device([r])
             done[r] = with_storage(r.shape, r.dtype, dev, Device[dev].alloc(1))
         else:
-            groups.setdefault(one_device([r]), []).append(r)
+            dev = one_device([r])
+            if len(todo) == 1:  # as most batches are: what follows would take half a microsecond
+                return _run_batch(todo, dev, as_symbolic, also)
+            groups.setdefault(dev, []).append(r)
     for dev, values in groups.items():
         for batch in independent(values):
             done.update(zip(batch, _run_batch(batch, dev, as_symbolic, also), strict=True))
-    return [done.get(r, r) for r in roots]
+    return [done.get(r, r) for r in todo]
 
 
 def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
@@ -123,11 +131,12 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
                 also.append((u, b))
             return outs[: len(batch)]
     here = (shape, dev, settings.choices)
-    if here not in plans:
+    plan = None if shape is None else _known(here)
+    if plan is None:
         if shape is not None and not listening.captures and (general := with_inputs(batch, shape, dev)) is not None:
             return _run_batch(general, dev, as_symbolic)
         _prepare(batch, Device[dev])
-    plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
+        plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
         return run_plan(plan, buffers, as_symbolic, batch)
     function = _callified(node("TUPLE", tuple(batch)))
@@ -160,11 +169,17 @@ def _prepare(batch: list[UOp], device: Any) -> None:
         device.prepare([buffer_bytes(r) for r in batch if base_of(r).op not in ("BUFFER", "AFTER")])
 
 
+def _known(key: tuple) -> Plan | None:
+    """The plan of that key, if this process has it: it is now the one used last."""
+    plan = plans.get(key)
+    if plan is not None and plan is not next(reversed(plans.values())):  # looking up a long key again takes its time
+        plans.move_to_end(key)
+    return plan
+
+
 def _planned(key: tuple, make: str, *args: Any) -> Any:
     """The plan of that key, which that function of `runtime.plan` makes or finds."""
-    plan = plans.get(key)
-    if plan is not None:
-        plans.move_to_end(key)
+    if (plan := _known(key)) is not None:
         return plan
     compiler = import_module("monolect.runtime.plan")  # the compiler is imported when something must be compiled
     plan = getattr(compiler, make)(*args)
@@ -344,6 +359,7 @@ def refuse_stand_in(b: UOp) -> None:
 
 __all__ = [
     "Run",
+    "compute",
     "from_numpy",
     "launch",
     "listening",

@@ -15,6 +15,7 @@ from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 
 MOST_TOGETHER = 512  # number of values that are always one batch
 MOST_AT_ONCE = 64  # number of values in one of the batches that a larger one is divided into
+_ROWS = ("SINK", "STACK")  # may be whole, beside buffers
 _GIVEN = frozenset(("CONST", "IOTA", "BUFFER", "PARAM"))  # shared at no cost
 
 
@@ -52,20 +53,19 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
     has no buffer below it, is one node in all graphs. Making it costs a fraction of making the function, which a loop
     that builds the same graph again does without. None for graphs that call functions.
     """
-    number: dict[UOp, int] = {}
     key: list[Any] = []
     buffers: list[UOp] = []
     known: list[UOp] = []
     order = toposort(*roots, stop=_is_whole)
+    number = {u: i for i, u in enumerate(order)}
     for u in order:
-        number[u] = len(number)
         op = u.op
         if op == "BUFFER":
             key += (op, u.src[0], *u.arg[1:])
             buffers.append(u)
             if u.recomputed:
                 known.append(u)
-        elif not u.src or _is_whole(u):
+        elif not u.src or (op in _ROWS and _is_whole(u)):
             key.append(u)
         elif op in ("FUNCTION", "CALL"):
             return None, [], [u for u in order if u.recomputed or u.holder is not None]

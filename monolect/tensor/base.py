@@ -34,10 +34,12 @@ class TensorBase:
     A view makes `_uop` from the node of its base each time it is used (`tensor/view.py`).
     """
 
-    __slots__ = ("__weakref__", "_grad", "_requires_grad", "_uop", "_view")
+    __slots__ = ("__weakref__", "_grad", "_part", "_requires_grad", "_uop", "_view")
     _is_view = False
+    _kind: Any  # the class of the user: a view has a class of its own below that
     _uop: UOp
     _view: Any  # the Window of a view
+    _part: tuple[Any, Any, int] | None  # of the view of one element, until it has a Window: base, key, number in memory
     _grad: Tensor | None
     _requires_grad: bool
 
@@ -61,6 +63,11 @@ class TensorBase:
         def __getitem__(self, key: Any) -> Tensor: ...
         def __invert__(self) -> Tensor: ...
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls._is_view:
+            cls._kind = cls
+
     @classmethod
     def _wrap(cls, uop: UOp) -> Tensor:
         """A Tensor of `uop`, which remembers the user's call as its origin."""
@@ -73,11 +80,6 @@ class TensorBase:
             check_count(uop.shape)
             uop.origin = provenance()
         return t
-
-    @property
-    def _kind(self) -> Any:
-        """The class of the user: a view has a class of its own below that."""
-        return type(self)
 
     @property
     def dtype(self) -> DType:

@@ -31,16 +31,19 @@ _BY_PRODUCTS = range(-2, 5)  # exponents of floats: each product more adds an er
 
 
 # ---- joining operands ------------------------------------------------------------------------------------------------
-def operand(self: Any, other: Any) -> UOp:
-    """`other` as a node beside the tensor `self`: a number takes the dtype PyTorch gives it."""
+def operand(self: Any, u: UOp, other: Any) -> UOp:
+    """`other` as a node beside `u`, that of the tensor `self`: a number takes the dtype PyTorch gives it.
+
+    Who has `u` says it: a view makes its node each time it is asked.
+    """
     if other.__class__ is float or other.__class__ is int:
-        return number(other, scalar_dtype(other, self._uop.dtype))
+        return number(other, scalar_dtype(other, u.dtype))
     if isinstance(other, TensorBase):
         return other._uop
     if is_scalar(other):
         other = other.item()
     if isinstance(other, _NUMBERS):
-        return number(other, scalar_dtype(other, self._uop.dtype))
+        return number(other, scalar_dtype(other, u.dtype))
     if other.__class__ is not UOp:
         inner = getattr(other, "uop", None)
         if inner.__class__ is not UOp:
@@ -49,7 +52,7 @@ def operand(self: Any, other: Any) -> UOp:
             raise ArgumentError("not an operand", expected="a tensor or a number", found=repr(other)[:80])
         other = inner
     if other.dtype is dtypes.index:
-        return cast(other, self._uop.dtype if self._uop.dtype.is_float else dtypes.int64)
+        return cast(other, u.dtype if u.dtype.is_float else dtypes.int64)
     return other
 
 
@@ -62,11 +65,16 @@ def held(d: DType, number: Any) -> Any:
 
 def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
     """The tensor's node and that of `other`, of one dtype."""
-    a, b = self._uop, operand(self, other)
-    if a.dtype is not b.dtype:
-        d = promote(a.dtype, b.dtype)
-        a, b = cast(a, d), cast(b, d)
-    return a, b
+    a = self._uop
+    return promoted(a, operand(self, a, other))
+
+
+def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """Both in the dtype that holds the values of both."""
+    if a.dtype is b.dtype:
+        return a, b
+    d = promote(a.dtype, b.dtype)
+    return cast(a, d), cast(b, d)
 
 
 def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
@@ -79,10 +87,10 @@ def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
 
 def binary(self: Any, op: str, other: Any, reverse: bool = False) -> Tensor:
     """The elementwise `op` of two operands after promotion."""
-    if other.__class__ is self.__class__ and other._uop.dtype is self._uop.dtype:
-        a, b = self._uop, other._uop
-    else:
-        a, b = pair(self, other)
+    a = self._uop
+    b = other._uop if isinstance(other, TensorBase) else operand(self, a, other)
+    if a.dtype is not b.dtype:
+        a, b = promoted(a, b)
     if reverse:
         a, b = b, a
     if a.op != "CONST" and b.op != "CONST":
@@ -150,14 +158,16 @@ def _compare(name: str, sign: str, floats: tuple[str, bool], rest: tuple[str, bo
 
     def method(self: Any, other: Any) -> Tensor:
         op, exchanged, negated = rest
-        if other.__class__ is self.__class__ and other._uop.dtype is self._uop.dtype:
-            a, b = self._uop, other._uop
+        a = self._uop
+        if isinstance(other, TensorBase):
+            b = other._uop
         else:
             other = other.item() if is_scalar(other) else other
-            a, b = self._uop, operand(self, other)
+            b = operand(self, a, other)
             if (most := held(scalar_dtype(0, a.dtype), other)) is not other:  # no element is as large, or as small
                 return ~self._nowhere() if getattr(operator, name)(most, other) else self._nowhere()
-            a, b = (a, b) if _are_mixed(a.dtype, b.dtype) else pair(self, other)
+        if a.dtype is not b.dtype and not _are_mixed(a.dtype, b.dtype):
+            a, b = promoted(a, b)
         if a.op != "CONST" and b.op != "CONST":
             same_device(a, b)
         try:
@@ -249,7 +259,7 @@ class ElementwiseMixin(TensorBase):
             raise DTypeError(f"'{what}' is not defined on bool", expected="a number (or ~, ^ for bool)", found="bool")
 
     def _scalar(self, value: Any) -> Tensor:
-        return self._wrap(operand(self, value))
+        return self._wrap(operand(self, self._uop, value))
 
     def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """`self + alpha * other`, broadcast and promoted.

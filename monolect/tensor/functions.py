@@ -252,7 +252,8 @@ class FunctionsMixin(TensorBase):
             raise DTypeError("masked_fill needs a bool mask", expected="bool", found=mask.dtype.name)
         same_device(self._uop, mask._uop)
         try:
-            return self._wrap(where(mask._uop, cast(operand(self, value), self.dtype), self._uop))
+            u = self._uop
+            return self._wrap(where(mask._uop, cast(operand(self, u, value), u.dtype), u))
         except IRError as error:
             raise refused("masked_fill", error, self._uop, mask._uop) from None
 
@@ -302,7 +303,7 @@ class FunctionsMixin(TensorBase):
         [5.0, 15.0]
         """
         a, b = pair(self, end)
-        w = operand(self, weight)
+        w = operand(self, self._uop, weight)
         same_device(a, b)
         try:
             return self._wrap(special.lerp(a, b, cast(w, a.dtype)))

@@ -13,6 +13,7 @@ captured step computes the least and the greatest of each, which are looked at a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph
@@ -25,17 +26,21 @@ from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import TRUE, count, within
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
-from monolect.runtime.buffer import to_numpy
+from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.execute import realize
-from monolect.runtime.jit import Check, changes, checks_under_way
+from monolect.runtime.jit import Check, changes, checks_under_way, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
 from monolect.tensor.files import computing
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
-from monolect.tensor.view import shown, shown_element
+from monolect.tensor.view import Window, names_of, shown, view_kind
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
+
+
+_new = object.__new__
+_window_slot: Any = vars(TensorBase)["_view"]
 
 
 class _Part(NamedTuple):
@@ -47,6 +52,37 @@ class _Part(NamedTuple):
     drop: bool = False
 
 
+@cache
+def _element_kind(kind: Any) -> type:
+    """The class of views of one element of a realised Tensor: `item` reads memory without a node.
+
+    The Window is made when it is used, which turns the Tensor into a view as any other: to make it for `item` took as
+    long as `item`.
+    """
+
+    def window(t: Any) -> Window:
+        if (part := t._part) is None:  # another thread has made it since
+            return _window_slot.__get__(t)
+        parent, key, _ = part
+
+        def of(u: UOp) -> UOp:
+            return view(None, u, key)
+
+        _window_slot.__set__(t, found := Window(parent, of, lambda _: (), of, None))
+        t.__class__ = view_kind(kind)
+        t._part = None  # it would be one more holder of the base
+        return found
+
+    def item(t: Any) -> Any:
+        parent, _, at = t._part
+        u = parent._uop
+        refuse_while_capturing("reading the values of a tensor", u)
+        value = element_at(u, at)
+        return kind.item(t) if value is None else value
+
+    return type(kind.__name__, (view_kind(kind),), {**names_of(kind), "item": item, "_view": property(window)})
+
+
 @guard_methods
 class IndexMixin(TensorBase):
     """Reading and writing parts."""
@@ -55,7 +91,13 @@ class IndexMixin(TensorBase):
 
     def __getitem__(self, key: Any) -> Tensor:
         at = _place(self._uop, key)
-        return _part_of(self, key) if at is None else shown_element(self, lambda u: view(None, u, key), at)
+        if at is None:
+            return _part_of(self, key)
+        t: Any = _new(_element_kind(self._kind))
+        t._part = self, key, at
+        t._grad = None
+        t._requires_grad = False
+        return t
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         v = value if isinstance(value, TensorBase) else self._kind(value, device=computing(self.device))

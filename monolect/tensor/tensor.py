@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -26,8 +26,17 @@ from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
-from monolect.runtime.execute import realize, running
-from monolect.runtime.jit import NOT_KEPT, OWN, changes, note_assign, note_before, note_gradient, refuse_while_capturing
+from monolect.runtime.execute import compute, realize, running
+from monolect.runtime.jit import (
+    NOT_KEPT,
+    OWN,
+    changes,
+    note_assign,
+    note_before,
+    note_gradient,
+    refuse_while_capturing,
+    under_way,
+)
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.casts import CastMixin
@@ -84,16 +93,22 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     """The nodes that are leaves of `backward`, each with its tensor."""
     if not _leaf_tensors:
         return {}
+    found = {u: leaf for u, ref in _leaf_rows() if (leaf := ref()) is not None and leaf._requires_grad}
     for t in leaves():
-        if t._uop not in _leaves:  # replaced from outside, as replaying does
-            _leaves[t._uop] = weakref.ref(t)
-    return {u: leaf for u, ref in _leaf_rows() if (leaf := ref()) is not None and leaf._requires_grad}
+        u = t._uop
+        if u not in found:  # replaced from outside, as replaying does
+            _leaves[u] = weakref.ref(t)
+            found[u] = t
+    return found
 
 
 def _leaf_rows() -> list[tuple[UOp, weakref.ref[Tensor]]]:
-    """What `_leaves` holds now. Its own iterators end in an error when another thread makes a leaf meanwhile."""
-    nodes = [u for r in _leaves.keyrefs() if (u := r()) is not None]
-    return [(u, ref) for u in nodes if (ref := _leaves.get(u)) is not None]
+    """What `_leaves` holds now. Its own iterators end in an error when another thread makes a leaf meanwhile.
+
+    The dict inside is asked by the references that it has: a look-up by node makes one, and takes four times as long.
+    """
+    rows = _leaves.data  # type: ignore[attr-defined]
+    return [(u, ref) for r in _leaves.keyrefs() if (u := r()) is not None and (ref := rows.get(r)) is not None]
 
 
 class _Watched(threading.local):
@@ -125,27 +140,37 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
 
 
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
-    """Compute them in one batch; the node that has the value of the first."""
-    wanted = [computed_by(t) for t in tensors]
-    nodes = {id(t): (t, t._uop) for t in wanted}
-    batch = [pair for pair in nodes.values() if not is_realized(pair[1])]
-    leaves = {*leaf_nodes(), *watched.nodes}
-    also: list[tuple[UOp, UOp]] | None = None if changes.captures or changes.is_inside else []
-    new = realize([u for _, u in batch], also=also)
-    done = [*zip(batch, new, strict=True)]
+    """Compute them in one batch, by who holds `running`; the node that has the value of the first."""
+    wanted = [computed_by(t) if t._is_view else t for t in tensors]
+    if len(wanted) > 1:
+        wanted = [*{id(t): t for t in wanted}.values()]
+    batch: list[Tensor] = []
+    before: list[UOp] = []
+    for t in wanted:
+        if not is_realized(u := t._uop):
+            batch.append(t)
+            before.append(u)
+        elif t is wanted[0]:
+            value = u
+    nodes_of_leaves = leaf_nodes()
+    leaves: Collection[UOp] = {*nodes_of_leaves, *watched.nodes} if watched.nodes else nodes_of_leaves
+    is_part = under_way and (changes.captures or changes.is_inside)  # of a step: it stores what it is asked for
+    also: list[tuple[UOp, UOp]] | None = None if is_part else []
+    new = compute(before, also=also)
+    rows: Iterable[tuple[Tensor, UOp, UOp]] = zip(batch, before, new, strict=True)
     if also:
-        done += [((t, old), u) for old, u in also if (t := old.holder()) is not None]
-    for (t, old), u in done:
+        rows = [*rows, *((t, old, u) for old, u in also if (t := old.holder()) is not None)]
+    for t, old, u in rows:
         if leaves and not t._requires_grad and t.dtype.is_float:
             remember(u, old, leaves)
         if t._is_view:
             settle(t, old, u)
         elif t._uop is old:  # otherwise another thread has assigned to it since
             t.uop = u
-    first = nodes[id(wanted[0])]
-    if wanted[0] is tensors[0]:
-        return new[0] if batch and batch[0] is first else first[1]
-    u = tensors[0]._uop  # a view of what was computed
+    first = tensors[0]
+    if wanted[0] is first:
+        return new[0] if batch and batch[0] is first else value
+    u = first._uop  # a view of what was computed
     return u if is_realized(u) else realize([u])[0]
 
 
@@ -370,8 +395,11 @@ class Tensor(
         Where what only came along cannot be computed, the others are computed without it.
         """
         asked = (self, *others, *random_state.pending())
+        late = deferred()
+        if not late:
+            return _computed(asked)
         named = {*map(id, asked)}
-        late = [t for t in deferred() if id(t) not in named]
+        late = [t for t in late if id(t) not in named]
         try:
             return _computed((*asked, *late))
         except Exception:

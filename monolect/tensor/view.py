@@ -20,9 +20,8 @@ from monolect.backend.common.memory import ONE_NAME
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
 from monolect.ir.uop import UOp, build, node
-from monolect.runtime.buffer import base_of, element_at, part
+from monolect.runtime.buffer import base_of, part
 from monolect.runtime.execute import realize
-from monolect.runtime.jit import refuse_while_capturing
 from monolect.tensor.base import TensorBase, check_count
 
 if TYPE_CHECKING:
@@ -46,11 +45,10 @@ class Window:
     at the version `seen` of a base that has no memory.
     """
 
-    __slots__ = ("at", "make", "node", "origin", "parent", "restride", "seen", "writes")
+    __slots__ = ("make", "node", "origin", "parent", "restride", "seen", "writes")
 
     def __init__(self, parent: Any, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> None:
         self.parent, self.make, self.restride, self.writes, self.origin = parent, make, restride, writes, origin
-        self.at = 0  # of the view of one element: its number in the memory of the base
         self.seen: weakref.ref[UOp] | None = None
         self.node: UOp | None = None
 
@@ -81,29 +79,20 @@ def shown(parent: Any, make: Make, restride: Restride | None = None, writes: Mak
     if u.origin is None:
         check_count(u.shape)
         u.origin = provenance()
-    t: Any = _new(_view_kind(parent._kind))
+    t: Any = _new(view_kind(parent._kind))
     t._view = Window(parent, make, restride, make if writes is True else writes or None, u.origin)
     t._grad = None
     t._requires_grad = False
     return t
 
 
-def shown_element(parent: Any, make: Make, at: int) -> Tensor:
-    """The view of one element of a realised Tensor, number `at` in its memory. Its node is made when it is used."""
-    t: Any = _new(_element_kind(parent._kind))
-    window = t._view = Window(parent, make, _no_strides, make, None)
-    window.at = at
-    t._grad = None
-    t._requires_grad = False
-    return t
-
-
-def _no_strides(_: Strides) -> Strides:
-    return ()
+def names_of(kind: Any) -> dict[str, Any]:
+    """What a class below that of the user has so that it looks like that, in the same layout."""
+    return {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
 
 
 @cache
-def _view_kind(kind: Any) -> type:
+def view_kind(kind: Any) -> type:
     """The class of views of Tensors of `kind`: another `_uop`, the same layout.
 
     Not `__getattr__`: a class that has one makes each access to any attribute of all Tensors ten times as slow.
@@ -115,33 +104,13 @@ def _view_kind(kind: Any) -> type:
         t._view = None
 
     names = {
-        "__slots__": (),
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
+        **names_of(kind),
         "_uop": property(lambda t: t._view.current(), become),
         "_kind": kind,
         "_wrap": kind._wrap,
         "_is_view": True,
     }
     return type(kind.__name__, (kind,), names)
-
-
-@cache
-def _element_kind(kind: Any) -> type:
-    """The class of views of one element: `item` reads memory without a node."""
-
-    def item(t: Any) -> Any:
-        window = t._view
-        u = window.parent._uop
-        if u.op == "BUFFER" and u.storage is not None:
-            refuse_while_capturing("reading the values of a tensor", u)
-            value = element_at(u, window.at)
-            if value is not None:
-                return value
-        return kind.item(t)
-
-    names = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__, "item": item}
-    return type(kind.__name__, (_view_kind(kind),), names)
 
 
 # ---- roots -----------------------------------------------------------------------------------------------------------
@@ -315,11 +284,12 @@ __all__ = [
     "in_memory",
     "is_alone",
     "is_row_major",
+    "names_of",
     "reshaped",
     "root_of",
     "settle",
     "shown",
-    "shown_element",
     "strides",
     "target_of",
+    "view_kind",
 ]

@@ -10,6 +10,7 @@ from monolect import Tensor, dtypes, jit
 from monolect.base.errors import IndexRangeError, JitError
 from monolect.runtime import profile
 from monolect.tensor.base import TensorBase
+from monolect.tensor.view import is_alone
 
 SLOT = vars(TensorBase)["_uop"]
 
@@ -150,6 +151,13 @@ def test_values_are_not_read_while_a_step_is_captured():
         jit(lambda x: x[1].item())(t)
     f = jit(lambda x: x[1] * 2)
     assert [f(Tensor(A[k]).realize()).item() for k in range(3)] == [2.0, 10.0, 18.0]
+
+
+def test_an_element_that_nobody_else_holds_is_a_tensor_of_its_own_once_it_is_used():
+    x = Tensor(A[0].copy()).realize()[1]
+    assert x.shape == () and is_alone(x)
+    t = Tensor(A[0].copy()).realize()
+    assert not is_alone(t[1])
 
 
 def test_gradients_go_through_elements():

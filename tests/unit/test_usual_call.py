@@ -171,6 +171,26 @@ def test_a_cell_that_was_emptied_is_an_error_of_the_function():
         f(vector(1.0))
 
 
+def test_an_attribute_that_is_gone_or_comes_is_seen():
+    class Scale:
+        factor = 2.0
+
+        def __call__(self, x):
+            return x * self.factor
+
+    scale, x = Scale(), Tensor([1.0]).realize()
+    scale.factor = 3.0
+    f = jit(scale)
+    assert [f(x).item() for _ in range(3)] == [3.0] * 3 and f.usual is not None
+    del scale.factor
+    assert [f(x).item() for _ in range(3)] == [2.0] * 3 and f.usual is not None
+    scale.factor = 5.0
+    assert f(x).item() == 5.0
+    del scale.factor, Scale.factor
+    with pytest.raises(AttributeError):
+        f(x)
+
+
 def test_state_and_constants_are_looked_at_in_each_call():
     w, c = vector(1.0, 1.0), vector(0.0, 0.0)
 

@@ -1,0 +1,28 @@
+"""What `import monolect` brings, and what comes when it is first used."""
+
+import subprocess
+import sys
+
+import monolect
+
+
+def printed(code: str) -> str:
+    """What a fresh process prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_program_that_captures_nothing_waits_for_no_capture() -> None:
+    late = {"monolect.nn", "monolect.tensor.capture", "monolect.tensor.kernel", "numpy", "tempfile"}
+    code = "import sys; before = {*sys.modules}; import monolect; print(*sorted({*sys.modules} - before))"
+    loaded = printed(code).split()
+    assert "monolect.tensor.tensor" in loaded and late.isdisjoint(loaded)
+
+
+def test_every_public_name_is_listed_and_found() -> None:
+    found = printed("import monolect as m; print({*m.__all__} - {*dir(m)}, [getattr(m, n) for n in m.__all__])")
+    assert found.startswith("set() ")
+    assert monolect.jit is vars(monolect)["jit"], "the second time it is an attribute as any other"
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+    assert not hasattr(monolect, "jitt")
