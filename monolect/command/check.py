@@ -95,7 +95,7 @@ def _accesses(i: int, item: UOp) -> Iterator[Access]:
             raise _error(item, "an operand of another dtype than the program takes", dtype.name, u.dtype.name)
         n_bytes = size_max(count(u.shape)) * u.dtype.itemsize
         whole = size_max(count(o.base.shape)) * o.base.dtype.itemsize
-        low, high = (o.offset, o.offset) if o.offset.__class__ is int else map(int, min_max(o.offset))  # type: ignore[arg-type]
+        low, high = (o.offset, o.offset) if o.offset.__class__ is int else map(int, min_max(o.offset))
         if n_bytes < n * dtype.itemsize or low < 0 or high + n_bytes > whole:
             found = f"{n_bytes} bytes from byte {low} on of {whole}"
             raise _error(item, "an operand outside of its memory", f"{n * dtype.itemsize} bytes inside", found)

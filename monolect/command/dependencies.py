@@ -26,6 +26,7 @@ from monolect.command.forms import (
     operands_of,
     program_of,
     read_operand,
+    rebuilt,
     with_operands,
     with_program,
     writes,
@@ -157,15 +158,7 @@ def dependencies(step: UOp) -> UOp:
     if not linear.src:
         return step
     same = reused(step)
-    new = iter(_ordered(calls_in(items_of(linear)), same))
-    items: list[UOp] = []
-    for u in items_of(linear):
-        if u.op == "GROUP":
-            items.append(node("GROUP", tuple([next(new) for _ in u.src]), u.arg))
-        elif u.op == "BARRIER":
-            items.append(node("BARRIER", (items[-1],)))
-        else:
-            items.append(next(new))
+    items = rebuilt(items_of(linear), _ordered(calls_in(items_of(linear)), same))
     return with_program(step, items, _ordered(once_of(linear), same))
 
 

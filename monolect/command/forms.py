@@ -4,7 +4,7 @@
     out     := view | AFTER(view, program)               a result, or the new value of a state
     program := LINEAR([LINEAR(item..., "once")], item...)
     item    := CALL(PROGRAM | SINK, operand...) | STORE(view, LOAD(view, (device, space))) | GROUP(item...)
-             | BARRIER(item) | RANGE(bound) ... END(item, RANGE) | IF(scalar) ... ENDIF
+             | BARRIER(item) | RANGE(bound) item... END(item, RANGE) | IF(scalar) item... ENDIF(IF)
     operand := view | AFTER(view, item...) | scalar      scalar: a size, a RANGE, or index arithmetic of them
     view    := [BITCAST] [SHRINK] [RESHAPE] of PARAM | BUFFER
 
@@ -19,12 +19,12 @@ step may launch one program on the same memory twice; from `dependencies` on suc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from monolect.base.dtype import DType, dtypes
-from monolect.ir.bounds import size_max
+from monolect.ir.bounds import min_max, size_max
 from monolect.ir.call import stored_slots
 from monolect.ir.normal import count
 from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
@@ -38,7 +38,7 @@ class Operand(NamedTuple):
     """An operand in its parts: memory and the byte in it where the view begins, or a scalar; items that it is after."""
 
     base: UOp
-    offset: int = 0  # bytes
+    offset: Any = 0  # bytes; index arithmetic where it moves with a loop
     after: tuple[UOp, ...] = ()
 
 
@@ -73,12 +73,12 @@ def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
 def read_operand(u: UOp) -> Operand:
     """The parts of an operand."""
     after: tuple[UOp, ...] = ()
-    offset = 0
+    offset: Any = 0
     while u.op not in ("PARAM", "BUFFER"):
         if u.op == "AFTER":
             after += u.src[1:]
         elif u.op == "SHRINK":
-            offset += u.src[1].sizes[0] * u.dtype.itemsize
+            offset = offset + u.src[1].sizes[0] * u.dtype.itemsize
         elif u.op not in ("BITCAST", "RESHAPE"):
             return Operand(u, 0, after)  # a scalar
         u = u.src[0]
@@ -95,7 +95,8 @@ def extent(u: UOp) -> tuple[int, int]:
     while u.op == "AFTER":
         u = u.src[0]
     start = read_operand(u).offset
-    return start, start + buffer_bytes(u)
+    low, high = (start, start) if start.__class__ is int else map(int, min_max(start))
+    return low, high + buffer_bytes(u)
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------
@@ -208,8 +209,27 @@ def calls_in(items: Sequence[UOp]) -> list[UOp]:
     for u in items:
         if u.op == "GROUP":
             out += u.src
-        elif u.op != "BARRIER":
+        elif u.op == "CALL" or u.op == "STORE":
             out.append(u)
+    return out
+
+
+def has_loops(items: Sequence[UOp]) -> bool:
+    """Whether there are loops or branches among items."""
+    return any(u.op in ("RANGE", "IF") for u in items)
+
+
+def rebuilt(items: Sequence[UOp], new: Iterable[UOp]) -> list[UOp]:
+    """The items with other CALLs and copies, in order."""
+    calls = iter(new)
+    out: list[UOp] = []
+    for u in items:
+        if u.op == "GROUP":
+            out.append(node("GROUP", tuple([next(calls) for _ in u.src]), u.arg))
+        elif u.op == "BARRIER" or u.op == "END":
+            out.append(node(u.op, (out[-1], *u.src[1:])))
+        else:
+            out.append(next(calls) if u.op in ("CALL", "STORE") else u)
     return out
 
 
@@ -253,6 +273,7 @@ __all__ = [
     "buffer_bytes",
     "calls_in",
     "extent",
+    "has_loops",
     "is_arena",
     "is_frame",
     "is_scalar",
@@ -266,6 +287,7 @@ __all__ = [
     "program_info",
     "program_of",
     "read_operand",
+    "rebuilt",
     "roles",
     "view",
     "with_operands",

@@ -21,6 +21,7 @@ from monolect.command.estimate import estimate
 from monolect.command.forms import (
     base_of,
     calls_in,
+    has_loops,
     items_of,
     kernel_of,
     once_of,
@@ -139,6 +140,8 @@ def group(step: UOp, target: Target) -> UOp:
     """The pass; see the module docstring."""
     linear = program_of(step)
     items = items_of(linear)
+    if has_loops(items) or any(c.op == "STORE" for c in items):
+        return step
     if target.concurrency == "graph":
         return with_program(step, (node("GROUP", items),), once_of(linear)) if items else step
     if target.concurrency != "lanes" or target.n_threads < 2 or not step.arg.is_replayed:

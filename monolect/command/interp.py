@@ -1,6 +1,6 @@
 """The reference interpreter of steps: what a command buffer means, in any order that it allows.
 
-What it is for: the oracle of the last stage. Memory is an array of bytes for each PARAM and BUFFER, filled with a poison
+What it is for: the oracle of the last stage. Memory is a byte array for each PARAM and BUFFER, filled with a poison
 that is nan in floats. Items run one after the other, or in a random order that keeps what is AFTER what; the results
 must be the same to the bit. It runs loops and branches around items, and copies between devices.
 What it is not: fast, or the meaning of packed blocks. Those have none but in the programs of both sides, so a kernel
@@ -22,6 +22,7 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     is_scalar,
+    is_size,
     items_of,
     kernel_of,
     once_of,
@@ -91,18 +92,13 @@ def run_step(
     memory = Memory(given)
     env: dict[Any, int] = {}
     program = program_of(step)
-    for u in (u for c in _flat(program) for u in operands_of(c)):
-        for p in toposort(u):
-            if p.op == "PARAM" and p.arg.name is not None:
-                env[p.arg.symbol] = (sizes or {})[p.arg.name]
+    for p in toposort(program, stop=lambda u: u.op in ("SINK", "PROGRAM")):
+        if is_size(p):
+            env[p.arg.symbol] = (sizes or {})[p.arg.name]
     runner = _Runner(memory, env, order, run or _run_kernel)
     runner.block(once_of(program))
     runner.block(items_of(program))
     return memory
-
-
-def _flat(program: UOp) -> list[UOp]:
-    return [c for c in (*once_of(program), *calls_in(items_of(program))) if c.op in ("CALL", "STORE")]
 
 
 class _Runner:

@@ -36,13 +36,14 @@ from monolect.command.forms import (
     operands_of,
     program_of,
     read_operand,
+    rebuilt,
     view,
     with_operands,
     with_program,
     writes,
 )
 from monolect.command.group import reused
-from monolect.ir.uop import UOp, node
+from monolect.ir.uop import UOp
 
 ALIGN_BYTES = 64
 FEW = 1024  # blocks that are compared one by one: faster than whole arrays
@@ -183,14 +184,8 @@ def plan_memory(step: UOp, target: Target) -> UOp:
     new: dict[UOp, UOp] = {}
     for b, offset in offsets.items():
         new[b] = view(arena, offset, buffer_bytes(b) // b.dtype.itemsize, b.dtype)
-    moved = iter([_moved(c, new, arena, offsets) for c in (*once, *order)])
-    first = [next(moved) for _ in once]
-    rest: list[UOp] = []
-    for u in items:
-        if u.op == "GROUP":
-            rest.append(node("GROUP", tuple([next(moved) for _ in u.src]), u.arg))
-        else:
-            rest.append(node("BARRIER", (rest[-1],)) if u.op == "BARRIER" else next(moved))
+    moved = [_moved(c, new, arena, offsets) for c in (*once, *order)]
+    first, rest = moved[: len(once)], rebuilt(items, moved[len(once) :])
     return with_program(step, rest, first)
 
 
@@ -200,14 +195,17 @@ def _written(c: UOp) -> list[UOp]:
 
 
 def _times(items: Sequence[UOp]) -> Iterator[int]:
-    """For each CALL a time, by which lives are compared: members of a GROUP are at the same time."""
+    """For each CALL a time, by which lives are compared: members of a GROUP, and of a loop, are at the same time."""
     now = count()
+    at, depth = next(now), 0
     for u in items:
-        if u.op == "GROUP":
+        depth += (u.op == "RANGE") - (u.op == "END")
+        if u.op == "GROUP" or u.op in ("CALL", "STORE"):
+            if not depth:
+                at = next(now)
+            yield from (at for _ in (u.src if u.op == "GROUP" else (u,)))
+        elif u.op in ("RANGE", "END"):
             at = next(now)
-            yield from (at for _ in u.src)
-        elif u.op != "BARRIER":
-            yield next(now)
 
 
 def _moved(c: UOp, new: Mapping[UOp, UOp], arena: UOp, offsets: Mapping[UOp, int]) -> UOp:

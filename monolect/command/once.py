@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monolect.base.settings import settings
-from monolect.command.forms import base_of, is_frame, operands_of, program_of, roles, with_program, writes
+from monolect.command.forms import base_of, has_loops, is_frame, operands_of, program_of, roles, with_program, writes
 from monolect.ir.uop import UOp
 
 CONSTANT = frozenset(("read", "constant"))
@@ -24,7 +24,7 @@ CONSTANT = frozenset(("read", "constant"))
 def once(step: UOp) -> UOp:
     """The pass; see the module docstring."""
     items = program_of(step).src
-    if not settings.HOIST or not step.arg.is_replayed or not items:
+    if not settings.HOIST or not step.arg.is_replayed or not items or has_loops(items):
         return step
     given = changing(step)
     frames = [c for c in items if is_frame(c) and not _touches(c, given)]

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from monolect.base.settings import settings
 from monolect.command.forms import (
     base_of,
+    has_loops,
     is_frame,
     items_of,
     memory,
@@ -54,7 +55,7 @@ def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget:
     constants share their blocks. A kernel whose blocks exceed the budget packs at every run.
     """
     linear = program_of(step)
-    if not settings.HOIST or not step.arg.is_replayed:
+    if not settings.HOIST or not step.arg.is_replayed or has_loops(items_of(linear)):
         return step
     once, items = [*once_of(linear)], [*items_of(linear)]
     given = changing(step)

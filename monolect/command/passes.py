@@ -14,7 +14,7 @@ from monolect.base.errors import InternalError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.command.dependencies import dependencies
-from monolect.command.forms import calls_in, items_of, once_of, program_of, with_program
+from monolect.command.forms import calls_in, items_of, once_of, program_of, rebuilt, with_program
 from monolect.command.group import group
 from monolect.command.join import join
 from monolect.command.memory import plan_memory
@@ -71,7 +71,7 @@ def lower(step: UOp, target: Target) -> UOp:
     def lowered(c: UOp) -> UOp:
         return node("CALL", (made[c.src[0]], *c.src[1:])) if c.op == "CALL" and c.src[0] in made else c
 
-    return with_program(step, [lowered(c) for c in items], [lowered(c) for c in first])
+    return with_program(step, rebuilt(items, map(lowered, calls_in(items))), [lowered(c) for c in first])
 
 
 def _pack_once(step: UOp, target: Target) -> UOp:

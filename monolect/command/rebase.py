@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from monolect.command.forms import items_of, once_of, program_of, view, with_program
+from monolect.command.forms import calls_in, items_of, once_of, program_of, rebuilt, view, with_program
 from monolect.command.memory import ALIGN_BYTES
 from monolect.ir.bounds import min_max
 from monolect.ir.normal import count
@@ -90,14 +90,17 @@ def rebase(step: UOp) -> UOp:
     """The pass: each CALL of such a kernel takes parts of its buffers. Kernels over packed blocks stay as they are."""
     linear = program_of(step)
     once, items = once_of(linear), items_of(linear)
-    new = [_rebased(c) for c in (*once, *items)]
-    if all(a is b for a, b in zip(new, (*once, *items), strict=True)):
+    calls = [*once, *calls_in(items)]
+    new = [_rebased(c) for c in calls]
+    if all(a is b for a, b in zip(new, calls, strict=True)):
         return step
-    return with_program(step, new[len(once) :], new[: len(once)])
+    return with_program(step, rebuilt(items, new[len(once) :]), new[: len(once)])
 
 
 def _rebased(call: UOp) -> UOp:
     if call.op != "CALL" or call.src[0].op != "SINK" or (call.src[0].arg or KernelInfo()).frozen:
+        return call
+    if any(b.op not in ("PARAM", "BUFFER") for b in call.src[1:]):
         return call
     kernel, offsets = from_parts(call.src[0], len(call.src) - 1)
     if not offsets:

@@ -39,9 +39,10 @@ from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, 
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
+from monolect.runtime.encode import encode
 from monolect.runtime.execute import realize, run, running
 from monolect.runtime.packing import PackedCopy, packed_copy
-from monolect.runtime.plan import encode, positions, target_of
+from monolect.runtime.plan import positions, target_of
 from monolect.runtime.prologue import Prologue
 from monolect.runtime.record import Outside, mark
 from monolect.runtime.turns import Turns

@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from monolect.backend.base import Commands
 from monolect.backend.registry import Device
 from monolect.base.collector import collection_paused
 from monolect.base.dtype import dtypes
@@ -20,6 +19,7 @@ from monolect.command.forms import (
     base_of,
     buffer_bytes,
     calls_in,
+    has_loops,
     is_arena,
     is_size,
     items_of,
@@ -29,10 +29,10 @@ from monolect.command.forms import (
 )
 from monolect.command.passes import joined, planned
 from monolect.ir.ops import BufferArg, ParamArg, StepInfo
-from monolect.ir.uop import UOp, node, shape_source
+from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import kept, profile
 from monolect.runtime.binding import as_written
-from monolect.runtime.programs import loaded
+from monolect.runtime.encode import encode
 from monolect.schedule.result import schedule_of
 
 
@@ -142,6 +142,9 @@ def positions(step: UOp) -> tuple[dict[UOp, int], UOp | None]:
     n = len(step.arg.roles)
     number: dict[UOp, int] = {}
     arena = None
+    if has_loops(items_of(program)):  # sizes that only loops and branches look at
+        below = toposort(*items_of(program), stop=lambda u: u.op in ("SINK", "PROGRAM"))
+        number |= {p: p.arg.slot for p in below if is_size(p)}
     for c in (*once_of(program), *calls_in(items_of(program))):
         for u in operands_of(c):
             b = base_of(u)
@@ -152,13 +155,6 @@ def positions(step: UOp) -> tuple[dict[UOp, int], UOp | None]:
                     number[b], n = n, n + 1
                     arena = b if is_arena(b) else arena
     return number, arena
-
-
-def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
-    """The command buffer of a device for these items."""
-    programs = {c.src[0]: loaded[c.src[0]] for c in calls_in(items)}
-    commands: Commands = Device[dev].encode(items, number, programs)
-    return commands
 
 
 def _variables(calls: Sequence[UOp]) -> tuple[UOp, ...]:

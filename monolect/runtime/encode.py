@@ -1,0 +1,39 @@
+"""Command buffers of devices.
+
+A program on one device is encoded by that device, as a table, a graph or a submission. One with loops, branches, copies
+or several devices is run by the host in parts (`runtime/host_commands.py`, imported where there is one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from monolect.backend.base import Commands
+from monolect.backend.registry import Device
+from monolect.command.forms import base_of, calls_in, has_loops, operands_of
+from monolect.ir.uop import UOp
+from monolect.runtime.programs import loaded
+
+
+def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
+    """The command buffer of these items. `dev`: the device of items that touch no memory."""
+    calls = calls_in(items)
+    programs = {c.src[0]: loaded[c.src[0]] for c in calls if c.op == "CALL"}
+    names = {device_of(c, dev) for c in calls}
+    if len(names) <= 1 and not has_loops(items) and all(c.op == "CALL" for c in calls):
+        commands: Commands = Device[names.pop() if names else dev].encode(items, number, programs)
+        return commands
+    made: Commands = import_module("monolect.runtime.host_commands").HostCommands(items, number, programs, dev)
+    return made
+
+
+def device_of(item: UOp, default: str) -> str:
+    """The device that an item runs on; of a copy the one that it is to."""
+    if item.op == "STORE":
+        return str(base_of(item.src[0]).arg.device)
+    found = (b.arg.device for b in map(base_of, operands_of(item)) if b.op in ("PARAM", "BUFFER") and b.shape)
+    return next((str(d) for d in found if d is not None), default)
+
+
+__all__ = ["device_of", "encode"]
