@@ -73,6 +73,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{row.name:7} {row.status:9} {text}")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _captured_steps_are_interpreted() -> None:
+    """See `tests/interpreted.py`."""
+    from tests.interpreted import install
+
+    install()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _what_was_there_before_is_set_aside() -> None:
     """What stands when a module's first test starts stays for good, as torch, the tests and caches do: half a million

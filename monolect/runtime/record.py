@@ -17,8 +17,8 @@ from monolect.base.errors import JitError
 from monolect.command.in_place import Uses, may_overwrite, uses_of
 from monolect.command.passes import joined, services
 from monolect.ir.ops import BufferArg, ParamArg, StepInfo
-from monolect.ir.uop import UOp, node, shape_source, substitute
-from monolect.runtime.buffer import base_of
+from monolect.ir.uop import UOp, node, rebuild, shape_source, substitute
+from monolect.runtime.buffer import VIEWS, base_of
 from monolect.runtime.execute import Run
 from monolect.runtime.hoist import StepBudget, packed_blocks
 from monolect.runtime.plan import target_of
@@ -184,10 +184,17 @@ class _Recorder:
         if b in self.symbolic and u is not b:
             expected = "a result with a buffer of its own (contiguous())"
             raise JitError("a captured step returns a view of symbolic size", expected=expected, found=u.op)
-        p = self.param[b]
+        p, u = self.param[b], _unmarked(u)
         if b not in written:
             return p if u is b else substitute(u, {b: p})
         return node("AFTER", (p if u is b else substitute(u, {b: p}), linear))
+
+
+def _unmarked(u: UOp) -> UOp:
+    """A view without DETACH and CONTIGUOUS_BACKWARD: a replay has no graph to mark."""
+    if u.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
+        return _unmarked(u.src[0])
+    return rebuild(u, (_unmarked(u.src[0]), *u.src[1:])) if u.op in VIEWS else u
 
 
 def _uses(runs: list[Run]) -> Uses:
