@@ -1,6 +1,6 @@
 """Every small step that a test captures is interpreted, in its order and in random orders, and must leave the same.
 
-`conftest.py` installs it around `Capture`. Memory starts as poison, inputs are random; all that a call can see is compared
+`conftest.py` installs it around `Capture`. Memory starts as poison, inputs are random; all that a call sees is compared
 to the bit: results, new versions and states.
 """
 

@@ -31,6 +31,7 @@ from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
 from monolect.ir.uop import UOp, node, shape_source, toposort
 
 ONCE = "once"
+FILES = "disk:"  # begins the name of a device that is a file
 ARENA = -1  # slot of the BUFFER that the intermediates of a device share
 
 
@@ -118,8 +119,6 @@ def accesses(kernel: UOp) -> tuple[str, ...]:
             slots[u.arg.slot] = u.arg.name is None
         elif u.op in ("LOAD", "ATOMICADD", "TMACOPY", "CUSTOM", "CALL"):
             read.update(_slots_below(u.src[1 if u.op == "TMACOPY" else 0]))
-    if kernel.op == "CUSTOMFUNCTION":
-        read = {*slots}
     out = ["read"] * (1 + max(slots, default=-1))
     for k, is_memory in slots.items():
         stored = "update" if k in read else "write"
@@ -177,6 +176,19 @@ def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, thre
         memory = not is_scalar(u)
         rows.append((u.dtype, size_max(count(u.shape)) if memory else 1, how[k] if k < len(how) else "read"))
     return ProgramInfo(name, key, threads, local, tuple(rows))
+
+
+def device_of(item: UOp, default: str) -> str:
+    """The device that an item runs on, of a copy the one that it is to; `default` if it touches no memory."""
+    operands = item.src[:1] if item.op == "STORE" else item.src[1:]
+    found = (home(b, default) for b in map(base_of, operands) if b.op in ("PARAM", "BUFFER") and b.shape)
+    return next(found, default)
+
+
+def home(b: UOp, default: str) -> str:
+    """The device that the memory of a PARAM or BUFFER is on; `default` for a file, which computes nothing."""
+    name = b.arg.device
+    return default if name is None or name.startswith(FILES) else str(name)
 
 
 def is_frame(item: UOp) -> bool:
@@ -272,8 +284,10 @@ __all__ = [
     "base_of",
     "buffer_bytes",
     "calls_in",
+    "device_of",
     "extent",
     "has_loops",
+    "home",
     "is_arena",
     "is_frame",
     "is_scalar",

@@ -9,9 +9,10 @@ Invariant: the program launches what the runs launch, in their order, but for co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 
-from monolect.command.forms import is_size, program_of, with_program
+from monolect.command.forms import is_size, operands_of, program_of, with_operands, with_program
 from monolect.command.in_place import is_copy
 from monolect.ir.uop import UOp, node
 from monolect.schedule.result import schedule_of
@@ -23,12 +24,12 @@ def join(step: UOp) -> UOp:
     slots = count(1 + max([a.arg.slot for a in args], default=-1))
     items: list[UOp] = []
     for run in program_of(step).src:
-        items += _items(run, slots) if run.op == "FUNCTION" else [run]
+        items += items_of_run(run, slots) if run.op == "FUNCTION" else [run]
     return with_program(step, items)
 
 
-def _items(run: UOp, slots: count[int]) -> list[UOp]:
-    """The items of one run over its arguments."""
+def items_of_run(run: UOp, slots: Iterator[int]) -> list[UOp]:
+    """The items of one run over its arguments. `slots`: those of BUFFERs that no other run has."""
     schedule, *args = run.src
     sizes = {a.arg.symbol: a for a in args if is_size(a)}
     args = [a for a in args if not is_size(a)]
@@ -37,9 +38,9 @@ def _items(run: UOp, slots: count[int]) -> list[UOp]:
     n_inputs = len(args) - len(results)
     new: dict[UOp, UOp] = dict(zip(results, args[n_inputs:], strict=True))
     out = []
-    for call in linear.src:
+    for item in linear.src:
         operands = []
-        for b in call.src[1:]:
+        for b in operands_of(item):
             u = new.get(b)
             if u is None:
                 if b.op == "BUFFER":
@@ -50,7 +51,7 @@ def _items(run: UOp, slots: count[int]) -> list[UOp]:
                     u = args[b.arg.slot]
                 new[b] = u
             operands.append(u)
-        if len(operands) == 2 and operands[0] is operands[1] and is_copy(call.src[0]):
+        if item.op == "CALL" and len(operands) == 2 and operands[0] is operands[1] and is_copy(item.src[0]):
             continue  # of a state to itself: its parts are stored in place
-        out.append(node("CALL", (call.src[0], *operands)))
+        out.append(with_operands(item, operands))
     return out

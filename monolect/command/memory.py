@@ -28,6 +28,7 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     extent,
+    home,
     is_frame,
     items_of,
     kernel_of,
@@ -169,6 +170,7 @@ def plan_memory(step: UOp, target: Target) -> UOp:
     when = [*range(len(once)), *(len(once) + t for t in (range(len(order)) if is_graph else _times(items)))]
     lives: dict[UOp, Life] = {}
     behind = _behind(once, order, step) if is_graph else [0] * len(when)
+    kept |= {base_of(c.src[0]) for c in order if c.op == "STORE"}  # a copy is to the first byte of a memory
     private = {b for c in (*once, *order) for b in _written(c) if b.op == "BUFFER"} - kept
     for i, (at, c) in enumerate(zip(when, (*once, *order), strict=True)):
         if is_frame(c) and i < len(once):
@@ -177,14 +179,16 @@ def plan_memory(step: UOp, target: Target) -> UOp:
             if b in private:
                 life = lives.get(b) or Life(buffer_bytes(b), at, at, 0, behind[i])
                 lives[b] = life._replace(last=at, users=life.users | 1 << i)
-    offsets, n_bytes = _placed_in_groups(lives, once, target)
-    if not offsets:
+    places: dict[UOp, tuple[UOp, int]] = {}
+    for dev in dict.fromkeys(home(b, target.name) for b in lives):
+        mine = {b: life for b, life in lives.items() if home(b, target.name) == dev}
+        offsets, n_bytes = _placed_in_groups(mine, once, target)
+        arena = memory(ARENA, n_bytes, dev)
+        places.update((b, (arena, offset)) for b, offset in offsets.items())
+    if not places:
         return step
-    arena = memory(ARENA, n_bytes, str(next(iter(offsets)).arg.device))
-    new: dict[UOp, UOp] = {}
-    for b, offset in offsets.items():
-        new[b] = view(arena, offset, buffer_bytes(b) // b.dtype.itemsize, b.dtype)
-    moved = [_moved(c, new, arena, offsets) for c in (*once, *order)]
+    new = {b: view(a, at, buffer_bytes(b) // b.dtype.itemsize, b.dtype) for b, (a, at) in places.items()}
+    moved = [_moved(c, new, places) for c in (*once, *order)]
     first, rest = moved[: len(once)], rebuilt(items, moved[len(once) :])
     return with_program(step, rest, first)
 
@@ -208,14 +212,15 @@ def _times(items: Sequence[UOp]) -> Iterator[int]:
             at = next(now)
 
 
-def _moved(c: UOp, new: Mapping[UOp, UOp], arena: UOp, offsets: Mapping[UOp, int]) -> UOp:
-    """An item whose intermediates are in the arena."""
+def _moved(c: UOp, new: Mapping[UOp, UOp], places: Mapping[UOp, tuple[UOp, int]]) -> UOp:
+    """An item whose intermediates are in an arena."""
     operands = []
     for u in operands_of(c):
         if u in new:
             u = new[u]
         elif u.op not in ("PARAM", "BUFFER") and (b := (at := read_operand(u)).base) in new:
-            u = view(arena, offsets[b] + at.offset, buffer_bytes(u) // u.dtype.itemsize, u.dtype)
+            arena, first = places[b]
+            u = view(arena, first + at.offset, buffer_bytes(u) // u.dtype.itemsize, u.dtype)
         operands.append(u)
     return with_operands(c, operands)
 

@@ -14,7 +14,7 @@ from monolect.base.errors import InternalError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.command.dependencies import dependencies
-from monolect.command.forms import calls_in, items_of, once_of, program_of, rebuilt, with_program
+from monolect.command.forms import calls_in, device_of, items_of, once_of, program_of, rebuilt, with_program
 from monolect.command.group import group
 from monolect.command.join import join
 from monolect.command.memory import plan_memory
@@ -46,6 +46,7 @@ class Services:
 
     # programs of kernels, each with the operands of one CALL, for a target: the PROGRAM node of each kernel
     programs: Callable[[Mapping[UOp, Sequence[UOp]], Target], dict[UOp, UOp]] | None = None
+    target: Callable[[str], Target] | None = None  # of a device
     # what the plan of a kernel packs of its frozen PARAMs, on a target
     packed_blocks: Callable[[UOp, Target], tuple[Packed, ...]] | None = None
     budget: Callable[[UOp], Budget] | None = None  # of the copies of a step's constants
@@ -58,18 +59,22 @@ def lower(step: UOp, target: Target) -> UOp:
     """The pass: each distinct kernel becomes a PROGRAM, by the kernel passes where no cache has it."""
     linear = program_of(step)
     first, items = once_of(linear), items_of(linear)
-    operands: dict[UOp, Sequence[UOp]] = {}
+    operands: dict[str, dict[UOp, Sequence[UOp]]] = {}
     for c in (*first, *calls_in(items)):
         if c.op == "CALL" and c.src[0].op != "PROGRAM":
-            operands.setdefault(c.src[0], c.src[1:])
+            operands.setdefault(device_of(c, target.name), {}).setdefault(c.src[0], c.src[1:])
     if not operands:
         return step
-    if services.programs is None:
+    if services.programs is None or services.target is None:
         raise InternalError("kernels are lowered by the runtime", expected="monolect.runtime imported", found="none")
-    made = services.programs(operands, target)
+    made: dict[str, dict[UOp, UOp]] = {}
+    for name, kernels in operands.items():
+        made[name] = services.programs(kernels, target if name == target.name else services.target(name))
 
     def lowered(c: UOp) -> UOp:
-        return node("CALL", (made[c.src[0]], *c.src[1:])) if c.op == "CALL" and c.src[0] in made else c
+        if c.op != "CALL" or c.src[0].op == "PROGRAM":
+            return c
+        return node("CALL", (made[device_of(c, target.name)][c.src[0]], *c.src[1:]))
 
     return with_program(step, rebuilt(items, map(lowered, calls_in(items))), [lowered(c) for c in first])
 
@@ -81,12 +86,17 @@ def _pack_once(step: UOp, target: Target) -> UOp:
     return pack_once(step, lambda kernel: blocks(kernel, target), services.budget(step))
 
 
+def _rebase(step: UOp, target: Target) -> UOp:
+    calls = calls_in(items_of(program_of(step)))
+    return rebase(step) if target.offsets and all(device_of(c, target.name) == target.name for c in calls) else step
+
+
 # fmt: off
 COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
     Pass("join",         C, C, lambda s, t: join(s), (), ("order",), "runs of a captured step, or the one of a batch, as one program over what a call binds"),
     Pass("once",         C, C, lambda s, t: once(s), (), ("join",), "what depends on constants alone leaves the program before anything of it is planned"),
     Pass("pack_once",    C, C, _pack_once, (), ("once",), "constants that kernels pack are known now; the kernels must still be whole"),
-    Pass("rebase",       C, C, lambda s, t: rebase(s) if t.offsets else s, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled"),
+    Pass("rebase",       C, C, _rebase, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled"),
     Pass("lower",        C, C, lower, (), ("rebase",), "groups depend on the threads of programs, operands on what they access"),
     Pass("group",        C, C, group, (), ("lower",), "what may run at once must be known before memory is shared"),
     Pass("plan_memory",  C, C, plan_memory, (), ("group",), "lifetimes are known once the order and the groups are"),

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from monolect.backend.base import Commands
 from monolect.backend.registry import Device
-from monolect.command.forms import base_of, calls_in, has_loops, operands_of
+from monolect.command.forms import calls_in, device_of, has_loops
 from monolect.ir.uop import UOp
 from monolect.runtime.programs import loaded
 
@@ -28,12 +28,4 @@ def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Command
     return made
 
 
-def device_of(item: UOp, default: str) -> str:
-    """The device that an item runs on; of a copy the one that it is to."""
-    if item.op == "STORE":
-        return str(base_of(item.src[0]).arg.device)
-    found = (b.arg.device for b in map(base_of, operands_of(item)) if b.op in ("PARAM", "BUFFER") and b.shape)
-    return next((str(d) for d in found if d is not None), default)
-
-
-__all__ = ["device_of", "encode"]
+__all__ = ["encode"]

@@ -18,28 +18,24 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monolect.backend.base import Peered, Preparing
-from monolect.backend.registry import Device, is_on_disk
-from monolect.base.errors import AllocationError, DeviceError, JitError
+from monolect.backend.base import Preparing
+from monolect.backend.registry import Device
+from monolect.base.errors import AllocationError, JitError
 from monolect.base.settings import settings
-from monolect.command.forms import buffer_bytes
-from monolect.ir.call import applied, is_body, is_opaque, stored_slots
-from monolect.ir.ops import LoadArg
-from monolect.ir.place import device as place
-from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, node, rebuild, toposort
+from monolect.command.forms import buffer_bytes, home
+from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
-from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
+from monolect.runtime.buffer import VIEWS, base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.held import note_stored, to_store
 from monolect.runtime.turns import Turns
 from monolect.runtime.varied import with_inputs
-from monolect.schedule.callify import callify, independent, resolve_functions, structure
+from monolect.schedule.callify import callify, independent, over_params, resolve_functions, structure
 
 if TYPE_CHECKING:
     from monolect.runtime.plan import Plan
 
 MOST_PLANS = 1024
-HOST_DEVICE = "cpu"  # computes on what is in a file, before it goes to a device with memory of its own
 
 
 class Run(NamedTuple):
@@ -142,13 +138,12 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     function = _callified(node("TUPLE", tuple(batch)))
     values, buffers = function.src[0], [*function.src[1:]]
     if any(b.op != "BUFFER" for b in buffers):
-        batch = with_calls_run(batch)
-        return realize(batch if as_symbolic else [_of_today(r) for r in batch], as_symbolic)
+        return _run_compound(batch, dev, as_symbolic)
     bases = map(base_of, values.src)
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given
         return realize(resolve_functions(batch), as_symbolic)
-    if any(b.arg.device != dev and is_apart(b.arg.device, dev) for b in buffers):
-        return realize(brought(batch), as_symbolic)
+    if _crosses(values, buffers, dev):
+        return _run_compound(batch, dev, as_symbolic, here if shape is not None else None)
     key = here if shape is not None else (values, dev, settings.choices)  # a structure keeps no graph alive
     plan = _planned(key, "make_plan", values, len(buffers), dev, shape)
     return run_plan(plan, buffers, as_symbolic, batch)
@@ -195,98 +190,37 @@ def _remember(key: tuple, plan: Plan) -> None:
         plans.popitem(last=False)
 
 
-def with_calls_run(batch: list[UOp]) -> list[UOp]:
-    """The batch with a buffer in place of each result of a CALL: its arguments realised, its body run on its own."""
-    batch = resolve_functions(batch)
-    new: dict[UOp, UOp] = {}
-    results: dict[UOp, list[UOp]] = {}
-    for u in toposort(*batch, stop=is_body):
-        if is_body(u):
-            new[u] = u
-        elif u.op == "CALL":
-            results[u] = run_call(u, [new[a] for a in u.src[1:]])
-            new[u] = u
-        elif is_opaque(u):
-            call = next(s for s in u.src if s.op == "CALL")
-            new[u] = results[call][u.arg if u.op == "GETTUPLE" else call.src.index(u.src[0]) - 1]
-        else:
-            new[u] = rebuild(u, tuple([new[s] for s in u.src]))
-    return [new[r] for r in batch]
-
-
-def run_call(call: UOp, args: list[UOp]) -> list[UOp]:
-    """The results of a CALL on `args`: of a TUPLE its values, computed as a batch of their own on whole buffers.
-
-    Of a kernel, new buffers in place of those that the CALL names as its results.
-    """
-    body = call.src[0]
-    if body.op == "TUPLE":
-        args = realize([_whole(a, place(call)) for a in args], as_symbolic=True)
-        return realize(list(applied(body, tuple(args))), as_symbolic=True)
-    n = len(stored_slots(body))
-    results, inputs = args[:n], realize([_whole(a, place(call)) for a in args[n:]])
-    dev = one_device(args)
-    key = (body, tuple([b.src for b in results]), dev, settings.choices)  # the body does not tell their shapes
-    return run_plan(_planned(key, "make_kernel_plan", body, results, inputs, dev), inputs)
-
-
-def _whole(u: UOp, dev: Any) -> UOp:
-    """What a buffer of its own is made of; of what has no device, such as a constant, one of `dev`."""
-    if u.op == "BUFFER":
-        return u
-    return (
-        build("CONTIGUOUS", u) if dev is None or place(u) is not None else build("LOAD", u, arg=LoadArg(dev, "GLOBAL"))
+def _crosses(values: UOp, buffers: Sequence[UOp], dev: str) -> bool:
+    """Whether a value comes from a device whose memory kernels of `dev` cannot reach, or is taken to one."""
+    names = {b.arg.device for b in buffers}.union(
+        u.arg.device for u in toposort(values) if u.op == "LOAD" and u.arg is not None and u.arg.device is not None
     )
+    return any(name != dev and Device[name].space != Device[dev].space for name in names)
 
 
-def _of_today(u: UOp) -> UOp:
-    """A copy, where `u` is memory of symbolic shape: a result has the shape of the bound values."""
-    is_symbolic = is_realized(u) and any(n.__class__ is not int for n in base_of(u).shape)
-    return build("LOAD", u, arg=LoadArg(one_device([u]), "GLOBAL")) if is_symbolic else u
+def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | None = None) -> list[UOp]:
+    """A batch with calls, or with copies between devices: one plan, whose results are memory that views are made of.
 
-
-def brought(batch: list[UOp]) -> list[UOp]:
-    """The batch with every copy between devices that do not share memory made: its source realised, and `copied`.
-
-    Raises JitError in a capture, which could not repeat it.
+    `key`: where the plan is found again, if its results are the values of the batch.
     """
-    new: dict[UOp, UOp] = {}
-    for u in toposort(*batch):
-        src = tuple(new.get(s, s) for s in u.src)
-        v = u if src == u.src else rebuild(u, src)
-        if u.op == "LOAD" and u.arg and (home := place(v.src[0])) is not None and is_apart(home, u.arg.device):
-            if listening.captures:
-                found = f"from {home} to {u.arg.device}"
-                raise JitError("a copy between devices in a jitted function", expected="a copy before", found=found)
-            source = v.src[0]
-            if is_on_disk(home):  # it computes nothing
-                source = build("LOAD", source, arg=LoadArg(HOST_DEVICE, "GLOBAL"))
-            v = copied(source, u.arg.device)
-        if v is not u:
-            new[u] = v
-    if not new:
-        names = sorted({str(d) for u in toposort(*batch) if (d := place(u)) is not None})
-        raise DeviceError("values of several devices in one kernel", expected="one device", found=names)
-    return [new.get(r, r) for r in batch]
+    batch = resolve_functions(batch)
+    bases = [_viewed(r) for r in batch]
+    todo = [b for b in dict.fromkeys(bases) if b.op != "BUFFER"]
+    if not todo:  # functions that return what they were given
+        return realize(batch, as_symbolic)
+    values, buffers, _ = over_params(todo, with_calls=True)
+    key = key if key is not None and todo == batch else (values, dev, settings.choices)
+    plan = _planned(key, "make_compound_plan", values, len(buffers), dev)
+    done = dict(zip(todo, run_plan(plan, buffers, as_symbolic), strict=True))
+    return realize([substitute(r, {b: done.get(b, b)}) for r, b in zip(batch, bases, strict=True)], as_symbolic)
 
 
-def copied(source: UOp, dev: str) -> UOp:
-    """A BUFFER of `dev` with the value: between devices of one kind as they copy, else by way of the host."""
-    (source,) = realize([source])
-    home, there = Device[str(place(source))], Device[dev]
-    if type(home) is not type(there) or not isinstance(there, Peered) or 0 in source.shape:
-        return from_numpy(to_numpy(source), dev)
-    if source.op != "BUFFER":
-        (source,) = realize([build("CONTIGUOUS", source)])
-    n_bytes = buffer_bytes(source)
-    out = with_storage(source.shape, source.dtype, dev, Device[dev].alloc(n_bytes))
-    there.copy_from(out.storage, home, source.storage, n_bytes)
-    return out
-
-
-def is_apart(a: str, b: str) -> bool:
-    """Whether kernels of one device cannot reach memory of the other."""
-    return bool(Device[a].space != Device[b].space)
+def _viewed(u: UOp) -> UOp:
+    """The value that a result is a view of; of one of symbolic size itself, as a result has the size of the call."""
+    base = u
+    while base.op in VIEWS:
+        base = base.src[0]
+    return base if all(n.__class__ is int for n in base.shape) else u
 
 
 def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: Sequence[UOp] = ()) -> list[UOp]:
@@ -302,18 +236,22 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
     new = []
     for template, n_bytes in zip(plan.fresh, plan.fresh_bytes, strict=True):
         is_bound = bool(sizes) and not as_symbolic
-        b = new_buffer(concrete(template.shape), template.dtype, plan.device) if is_bound else new_buffer_like(template)
-        b.storage = memory = device.alloc(n_bytes)
+        name = template.arg.device
+        b = new_buffer(concrete(template.shape), template.dtype, name) if is_bound else new_buffer_like(template)
+        b.storage = memory = (device if name == plan.device else Device[home(b, plan.device)]).alloc(n_bytes)
         addresses.append(memory.address)
         new.append(b)
-    arena = device.alloc(plan.arena_bytes) if plan.arena_bytes else None
     addresses += sizes
-    if arena is not None:
-        addresses.append(arena.address)
-    if settings.VERIFY > 1:
-        verified = import_module("monolect.runtime.verified")  # only who asks for it waits for it
-        verified.run_plan(plan, batch, [*(b.storage for b in buffers), *(b.storage for b in new)], arena, sizes)
+    owned = [Device[home(b, plan.device)].alloc(buffer_bytes(b)) for b in plan.owned] if plan.owned else []
+    addresses += [memory.address for memory in owned]
+    if settings.VERIFY > 1 and not hasattr(plan.commands, "bind_memory"):
+        verified = import_module("monolect.runtime.verified")  # imported where a setting asks for it
+        verified.run_plan(plan, batch, [*(b.storage for b in buffers), *(b.storage for b in new)], owned, sizes)
     else:
+        if hasattr(plan.commands, "bind_memory"):
+            every = [*(b.storage for b in buffers), *(b.storage for b in new), *sizes, *owned]
+            for n, memory in enumerate(every):
+                plan.commands.bind_memory(n, memory)
         run(plan.commands, addresses, plan.items)
     outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
     for capture in listening.captures:

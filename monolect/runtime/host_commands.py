@@ -21,11 +21,18 @@ from monolect.backend.common.memory import HOST
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
-from monolect.command.forms import buffer_bytes, calls_in, is_scalar, operands_of, read_operand, with_operands
+from monolect.command.forms import (
+    buffer_bytes,
+    calls_in,
+    device_of,
+    is_scalar,
+    operands_of,
+    read_operand,
+    with_operands,
+)
 from monolect.command.interp import number as value_of
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
-from monolect.runtime.encode import device_of
 
 
 class HostCommands(Commands):

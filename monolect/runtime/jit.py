@@ -27,6 +27,8 @@ from monolect.command.forms import (
     base_of,
     buffer_bytes,
     calls_in,
+    home,
+    is_arena,
     items_of,
     kernel_of,
     once_of,
@@ -275,7 +277,7 @@ class Capture:
         self.params = ()
         self.program = program_of(self.ready)
         self.items = tuple(calls_in(items_of(self.program)))
-        self.number, self.arena = positions(self.ready)
+        self.number = positions(self.ready)
         self.commands: Any = None
         self.prologue: Prologue | None = None
         if device is not None:
@@ -287,8 +289,9 @@ class Capture:
         self.packed = _packed(once_of(self.program))
         self.copies: dict[UOp, PackedCopy] = {}  # of constants, by BUFFER
         if self.device is not None:
-            self._bind_private(self.device)
-        self.native: Any = getattr(self.commands, "run", None)
+            self._bind_private()
+        by_host = hasattr(self.commands, "bind_memory")  # several devices, or loops
+        self.native: Any = None if by_host else getattr(self.commands, "run", None)
         self.may_fail = not hasattr(self.commands, "run_held")  # native code runs all launches, and does not
         self.short: Any = None
         alone = self.prologue is None and not getattr(self.commands, "shares_local", False)
@@ -337,18 +340,23 @@ class Capture:
             return Value("constant", slot, substitute(u, {p: self.constants[slot]}), b)
         return Value("given", slot, new, b)
 
+    def home(self, b: UOp) -> Any:
+        """The device that the memory of a BUFFER is on."""
+        assert self.device is not None
+        return Device[home(b, self.device.name)]
+
     @property
     def bytes_by_kind(self) -> dict[str, int]:
         """What a call takes besides its arguments, state and constants."""
-        kept = sum(buffer_bytes(b) for b in self.number if b.op == "BUFFER" and b is not self.arena)
+        owned = [b for b in self.number if b.op == "BUFFER"]
         return {
-            "intermediates": 0 if self.arena is None else buffer_bytes(self.arena),
+            "intermediates": sum(buffer_bytes(b) for b in owned if is_arena(b)),
             "results": sum(m.n_bytes for k, m in enumerate(self.made) if k not in self.reuse),
-            "made once": kept,
+            "made once": sum(buffer_bytes(b) for b in owned if not is_arena(b)),
             "kernels' own": getattr(self.commands, "local_bytes", 0),
         }
 
-    def _bind_private(self, device: Any) -> None:
+    def _bind_private(self) -> None:
         """Addresses that no call brings: constants, what runs once leaves, intermediates."""
         for b, n in self.number.items():
             if b.op != "BUFFER":
@@ -357,7 +365,7 @@ class Capture:
             elif b in self.packed and self.packed[b][0] in self.constants:
                 self._bind_packed(b)
             else:
-                self.owned[b] = memory = device.alloc(buffer_bytes(b))
+                self.owned[b] = memory = self.home(b).alloc(buffer_bytes(b))
                 self._bind(n, memory.address)
 
     def _bind_packed(self, b: UOp) -> None:
@@ -437,7 +445,9 @@ class Capture:
             made: list[UOp] = []
             for template, n_bytes, shape in self.made:
                 u = new_buffer_like(template) if shape is None else new_buffer(concrete(shape), *template.arg[1:3])
-                u.storage = memory = (taken and taken.get(len(made))) or self.device.alloc(n_bytes)
+                u.storage = memory = (taken and taken.get(len(made))) or Device[home(template, self.device.name)].alloc(
+                    n_bytes
+                )
                 addresses.append(memory.address)
                 made.append(u)
             lists = {"fresh": made, "given": args, "read": self.reads}
@@ -465,7 +475,12 @@ class Capture:
                 saved.append((s.memory, copy := self.device.alloc(s.memory.n_bytes)))
                 self.device.copy(copy, s.memory, s.memory.n_bytes)
         try:
-            if settings.VERIFY > 1:
+            if hasattr(self.commands, "bind_memory"):
+                sizes = addresses[len(args) : len(addresses) - len(made)]
+                brought = [*(u.storage for u in args), *sizes, *(u.storage for u in made)]
+                for n, memory in (self._pieces() | dict(enumerate(brought))).items():
+                    self.commands.bind_memory(n, memory)
+            if settings.VERIFY > 1 and not hasattr(self.commands, "bind_memory"):
                 self._run_verified(args, addresses, made)
             else:
                 run(self.commands, addresses, self.items, replayed=True)
@@ -536,8 +551,9 @@ class Capture:
         # references: the tensor's; the BUFFER's
         held = getrefcount(u) > ONE_NAME + 1 or getrefcount(memory) > ONE_NAME + 1  # by a graph, or by a NumPy view
         if held or memory.is_lent() or memory.address % ALIGN_BYTES:  # an array that became state
-            memory = self.device.alloc(buffer_bytes(u))
-            self.device.copy(memory, u.storage, buffer_bytes(u))
+            own = self.home(u)
+            memory = own.alloc(buffer_bytes(u))
+            own.copy(memory, u.storage, buffer_bytes(u))
             u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, memory)
         self._bind(s.number, memory.address)
         s.memory, s.uop = memory, u  # last: other threads see by it what is bound

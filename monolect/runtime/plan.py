@@ -20,18 +20,18 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     has_loops,
-    is_arena,
     is_size,
     items_of,
     once_of,
     operands_of,
     program_of,
 )
-from monolect.command.passes import joined, planned
-from monolect.ir.ops import BufferArg, ParamArg, StepInfo
+from monolect.command.passes import joined, planned, services
+from monolect.ir.ops import ParamArg, StepInfo
 from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import kept, profile
 from monolect.runtime.binding import as_written
+from monolect.runtime.compound import compound_schedule
 from monolect.runtime.encode import encode
 from monolect.schedule.result import schedule_of
 
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     outputs: tuple[int, ...]  # for each root, the position of its buffer
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
     fresh_bytes: tuple[int, ...]  # of each
-    arena_bytes: int
+    owned: tuple[UOp, ...]  # the BUFFERs of the command buffer: arenas, and what copies between devices leave
     variables: tuple[UOp, ...]  # the sizes
     reads: frozenset[int]  # the inputs that some kernel takes
 
@@ -79,14 +79,16 @@ def target_of(dev: str) -> Target:
     return target if target.name == dev else target._replace(name=dev)
 
 
-def make_kernel_plan(body: UOp, results: list[UOp], inputs: list[UOp], dev: str) -> Plan:
-    """Compile and bind one kernel of the user's, or a native function: its results, then its inputs."""
+def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
+    """Schedule, compile and bind a TUPLE of values over PARAMs with calls, or with copies between devices."""
     start = time.perf_counter_ns()
-    fresh = [node("BUFFER", b.src, BufferArg(k, b.dtype, b.arg.device)) for k, b in enumerate(results)]
-    params = [node("PARAM", b.src, ParamArg(k, b.dtype, dev, "GLOBAL")) for k, b in enumerate(inputs)]
-    linear = node("LINEAR", (node("CALL", (body, *fresh, *params)),))
+
+    def schedule(values: UOp, dev: str) -> UOp:
+        target = target_of(dev)
+        return kept.kept_schedule(values, target, kept.name_of(values, target))
+
     with collection_paused():
-        return _planned(node("TUPLE", tuple([node("AFTER", (b, linear)) for b in fresh])), len(inputs), dev, start)
+        return _planned(compound_schedule(values, n_inputs, dev, schedule), n_inputs, dev, start)
 
 
 def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
@@ -99,8 +101,8 @@ def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
     step = planned(joined(step, target), target)
     program = program_of(step)
     items = tuple(calls_in(items_of(program)))
-    number, arena = positions(step)
-    n_programs = len({id(c.src[0]) for c in items})
+    number = positions(step)
+    n_programs = len({id(c.src[0]) for c in items if c.op == "CALL"})
     commands = encode(items_of(program), number, dev)
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(items), n_programs)
     at = {b: n_inputs + k for k, b in enumerate(fresh)}
@@ -114,9 +116,9 @@ def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
         tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs]),
         tuple(fresh),
         tuple(map(buffer_bytes, fresh)),
-        0 if arena is None else buffer_bytes(arena),
+        tuple([b for b in number if b.op == "BUFFER"]),
         variables,
-        frozenset(b.arg.slot for c in linear.src for b in c.src[1:] if b.op == "PARAM" and not is_size(b)),
+        frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
     )
 
 
@@ -124,10 +126,10 @@ def batch_step(schedule: UOp, n_inputs: int, fresh: Sequence[UOp], variables: Se
     """A schedule as a step with one run: its inputs are arguments, what it stores are results."""
     linear, outputs = schedule_of(schedule)
     inputs: dict[int, UOp] = {b.arg.slot: b for b in outputs if b.op == "PARAM"}
-    inputs |= {b.arg.slot: b for c in linear.src for b in c.src[1:] if b.op == "PARAM" and not is_size(b)}
+    inputs |= {b.arg.slot: b for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)}
     unused = [node("PARAM", (shape_source((1,)),), ParamArg(k, dtypes.uint8, dev, "GLOBAL")) for k in range(n_inputs)]
     args = [inputs.get(k, unused[k]) for k in range(n_inputs)]
-    at = {b: node("PARAM", b.src, ParamArg(n_inputs + k, b.dtype, dev, "GLOBAL")) for k, b in enumerate(fresh)}
+    at = {b: node("PARAM", b.src, ParamArg(n_inputs + k, b.dtype, b.arg.device, "GLOBAL")) for k, b in enumerate(fresh)}
     first = n_inputs + len(fresh)
     sizes = [node("PARAM", v.src, v.arg._replace(slot=first + k)) for k, v in enumerate(variables)]
     run = node("LINEAR", (node("FUNCTION", (schedule, *args, *at.values(), *sizes)),))
@@ -136,12 +138,11 @@ def batch_step(schedule: UOp, n_inputs: int, fresh: Sequence[UOp], variables: Se
     return node("FUNCTION", (node("TUPLE", tuple(outs)),), StepInfo(roles, len(outs)))
 
 
-def positions(step: UOp) -> tuple[dict[UOp, int], UOp | None]:
-    """The position of each PARAM and BUFFER that a step binds, PARAMs by their slots; and the arena."""
+def positions(step: UOp) -> dict[UOp, int]:
+    """The position of each PARAM and BUFFER that a step binds, PARAMs by their slots."""
     program = program_of(step)
     n = len(step.arg.roles)
     number: dict[UOp, int] = {}
-    arena = None
     if has_loops(items_of(program)):  # sizes that only loops and branches look at
         below = toposort(*items_of(program), stop=lambda u: u.op in ("SINK", "PROGRAM"))
         number |= {p: p.arg.slot for p in below if is_size(p)}
@@ -153,16 +154,18 @@ def positions(step: UOp) -> tuple[dict[UOp, int], UOp | None]:
                     number[b] = b.arg.slot
                 else:
                     number[b], n = n, n + 1
-                    arena = b if is_arena(b) else arena
-    return number, arena
+    return number
 
 
 def _variables(calls: Sequence[UOp]) -> tuple[UOp, ...]:
     """The Variables the kernels take, each once: kernels hold it in different slots."""
     found: dict[str, UOp] = {}
-    for b in (b for c in calls for b in c.src[1:] if is_size(b)):
+    for b in (b for c in calls for b in operands_of(c) if is_size(b)):
         if (same := found.setdefault(b.arg.name, b)).arg.symbol != b.arg.symbol:
             (name, one), (_, other) = as_written(same), as_written(b)
             expected = "one Variable, used wherever it is meant"
             raise ArgumentError(f"two Variables named {name}", expected=expected, found=f"{one} and {other}")
     return tuple(found.values())
+
+
+services.target = target_of

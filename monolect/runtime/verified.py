@@ -223,13 +223,15 @@ class Held:
         return self.scheduled if t.before is None else self.asked
 
 
-def run_plan(plan: Plan, batch: Sequence[UOp], storages: Sequence[Any], arena: Any, sizes: Sequence[int]) -> None:
+def run_plan(
+    plan: Plan, batch: Sequence[UOp], storages: Sequence[Any], owned: Sequence[Any], sizes: Sequence[int]
+) -> None:
     """Run a plan that computes `batch` (nothing for a kernel of the user's), and compare. Raises VerifyError.
 
-    `storages`: memory of its inputs, then of its outputs; `arena`: of what is between; `sizes`: values of Variables.
+    `storages`: memory of its inputs, then of its outputs; `owned`: of what is between; `sizes`: values of Variables.
     """
     device, arithmetic, held = Device[plan.device], arithmetic_of(plan.variables), Held()
-    pieces = dict(enumerate([*storages, *sizes, *([] if arena is None else [arena])]))
+    pieces = dict(enumerate([*storages, *sizes, *owned]))
     roots = over_params(list(batch))[0].src if batch else ()
     for p in toposort(*roots):
         if p.op == "PARAM" and p.arg.name is None and (memory := pieces.get(p.arg.slot)) is not None:

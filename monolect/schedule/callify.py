@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from monolect.ir.call import applied, is_opaque
+from monolect.ir.call import applied, is_body, is_opaque
 from monolect.ir.ops import MOVEMENT, ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
@@ -126,16 +126,19 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
     return out
 
 
-def over_params(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
+def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[UOp], list[UOp]]:
     """(TUPLE of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs.
 
-    A result of a CALL is an input, too: it is listed with the buffers, and has no storage yet.
+    A result of a CALL is an input, too: it is listed with the buffers, and has no storage yet. `with_calls`: the CALLs
+    stay, over PARAMs.
     """
     roots = resolve_functions(roots)
     buffers: list[UOp] = []
     new: dict[UOp, UOp] = {}
-    for u in toposort(*roots, stop=is_opaque):
-        if u.op == "BUFFER" or is_opaque(u):
+    for u in toposort(*roots, stop=is_body if with_calls else is_opaque):
+        if with_calls and is_body(u):
+            new[u] = u
+        elif u.op == "BUFFER" or (is_opaque(u) and not with_calls):
             shape = u.src if u.op == "BUFFER" else (shape_source(u.shape),)
             new[u] = node("PARAM", shape, ParamArg(len(buffers), u.dtype, device(u), "GLOBAL"))
             buffers.append(u)

@@ -124,7 +124,7 @@ def usual_call(
         names[f"old{i}"] = s
         run += [f" u{i} = old{i}.tensor._uop; m{i} = u{i}.storage", *_refuse([f"m{i} is None"])]
     for k, made in enumerate(capture.made):
-        run += _fresh(k, made, names, origins[k], capture.device)
+        run += _fresh(k, made, names, origins[k], capture.home(made.mark))
     given = [f"m{i}.address" for i in range(n + len(capture.brought))]
     given += [f"value_of({v})" for v in _sizes(capture, names)]
     given += [f"n{k}.address" for k in range(len(capture.made))]

@@ -66,7 +66,7 @@ def ran(step: UOp, dev: str, x: np.ndarray, n_out: int, *sizes: int) -> tuple[np
     """What the device stores, and the step as it was planned."""
     device = Device[dev]
     ready = planned(step, target_of(dev))
-    number, _ = positions(ready)
+    number = positions(ready)
     commands = encode(items_of(program_of(ready)), number, dev)
     source, out = device.from_array(x), device.alloc(4 * n_out)
     for k, address in enumerate((source.address, out.address, *sizes)):

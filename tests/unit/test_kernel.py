@@ -8,6 +8,7 @@ import pytest
 from monolect import Tensor, custom_kernel, dtypes, function, grad, jit, native_function
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, CompileError, DeviceError, GradientError, VerifyError
+from monolect.command.forms import kernel_of
 from monolect.ir.normal import within
 from monolect.ir.ops import BufferArg, KernelInfo
 from monolect.ir.uop import build, idx, node, shape_source
@@ -126,7 +127,7 @@ def test_actions_of_the_users_are_kept() -> None:
     def loops(kernel):
         with profile.Recorder() as ran:
             custom_kernel(kernel, Tensor([1.0, 2.0, 3.0, 4.0]), out=((4,), "float32")).realize()
-        program = lower_kernel(ran[0].call.src[0], Device["cpu"].target)
+        program = lower_kernel(kernel_of(ran[0].call), Device["cpu"].target)
         return sum(u.op == "RANGE" for u in program.src)
 
     assert loops(kernel) == 1 and loops(doubled(4)) == 0  # left to the optimizer, it is one vector

@@ -1,0 +1,111 @@
+"""Copies between devices whose memory kernels cannot share are items of the command buffer, eager and captured."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, function, jit
+from monolect.backend.common import memory
+from monolect.backend.python.runtime import PythonDevice
+from monolect.backend.registry import Device
+from monolect.command.check import check
+from monolect.command.forms import calls_in, items_of, program_of
+from monolect.command.interp import run_step
+from monolect.runtime import execute, profile
+
+
+class Apart(PythonDevice):
+    """Interpreted programs on memory that other devices do not reach."""
+
+    space = "apart"
+
+    @staticmethod
+    def from_array(array: np.ndarray) -> memory.Memory:
+        out = memory.alloc(array.nbytes)
+        out.view(np.uint8)[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return out
+
+
+@pytest.fixture(autouse=True)
+def apart() -> Iterator[None]:
+    Device.register("apart", Apart)
+    yield
+    Device._own.pop("apart", None)
+    Device._open.pop("apart", None)
+    execute.plans.clear()
+
+
+def there_and_back(x: Tensor) -> Tensor:
+    """Work on the host, then on the other device, then on the host again."""
+    far = (x * 2).to("apart") + 1
+    return (far.exp().to("cpu") + x).sum(1)
+
+
+def wanted(x: np.ndarray) -> np.ndarray:
+    return (np.exp(x * 2 + 1) + x).sum(1)
+
+
+def data(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_a_batch_over_two_devices_is_one_plan() -> None:
+    x = data(3, 4)
+    t = Tensor(x).realize()
+    before = profile.counts["schedules"]
+    np.testing.assert_allclose(there_and_back(t).numpy(), wanted(x), rtol=1e-5)
+    assert profile.counts["schedules"] == before + 1
+    plan = next(reversed(execute.plans.values()))
+    assert [u.op for u in plan.items].count("STORE") == 2
+    np.testing.assert_allclose(there_and_back(Tensor(x + 1).realize()).numpy(), wanted(x + 1), rtol=1e-5)
+    assert profile.counts["schedules"] == before + 1
+
+
+def test_a_captured_step_over_two_devices_replays() -> None:
+    f = jit(there_and_back)
+    for k in range(4):
+        x = data(3, 4) * k
+        np.testing.assert_allclose(f(Tensor(x).realize()).numpy(), wanted(x), rtol=1e-5)
+    (captured,) = f.captures.values()
+    step = captured.capture.ready
+    check(step)
+    items = calls_in(items_of(program_of(step)))
+    assert [u.op for u in items].count("STORE") == 2
+    memory = run_step(step, {0: x})
+    (out,) = (m for p, m in memory.bytes.items() if p.op == "PARAM" and p.arg.slot == 1)
+    np.testing.assert_allclose(out.view(np.float32), wanted(x), rtol=1e-5)
+
+
+def test_weights_on_the_other_device_are_updated_there() -> None:
+    w, x = Tensor(data(4), device="apart").realize(), data(3, 4)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        far = x.to("apart") * w
+        w.assign(w * 0.5)
+        return far.to("cpu")
+
+    value = data(4)
+    for _ in range(4):
+        np.testing.assert_allclose(step(Tensor(x).realize()).numpy(), x * value, rtol=1e-6)
+        value = value * 0.5
+        np.testing.assert_allclose(w.numpy(), value, rtol=1e-6)
+
+
+def test_calls_on_both_devices() -> None:
+    block = function(lambda x: (x.exp() + 1).log(), precompile=True)
+    x = data(2, 5)
+    soft = lambda a: np.log(np.exp(a) + 1)  # noqa: E731
+    got = block(block(Tensor(x).realize()).to("apart")).to("cpu")
+    np.testing.assert_allclose(got.numpy(), soft(soft(x)), rtol=1e-5)
+
+
+def test_results_on_both_devices() -> None:
+    x = data(2, 5)
+    t = Tensor(x).realize()
+    near, far = t + 1, (t * 3).to("apart")
+    near.realize(far)
+    assert (near.device, far.device) == ("cpu", "apart")
+    np.testing.assert_allclose(near.numpy(), x + 1, rtol=1e-6)
+    np.testing.assert_allclose(far.numpy(), x * 3, rtol=1e-6)
