@@ -18,7 +18,17 @@ from typing import NamedTuple
 
 from monolect.base.target import Target
 from monolect.command.estimate import estimate
-from monolect.command.forms import base_of, items_of, kernel_of, once_of, operands_of, program_of, with_program, writes
+from monolect.command.forms import (
+    base_of,
+    calls_in,
+    items_of,
+    kernel_of,
+    once_of,
+    operands_of,
+    program_of,
+    with_program,
+    writes,
+)
 from monolect.ir.uop import UOp, node
 
 BARRIER_NS = 3000  # ns; what a group must save, with the threads' waking and waiting
@@ -120,7 +130,7 @@ def reused(step: UOp) -> dict[UOp, UOp]:
     pairs = dict(step.arg.reuse)
     if not pairs:
         return {}
-    items = (*once_of(program_of(step)), *items_of(program_of(step)))
+    items = (*once_of(program_of(step)), *calls_in(items_of(program_of(step))))
     params = {b.arg.slot: b for c in items for b in map(base_of, operands_of(c)) if b.op == "PARAM"}
     return {params[r]: params[a] for r, a in pairs.items() if r in params and a in params}
 

@@ -11,7 +11,7 @@ from monolect.base.dtype import dtypes
 from monolect.command import memory as command_memory
 from monolect.command.dependencies import all_before
 from monolect.command.dependencies import dependencies as dependencies_pass
-from monolect.command.forms import ARENA, items_of, memory, operands_of, program_of, read_operand, view
+from monolect.command.forms import ARENA, calls_in, items_of, memory, operands_of, program_of, read_operand, view
 from monolect.command.memory import SMALL_BYTES, Life, MemoryPlan, place, place_apart
 from monolect.ir.ops import KernelInfo, ParamArg, ProgramInfo, StepInfo
 from monolect.ir.uop import UOp, node, shape_source
@@ -33,10 +33,10 @@ def uses(*pairs: tuple[list[int], list[int]]) -> list[Use]:
 
 
 def dependencies(
-    steps: Sequence[Use], ranges: Mapping[int, tuple[int, int]], same: Mapping[int, int]
+    steps: Sequence[Use], ranges: Mapping[int, tuple[int, int]], same: Mapping[int, int], in_group: bool = False
 ) -> tuple[tuple[int, ...], ...]:
     """For each item those that the pass says it is after. `ranges`: the bytes of the arena that a buffer takes, from
-    and to. `same`: results that may be in the memory of an argument, by number.
+    and to. `same`: results that may be in the memory of an argument, by number. `in_group`: the items are one GROUP.
     """
     arena = memory(ARENA, 1 + max((end for _, end in ranges.values()), default=0), "cpu")
 
@@ -52,9 +52,10 @@ def dependencies(
         rows = [(x.dtype, 16, "write" if n in u.written else "read") for n, x in zip(u.touched, operands, strict=True)]
         program = node("PROGRAM", (node("SINK", (), KernelInfo()),), ProgramInfo("k", operands=tuple(rows)))
         items.append(node("CALL", (program, *operands)))
-    outs = node("TUPLE", (node("AFTER", (operand(MOST), node("LINEAR", tuple(items)))),))
+    linear = node("LINEAR", (node("GROUP", tuple(items)),) if in_group else tuple(items))
+    outs = node("TUPLE", (node("AFTER", (operand(MOST), linear)),))
     info = StepInfo(("argument",) * MOST + ("result",), 1, reuse=tuple(same.items()))
-    after = items_of(program_of(dependencies_pass(node("FUNCTION", (outs,), info))))
+    after = calls_in(items_of(program_of(dependencies_pass(node("FUNCTION", (outs,), info)))))
     number = {item: i for i, item in enumerate(after)}
     assert len(number) == len(steps) or not any(u.written for u in steps)
     out = []
@@ -88,7 +89,9 @@ def test_what_nobody_writes_is_waited_for_by_nobody() -> None:
 def test_buffers_in_the_same_memory_are_one() -> None:
     two = uses(([0], [1]), ([2], [3]))
     assert dependencies(two, {}, {}) == ((), ())
-    assert dependencies(two, {}, {3: 0}) == ((), (0,)), "the result takes the memory of the donated argument"
+    for in_group in (False, True):
+        waits = dependencies(two, {}, {3: 0}, in_group)
+        assert waits == ((), (0,)), "the result takes the memory of the donated argument"
 
 
 def test_ranges_of_the_arena_are_what_is_waited_for() -> None:
@@ -107,8 +110,8 @@ launches = st.lists(st.tuples(some, some.filter(bool)), max_size=24).map(lambda 
 places = st.dictionaries(st.integers(2, 6), st.integers(0, 12).map(lambda at: (at, at + 4)), max_size=5)
 
 
-@given(launches, places, st.sampled_from([{}, {7: 0}, {7: 0, 6: 1}]))
-def test_every_conflict_is_ordered_and_no_edge_says_what_others_do(steps, ranges, same) -> None:
+@given(launches, places, st.sampled_from([{}, {7: 0}, {7: 0, 6: 1}]), st.booleans())
+def test_every_conflict_is_ordered_and_no_edge_says_what_others_do(steps, ranges, same, in_group) -> None:
     same = {a: b for a, b in same.items() if a not in ranges and b not in ranges}
 
     def meet(m: int, n: int) -> bool:
@@ -116,7 +119,7 @@ def test_every_conflict_is_ordered_and_no_edge_says_what_others_do(steps, ranges
             return ranges[m][0] < ranges[n][1] and ranges[n][0] < ranges[m][1]
         return same.get(m, m) == same.get(n, n)
 
-    after = dependencies(steps, ranges, same)
+    after = dependencies(steps, ranges, same, in_group)
     behind = all_before(after)
     for i, b in enumerate(steps):
         needed = set()
