@@ -727,9 +727,9 @@ class Decorator:
         """The step that `step.save` wrote to `path`: it runs without tracing or scheduling.
 
         What it reads and updates are tensors of its own, `step.tensors` by name; `tensors` gives some of them instead,
-        such as those of a model. `device`: `cpu` or `c`, in place of the one it was saved on. Draws of random numbers go
-        on from this process's state. A file may come from anybody: it holds no code, and its kernels are verified and
-        proven. Programs come from the user's cache, or are compiled.
+        such as those of a model. `device`: `cpu` or `c`, in place of the one it was saved on. Draws of random numbers
+        go on from this process's state. A file may come from anybody: it holds no code, and its kernels are verified
+        and proven. Programs come from the user's cache, or are compiled.
 
         Raises FileFormatError, ParseError or VerifyError for a file that is damaged, not whole, of another version, or
         could touch memory that is not its own; DeviceError for devices other than `cpu` and `c`; ArgumentError for

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
