@@ -128,7 +128,8 @@ def is_size(n: Any, least: int = 0) -> bool:
         return False
     leaves = [u for u in toposort(n) if not u.src]
     alone = all(u.op == "CONST" or is_variable(u) for u in leaves)
-    exact = alone and all(x in _INDEX for u in toposort(n) if u.dtype.kind == "x" for x in min_max(u))
+    bounds = [x for u in toposort(n) if u.dtype.kind == "x" for x in min_max(u)] if alone else []
+    exact = alone and all(x.__class__ is int and x in _INDEX for x in bounds)  # `in` would walk to another class
     return exact and bool(min_max(n)[0] >= least)
 
 

@@ -1,7 +1,7 @@
 """Capture and replay: what one call of a step ran becomes one command buffer that runs again on other memory.
 
-What it runs on which buffers is a recipe (`runtime/recipe.py`); here that is bound to memory and to the tensors around
-it. What depends on constants alone is a prologue (`runtime/prologue.py`). Replaying does no graph work.
+What it runs on which memory is a step (`runtime/record.py`); here that is planned, and bound to memory and to the
+tensors around it. What depends on constants alone is a prologue (`runtime/prologue.py`). Replaying does no graph work.
 
 Invariant: a replay leaves exactly what running the step again would leave; a captured value is never stale, because
 what may change is an argument or state, and the caller keys captures on everything else.

@@ -74,8 +74,9 @@ class _Reader:
         self._check_info()
         self.stored: set[UOp] = set()
         linears = {u.src[1] for u in self.outs if u.op == "AFTER" and len(u.src) == 2}
-        if len(linears) > 1 or any(u.op == "AFTER" and len(u.src) != 2 for u in self.outs):
-            raise damaged("the program of a step", "one LINEAR", len(linears))
+        behind = all(len(u.src) == 2 for u in self.outs if u.op == "AFTER")
+        if len(linears) > 1 or not behind or any(u.op != "LINEAR" for u in linears):
+            raise damaged("the program of a step", "one LINEAR", linears)
         self.items = linears.pop().src if linears else ()
 
     def _check_info(self) -> None:
@@ -111,8 +112,8 @@ class _Reader:
         if missing := [p for p, r in zip(self.params, roles, strict=True) if r == "result" and p not in self.stored]:
             raise damaged("a result that no kernel stores", "each result", missing)
         n, moves = self.info.n_results, self.info.moves
-        for u in self.outs:
-            self._check_value(u)
+        for k, u in enumerate(self.outs):
+            self._check_value(u, k >= n + len(moves))
         for k, u in zip(moves, self.outs[n:], strict=False):
             if (u.shape, u.dtype) != (self.params[k].shape, self.params[k].dtype):
                 raise damaged("a state of another kind than before", repr(self.params[k]), repr(u))
@@ -170,8 +171,8 @@ class _Reader:
                 return
         raise damaged("an operand of a kernel", "memory of the step", b)
 
-    def _check_value(self, u: UOp) -> None:
-        """A view of a PARAM, behind the program where that stores it."""
+    def _check_value(self, u: UOp, is_state: bool) -> None:
+        """A view of a PARAM, behind the program where that stores it. States in place are values of their own alone."""
         written = u.op == "AFTER"
         view = u.src[0] if written else u
         verify(view, Stage.TENSOR)
@@ -180,7 +181,7 @@ class _Reader:
             _check_view(base)
             base = base.src[0]
         symbolic = not all(n.__class__ is int for n in base.shape)
-        known = base in self.params and not is_size(base)
+        known = base in self.params and (self.info.roles[base.arg.slot] == "state") is is_state and not is_size(base)
         if not known or written is not (base in self.stored) or (symbolic and view is not base):
             raise damaged("a result of a step", "a view of a result, an argument or a constant", repr(u))
 

@@ -4,7 +4,7 @@ A convolution reads its padded input many times over, so what is padded is store
 value inside would be stored as well, by the kernel of the sum it is made of, a copy of it can be saved: that kernel
 stores it in the middle of the padded memory, and whoever else reads the value reads it there. The constant around is
 stored by a kernel of its own, in blocks: before and after each padded axis. A captured step runs that kernel once: the
-memory is then shared only with values that have the same around them (`runtime.recipe`).
+memory is then shared only with values that have the same around them (`command.memory`).
 
 What it is not: a value that no sum is below is computed where it is framed, in one kernel; nor is one stored so whose
 frame is several times as large as itself, or that is a result and needs memory of its own.

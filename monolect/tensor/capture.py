@@ -721,17 +721,20 @@ class Decorator:
         return Jit(function, donate=donate)
 
     @staticmethod
-    def load(path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> Any:
+    def load(
+        path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None, *, device: str | None = None
+    ) -> Any:
         """The step that `step.save` wrote to `path`: it runs without tracing or scheduling.
 
         What it reads and updates are tensors of its own, `step.tensors` by name; `tensors` gives some of them instead,
-        such as those of a model. Draws of random numbers go on from this process's state. A file may come from anybody:
-        it holds no code, and its kernels are verified and proven. Programs come from the user's cache, or are compiled.
+        such as those of a model. `device`: `cpu` or `c`, in place of the one it was saved on. Draws of random numbers
+        go on from this process's state. A file may come from anybody: it holds no code, and its kernels are verified
+        and proven. Programs come from the user's cache, or are compiled.
 
         Raises FileFormatError, ParseError or VerifyError for a file that is damaged, not whole, of another version, or
-        could touch memory that is not its own; DeviceError for one made for another target; ArgumentError for tensors
-        that do not fit. A call raises JitError for arguments of a kind
-        that the step had not met when it was saved.
+        could touch memory that is not its own; DeviceError for devices other than `cpu` and `c`; ArgumentError for
+        tensors that do not fit. A call raises JitError for arguments of a kind that the step had not met when it was
+        saved.
 
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "double.step")
@@ -742,7 +745,7 @@ class Decorator:
         >>> jit.load(path)(Tensor([4.0])).item()
         8.0
         """
-        return import_module("monolect.tensor.saved").load(path, tensors)
+        return import_module("monolect.tensor.saved").load(path, tensors, device)
 
 
 jit = Decorator()

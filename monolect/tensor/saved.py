@@ -3,7 +3,8 @@
 What it is for: `step.save(path)` and `jit.load(path)`. One file holds the captures whose surroundings are those of now,
 as kernels, the constants they read, and the tensors they read and update. It holds no code: programs come from the
 user's own cache, or are compiled.
-What it is not: an exchange format. A file fits the target it was made for, and this version of the format.
+What it is not: an exchange format. A file fits this version of the format, and the devices `cpu` and `c`: a step is
+lowered for the target of who loads it.
 Invariant: reading a file runs nothing that is in it. What it says is checked as if an enemy had written it; kernels are
 verified, and each of their indices is proven (`runtime/stored.py`).
 
@@ -84,7 +85,6 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     donation = jit.donation
     head = {
         "device": writer.device.name,
-        "target": writer.device.target.key,
         "steps": parts,
         "tensors": [(*writer.known[id(t)], writer.array(t._uop)) for t in writer.tensors],
         "donation": {"names": donation.names, "arguments": donation.arguments},
@@ -403,9 +403,13 @@ def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
     return t._uop
 
 
-def load(path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> Loaded:
+def load(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None, device: str | None = None
+) -> Loaded:
     """See `jit.load`."""
     name = os.fspath(path)
+    if device is not None and device not in DEVICES:
+        raise DeviceError("jit.load: device", expected=DEVICES, found=str(device)[:80])
     with open(name, "rb") as f:
         header = f.read(_HEADER.size)
         if len(header) < _HEADER.size or header[: len(_MAGIC)] != _MAGIC:
@@ -425,15 +429,25 @@ def load(path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = No
         texts = body[n_json : n_json + n_text].tobytes().decode().rstrip("\n").split(_NEXT)
         if head["device"] not in DEVICES:
             raise DeviceError(f"{name}: a step for another device", expected=DEVICES, found=str(head["device"])[:80])
-        device = Device[head["device"]]
-        if device.target.key != head["target"]:
-            raise DeviceError(f"{name}: a step for another target", expected=device.target.key, found=head["target"])
-        return Loaded(name, head, texts, _arrays(head["arrays"], body[n_json + n_text :], device), tensors or {})
+        if device is not None:
+            texts = [text.replace(f'device="{head["device"]}"', f'device="{device}"') for text in texts]
+            head = _moved(head, device)
+        arrays = _arrays(head["arrays"], body[n_json + n_text :], Device[head["device"]])
+        return Loaded(name, head, texts, arrays, tensors or {})
     except MonolectError:
         raise
     except Exception as e:  # whatever a file leads to that `save` does not write
         found = f"{type(e).__name__}: {e}"[:200]
         raise FileFormatError(f"{name} cannot be read", expected="what `save` writes", found=found) from e
+
+
+def _moved(head: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """The JSON of a step for that device: its random state is the device's, DEVICE the setting of who loads it."""
+    random = {f"random/{head['device']}": f"random/{device}"}
+    tensors = [(random.get(name, name), *rest) for name, *rest in head["tensors"]]
+    at = STEERING.index("DEVICE")
+    steps = [{**s, "steering": [*s["steering"][:at], settings.DEVICE, *s["steering"][at + 1 :]]} for s in head["steps"]]
+    return {**head, "device": device, "tensors": tensors, "steps": steps}
 
 
 def _arrays(kinds: Sequence[Any], data: np.ndarray, device: Any) -> list[UOp]:

@@ -18,6 +18,7 @@ from monolect.backend.cpu.units import BY_NAME, EMULATED
 from monolect.backend.registry import Device
 from monolect.base.settings import CPU_UNITS
 from monolect.runtime import profile
+from monolect.runtime.programs import loaded
 
 VECTORS = ["vdpbf16ps", "vpdpbusd", "vpdpbusd-8"]
 TILES = ["tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"]
@@ -184,7 +185,7 @@ def test_each_setting_has_kernels_of_its_own(name):
     for setting in ("", name, ""):
         with Context(EMULATE_UNITS=setting), profile.Recorder() as kernels:
             np.testing.assert_array_equal((x.int() @ y.int()).numpy(), wanted)
-        assert any("@emulated" in k.program.source for k in kernels) == bool(setting)
+        assert any("@emulated" in loaded[k.call.src[0]].source for k in kernels) == bool(setting)
 
 
 # ---- random products -------------------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def test_random_products_meet_the_units():
         for unit in EMULATED:
             with Context(EMULATE_UNITS=unit), profile.Recorder() as kernels:
                 Case("ick,kcj->ji", {"i": i, "j": j, "c": c, "k": 2 + k % 3}, I8).check()
-            found[unit] += any("@emulated" in x.program.source for x in kernels)
+            found[unit] += any("@emulated" in loaded[x.call.src[0]].source for x in kernels)
     assert all(found.values()), found
 
 

@@ -116,7 +116,7 @@ def test_a_replay_is_one_submission(system):
         before = system.n_committed
         step(x)
     (captured,) = step.captures.values()
-    assert len(captured.capture.launches) > 1 and system.n_committed == before + 1
+    assert len(captured.capture.items) > 1 and system.n_committed == before + 1
 
 
 @needs_compiler

@@ -19,13 +19,15 @@ import numpy as np
 
 from monolect import MonolectError, Tensor, Variable, jit
 from monolect.ir import text as ir_text
+from monolect.ir.ops import ROLES
 from monolect.ir.uop import UOp, node
 from monolect.tensor import saved
 
 NUMBERS = (-(1 << 63), -1, 0, 1, 2, 3, 5, 7, 63, 64, 65, 1000, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 64)
 WORDS = (
-    "ADD MUL MAX IDIV MOD WHERE LOAD STORE ATOMICADD INDEX CUSTOM CAST EXPAND RESHAPE SHRINK BUFFER PARAM SINK".split()
-)
+    "ADD MUL MAX IDIV MOD WHERE LOAD STORE ATOMICADD INDEX CUSTOM CAST EXPAND RESHAPE SHRINK BUFFER PARAM SINK"
+    " AFTER BITCAST CALL FUNCTION LINEAR TUPLE"
+).split()
 WORDS += [
     "f32",
     "f64",
@@ -41,6 +43,8 @@ WORDS += [
     "None",
     "invalid",
 ]
+WORDS += [f'"{role}"' for role in ROLES]
+FIELDS = ("moves=({0},)", "moves=({0}, {1})", "reuse=(({0}, {1}),)", "shared=({0},)")  # of a StepInfo, with slots
 GUARD = 64  # elements around each argument that no step may change
 N_SAVED = Variable("n_saved", 1, 4)
 
@@ -49,23 +53,34 @@ def arguments() -> list[list[Tensor]]:
     """Of each step of `steps`, with values that are no places."""
     x = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
     i = np.array([0, -1, 3, 1 << 62, -(1 << 63), 2], np.int64)
-    return [[Tensor(x)], [Tensor(x)], [Tensor(x), Tensor(i)], [Tensor(x[0].copy())]]
+    row = x[0].copy()
+    return [[Tensor(x)], [Tensor(x)], [Tensor(x), Tensor(i)], [Tensor(row)], [Tensor(row)]]
 
 
 def steps() -> list[Any]:
-    """A product with a constant, state beside a softmax, a gather, a symbolic size."""
+    """A product with a constant, state updated in place, a gather, a symbolic size, states that move."""
     w = Tensor(np.arange(16, dtype=np.float32).reshape(4, 4)).realize()
     total = Tensor(np.zeros(4, np.float32)).realize()
+
+    first, second, third, fourth = (Tensor(np.full(4, k, np.float32)).realize() for k in range(4))
 
     def update(x: Tensor) -> Tensor:
         total.assign(total + x.softmax(1).sum(0))
         return total[1:3] * 2
+
+    def move(x: Tensor) -> tuple[Tensor, Tensor]:
+        first.assign(first + x)
+        second.assign(second * first)
+        third.assign(third + x)
+        fourth.assign(fourth - x)
+        return first, second
 
     return [
         jit(lambda x: {"out": (x @ w).relu() @ w, "same": x.reshape(4, 2)}),
         jit(update),
         jit(lambda x, i: x.reshape(8)[i]),
         jit(lambda x: (x[:N_SAVED] * 2).contiguous()),
+        jit(move),
     ]
 
 
@@ -117,8 +132,12 @@ def changed_text(rng: random.Random, text: bytes) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2))):
         tokens = [*re.finditer(r"%\d+|-?\d+|[A-Za-z_][A-Za-z_0-9]*|\"\w*\"", out)]
         lines = out.split("\n")
-        way = rng.randrange(5)
-        if way < 4:
+        way = rng.randrange(11)
+        if way == 10:
+            field = rng.choice(FIELDS).format(rng.choice(NUMBERS[1:7]), rng.choice(NUMBERS[1:7]))
+            out = out.replace("is_replayed", f"{field}, is_replayed")
+        elif way < 8:
+            way %= 4
             t = rng.choice(tokens)
             if way == 0 and t[0].lstrip("-").isdigit():
                 new = str(rng.choice([*NUMBERS, int(t[0]) + 1, int(t[0]) - 1, int(t[0]) * 2]))

@@ -158,7 +158,7 @@ def test_weights_that_are_packed_once_stay_so(asked):
             found = step(Tensor(np.ones((64, 256), np.float32))).numpy()
     np.testing.assert_array_equal(found, np.full((64, 256), 256, np.float32))
     prologue = next(iter(step.captures.values()))[0].prologue
-    assert prologue is not None and any(p.name.startswith("pack") for p, _, _ in prologue.launches)
+    assert prologue is not None and any(c.src[0].arg.name.startswith("pack") for c in prologue.items)
     assert asked and not any(k.arg.frozen for k in asked)
 
 

@@ -1,20 +1,70 @@
 """What a launch waits for, in the sense of memory; and intermediates that lie so that small launches need not wait."""
 
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
-from monolect.runtime.dependencies import Use, all_before, dependencies
 
-from monolect.command.memory import SMALL_BYTES, Life, place, place_apart
-from monolect.schedule import memory
+from monolect.base.dtype import dtypes
+from monolect.command import memory as command_memory
+from monolect.command.dependencies import all_before
+from monolect.command.dependencies import dependencies as dependencies_pass
+from monolect.command.forms import ARENA, calls_in, items_of, memory, operands_of, program_of, read_operand, view
+from monolect.command.memory import SMALL_BYTES, Life, MemoryPlan, place, place_apart
+from monolect.ir.ops import KernelInfo, ParamArg, ProgramInfo, StepInfo
+from monolect.ir.uop import UOp, node, shape_source
 
 MB = 1 << 20
+MOST = 128  # numbers of buffers
+
+
+class Use(NamedTuple):
+    """What an item touches, and what it writes of that, by number; an operand for each it touches."""
+
+    touched: tuple[int, ...]
+    written: set[int]
 
 
 def uses(*pairs: tuple[list[int], list[int]]) -> list[Use]:
-    """Of launches, each by what it reads and what it writes."""
+    """Of items, each by what it reads and what it writes."""
     return [Use((*writes, *reads), set(writes)) for reads, writes in pairs]
+
+
+def dependencies(
+    steps: Sequence[Use], ranges: Mapping[int, tuple[int, int]], same: Mapping[int, int], in_group: bool = False
+) -> tuple[tuple[int, ...], ...]:
+    """For each item those that the pass says it is after. `ranges`: the bytes of the arena that a buffer takes, from
+    and to. `same`: results that may be in the memory of an argument, by number. `in_group`: the items are one GROUP.
+    """
+    arena = memory(ARENA, 1 + max((end for _, end in ranges.values()), default=0), "cpu")
+
+    def operand(n: int) -> UOp:
+        if n in ranges:
+            start, end = ranges[n]
+            return view(arena, start, end - start, dtypes.uint8)
+        return node("PARAM", (shape_source((16,)),), ParamArg(n, dtypes.float32, "cpu", "GLOBAL"))
+
+    items = []
+    for u in steps:
+        operands = [*map(operand, u.touched)]
+        rows = [(x.dtype, 16, "write" if n in u.written else "read") for n, x in zip(u.touched, operands, strict=True)]
+        program = node("PROGRAM", (node("SINK", (), KernelInfo()),), ProgramInfo("k", operands=tuple(rows)))
+        items.append(node("CALL", (program, *operands)))
+    linear = node("LINEAR", (node("GROUP", tuple(items)),) if in_group else tuple(items))
+    outs = node("TUPLE", (node("AFTER", (operand(MOST), linear)),))
+    info = StepInfo(("argument",) * MOST + ("result",), 1, reuse=tuple(same.items()))
+    after = calls_in(items_of(program_of(dependencies_pass(node("FUNCTION", (outs,), info)))))
+    number = {item: i for i, item in enumerate(after)}
+    assert len(number) == len(steps) or not any(u.written for u in steps)
+    out = []
+    for before, item in zip(items, after, strict=True):
+        assert [read_operand(u)[:2] for u in operands_of(item)] == [read_operand(u)[:2] for u in operands_of(before)]
+        found = [number[x] for u in operands_of(item) for x in read_operand(u).after]
+        assert len({*found}) == len(found), "each is named once"
+        out.append(tuple(sorted(found)))
+    return tuple(out)
 
 
 def test_a_chain_waits_for_the_one_before() -> None:
@@ -39,7 +89,9 @@ def test_what_nobody_writes_is_waited_for_by_nobody() -> None:
 def test_buffers_in_the_same_memory_are_one() -> None:
     two = uses(([0], [1]), ([2], [3]))
     assert dependencies(two, {}, {}) == ((), ())
-    assert dependencies(two, {}, {3: 0}) == ((), (0,)), "the result takes the memory of the donated argument"
+    for in_group in (False, True):
+        waits = dependencies(two, {}, {3: 0}, in_group)
+        assert waits == ((), (0,)), "the result takes the memory of the donated argument"
 
 
 def test_ranges_of_the_arena_are_what_is_waited_for() -> None:
@@ -58,8 +110,8 @@ launches = st.lists(st.tuples(some, some.filter(bool)), max_size=24).map(lambda 
 places = st.dictionaries(st.integers(2, 6), st.integers(0, 12).map(lambda at: (at, at + 4)), max_size=5)
 
 
-@given(launches, places, st.sampled_from([{}, {7: 0}, {7: 0, 6: 1}]))
-def test_every_conflict_is_ordered_and_no_edge_says_what_others_do(steps, ranges, same) -> None:
+@given(launches, places, st.sampled_from([{}, {7: 0}, {7: 0, 6: 1}]), st.booleans())
+def test_every_conflict_is_ordered_and_no_edge_says_what_others_do(steps, ranges, same, in_group) -> None:
     same = {a: b for a, b in same.items() if a not in ranges and b not in ranges}
 
     def meet(m: int, n: int) -> bool:
@@ -67,7 +119,7 @@ def test_every_conflict_is_ordered_and_no_edge_says_what_others_do(steps, ranges
             return ranges[m][0] < ranges[n][1] and ranges[n][0] < ranges[m][1]
         return same.get(m, m) == same.get(n, n)
 
-    after = dependencies(steps, ranges, same)
+    after = dependencies(steps, ranges, same, in_group)
     behind = all_before(after)
     for i, b in enumerate(steps):
         needed = set()
@@ -92,7 +144,7 @@ def lives(n_bytes: int) -> tuple[list[Use], dict[int, Life]]:
     return steps, {n: Life(n_bytes, i, j, 1 << i | 1 << j, behind[i]) for n, (i, j) in touched.items()}
 
 
-def after(plan: memory.MemoryPlan, steps: list[Use], n_bytes: int) -> tuple[tuple[int, ...], ...]:
+def after(plan: MemoryPlan, steps: list[Use], n_bytes: int) -> tuple[tuple[int, ...], ...]:
     return dependencies(steps, {n: (at, at + n_bytes) for n, at in plan.offsets.items()}, {})
 
 
@@ -116,7 +168,7 @@ def test_a_long_chain_takes_two_places_also_apart() -> None:
 
 
 def test_where_there_is_no_memory_for_it_nothing_lies_apart(monkeypatch) -> None:
-    monkeypatch.setattr(memory, "MOST_APART_BYTES", 3 * 64)
+    monkeypatch.setattr(command_memory, "MOST_APART_BYTES", 3 * 64)
     _, found = lives(64)
     assert place_apart(found) == place(found)
 

@@ -11,6 +11,7 @@ import pytest
 from monolect import Context, Tensor, function, jit, nn
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime.execute import plans
+from monolect.runtime.programs import loaded
 from monolect.schedule import callify
 from monolect.schedule.callify import independent
 from monolect.tensor import random
@@ -32,8 +33,8 @@ def test_equal_layers_beyond_some_are_the_same_kernels() -> None:
     n = 300
     ts = weights(n)
     ts[0].realize(*ts[1:])
-    launches = [item for plan in {id(p): p for p in plans.values()}.values() for item in plan.launches]
-    programs = {id(item.program) for item in launches}
+    launches = [item for plan in {id(p): p for p in plans.values()}.values() for item in plan.items]
+    programs = {id(loaded[item.src[0]]) for item in launches}
     assert len(programs) <= IN_CODE + 4, "two kernels of the state, and one for each shape"
     assert len(launches) < 2 * n, "most of the layers run plans of others"
 

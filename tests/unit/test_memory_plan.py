@@ -1,23 +1,48 @@
 """Lifetimes of intermediates: what lives at the same time lies apart, and the arena is no larger than it must be."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
-from monolect.command.memory import ALIGN_BYTES, Life, buffer_bytes, plan_memory
-from monolect.ir.uop import node
-from monolect.runtime.buffer import new_buffer
-from monolect.schedule import memory
+from monolect.base.target import Target
+from monolect.command import memory
+from monolect.command.forms import ARENA, buffer_bytes, items_of, operands_of, program_of, read_operand
+from monolect.command.memory import ALIGN_BYTES, Life, plan_memory
+from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, ProgramInfo, StepInfo
+from monolect.ir.uop import UOp, node, shape_source
+
+
+class Plan(NamedTuple):
+    offsets: dict[UOp, int]
+    arena_bytes: int
 
 
 def planned(lives):
-    """The plan for buffers of (bytes, first step, last step), and their lives by buffer."""
-    n_steps = max((last for _, _, last in lives), default=0) + 1
-    buffers = {new_buffer((size,), dtypes.uint8, "cpu"): (size, first, last) for size, first, last in lives}
-    kernel = node("SINK", ())
-    used = [[b for b, (_, first, last) in buffers.items() if i in (first, last)] for i in range(n_steps)]
-    return plan_memory(node("LINEAR", tuple(node("CALL", (kernel, *bs)) for bs in used)), set()), buffers
+    """The plan for buffers of (bytes, first item, last item), as the pass leaves it, and their lives by buffer."""
+    n_items = max((last for _, _, last in lives), default=0) + 1
+    buffers = {
+        node("BUFFER", (shape_source((size,)),), BufferArg(k, dtypes.uint8, "cpu")): (size, first, last)
+        for k, (size, first, last) in enumerate(lives)
+    }
+    used = [[b for b, (_, first, last) in buffers.items() if i in (first, last)] for i in range(n_items)]
+    items = []
+    for bs in used:
+        info = ProgramInfo("k", operands=tuple([(b.dtype, buffer_bytes(b), "update") for b in bs]))
+        items.append(node("CALL", (node("PROGRAM", (node("SINK", (), KernelInfo()),), info), *bs)))
+    result = node("PARAM", (shape_source((1,)),), ParamArg(0, dtypes.uint8, "cpu", "GLOBAL"))
+    outs = node("TUPLE", (node("AFTER", (result, node("LINEAR", tuple(items)))),))
+    step = plan_memory(node("FUNCTION", (outs, result), StepInfo(("result",), 1)), Target("cpu", frozenset()))
+    offsets, arenas = {}, set()
+    for bs, item in zip(used, items_of(program_of(step)), strict=True):
+        for b, u in zip(bs, operands_of(item), strict=True):
+            arena, offset, _ = read_operand(u)
+            arenas.add(arena)
+            assert (u.shape, u.dtype) == (b.shape, b.dtype) and offsets.setdefault(b, offset) == offset
+    assert len(arenas) == bool(lives) and all((u.op, u.arg.slot) == ("BUFFER", ARENA) for u in arenas)
+    return Plan(offsets, sum(map(buffer_bytes, arenas))), buffers
 
 
 def most_alive(buffers):

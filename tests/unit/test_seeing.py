@@ -9,13 +9,19 @@ import pytest
 
 from monolect import Context, Tensor, jit
 from monolect.backend.common.memory import stats
-from monolect.command.memory import buffer_bytes, plan_memory
+from monolect.backend.registry import Device
+from monolect.command.forms import base_of, buffer_bytes, calls_in, is_arena, items_of, operands_of, program_of
+from monolect.command.memory import plan_memory
+from monolect.command.passes import joined
 from monolect.ir.text import parse
-from monolect.ir.uop import node
-from monolect.pipeline import PIPELINE, schedule
+from monolect.ir.uop import UOp, node
+from monolect.pipeline import PIPELINE, schedule, scheduled
 from monolect.runtime import profile
 from monolect.runtime.page import explain_kernel
+from monolect.runtime.plan import batch_step
+from monolect.runtime.programs import loaded
 from monolect.schedule.callify import over_params
+from monolect.schedule.result import schedule_of
 
 
 def array(*shape: int) -> Tensor:
@@ -79,8 +85,9 @@ def test_dump_writes_each_pass_and_what_it_writes_is_text_ir(tmp_path):
         (array(5, 31) * 3).sum(1).realize()
     files = sorted(tmp_path.iterdir())
     assert [f.stem.partition("-")[2] for f in files] == [row.name for row in PIPELINE]
-    first, *_, last = (parse(f.read_text()) for f in files)
-    assert (first.op, last.op) == ("FUNCTION", "LINEAR")
+    ops = {f.stem.partition("-")[2]: parse(f.read_text()).op for f in files}
+    assert [*ops.items()][0] == ("callify", "FUNCTION") and [*ops.items()][-1] == ("dependencies", "FUNCTION")
+    assert (ops["order"], ops["control"]) == ("TUPLE", "LINEAR")
 
 
 def test_rules_that_fired_are_named(capsys):
@@ -126,7 +133,7 @@ def test_kernels_without_ir_have_pages_too():
         step(x)
     pages = [explain_kernel(k, brief=True) for k in kernels]
     assert any("packs blocks of constants" in page for page in pages if page.startswith("kernel pack"))
-    run = profile.KernelRun("half", node("CALL", (node("CUSTOMFUNCTION", (), "half@1"),)), None, 5, 0, 0)
+    run = profile.KernelRun("half", node("CALL", (node("CUSTOMFUNCTION", (), "half@1"),)), 5, 0, 0)
     assert explain_kernel(run).endswith("native code of the user's")
 
 
@@ -141,12 +148,20 @@ def test_intermediates_with_disjoint_lifetimes_share_storage():
     for w in weights:
         w.realize()
         x = (x @ w).relu()
-    linear = calls(x)
-    assert len(linear) == 6
-    outputs = {linear[-1].src[1]}
-    plan = plan_memory(node("LINEAR", linear), outputs)
-    sizes = [buffer_bytes(b) for b in plan.offsets]
-    assert len(sizes) == 5 and plan.arena_bytes == 2 * max(sizes)
+    target = Device["cpu"].target
+    values, inputs, _ = over_params([x.uop])
+    schedule = scheduled(values, target)
+    linear, (result,) = schedule_of(schedule)
+    assert len(linear.src) == 6
+    step = joined(batch_step(schedule, len(inputs), [result], [], "cpu"), target)
+
+    def bases(step: UOp) -> set[UOp]:
+        found = {base_of(u) for c in calls_in(items_of(program_of(step))) for u in operands_of(c)}
+        return {b for b in found if b.op == "BUFFER"}
+
+    sizes = [*map(buffer_bytes, bases(step))]
+    (arena,) = bases(plan_memory(step, target))
+    assert len(sizes) == 5 and is_arena(arena) and buffer_bytes(arena) == 2 * max(sizes)
 
 
 def test_totals_name_the_most_memory(capsys):
@@ -190,11 +205,11 @@ def test_a_kernel_is_compiled_once_a_process():
     with profile.Recorder() as kernels:
         (a * 5).contiguous().realize((b.T * 5).contiguous())
         (c * 5).contiguous().realize()
-    programs = [k.program for k in kernels if k.call.src[0] is kernels[-1].call.src[0]]
+    programs = [loaded[k.call.src[0]] for k in kernels if k.call.src[0] is kernels[-1].call.src[0]]
     assert len(programs) >= 2 and all(p is programs[0] for p in programs)
 
 
 def test_noopt_applies_no_action():
     with Context(NOOPT=1), profile.Recorder() as kernels:
         a = (array(6, 40) * 3).sum(1).tolist()
-    assert a == [120.0] * 6 and "vector" not in kernels[0].program.source
+    assert a == [120.0] * 6 and "vector" not in loaded[kernels[0].call.src[0]].source

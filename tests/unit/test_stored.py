@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, DeviceError, FileFormatError, JitError, MonolectError, Tensor, VerifyError, jit
-from monolect.runtime import plan
+from monolect.runtime import programs
 from monolect.tensor import saved
 from tests.unit import saved_mutations as mutations
 
@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         return [path for path, _ in mutations.saved_steps(folder)]
 
 
-PRODUCT, STATE, GATHER, SYMBOLIC = range(4)
+PRODUCT, STATE, GATHER, SYMBOLIC, MOVING = range(5)
 
 
 def line(pattern: str, new: str) -> Edit:
@@ -63,60 +63,111 @@ def entry(new: Any, *keys: Any) -> Edit:
     return edit
 
 
-def numbers(new: Any, key: str) -> Edit:
-    return entry(new, "steps", 0, "numbers", key)
+def info(old: str, new: str) -> Edit:
+    """The StepInfo with `old` replaced; without `old`, with `new` before its last field."""
+
+    def edit(text: str) -> str:
+        start = text.index("StepInfo(")
+        assert (old or "is_replayed") in text[start:], text[start:]
+        return text[:start] + text[start:].replace(old or "is_replayed", new if old else f"{new}, is_replayed", 1)
+
+    return edit
 
 
 # 0 <= 2x < 8 holds for x = 1 << 63, modulo 1 << 64; x is then far outside
 DOUBLED = """
 %g0 = CONST idx[] (2, idx)
-%g1 = MUL idx[] %18 %g0
-%g2 = CMPLT b1[] %g1 %12
-%g3 = CMPLT b1[] %24 %g1
+%g1 = MUL idx[] %12 %g0
+%g2 = CMPLT b1[] %g1 %6
+%g3 = CMPLT b1[] %18 %g1
 %g4 = AND b1[] %g2 %g3
 %g5 = CONST f32[] (0.0, f32)
-%g6 = INDEX f32[] %14 %18
-%30 = LOAD f32[] %g6 %g5 %g4
+%g6 = INDEX f32[] %8 %12
+%24 = LOAD f32[] %g6 %g5 %g4
 """.strip()
 GRAPHS: dict[str, tuple[int, Edit, type[MonolectError], str]] = {
-    "a read behind the end": (STATE, line(r"%66 = ADD idx\[\] %16 %9", "%66 = ADD idx[] %16 %1"), VerifyError, "inside"),
-    "a longer loop": (STATE, line(r"RANGE idx\[\] %1 \(1000", "RANGE idx[] %13 (1000"), VerifyError, "inside"),
-    "a larger PARAM": (STATE, line(r"(%15 = PARAM f32)\[8\] %14", r"%l = CONST idx[] (1000, idx)\n%s = STACK idx[1] %l\n\1[1000] %s"), VerifyError, "not given"),
-    "a gather without its upper bound": (GATHER, line(r"MUL idx\[\] %27 %24", "MUL idx[] %25 %24"), VerifyError, "inside"),
-    "a gather without its lower bound": (GATHER, line(r"MAX idx\[\] %22 %19", "WHERE idx[] %20 %21 %18"), VerifyError, "inside"),
+    "a read behind the end": (STATE, line(r"%65 = ADD idx\[\] %6 %37", "%65 = ADD idx[] %6 %7"), VerifyError, "inside"),
+    "a longer loop": (STATE, line(r"RANGE idx\[\] %7 \(1000", "RANGE idx[] %3 (1000"), VerifyError, "inside"),
+    "a larger PARAM": (STATE, line(r"(%5 = PARAM f32)\[8\] %4", r"%l = CONST idx[] (1000, idx)\n%s = STACK idx[1] %l\n\1[1000] %s"), VerifyError, "not given"),
+    "a gather without its upper bound": (GATHER, line(r"MUL idx\[\] %21 %18", "MUL idx[] %19 %18"), VerifyError, "inside"),
+    "a gather without its lower bound": (GATHER, line(r"MAX idx\[\] %16 %13", "WHERE idx[] %14 %15 %12"), VerifyError, "inside"),
     "a bound of another number": (GATHER, line(r"\(-7, idx\)", "(-8, idx)"), VerifyError, "inside"),
     "a bound that overflows": (GATHER, line(r"\(8, idx\)", f"({(1 << 63) - 1}, idx)"), MonolectError, ""),
-    "a place in a value": (GATHER, line(r"%31 = STORE void\[\] %11 %30", "%v = STACK f32[2] %30 %30\n%w = INDEX f32[] %v %28\n%31 = STORE void[] %11 %w"), VerifyError, "value"),
-    "a gate that overflows": (GATHER, line(r"%30 = LOAD f32\[\] %29", DOUBLED), VerifyError, "inside"),
-    "a store to an argument": (GATHER, line(r"CALL void\[\] %33 %7 %6 %3", "CALL void[] %33 %3 %6 %7"), MonolectError, ""),
-    "code of the user's": (GATHER, line(r"%31 = STORE void\[\] %11 %30", '%c = CUSTOM f32[] ("system()", f32, True)\n%31 = STORE void[] %11 %c'), VerifyError, "no schedule"),
+    "a place in a value": (GATHER, line(r"%25 = STORE void\[\] %5 %24", "%v = STACK f32[2] %24 %24\n%w = INDEX f32[] %v %22\n%25 = STORE void[] %5 %w"), VerifyError, "value"),
+    "a gate that overflows": (GATHER, line(r"%24 = LOAD f32\[\] %23", DOUBLED), VerifyError, "inside"),
+    "a store to an argument": (GATHER, line(r"CALL void\[\] %27 %2 %9 %31", "CALL void[] %27 %31 %9 %2"), MonolectError, ""),
+    "a store to an argument of that size": (PRODUCT, line(r"CALL void\[\] %43 %3 %33 %31", "CALL void[] %43 %34 %33 %31"), FileFormatError, "not its step's"),
+    "code of the user's": (GATHER, line(r"%25 = STORE void\[\] %5 %24", '%c = CUSTOM f32[] ("system()", f32, True)\n%25 = STORE void[] %5 %c'), VerifyError, "no schedule"),
     "registers as memory": (GATHER, line(r'slot=0, dtype=f32, device="cpu", addrspace="GLOBAL"', 'slot=0, dtype=f32, device="cpu", addrspace="REG"'), VerifyError, "not given"),
-    "a vector into one element": (GATHER, line(r"%31 = STORE void\[\] %11 %30", "%v = STACK f32[2] %30 %30\n%31 = STORE void[] %11 %v"), VerifyError, "shape"),
-    "another dtype into memory": (GATHER, line(r"%31 = STORE void\[\] %11 %30", "%v = CAST f64[] %30 f64\n%31 = STORE void[] %11 %v"), VerifyError, "dtype"),
+    "a vector into one element": (GATHER, line(r"%25 = STORE void\[\] %5 %24", "%v = STACK f32[2] %24 %24\n%25 = STORE void[] %5 %v"), VerifyError, "shape"),
+    "another dtype into memory": (GATHER, line(r"%25 = STORE void\[\] %5 %24", "%v = CAST f64[] %24 f64\n%25 = STORE void[] %5 %v"), VerifyError, "dtype"),
     "actions of its own": (GATHER, line(r"KernelInfo\(\)", "KernelInfo(actions=())"), VerifyError, "another kind"),
     "code in a name": (GATHER, line(r"KernelInfo\(\)", 'KernelInfo(name="k */ x")'), VerifyError, "another kind"),
     "threads of its own": (GATHER, line(r"KernelInfo\(\)", "KernelInfo(threads=99)"), VerifyError, "another kind"),
     "a constant that is none": (PRODUCT, line(r"\(0\.0, f32\)", '("x", f32)'), MonolectError, ""),
-    "a smaller result": (GATHER, line(r"(%7 = BUFFER f32)\[6\] %5", r"\1[2] %0s"), MonolectError, ""),
-    "a buffer of another device": (GATHER, line(r'(slot=2, dtype=f32, device=)"cpu"\)', r'\1"disk:/etc/passwd")'), FileFormatError, "buffer 2"),
-    "a buffer of another number": (GATHER, line(r"slot=2, dtype=f32, device=\"cpu\"\)", 'slot=9, dtype=f32, device="cpu")'), FileFormatError, "buffer 2"),
-    "a result that nobody stores": (GATHER, line(r"LINEAR void\[\] %34", "LINEAR void[]"), FileFormatError, "no kernel stores"),
-    "an item that is no kernel": (GATHER, line(r"LINEAR void\[\] %34", "LINEAR void[] %33"), FileFormatError, "an item"),
-    "a result of another step": (GATHER, line(r"%36 = TUPLE void\[\] %7", '%b = BUFFER f32[6] %5 BufferArg(slot=77, dtype=f32, device="cpu")\n%36 = TUPLE void[] %b'), FileFormatError, "a result"),
-    "a result that computes": (GATHER, line(r"%36 = TUPLE void\[\] %7", "%b = ADD f32[6] %7 %7\n%36 = TUPLE void[] %b"), FileFormatError, "a result"),
+    "a smaller result": (GATHER, line(r"(%2 = PARAM f32)\[6\] %1", r"%l = CONST idx[] (2, idx)\n%s = STACK idx[1] %l\n\1[2] %s"), VerifyError, "not given"),
+    "memory of another device": (GATHER, line(r'(slot=2, dtype=f32, device=)"cpu"', r'\1"disk:/etc/passwd"'), FileFormatError, "PARAM 2"),
+    "an intermediate of another device": (STATE, line(r'(BufferArg\(slot=1, dtype=f32, device=)"cpu"', r'\1"disk:/etc/passwd"'), FileFormatError, "an operand"),
+    "an intermediate in the arena": (STATE, line(r"BufferArg\(slot=1", "BufferArg(slot=-1"), FileFormatError, "an operand"),
+    "a slot of another number": (GATHER, line(r'slot=2, dtype=f32, device="cpu"', 'slot=9, dtype=f32, device="cpu"'), FileFormatError, "PARAM 2"),
+    "a slot twice": (PRODUCT, line(r"FUNCTION void\[\] %49 %34 %3 %33", "FUNCTION void[] %49 %34 %34 %33"), FileFormatError, "PARAM 1"),
+    "a PARAM of no step": (GATHER, line(r"CALL void\[\] %27 %2 %9 %31", "CALL void[] %27 %3 %9 %31"), FileFormatError, "an operand"),
+    "an operand that waits": (PRODUCT, line(r"%44 = CALL void\[\] %43 %3 %33 %31", "%a = AFTER f32[] %31 %35\n%44 = CALL void[] %43 %3 %33 %a"), FileFormatError, "an operand"),
+    "a result that nobody stores": (GATHER, line(r"LINEAR void\[\] %32", "LINEAR void[]"), FileFormatError, "no kernel stores"),
+    "an item that is no kernel": (GATHER, line(r"LINEAR void\[\] %32", "LINEAR void[] %27"), FileFormatError, "an item"),
+    "items that run once": (PRODUCT, line(r"%45 = LINEAR void\[\] %35 %44", '%o = LINEAR void[] %35 "once"\n%45 = LINEAR void[] %o %44'), FileFormatError, "an item"),
+    "two programs": (STATE, line(r"%76 = AFTER f32\[4\] %63 %74", "%b = LINEAR void[] %30 %40 %64\n%76 = AFTER f32[4] %63 %b"), FileFormatError, "the program"),
+    "a program that is no list": (GATHER, line(r"%34 = AFTER f32\[6\] %2 %33", "%34 = AFTER f32[6] %2 %32"), MonolectError, ""),
+    "a result of another step": (GATHER, line(r"%35 = TUPLE void\[\] %34", '%b = BUFFER f32[6] %1 BufferArg(slot=77, dtype=f32, device="cpu")\n%35 = TUPLE void[] %b'), FileFormatError, "a result"),
+    "a result that computes": (GATHER, line(r"%35 = TUPLE void\[\] %34", "%b = ADD f32[6] %2 %2\n%35 = TUPLE void[] %b"), FileFormatError, "a result"),
+    "a result before it is stored": (GATHER, line(r"%35 = TUPLE void\[\] %34", "%35 = TUPLE void[] %2"), FileFormatError, "a result"),
+    "a result in memory of a state": (STATE, line(r"TUPLE void\[\] %75 %76", "TUPLE void[] %76 %76"), FileFormatError, "a result"),
+    "an argument that is written, it says": (PRODUCT, line(r"%48 = RESHAPE f32\[4,2\] %34 %47", "%r = RESHAPE f32[4,2] %34 %47\n%48 = AFTER f32[4,2] %r %45"), FileFormatError, "a result"),
+    "a state that is not written": (STATE, line(r"LINEAR void\[\] %30 %40 %64 %73", "LINEAR void[] %30 %40 %73"), FileFormatError, "a result"),
+    "a state of another PARAM": (STATE, line(r"TUPLE void\[\] %75 %76", "TUPLE void[] %75 %75"), FileFormatError, "a result"),
+    "states in another order": (MOVING, line(r"(TUPLE void\[\] %\d+ %\d+ %\d+ %\d+) (%\d+) (%\d+)", r"\1 \3 \2"), FileFormatError, "the states"),
+    "a state without a value": (STATE, line(r"TUPLE void\[\] %75 %76", "TUPLE void[] %75"), FileFormatError, "the values"),
     "a size that no call gives": (SYMBOLIC, line(r'name="n_saved"', 'name="n_other"'), MonolectError, ""),
     "a size of larger bounds": (SYMBOLIC, lambda t: t.replace("max=4", "max=4000"), VerifyError, "inside"),
+    "a size whose bound is a text": (SYMBOLIC, line("min=1", 'min="GLOBAL"'), FileFormatError, "PARAM 2"),
+    "a size of another slot": (SYMBOLIC, line(r"slot=1, dtype=idx", "slot=3, dtype=idx"), FileFormatError, "a size"),
+    "no step": (GATHER, line(r"%36 = FUNCTION .*", "%36 = TUPLE void[] %34"), FileFormatError, "the graph"),
+    "a step without roles": (GATHER, line(r" StepInfo\(.*\)", " KernelInfo()"), MonolectError, ""),
+    "a role that is none": (STATE, info('"state"', '"owner"'), FileFormatError, "the roles"),
+    "a role too few": (STATE, info(', "state"', ""), FileFormatError, "the roles"),
+    "roles in another order": (STATE, info('"argument", "result"', '"result", "argument"'), FileFormatError, "the roles"),
+    "an argument as a constant": (STATE, info('"argument"', '"constant"'), FileFormatError, "the roles"),
+    "an argument as a state": (STATE, info('"argument"', '"state"'), FileFormatError, "the roles"),
+    "an argument as an old version": (STATE, info('"argument"', '"old"'), FileFormatError, "the states"),
+    "a result as an argument": (GATHER, info('"argument", "result"', '"argument", "argument"'), FileFormatError, "not its step's"),
+    "a state as a constant": (STATE, info('"state"), n_results=1', '"constant"), n_results=2'), FileFormatError, "not its step's"),
+    "memory as a size": (SYMBOLIC, info('"argument"', '"size"'), FileFormatError, "the sizes"),
+    "a size as an argument": (SYMBOLIC, info('"size"', '"argument"'), FileFormatError, "PARAM 1"),
+    "more results than values": (STATE, info("n_results=1", "n_results=99"), FileFormatError, "a number"),
+    "fewer results than values": (PRODUCT, info("n_results=2", "n_results=1"), FileFormatError, "the values"),
+    "a truth value as a number": (STATE, info("n_results=1", "n_results=True"), FileFormatError, "a number"),
+    "a number behind the end": (STATE, info("", "moves=(99,)"), FileFormatError, "a number"),
+    "a number below zero": (STATE, info("", "moves=(-1,)"), FileFormatError, "a number"),
+    "a number twice": (STATE, info("", "moves=(0, 0)"), FileFormatError, "once"),
+    "a number as a list": (STATE, info("", "moves=0"), FileFormatError, "a list"),
+    "a constant that moves": (PRODUCT, info("n_results=2", "n_results=1, moves=(2,)"), FileFormatError, "the states"),
+    "a state of another kind": (PRODUCT, info("n_results=2", "n_results=1, moves=(0,)"), FileFormatError, "another kind"),
+    "results over arguments": (STATE, info("", "reuse=((1, 0),)"), FileFormatError, "over arguments"),
+    "a result over a constant": (PRODUCT, info("", "reuse=((1, 2),)"), FileFormatError, "over arguments"),
+    "a result over an argument twice": (PRODUCT, info("", "reuse=((1, 0), (1, 0))"), FileFormatError, "over arguments"),
+    "no pairs": (PRODUCT, info("", "reuse=((1, 0, 0),)"), FileFormatError, "a list"),
+    "a shared constant behind the end": (PRODUCT, info("", "shared=(3,)"), FileFormatError, "a number"),
+    "a step that runs once": (PRODUCT, info("is_replayed=True", "is_replayed=False"), FileFormatError, "a step"),
 }  # fmt: skip
 HEADS: dict[str, tuple[int, Edit, type[MonolectError], str]] = {
     "another device": (STATE, entry("disk:/etc/passwd", "device"), DeviceError, "another device"),
-    "another target": (STATE, entry("x", "target"), DeviceError, "another target"),
-    "a number behind the end": (STATE, numbers(99, "made"), FileFormatError, "a number"),
-    "a number below zero": (STATE, numbers([-1], "in_place"), FileFormatError, "a number"),
-    "a number twice": (STATE, numbers([2, 2], "in_place"), FileFormatError, "once"),
-    "a truth value as a number": (STATE, numbers(True, "made"), FileFormatError, "a number"),
-    "an argument as a constant": (STATE, numbers([0], "constants"), FileFormatError, "the numbers"),
-    "a state that is not written": (STATE, numbers([], "in_place"), MonolectError, ""),
-    "results over arguments": (STATE, numbers([[0, 0]], "reuse"), FileFormatError, "over arguments"),
+    "an argument as a state in place": (STATE, entry([0], "steps", 0, "in_place"), FileFormatError, "a state"),
+    "a state twice": (MOVING, entry([[0], [0]], "steps", 0, "moves"), FileFormatError, "each once"),
+    "an argument for a tensor": (MOVING, entry([0, [1]], "steps", 0, "moves"), FileFormatError, "a state"),
+    "a state too few": (STATE, entry([], "steps", 0, "in_place"), FileFormatError, "cannot be read"),
+    "a tensor behind the end": (STATE, entry([[1]], "steps", 0, "in_place"), FileFormatError, "a number"),
+    "an array behind the end": (PRODUCT, entry([1], "steps", 0, "constants"), FileFormatError, "a number"),
+    "a truth value for an array": (PRODUCT, entry([False], "steps", 0, "constants"), FileFormatError, "a number"),
     "a smaller state": (STATE, entry([["f32", [2]]], "arrays"), MonolectError, ""),
     "a state of another dtype": (STATE, entry([["f16", [8]]], "arrays"), FileFormatError, ""),
     "an array of no size": (STATE, entry([["f32", [-4]]], "arrays"), FileFormatError, "array"),
@@ -128,6 +179,13 @@ HEADS: dict[str, tuple[int, Edit, type[MonolectError], str]] = {
     "no steps": (STATE, entry(7, "steps"), FileFormatError, "cannot be read"),
     "nesting without end": (STATE, lambda t: "[" * 100_000, FileFormatError, "cannot be read"),
 }  # fmt: skip
+
+
+def test_a_case_of_every_step_is_a_file_that_loads(files: list[Path]) -> None:
+    for path in files:
+        _, text, _ = mutations.read(path)
+        assert mutations.with_columns(text.decode()).encode() == text
+        jit.load(path)
 
 
 @pytest.mark.parametrize("what", [*GRAPHS, *HEADS])
@@ -143,7 +201,7 @@ def test_what_an_enemy_changed_is_refused(
     mutations.write(tmp_path / "changed.step", head, text, arrays)
     compiled: list[Any] = []
     if what in GRAPHS:
-        monkeypatch.setattr(plan, "compile_kernels", lambda *a: compiled.append(a))
+        monkeypatch.setattr(programs, "compile_kernels", lambda *a: compiled.append(a))
     with pytest.raises(kind) as e:
         jit.load(tmp_path / "changed.step")
     assert words in str(e.value), e.value

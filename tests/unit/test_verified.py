@@ -12,6 +12,7 @@ from monolect import Context, Tensor, Variable, jit, nn, pipeline
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
+from monolect.command import memory
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import less
 from monolect.ir.place import memory_of
@@ -20,7 +21,8 @@ from monolect.optimize import merge, pack
 from monolect.optimize.merge import _DIVISIONS, _is_loop, is_stage
 from monolect.pipeline import KERNEL
 from monolect.runtime.execute import plans
-from monolect.schedule import kernels, memory, partition
+from monolect.runtime.programs import loaded
+from monolect.schedule import kernels, partition
 from monolect.schedule.stages import stage
 
 Rule = Callable[[UOp], UOp | None]
@@ -233,7 +235,7 @@ def test_a_cached_program_is_compared_too(monkeypatch: pytest.MonkeyPatch, tmp_p
         (x * 5.0).realize()
         plans.clear()
         (x * 7.0).realize()
-        tampered = next(iter(plans.values())).launches[0].program
+        tampered = loaded[next(iter(plans.values())).items[0].src[0]]
         plans.clear()
         monkeypatch.setattr(type(Device["cpu"]), "lookup", lambda self, key: tampered)
         (x * 5.0).realize()

@@ -222,7 +222,7 @@ def test_a_captured_step_transforms_its_weight_once() -> None:
         near = 6e-6 * abs(eager).max()  # sums of products whose weights are packed once may be in another order
         np.testing.assert_allclose(got, eager, rtol=0, atol=near)
         capture = capture_of(f)
-        assert capture.prologue is not None and len(capture.prologue.launches) >= 1
+        assert capture.prologue is not None and len(capture.prologue.items) >= 1
         with profile.Recorder() as kernels:
             f(x).realize()
         assert len(kernels) <= 7  # none for the weight

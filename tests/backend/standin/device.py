@@ -15,7 +15,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
-from monolect.backend.base import Program
+from monolect.backend.base import Program, unpacked
 from monolect.backend.common import memory
 from monolect.backend.common.c_group import GroupRenderer
 from monolect.backend.common.c_language import Language
@@ -118,8 +118,8 @@ class Standin:
                 raise CompileError(f"{self.name}: {done.stderr[:3000]}\n{source}")
             return ctypes.CDLL(path), source
 
-    def commands(self, launches):
-        return Commands(launches, self.execute)
+    def encode(self, items, number, programs):
+        return Commands(unpacked(items, number, programs)[0], self.execute)
 
     @staticmethod
     def execute(program: Program, args: list[int]) -> None:
@@ -127,24 +127,24 @@ class Standin:
 
 
 class Commands:
-    """Launches one after the other, by `execute(program, addresses)`."""
+    """Calls one after the other, by `execute(program, addresses)`."""
 
-    def __init__(self, launches, execute):
-        self.launches, self.execute = launches, execute
+    def __init__(self, calls, execute):
+        self.calls, self.execute = calls, execute
         self.values: dict[int, int] = {}
 
     def bind(self, number: int, address: int) -> None:
         self.values[number] = address
 
     def launch(self) -> None:
-        for program, args, _ in self.launches:
-            self.execute(program, [self.values[a] for a in args])
+        self.launch_timed()
 
     def launch_timed(self) -> list[int]:
         out = []
-        for program, args, _ in self.launches:
+        for call in self.calls:
+            given = [self.values[n] + offset for n, offset in call.operands]
             start = time.perf_counter_ns()
-            self.execute(program, [self.values[a] for a in args])
+            self.execute(call.program, given)
             out.append(time.perf_counter_ns() - start)
         return out
 
