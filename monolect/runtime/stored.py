@@ -64,8 +64,7 @@ def write(draft: Draft, kinds: Mapping[int, UOp], kept: Sequence[UOp], device: s
     firsts |= {READ: [number[n] for n in draft.reads], KEPT: range(len(number), len(buffers))}
 
     def view(v: Value) -> UOp:
-        base = buffers[firsts[v.source][v.at]]
-        return base if v.node is v.base else substitute(v.node, {v.base: base})
+        return _moved(v.node, v.base, buffers[firsts[v.source][v.at]])
 
     calls = [node("CALL", (_kernel(s), *(buffers[number[n]] for n in s.launch.args))) for s in draft.steps]
     graph = (
@@ -82,6 +81,14 @@ def write(draft: Draft, kinds: Mapping[int, UOp], kept: Sequence[UOp], device: s
 
 def _buffer(number: int, shape: tuple, dtype: Any, device: str) -> UOp:
     return node("BUFFER", (shape_source(shape),), BufferArg(number, dtype, device))
+
+
+def _moved(u: UOp, base: UOp, new: UOp) -> UOp:
+    """The view `u` of `base`, of `new` instead. What it says of gradients, which a file keeps none of, is left out."""
+    if u is base:
+        return new
+    below = _moved(u.src[0], base, new)
+    return below if u.op in ("DETACH", "CONTIGUOUS_BACKWARD") else node(u.op, (below, *u.src[1:]), u.arg)
 
 
 def _kernel(s: Step) -> UOp:
@@ -140,9 +147,10 @@ class _Reader:
             if k in self.sizes:
                 continue
             same = _buffer(k, b.shape, b.dtype, self.device)
-            if b is not same or b.dtype.kind in "vx" or not all(map(is_size, b.shape)):
+            is_kept = k in self.given or k in self.kept  # an index is no value of a tensor, only an intermediate
+            if b is not same or b.dtype.kind in ("vx" if is_kept else "v") or not all(map(is_size, b.shape)):
                 raise damaged(f"buffer {k} of a step", f"memory of {self.device}, of that number", b)
-            if not all(n.__class__ is int for n in b.shape) and (k in self.given or k in self.kept):
+            if is_kept and not all(n.__class__ is int for n in b.shape):
                 raise damaged(f"buffer {k} of a step", "a shape of numbers", b.shape)
         every = (*self.buffers, *self.calls, *self.outputs, *self.news)
         if unknown := [u for u in toposort(*every) if is_variable(u) and u.arg.symbol not in symbols]:
@@ -182,8 +190,8 @@ class _Reader:
         sink, operands = call.src[0], call.src[1:]
         if call.op != "CALL" or call.arg is not None or sink.op != "SINK":
             raise damaged("an item of a step", "CALL of a kernel", call)
-        if unknown := [b for b in operands if b not in self.number or self.number[b] in self.kept]:
-            raise damaged("an operand of a kernel", "a buffer of the step", unknown[0])
+        if foreign := [b for b in operands if b not in self.number or self.number[b] in self.kept]:
+            raise damaged("an operand of a kernel", "a buffer of the step", foreign[0])
         admit_scheduled(sink, flat_params(operands))
         args = tuple([self.number[b] for b in operands])
         stored = {args[k] for k in stored_slots(sink)}
@@ -192,8 +200,9 @@ class _Reader:
         twice = [(i, k) for i in _slots_in_indices(sink) for k in stored_slots(sink) if args[i] == args[k]]
         if moving := [pair for pair in twice if not same_elements(sink, *pair)]:
             raise damaged("a kernel that stores what it counts with", "indices that stay while it runs", moving)
-        if empty := {*args} - self.given - stored:
-            raise damaged("a kernel that reads what no kernel stored", "an earlier store", empty)
+        unknown = {*args} - self.given - stored
+        if unwritten := [k for k in unknown if 0 not in self.buffers[k].shape]:
+            raise damaged("a kernel that reads what no kernel stored", "an earlier store", unwritten)
         self.given |= stored
         self.stored |= stored
         return args
