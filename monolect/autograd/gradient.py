@@ -37,7 +37,9 @@ from monolect.autograd.graph import (
     where,
 )
 from monolect.base.errors import GradientError
+from monolect.ir.bounds import size_max
 from monolect.ir.call import parameters
+from monolect.ir.normal import count
 from monolect.ir.ops import ELEMENTWISE, LoadArg, ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, toposort
@@ -510,7 +512,13 @@ def _reduce(u: UOp, g: UOp) -> UOp:
     if op == "MAX":
         top = build("OR", build("CMPEQ", x, u), build("CMPNE", x, x))  # all that are nan where one is
         return where(top, build("DIV", g, reduce(cast(top, g.dtype), "ADD", axes)), 0.0)
-    # the product of the others, without dividing by a zero: the rest's product at a single zero, else 0 times it
+    return build("MUL", g, _product_of_others(x, axes))
+
+
+def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """For each element the product of the others, without dividing by a zero: the rest's product at a single zero, else
+    0 times it. Which elements are zero is no number to differentiate: the derivative is that of the product as written.
+    """
     zero = e("CMPEQ", x, 0.0)
     safe = where(zero, 1.0, x)
     rest = reduce(safe, "MUL", axes)
@@ -521,7 +529,36 @@ def _reduce(u: UOp, g: UOp) -> UOp:
         quotient,
         where(build("AND", zero, e("CMPLT", zeros, 2.0)), rest, e("MUL", quotient, 0.0)),
     )
-    return build("MUL", g, others)
+    return closed_form(others, (x,), lambda h, y, x: (gradients(_others_as_written(x, axes), h, [x], cut=True)[x],))
+
+
+def _others_as_written(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """`_product_of_others` by multiplications alone: the product of those before times that of those behind."""
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    order = [*kept, *axes]
+    rows = permute(x, order)
+    flat = reshape(rows, (*rows.shape[: len(kept)], count(rows.shape[len(kept) :])))
+    last = (len(kept),)
+    others = [running_product(_shifted(u, 1)) for u in (flat, flip(flat, last))]
+    out = build("MUL", others[0], flip(others[1], last))
+    return permute(reshape(out, rows.shape), sorted(range(len(order)), key=order.__getitem__))
+
+
+def running_product(u: UOp) -> UOp:
+    """The running product along the last axis by multiplications alone, each over twice as many elements: all of its
+    derivatives are right, at zeros too.
+    """
+    k = 1
+    while k < size_max(u.shape[-1]):
+        u = build("MUL", u, _shifted(u, k))
+        k *= 2
+    return u
+
+
+def _shifted(u: UOp, k: int) -> UOp:
+    """Each element of the last axis `k` later, after ones."""
+    axis, n = len(u.shape) - 1, u.shape[-1]
+    return shrink_axis(padded(u, (0,) * axis + (k,), (*u.shape[:-1], n + k), 1), axis, 0, n)
 
 
 # ---- effects and calls -----------------------------------------------------------------------------------------------

@@ -102,7 +102,8 @@ def logaddexp(a: UOp, b: UOp) -> UOp:
 
 
 def _logaddexp_gradient(g: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    d = where(build("CMPEQ", a, b), 0.0, build("SUB", a, b))
+    d = build("SUB", a, b)
+    d = where(build("AND", build("CMPEQ", a, b), build("CMPNE", d, d)), 0.0, d)  # both the same infinity
     return e("MUL", g, sigmoid(d)), e("MUL", g, sigmoid(build("NEG", d)))
 
 

@@ -28,7 +28,7 @@ from monolect.ir.verify import verify
 # What the scheduler writes kernels in. Not among them: text and machine code of the user's, and what later passes make.
 SCHEDULED = ELEMENTWISE | DECOMPOSED
 SCHEDULED |= frozenset("PARAM BUFFER CONST STACK INDEX LOAD STORE ATOMICADD RANGE END AFTER GROUP SINK REDUCE".split())
-SCHEDULED |= frozenset("BITCAST RESHAPE EXPAND".split())
+SCHEDULED |= frozenset("BITCAST RESHAPE EXPAND PERMUTE".split())  # PERMUTE: networks that sort turn their blocks
 _LOOPS = frozenset(("LOOP", "REDUCE"))
 _ARGUMENTS: dict[str, frozenset] = {"LOAD": frozenset((None,)), "STORE": frozenset((None, "distinct"))}
 _POINTERS = frozenset(("INDEX", "AFTER"))

@@ -700,6 +700,9 @@ def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
         axes = tuple(sorted(a for a in set(axes) if src[0].shape[a] != 1)) if _in_rank(src[0], axes) else axes
         if not axes:
             return src[0]
+    elif src[0].shape == () and any(r.op == "RANGE" and r.src[0] is idx(0) for r in src[1:]):
+        d = src[0].dtype  # a loop that never runs has no element to read
+        return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
     return node("REDUCE", src, (op, axes))
 
 

@@ -47,10 +47,10 @@ class KernelBuilder:
         self.fills: dict[UOp, UOp] = {}  # AFTER(LOCAL, END(...)) of each stage
 
     def build(self) -> tuple[UOp, list[UOp]]:
-        """(SINK, the buffers to bind to its PARAMs). What stores nothing but invalid has no effects."""
+        """(SINK, the buffers to bind to its PARAMs). What stores nothing but invalid, or no element, has no effects."""
         for s in self.kernel.stores:
             self.slot(self.buffers[s.node])
-        stores = [s for s in self.kernel.stores if s.effect is not None or not is_empty(s.node)]
+        stores = [s for s in self.kernel.stores if s.effect is not None or not (is_empty(s.node) or 0 in s.node.shape)]
         made_of, n = self._made_of(stores), len(self.args)
         if made_of is None:
             return self._sink(stores), self.args

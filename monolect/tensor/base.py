@@ -18,8 +18,9 @@ from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
 from monolect.base.origin import provenance
 from monolect.ir.bounds import at_most, bounds_text, size_max
+from monolect.ir.ops import LoadArg
 from monolect.ir.place import device as place_device
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, build
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -240,6 +241,16 @@ def same_device(*uops: UOp) -> None:
                     "operands live on different devices", expected=f"both on {found!r} (use .to)", found=repr(d)
                 )
             found = d
+
+
+def on_device(u: UOp, device: Any) -> UOp:
+    """A value that lives nowhere, placed: nothing to do for the default device, a copy for another."""
+    return u if device is None or device == as_device(None) else build("LOAD", u, arg=LoadArg(device, "GLOBAL"))
+
+
+def placed_like(u: UOp, like: UOp) -> UOp:
+    """`u`, on the device of `like` where it lives nowhere: the gradient of a sum is a constant."""
+    return u if place_device(u) is not None else on_device(u, place_device(like))
 
 
 def refused(name: str, error: IRError, *uops: UOp) -> Exception:

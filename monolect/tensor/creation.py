@@ -17,10 +17,9 @@ from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dty
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, is_scalar, np
 from monolect.ir.normal import less, negate
-from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import LETTERS, from_bytes, from_numpy, open_disk
-from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes, check_sizes
+from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes, check_sizes, on_device
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.index import check_range
 
@@ -113,11 +112,6 @@ def _plain(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_plain(x) for x in data]
     return np.asarray(data) if hasattr(data, "__array__") else data
-
-
-def on_device(u: UOp, device: Any) -> UOp:
-    """A value that lives nowhere, placed: nothing to do for the default device, a copy for another."""
-    return u if device is None or device == as_device(None) else build("LOAD", u, arg=LoadArg(device, "GLOBAL"))
 
 
 @guard_methods

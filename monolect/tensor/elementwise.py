@@ -20,7 +20,7 @@ from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.normal import TRUE
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, refused, same_device
+from monolect.tensor.base import TensorBase, placed_like, refused, same_device
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -713,7 +713,7 @@ def _floor_quotient(a: UOp, b: UOp) -> UOp:
 def _power(x: UOp, n: int) -> UOp:
     """`x ** n` by squaring; its derivative is n * x ** (n-1)."""
     if n == 0:
-        return broadcast_to(const(1, x.dtype), x.shape)
+        return placed_like(broadcast_to(const(1, x.dtype), x.shape), x)
     out, square, k = None, x if n > 0 else build("RECIP", x), abs(n)  # 1 / x**2 would be 0 where that is subnormal
     while k:
         if k & 1:

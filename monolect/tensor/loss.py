@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-def _huber(distance: Any, width: float, factor: float, slope: float) -> Any:
-    """`factor` times the squared distance below `width`, else a line of that slope.
+def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
+    """`factor` times the squared difference where it is nearer to 0 than `width`, else a line of that slope.
 
-    Beyond `width` the square is that of 0: the derivative of an unused infinite square would be nan.
+    Beyond `width` the square is that of 0: the derivative of an unused infinite square would be nan. It is not that of
+    the distance, whose derivative at 0 is 0, and so its curvature there.
     """
+    distance = difference.abs()
     near = distance < width
-    square = near.where(distance, 0)
+    square = near.where(difference, 0)
     return near.where(square * square * factor, (distance - 0.5 * width) * slope)
 
 
@@ -180,8 +182,8 @@ class LossMixin(NormMixin):
         _same_shape(self, target, "smooth_l1_loss")
         if beta < 0:
             raise ArgumentError("smooth_l1_loss: beta", expected="0 or more", found=beta)
-        d = (self - target).abs()
-        return _reduced(d if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
+        d = self - target
+        return _reduced(d.abs() if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
 
     def huber_loss(self, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
         """The square d * d / 2 where the difference d is below delta, else delta * (|d| - delta / 2).
@@ -194,7 +196,7 @@ class LossMixin(NormMixin):
         _same_shape(self, target, "huber_loss")
         if delta <= 0:
             raise ArgumentError("huber_loss: delta", expected="more than 0", found=delta)
-        return _reduced(_huber((self - target).abs(), delta, 0.5, delta), reduction, "huber_loss")
+        return _reduced(_huber(self - target, delta, 0.5, delta), reduction, "huber_loss")
 
     # ---- probabilities -----------------------------------------------------------------------------------------------
     def binary_cross_entropy(self, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:

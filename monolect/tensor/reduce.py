@@ -16,7 +16,7 @@ from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import TensorBase, placed_like
 from monolect.tensor.elementwise import in_single
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.order import arg_extreme, to_extreme
@@ -382,7 +382,7 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
         if not u.dtype.is_float:  # a float stays a reduction of `u`: the gradient of its leaves is there, all zeros
             shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
-            return graph.full(shape, neutral(op, u.dtype), u.dtype)
+            return placed_like(graph.full(shape, neutral(op, u.dtype), u.dtype), u)
     return graph.reduce(u, op, axes, keepdim)
 
 

@@ -11,12 +11,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph
-from monolect.autograd.gradient import closed_form
+from monolect.autograd.gradient import closed_form, gradients, running_product
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import as_dtype, dtypes, sum_dtype
 from monolect.ir.bounds import size_max
 from monolect.ir.normal import count, negate
-from monolect.ir.uop import UOp, build, const
+from monolect.ir.uop import UOp, build, const, node
 from monolect.tensor import order
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
@@ -136,13 +136,21 @@ def _of_sum(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
 
 def _of_product(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
     """The sum of g*y from each element on, over the element. The products from the first zero on are those of the other
-    elements times the zero, and elements behind it change nothing.
+    elements times the zero, and elements behind it change nothing. That is no formula to differentiate.
     """
     zero = e("CMPEQ", u, 0.0)
     first = build("AND", zero, e("CMPEQ", scan(cast(zero, dtypes.int32), "ADD"), 1))
     others = scan(where(first, 1.0, u), "MUL")
     rest = build("DIV", _backwards(build("MUL", g, y)), where(zero, 1.0, u))
-    return (where(first, _backwards(build("MUL", g, others)), where(zero, 0.0, rest)),)
+    out = where(first, _backwards(build("MUL", g, others)), where(zero, 0.0, rest))
+    return (closed_form(out, (g, u), _of_product_again),)
+
+
+def _of_product_again(h: UOp, y: UOp, g: UOp, u: UOp) -> tuple[UOp | None, UOp | None]:
+    own = node("CONTIGUOUS_BACKWARD", (g,))  # not `u`, which it may be
+    found = gradients(running_product(u), own, [u], cut=True)[u]
+    both = {} if found is None else gradients(found, h, [own, u], cut=True)
+    return both.get(own), both.get(u)
 
 
 def _of_maximum(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:

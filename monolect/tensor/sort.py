@@ -20,7 +20,7 @@ from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.bounds import bounds_text, min_max, size_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, as_int
+from monolect.tensor.base import TensorBase, as_int, placed_like
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.radix import Sorted, sort_rows, top_rows
 from monolect.tensor.rank import is_cheaper_than_sorting, place_of_rank
@@ -185,7 +185,7 @@ class SortMixin(TensorBase):
     def _result(self, rows: UOp, found: Sorted | None, a: int, k: Any) -> ValuesIndices:
         r, n = rows.shape
         if found is None or 0 in (r, n):
-            nothing = [full((r, size_max(k)), 0, d) for d in (rows.dtype, dtypes.int64)]
+            nothing = [placed_like(full((r, size_max(k)), 0, d), rows) for d in (rows.dtype, dtypes.int64)]
             return ValuesIndices(*(self._wrap(self._back(u, a, k)) for u in nothing))
         values, places = _taken(rows, found), cast(found.places, dtypes.int64)
         return ValuesIndices(self._wrap(self._back(values, a, k)), self._wrap(self._back(places, a, k)))

@@ -38,7 +38,7 @@ from monolect.runtime.jit import (
     under_way,
 )
 from monolect.tensor import random as random_state
-from monolect.tensor.base import as_device, refuse_shape, same_device
+from monolect.tensor.base import as_device, placed_like, refuse_shape, same_device
 from monolect.tensor.casts import CastMixin
 from monolect.tensor.conv import ConvMixin
 from monolect.tensor.copies import CopyMixin
@@ -722,6 +722,7 @@ class Tensor(
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
             t = leaves[u]
             if d is not None and t._grad is not NOT_KEPT:  # a sum with what is not kept is not kept
+                d = placed_like(d, u)
                 own = self._wrap(d if create_graph else build("DETACH", d))
                 new.append((t, own if t._grad is None else t._grad + own))
         for t, grad in new:

@@ -16,6 +16,7 @@ from monolect.autograd.graph import full
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.jit import changes
+from monolect.tensor.base import placed_like
 from monolect.tensor.tensor import Tensor, watched
 
 
@@ -103,9 +104,8 @@ def _stand_in(t: Tensor, stand_ins: dict[UOp, UOp]) -> Tensor:
 def _gradient(u: UOp, found: dict[UOp, UOp | None], stand_ins: dict[UOp, UOp]) -> Tensor:
     """Of a stand-in, by its node and by its buffer: what was made of it after it was computed hangs there."""
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
-    if not parts:
-        return Tensor(full(u.shape, 0, u.dtype))
-    return Tensor(replace((parts[0] if len(parts) == 1 else build("ADD", *parts),), stand_ins)[0])
+    g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)
+    return Tensor(replace((placed_like(g, u),), stand_ins)[0])
 
 
 def _map(f: Callable[[Any], Any], tree: Any) -> Any:

@@ -229,6 +229,15 @@ def test_index_computed_from_data() -> None:
         run(lin, out, arange(8), np.array([7, 0, 8, 3], np.int32))
 
 
+def test_an_index_from_memory_is_a_number_of_any_size() -> None:
+    """Arithmetic that may leave 64 bits is done in Python's numbers."""
+    picked = load(at(param(2, 4, dtype=dtypes.index), 3))
+    lin = linear(store(at(param(0, 1), 0), load(at(param(1, 8), picked * 3 % 8))))
+    out = zeros(1)
+    run(lin, out, arange(8), np.array([0, 0, 0, 2**62 + 1]))
+    np.testing.assert_array_equal(out, [((2**62 + 1) * 3 - 2**64) % 8])
+
+
 def test_several_indices_and_views() -> None:
     i, j = loop(2), loop(3, 1)
     rows = load(at(param(1, 3, 2), j))  # a row: the last axis remains

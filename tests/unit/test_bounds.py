@@ -142,3 +142,16 @@ def test_values_lie_within_their_bounds(seed: int) -> None:
     for t, (low, high) in seen:
         values = t.numpy()
         assert low <= int(values.min()) and int(values.max()) <= high, (seed, low, high, values)
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_what_has_no_elements_is_not_read_and_lives_where_it_did(device: str) -> None:
+    x = Tensor(np.ones((3, 4), np.float32), device=device).realize()
+    none = Tensor(np.ones((0, 4), np.float32), device=device).realize()
+    with Context(CHECK_BOUNDS=1):
+        for sums, want in ((none.sum(0), 0), (none.prod(0), 1), ((none.T @ none)[0], 0), (none.int().sum(0), 0)):
+            assert sums.realize().device == device
+            np.testing.assert_array_equal((x + sums).numpy(), np.full((3, 4), 1 + want))
+        for nothing in (none.sort(0)[0], none.argsort(1), none.topk(0, 0)[1]):
+            assert nothing.realize().device == device and nothing.tolist() == []
+        assert (x**0).realize().device == device

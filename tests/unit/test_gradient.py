@@ -263,3 +263,15 @@ def test_the_gradient_of_a_product_of_zero_and_infinity_is_nan() -> None:
         x = Tensor(np.array(row, np.float32), requires_grad=True)
         x.prod().backward()
         np.testing.assert_array_equal(x.grad.numpy(), wanted)
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_a_constant_gradient_lives_where_its_tensor_does(device: str) -> None:
+    x = Tensor(np.ones((2, 3), np.float32), device=device)
+    bias = Tensor(np.zeros(3, np.float32), device=device, requires_grad=True)
+    (x + bias).sum().backward()
+    assert bias.grad.device == device and bias.grad.tolist() == [2.0, 2.0, 2.0]
+    assert (bias.detach() - bias.grad).tolist() == [-2.0, -2.0, -2.0]
+    of_sum, of_none = grad(lambda a, b: a.sum(), (0, 1))(x, x * 2)
+    assert of_none.realize().device == of_sum.realize().device == device
+    assert (x * 2 + of_sum + of_none).tolist() == [[3.0] * 3] * 2

@@ -209,7 +209,7 @@ class Generator:
             self._refuse(u)
         given = [self.value(s) for s in operands(u)]
         text = _scalar_expression(u)
-        return self.assign(text.format(*given) if text else f"{self.share(f)}({', '.join(given)})")
+        return self.assign(text.format(*given) if text else _whole(u, f"{self.share(f)}({', '.join(given)})"))
 
     def _refuse(self, u: UOp) -> None:
         if u.op in _FOREIGN:
@@ -306,7 +306,7 @@ class Generator:
             if u.shape != ():
                 return f"{access}.load({p}, {at.base})"
             self._check(p, access, at.base, 0, 0)
-            return f"{p}[{at.base}]"
+            return _whole(u, f"{p}[{at.base}]")
         lo, hi = extent(at)
         self._check(p, access, at.base, lo, hi)
         if not is_run(at.offsets):
@@ -450,6 +450,11 @@ class Generator:
         names = [self.value(s) for s in scalars]
         base = "0" if not names else names[0] if len(names) == 1 else self.assign(" + ".join(names))
         return Place(base, np.array(np.broadcast_to(offsets, shape), np.int64))
+
+
+def _whole(u: UOp, text: str) -> str:
+    """`text`, as a number of Python's where it is an index: arithmetic of NumPy's would overflow."""
+    return f"int({text})" if u.shape == () and u.dtype.kind == "x" else text
 
 
 def _scalar_expression(u: UOp) -> str | None:
