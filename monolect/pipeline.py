@@ -17,12 +17,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from monolect.backend.common.programs import ProgramDevice
+from monolect.backend.registry import Device
 from monolect.base.errors import InternalError, SettingError, VerifyError, nearest
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.command.check import check as check_step
 from monolect.command.passes import COMMAND, Pass
-from monolect.ir.ops import KernelInfo, Stage
+from monolect.ir.ops import KernelInfo, ProgramInfo, Stage
 from monolect.ir.prove import check_bounds
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, toposort
@@ -99,7 +101,11 @@ KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LIN
     Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("seldom",), "graph to list, after the last rewrite"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
 )
-PIPELINE: tuple[Pass, ...] = (*GRAPH, *KERNEL, *COMMAND)
+MACHINE: tuple[Pass, ...] = (  # a program, as the device takes it: LINEAR to PROGRAM
+    Pass("render",         P, P, lambda s, t: render(s, t), (), ("control",), "text of the target's language, after the last rewrite"),
+    Pass("compile",        P, P, lambda s, t: compile_program(s, t), (), ("render",), "machine code, where the compiler of the device gives it"),
+)
+PIPELINE: tuple[Pass, ...] = (*GRAPH, *KERNEL, *MACHINE, *COMMAND)
 # fmt: on
 
 
@@ -120,7 +126,7 @@ def check_order(*sections: Sequence[Pass]) -> None:
         seen[row.name] = row
 
 
-check_order(GRAPH, KERNEL, COMMAND)
+check_order(GRAPH, KERNEL, MACHINE, COMMAND)
 
 
 def check_stop_after() -> None:
@@ -142,6 +148,35 @@ def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> 
     return sink
 
 
+def render(linear: UOp, target: Target) -> UOp:
+    """PROGRAM(LINEAR, SOURCE) of a LINEAR: what the device makes of it by itself. It compiles several together."""
+    info = linear.arg if isinstance(linear.arg, KernelInfo) else KernelInfo()
+    device = Device[target.name]
+    if isinstance(device, ProgramDevice):
+        source = device.render([(SYMBOL, linear)])
+    else:
+        (program,) = device.compile([(info.name, f"render/{info.name}", linear)])
+        source = program.source
+    return node("PROGRAM", (linear, node("SOURCE", (), source)), ProgramInfo(info.name, threads=info.threads))
+
+
+def compile_program(program: UOp, target: Target) -> UOp:
+    """PROGRAM(LINEAR, SOURCE, BINARY), where the compiler of the device gives machine code."""
+    device = Device[target.name]
+    code = device.build(program.src[1].arg)[1] if isinstance(device, ProgramDevice) else b""
+    return node("PROGRAM", (*program.src[:2], node("BINARY", (), code)), program.arg) if code else program
+
+
+def looked_at(linear: UOp, target: Target) -> None:
+    """Run `render` and `compile` on one program where a setting shows or stops at passes. Raises SettingError there."""
+    if settings.DUMP or settings.tracing & {"passes", "ir"} or settings.STOP_AFTER in [row.name for row in MACHINE]:
+        for row in MACHINE:
+            linear = run_pass(row, linear, target)
+            if settings.STOP_AFTER == row.name:
+                raise nothing_to_run()
+
+
+SYMBOL = "kernel"  # name of the function of a program that is rendered by itself
 NO_TARGET = Target("any", frozenset())  # for passes that know none
 
 

@@ -12,25 +12,22 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import monolect.base.settings
 import monolect.rules
 from monolect.backend.registry import TARGETS, Device
-from monolect.base.errors import ArgumentError, FileFormatError, MonolectError
+from monolect.base.errors import ArgumentError, MonolectError
 from monolect.base.settings import TABLE, settings
 from monolect.base.version import COMPILED
 from monolect.cli.devices import rows
 from monolect.cli.explain import explain
+from monolect.cli.run import run
 from monolect.cli.where import places
 from monolect.ir.ops import ROWS, Row
 from monolect.ir.pattern import RuleSet
-from monolect.ir.text import parse, show
-from monolect.ir.verify import verify
-from monolect.pipeline import KERNEL, PIPELINE, Pass, run_pass
+from monolect.pipeline import PIPELINE
 from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
 from monolect.rules.decompose import DECOMPOSE
-from monolect.runtime.lowering import searched
 
 Cells = Sequence[Sequence[object]]
 Command = Callable[[argparse.Namespace], None]
@@ -76,12 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("word", nargs="?", default="", help="such as winograd, PREFETCH or 'usual call'")
     where.set_defaults(markdown=False)
 
-    run = add("run", _run, "run kernel passes on a file of text IR, and print the IR after each")
-    run.add_argument("file", help="text IR; - reads standard input")
-    names = ", ".join(row.name for row in KERNEL)
-    run.add_argument("--from", dest="first", metavar="PASS", default=KERNEL[0].name, help=f"one of {names}")
-    run.add_argument("--to", dest="last", metavar="PASS", default=KERNEL[-1].name, help="the last pass to run")
-    run.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
+    made = add("run", run, "run passes on a file of text IR: a graph, a kernel, a program or a command buffer")
+    made.add_argument("file", help="text IR; - reads standard input")
+    names = ", ".join(row.name for row in PIPELINE)
+    made.add_argument("--from", dest="first", metavar="PASS", default="", help=f"one of {names}")
+    made.add_argument("--to", dest="last", metavar="PASS", default="", help="the last pass to run")
+    made.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
+    made.add_argument("--kernels", action="store_true", help="print the kernels of a graph after each pass, too")
 
     explained = add(
         "explain", _explain, "run a program and show its kernels: line, formulas, actions and why, loops, IR, code"
@@ -194,37 +192,5 @@ def _settings(options: argparse.Namespace) -> None:
 
 
 # ---- passes ----------------------------------------------------------------------------------------------------------
-def _run(options: argparse.Namespace) -> None:
-    rows = _between(options.first, options.last)
-    target = Device[options.device].target
-    ir = parse(_read(options.file))
-    verify(ir, rows[0].reads)
-    for row in rows:
-        if row.name == "optimize":
-            (ir,) = searched([ir], options.device)
-        before, ir = ir, run_pass(row, ir, target)
-        print(f"# after {row.name}: {'unchanged' if ir is before else row.why}\n{show(ir)}\n")
-
-
 def _explain(options: argparse.Namespace) -> None:
     explain(options.place, options.arguments, options.brief)
-
-
-def _between(first: str, last: str) -> Sequence[Pass]:
-    names = [row.name for row in KERNEL]
-    for name in (first, last):
-        if name not in names:
-            raise ArgumentError("not a kernel pass", expected="one of " + ", ".join(names), found=name)
-    rows = KERNEL[names.index(first) : names.index(last) + 1]
-    if not rows:
-        raise ArgumentError("--from stands after --to", expected="the order " + ", ".join(names), found=(first, last))
-    return rows
-
-
-def _read(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileFormatError("cannot read text IR", expected="a readable file", found=f"{file}: {error}") from None
-    except UnicodeDecodeError as error:
-        raise FileFormatError("not text IR", expected="UTF-8 text", found=f"{file}: {error}") from None

@@ -31,6 +31,7 @@ def name_of(batch: tuple | UOp, target: Target) -> str:
         or settings.tracing
         or settings.checks_passes
         or settings.STOP_AFTER
+        or settings.DUMP
         or profile.recording
     ):
         return ""

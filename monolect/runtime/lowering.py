@@ -14,6 +14,7 @@ from monolect import pipeline
 from monolect.backend.base import launching
 from monolect.backend.registry import Device
 from monolect.base.settings import settings
+from monolect.base.target import Target
 from monolect.ir.uop import UOp
 from monolect.pipeline import lower_kernel
 
@@ -26,10 +27,13 @@ def lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str
     """
     sinks, first = prepared([s for s, _ in missing], dev)
     failed = import_module("monolect.runtime.search").failed if first else ()
+    target: Target = Device[dev].target
+    target = target if target.name == dev else target._replace(name=dev)
     for s, (_, key) in zip(sinks, missing, strict=True):
-        linear = lower_kernel(s, Device[dev].target, first=first)
+        linear = lower_kernel(s, target, first=first)
         if linear.op != "LINEAR":
             raise pipeline.nothing_to_run()
+        pipeline.looked_at(linear, target)
         yield linear.arg.name, f"{key}/not searched" if s in failed else key, linear
 
 

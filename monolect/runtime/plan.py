@@ -122,6 +122,15 @@ def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
     )
 
 
+def schedule_step(schedule: UOp, dev: str) -> UOp:
+    """A schedule, as the pass `order` left it, as a step with one run."""
+    linear, outputs = schedule_of(schedule)
+    inputs = [b for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)]
+    n_inputs = 1 + max((b.arg.slot for b in (*inputs, *outputs) if b.op == "PARAM"), default=-1)
+    fresh = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
+    return batch_step(schedule, n_inputs, fresh, _variables(linear.src), dev)
+
+
 def batch_step(schedule: UOp, n_inputs: int, fresh: Sequence[UOp], variables: Sequence[UOp], dev: str) -> UOp:
     """A schedule as a step with one run: its inputs are arguments, what it stores are results."""
     linear, outputs = schedule_of(schedule)

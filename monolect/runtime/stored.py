@@ -156,7 +156,8 @@ class _Reader:
         twice = [(i, k) for i in _slots_in_indices(sink) for k in stored_slots(sink) if operands[i] is operands[k]]
         if moving := [pair for pair in twice if not same_elements(sink, *pair)]:
             raise damaged("a kernel that stores what it counts with", "indices that stay while it runs", moving)
-        if empty := [b for b in operands if not is_size(b) and b not in self.holds and b not in stored]:
+        needed = [b for b in operands if not is_size(b) and 0 not in b.shape]
+        if empty := [b for b in needed if b not in self.holds and b not in stored]:
             raise damaged("a kernel that reads what no kernel stored", "an earlier store", empty)
         self.holds |= stored
         self.stored |= stored
@@ -167,7 +168,7 @@ class _Reader:
                 return
         elif b.op == "BUFFER" and b.arg.__class__ is BufferArg and b.arg.slot.__class__ is int and b.arg.slot >= 0:
             same = node("BUFFER", (shape_source(b.shape),), BufferArg(b.arg.slot, b.dtype, self.device))
-            if b is same and b.dtype.kind not in "vx" and all(map(is_plain_size, b.shape)):
+            if b is same and b.dtype.kind != "v" and all(map(is_plain_size, b.shape)):  # also of indices
                 return
         raise damaged("an operand of a kernel", "memory of the step", b)
 

@@ -3,8 +3,10 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from monolect import Tensor
 from monolect.backend.cuda import render as cuda
 from monolect.backend.python.runtime import PythonDevice
 from monolect.backend.registry import TARGETS, Device
@@ -12,10 +14,12 @@ from monolect.base.errors import CompileError
 from monolect.base.settings import TABLE, Context
 from monolect.cli import devices, main
 from monolect.cli.where import places
+from monolect.command.forms import calls_in, items_of, program_of
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
+from monolect.ir.uop import node
+from monolect.pipeline import COMMAND, GRAPH, MACHINE, PIPELINE
 from monolect.pipeline import KERNEL as KERNEL_ROWS
-from monolect.pipeline import PIPELINE
 from monolect.runtime.execute import plans
 from tests.passes.conftest import assert_same_graph
 
@@ -159,10 +163,32 @@ def texts_after(out: str) -> dict[str, str]:
 def test_run_prints_text_that_parses_after_each_pass(capsys, kernel):
     assert main(["run", kernel]) == 0
     after = texts_after(capsys.readouterr().out)
-    assert list(after) == [row.name for row in KERNEL_ROWS]
+    assert list(after) == [row.name for row in (*KERNEL_ROWS, *MACHINE)]
     for text in after.values():
         assert show(parse(text)).strip() == text.strip()
     assert parse(after["linearize"]).op == "LINEAR"
+    program = parse(after["compile"])
+    assert [u.op for u in program.src] == ["LINEAR", "SOURCE", "BINARY"] and "define void @kernel" in program.src[1].arg
+    assert program.src[2].arg.startswith(b"\x7fELF")
+
+
+def test_run_takes_a_graph_to_a_command_buffer(capsys, tmp_path):
+    """From text to text, in one go and from any pass on."""
+    x, w = (Tensor(np.ones(s, np.float32)).realize() for s in ((4, 8), (8, 3)))
+    graph = tmp_path / "graph.ir"
+    graph.write_text(show(node("TUPLE", ((x @ w).relu().softmax(-1).uop, (x @ w).sum().uop))))
+    assert main(["run", str(graph)]) == 0
+    whole = texts_after(capsys.readouterr().out)
+    assert list(whole) == [row.name for row in (*GRAPH, *COMMAND)]
+    step = parse(whole["dependencies"])
+    assert step.op == "FUNCTION" and {c.src[0].op for c in calls_in(items_of(program_of(step)))} == {"PROGRAM"}
+    for stop, row in [(a.name, b.name) for a, b in zip((*GRAPH, *COMMAND)[1:], (*GRAPH, *COMMAND)[2:], strict=False)]:
+        half = tmp_path / "half.ir"
+        half.write_text(whole[stop])
+        assert main(["run", str(half), "--from", row]) == 0
+        assert_same_graph(parse(texts_after(capsys.readouterr().out)["dependencies"]), step)
+    assert main(["run", str(graph), "--kernels", "--to", "lower"]) == 0
+    assert "# kernel 0 after compile" in capsys.readouterr().out
 
 
 def test_run_resumes_where_it_stopped(capsys, kernel, tmp_path):
@@ -184,8 +210,9 @@ def test_run_resumes_where_it_stopped(capsys, kernel, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "callify"], "not a kernel pass\n  expected: one of "),
-        (["--from", "linearize", "--to", "expand"], "--from stands after --to"),
+        (["--from", "no_pass"], "not a pass\n  expected: one of "),
+        (["--from", "callify"], "stage TENSOR"),
+        (["--from", "linearize", "--to", "expand"], "--from comes after --to"),
         (["--device", "cpuu"], "did you mean"),
     ],
 )

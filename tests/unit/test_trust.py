@@ -313,7 +313,7 @@ def test_a_dump_is_written_though_caches_are_warm(warm: Callable, tmp_path: Path
         with Context(DUMP=str(tmp_path / name)):
             warm()
         names = sorted(f.stem.partition("-")[2] for f in (tmp_path / name).iterdir())
-        assert names == sorted(row.name for row in pipeline.KERNEL)
+        assert names == sorted(row.name for row in pipeline.PIPELINE)
 
 
 def test_looking_leaves_the_disk_alone_and_what_was_known_before_is_known_after(tmp_path: Path) -> None:

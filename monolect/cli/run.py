@@ -1,0 +1,99 @@
+"""`monolect run`: IR as text, from any pass to any pass.
+
+A file holds a tensor graph (TUPLE of values), a kernel (SINK), a program (LINEAR), a schedule (TUPLE behind a LINEAR)
+or a step (FUNCTION with StepInfo). Without --from the first pass is the first that takes such IR; without --to the last
+pass is the last one of the same section, for a graph the last of all.
+
+A graph becomes a schedule, whose kernels then go through the kernel passes inside of `lower`; --kernels prints these
+for each kernel, too. A kernel goes through its own passes, up to machine code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from monolect.backend.registry import Device
+from monolect.base.errors import ArgumentError, FileFormatError
+from monolect.base.target import Target
+from monolect.command.forms import calls_in, items_of, kernel_of, once_of, program_of
+from monolect.ir.ops import StepInfo
+from monolect.ir.text import parse, show
+from monolect.ir.uop import UOp
+from monolect.ir.verify import verify
+from monolect.pipeline import COMMAND, GRAPH, KERNEL, MACHINE, PIPELINE, Pass, run_pass
+from monolect.runtime.lowering import searched
+from monolect.runtime.plan import schedule_step, target_of
+
+SECTIONS = (GRAPH, (*KERNEL, *MACHINE), COMMAND)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the IR after each pass from `options.first` to `options.last`."""
+    device = Device.canonical(options.device)
+    ir = parse(_read(options.file))
+    rows = _between(ir, options.first, options.last)
+    target = target_of(device)
+    verify(ir, rows[0].reads)
+    for row in rows:
+        if row in COMMAND and ir.op == "TUPLE":
+            ir = schedule_step(ir, device)
+        if row.name == "optimize":
+            (ir,) = searched([ir], device)
+        if row in GRAPH[1:] and ir.op == "FUNCTION":
+            ir = ir.src[0]
+        if row.name == "lower" and options.kernels:
+            _kernels(ir, target)
+        before, ir = ir, run_pass(row, ir, target)
+        print(f"# after {row.name}: {'unchanged' if ir is before else row.why}\n{show(ir)}\n")
+
+
+def _kernels(step: UOp, target: Target) -> None:
+    """Print each distinct kernel of a step after each of its passes."""
+    program = program_of(step)
+    calls = [c for c in (*once_of(program), *calls_in(items_of(program))) if c.op == "CALL"]
+    for k, kernel in enumerate(dict.fromkeys(map(kernel_of, calls))):
+        if kernel.op != "SINK":
+            continue
+        ir = kernel
+        for row in (*KERNEL, *MACHINE):
+            ir = run_pass(row, ir, target)
+            print(f"# kernel {k} after {row.name}: {row.why}\n{show(ir)}\n")
+
+
+def _section(ir: UOp) -> Sequence[Pass]:
+    """The passes that take such IR."""
+    if ir.op == "TUPLE" and not any(u.op == "AFTER" and u.src[1:] and u.src[1].op == "LINEAR" for u in ir.src):
+        return GRAPH
+    if ir.op == "TUPLE" or (ir.op == "FUNCTION" and isinstance(ir.arg, StepInfo)):
+        return COMMAND
+    return GRAPH[1:] if ir.op == "FUNCTION" else SECTIONS[1]
+
+
+def _between(ir: UOp, first: str, last: str) -> Sequence[Pass]:
+    names = [row.name for row in PIPELINE]
+    for name in (first, last):
+        if name and name not in names:
+            raise ArgumentError("not a pass", expected="one of " + ", ".join(names), found=name)
+    mine = _section(ir)
+    start = next(row for row in PIPELINE if row.name == (first or mine[0].name))
+    section = next(rows for rows in SECTIONS if start in rows)
+    possible = [*GRAPH, *COMMAND] if section in (GRAPH, COMMAND) else [*section]
+    order = [row.name for row in possible]
+    end = last or possible[-1].name
+    if end not in order or order.index(end) < order.index(start.name):
+        raise ArgumentError(
+            "--from comes after --to", expected="the order " + ", ".join(order), found=(start.name, end)
+        )
+    return possible[order.index(start.name) : order.index(end) + 1]
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileFormatError("cannot read text IR", expected="a readable file", found=f"{file}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise FileFormatError("not text IR", expected="UTF-8 text", found=f"{file}: {error}") from None
