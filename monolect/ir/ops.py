@@ -118,6 +118,8 @@ class KernelInfo(NamedTuple):
     frames: bool = False
 
 
+SPACES = ("GLOBAL", "LOCAL", "REG")
+STORE_KINDS = ("distinct", "nontemporal")
 AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL", "CONTRACT")
 
 
@@ -151,6 +153,35 @@ def _first(src: tuple, arg: Any) -> DType:
 
 def _void(src: tuple, arg: Any) -> DType:
     return dtypes.void
+
+
+def _loaded(src: tuple, arg: Any) -> DType:
+    d = src[0].dtype
+    if len(src) > 1:
+        _check_gated(src[0], src[1], src[2:])
+    if arg is not None and arg.addrspace is not None and arg.addrspace not in SPACES:
+        raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(arg.addrspace))
+    return d
+
+
+def _stored(src: tuple, arg: Any) -> DType:
+    _check_gated(src[0], src[1], src[2:])
+    if arg is not None and arg not in STORE_KINDS:
+        raise _fail("an unknown kind of store", "one of " + ", ".join(STORE_KINDS), repr(arg))
+    return dtypes.void
+
+
+def _added(src: tuple, arg: Any) -> DType:
+    _check_gated(src[0], src[1], src[2:])
+    return dtypes.void
+
+
+def _check_gated(place: Any, value: Any, gate: tuple) -> None:
+    """The dtype of a value beside memory is that of the memory; a gate is a bool."""
+    if value.dtype is not place.dtype:
+        raise _fail("a value of another dtype than the memory", place.dtype.name, value.dtype.name)
+    if gate and gate[0].dtype is not dtypes.bool:
+        raise _fail("a gate that is no condition", "bool", gate[0].dtype.name)
 
 
 def _index(src: tuple, arg: Any) -> DType:
@@ -273,8 +304,31 @@ def _broadcast(src: tuple, arg: Any) -> tuple:
     return a
 
 
-def _from_source(src: tuple, arg: Any) -> tuple:
-    return src[0].sizes if src else ()
+def _memory_shape(src: tuple, arg: Any) -> tuple:
+    shape: tuple = src[0].sizes if src else ()
+    space, device = arg.addrspace, arg.device
+    if space not in SPACES and (space is not None or arg.__class__ is BufferArg):
+        raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(space))
+    if device.__class__ is tuple and arg.__class__ is BufferArg:
+        n = len(device)
+        if not shape or (shape[0].__class__ is int and shape[0] % n):
+            raise _fail("the first axis is not divided among the devices", f"a multiple of {n} elements", shape)
+    return shape
+
+
+def _stored_shape(src: tuple, arg: Any) -> tuple:
+    """A value, and a gate, is broadcast to the place that is written, and never the other way round."""
+    place = src[0].shape
+    for s in src[1:]:
+        if s.shape != place and s.shape and not _is_broadcast(s.shape, place):
+            raise _fail("a value of another shape than the place it is written to", place, s.shape)
+    return ()
+
+
+def _is_broadcast(old: tuple, new: tuple) -> bool:
+    """Whether `old`, right-aligned, broadcasts to exactly `new`."""
+    aligned = zip(reversed(old), reversed(new), strict=False)
+    return len(old) <= len(new) and all(a is b or (a.__class__ is int and a in (1, b)) for a, b in aligned)
 
 
 def _permute(src: tuple, arg: Any) -> tuple:
@@ -362,6 +416,8 @@ def _reduce(src: tuple, arg: Any) -> tuple:
         return s
     if any(a < 0 or a >= len(s) for a in axes):
         raise _fail("REDUCE axes", f"axes of {s}", axes)
+    if len(src) > 1:
+        raise _fail("REDUCE along axes and ranges", "one or the other: two REDUCEs", axes)
     return tuple(1 if i in axes else n for i, n in enumerate(s))
 
 
@@ -483,8 +539,8 @@ _S, _M = _t("effect"), _t("marker")
 # fmt: off
 _ROWS = [
     # source ops
-    Row("PARAM",    0, 1, "ParamArg",   _field, _from_source, ANY, _N, None, "Placeholder of shape s, substituted in FUNCTION; a scalar with bounds is a symbolic Variable."),
-    Row("BUFFER",   1, 1, "BufferArg",  _field, _from_source, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory."),
+    Row("PARAM",    0, 1, "ParamArg",   _field, _memory_shape, ANY, _N, None, "Placeholder of shape s, substituted in FUNCTION; a scalar with bounds is a symbolic Variable."),
+    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory."),
     Row("CONST",    0, 0, "(value, dtype)", _const_dtype, _scalar, ANY, _N, None, "A scalar constant; the value may be invalid."),
     Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data); also compiled machine code."),
     Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "Element k is k, for k below the bound; becomes a RANGE, never a kernel."),
@@ -507,8 +563,8 @@ _ROWS = [
     Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
     Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
     # load and store
-    Row("LOAD",     1, 3, "LoadArg or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?): alt where gate is false. With an arg, a copy to a device or address space, or a hint to the compiler."),
-    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
+    Row("LOAD",     1, 3, "LoadArg or -", _loaded, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?): alt where gate is false. With an arg, a copy to a device or address space, or a hint to the compiler."),
+    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _stored, _stored_shape, ANY, _S, None, "Write val into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
     Row("PREFETCH", 1, 1, "-",          _void, _scalar, K | P, _S, None, "Prefetch the memory at src[0] (INDEX) into L2; the address need not be valid."),
     # ordering
     Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P, _N, None, "Iterator from 0 to bound."),
@@ -565,7 +621,7 @@ _ROWS = [
     Row("ENDIF",    1, 1, "-",         _void, _scalar, P, _S, None, "End a conditional block."),
     Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles. Of a unit that a warp has in common, those axes are what each lane holds of A and B; as long as they are ranges, these are src[3:], with those of what a lane holds of the sum. Of a unit that reads local memory, A and B are the places where they begin, and arg goes on with how each lies there (lead, stride, turned)."),
     Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's in the target's language, with {0}, {1}... for the operands; one element at a time."),
-    Row("ATOMICADD", 2, 3, "-",        _void, _scalar, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
+    Row("ATOMICADD", 2, 3, "-",        _added, _stored_shape, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
     Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),
     Row("PROGRAM",  1, None, "(name, threads) or -", _void, _scalar, P | C, _S, None, "Compiled kernel: LINEAR, SOURCE, BINARY."),
     Row("SOURCE",   0, 0, "str",       _void, _scalar, P | C, _N, None, "Rendered source code."),

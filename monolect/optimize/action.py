@@ -40,6 +40,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ActionError
 from monolect.base.settings import settings
 from monolect.base.target import MatrixUnit, Target
+from monolect.ir.admitted import check_target, has_axes
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo, LoadArg
@@ -110,6 +111,9 @@ class Plan:
     def __init__(self, sink: UOp, target: Target):
         self.sink, self.target = sink, target
         self.order = toposort(sink)
+        self.is_given = has_axes(self.order)  # a user says what its axes are: no action is legal
+        if self.is_given:
+            check_target(self.order, target)
         self.reduces = [u for u in self.order if u.op == "REDUCE" and len(u.src) > 1]
         self.stages = Stages(self.order)
         ends = [u for u in self.order if u.op == "END"]
@@ -134,7 +138,7 @@ class Plan:
             UOp, LoadArg | str | tuple[str, int]
         ] = {}  # the new arg of a LOAD or STORE, rows that are prefetched
         self.locals = True
-        self.has_vectors = any(u.op == "INDEX" and u.shape for u in self.order)  # as the user or a network wrote them
+        self.has_vectors = any(u.shape and _is_vector(u) for u in self.order)  # as the user or a network wrote them
         self.workgroup = Workgroup(self) if target.workgroups else None
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
@@ -227,6 +231,8 @@ class Plan:
     def act(self, action: Action) -> None:
         """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
         op, axis, arg = action
+        if self.is_given:
+            raise ActionError(f"{op} of a kernel whose axes are given", expected="LOOP and REDUCE ranges", found=op)
         if op == "NOLOCALS":
             self._without_locals()
         elif op == "TC":
@@ -330,6 +336,13 @@ class Plan:
             )
         self._check_sums(axes=order)
         self.axes = order
+
+    def split_as_given(self, axis: int, target: str) -> None:
+        """Make all of an axis one of type `target`, as a user wrote it. Raises ActionError where a SPLIT may not."""
+        n = self.axes[axis].size
+        if not n:
+            raise ActionError(f"a {target} range", expected="a constant number of iterations", found="a symbolic one")
+        self._split(axis, n, target, SPLIT_RULES[target][1][0])
 
     def _may_scan(self, p: Part) -> bool:
         """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""
@@ -443,3 +456,8 @@ class Plan:
             raise ActionError("NOLOCALS", expected="no local memory in use yet", found="lanes, or a packed load")
         self._check_sums(locals=False)
         self.locals = False
+
+
+def _is_vector(u: UOp) -> bool:
+    """Whether what has a shape is a value, or several places, rather than memory or the shape of it."""
+    return u.op not in ("PARAM", "BUFFER", "AFTER") and (u.op != "STACK" or u.dtype is not dtypes.index)

@@ -85,7 +85,7 @@ class KernelBuilder:
                 for key, wanted in self._order(root, number):
                     number[key] = len(number)
                     out.append(read(*key) if wanted is None else made(key, wanted))
-            out.append(made((u, index, TRUE), own))
+            out.append(self.slot(u) if _is_input(u) else made((u, index, TRUE), own))
 
         def made(key: Key, wanted: list[Key]) -> tuple:
             u, index, gate = key
@@ -191,7 +191,9 @@ class KernelBuilder:
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def inside(self, u: UOp, index: Index) -> UOp:
-        """The value this kernel computes for its own stored `u`."""
+        """The value this kernel computes for its own stored `u`; of an input, which needs no kernel, a copy."""
+        if _is_input(u):
+            return node("LOAD", (node("INDEX", (self.param(u), flatten(index, u.shape))),))
         return self._compute(u, index, TRUE)
 
     def value(self, u: UOp, index: Index, gate: UOp) -> UOp:
@@ -298,6 +300,11 @@ class KernelBuilder:
             return node("LOAD", (p,))  # what a gate says of other loops is no concern of this load
         zero = const(False if u.dtype is dtypes.bool else 0, u.dtype)
         return node("LOAD", (p, zero, gate))
+
+
+def _is_input(u: UOp) -> bool:
+    """Whether `u` is memory that a schedule is given; a Variable is a value."""
+    return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
 
 
 def _always_inside(at: UOp, shape: tuple) -> bool:

@@ -152,7 +152,7 @@ class ValueRenderer:
     def pick(self, u: UOp) -> Value:
         """INDEX of a value by constants: some of its registers, and of their lanes."""
         x, v = u.src[0], self.value(u.src[0])
-        rows = picked(u, self.consts).reshape(-1, u.shape[-1]).tolist()
+        rows = picked(u, self.consts).reshape(-1, u.shape[-1] if u.shape else 1).tolist()
         return Value(u.shape, [self._picked(x.dtype, v, row) for row in rows])
 
     def _picked(self, d: DType, v: Value, row: list[int]) -> str:
