@@ -145,7 +145,7 @@ def check_target(order: Sequence[UOp], target: Target) -> None:
             raise _lacks(u, u.op, target)
     local = [u for u in order if u.op == "BUFFER" and u.arg.addrspace == "LOCAL"]
     n_bytes = sum(prod(u.shape) * u.dtype.itemsize for u in local if all(n.__class__ is int for n in u.shape))
-    if local and n_bytes > target.local_bytes:
+    if n_bytes > target.local_bytes > 0:
         expected = f"at most {target.local_bytes} bytes on {target.name}"
         raise _error("more LOCAL memory than the target has", local[0], expected, f"{n_bytes} bytes")
 

@@ -157,6 +157,8 @@ class ValueRenderer:
 
     def _picked(self, d: DType, v: Value, row: list[int]) -> str:
         """The register of the elements of `v` with these numbers."""
+        if len(row) == 1:
+            return self.lane(d, v, row[0])
         if v.lanes == 1 or len({i // v.lanes for i in row}) > 1:
             return self.join([self.lane(d, v, i) for i in row], (len(row),), d).regs[0]
         r, lanes = v.regs[row[0] // v.lanes], [i % v.lanes for i in row]
