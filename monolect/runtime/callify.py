@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from monolect.base.errors import IRError
 from monolect.ir.call import applied, is_opaque
 from monolect.ir.ops import MOVEMENT, ParamArg
 from monolect.ir.place import device
@@ -126,21 +127,38 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
     return out
 
 
+def _effects(sources: tuple[UOp, ...]) -> list[UOp]:
+    """The effects that an AFTER waits for; a GROUP is what it groups. Raises IRError for others than writes."""
+    out: list[UOp] = []
+    for e in sources:
+        if e.op == "GROUP":
+            out += _effects(e.src)
+        elif e.op in ("STORE", "ATOMICADD"):
+            out.append(e)
+        else:
+            expected = "STORE, ATOMICADD, a GROUP of those, or a CALL by itself"
+            raise IRError("AFTER: a tensor does not wait for this", expected=expected, found=repr(e), op="AFTER")
+    return out
+
+
 def callify(roots: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
     """(SINK of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs.
 
-    A result of a CALL is an input, too: it is listed with the buffers, and has no storage yet.
+    A result of a CALL is an input, too, and so are the bytes of a BINARY: each is listed with the buffers, and has no
+    storage yet.
     """
     roots = resolve_functions(roots)
     buffers: list[UOp] = []
     new: dict[UOp, UOp] = {}
     for u in toposort(*roots, stop=is_opaque):
-        if u.op == "BUFFER" or is_opaque(u):
+        if u.op == "BUFFER" or u.op == "BINARY" or is_opaque(u):
             shape = u.src if u.op == "BUFFER" else (shape_source(u.shape),)
             new[u] = node("PARAM", shape, ParamArg(len(buffers), u.dtype, device(u), "GLOBAL"))
             buffers.append(u)
         elif not u.src:
             new[u] = u
+        elif u.op == "AFTER":
+            new[u] = rebuild(u, (new[u.src[0]], *[new[e] for e in _effects(u.src[1:])]))
         else:
             new[u] = rebuild(u, tuple([new[s] for s in u.src]))
     sink = node("SINK", tuple(new[r] for r in roots))

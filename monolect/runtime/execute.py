@@ -28,7 +28,7 @@ from monolect.ir.place import device as place
 from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, rebuild, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
-from monolect.runtime.buffer import base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
+from monolect.runtime.buffer import base_of, from_bytes, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.callify import callify, independent, resolve_functions, structure
 from monolect.runtime.held import note_stored, to_store
 from monolect.runtime.turns import Turns
@@ -132,7 +132,7 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
         return run_plan(plan, buffers, as_symbolic, batch)
     sink, buffers, _ = callify(batch)
     if any(b.op != "BUFFER" for b in buffers):
-        batch = with_calls_run(batch)
+        batch = with_inputs_made(batch, dev)
         return realize(batch if as_symbolic else [_of_today(r) for r in batch], as_symbolic)
     bases = map(base_of, sink.src)
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given
@@ -170,14 +170,18 @@ def _remember(key: tuple, plan: Plan) -> None:
         plans.popitem(last=False)
 
 
-def with_calls_run(batch: list[UOp]) -> list[UOp]:
-    """The batch with a buffer in place of each result of a CALL: its arguments realised, its body run on its own."""
+def with_inputs_made(batch: list[UOp], dev: str) -> list[UOp]:
+    """The batch with a buffer in place of each result of a CALL: its arguments realised, its body run on its own. The
+    bytes of a BINARY are in a buffer of `dev`.
+    """
     batch = resolve_functions(batch)
     new: dict[UOp, UOp] = {}
     results: dict[UOp, list[UOp]] = {}
     for u in toposort(*batch, stop=is_body):
         if is_body(u):
             new[u] = u
+        elif u.op == "BINARY":
+            new[u] = from_bytes(u.arg, u.shape, u.dtype, dev)
         elif u.op == "CALL":
             results[u] = run_call(u, [new[a] for a in u.src[1:]])
             new[u] = u
@@ -236,6 +240,8 @@ def brought(batch: list[UOp]) -> list[UOp]:
             source = v.src[0]
             if is_on_disk(home):  # it computes nothing
                 source = build("LOAD", source, arg=LoadArg(HOST_DEVICE, "GLOBAL"))
+            if len(v.src) > 2:
+                source = build("WHERE", v.src[2], source, v.src[1])
             v = copied(source, u.arg.device)
         if v is not u:
             new[u] = v
