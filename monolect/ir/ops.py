@@ -138,6 +138,11 @@ class Row(NamedTuple):
     prose: str
 
 
+# The rules of FUNCTION and CALL that look into a body; `ir.call`, which walks graphs, puts them here.
+# "arguments": (body, arguments) -> None, or IRError; "shape": (shape in the body, sources of the call) -> shape.
+CALLS: dict[str, Callable] = {}
+
+
 # ---- dtype rules: (src, arg) -> DType --------------------------------------------------------------------------------
 def _fail(what: str, expected: Any, found: Any) -> IRError:
     return IRError(what, expected=str(expected), found=str(found))
@@ -261,9 +266,19 @@ def _iota_dtype(src: tuple, arg: Any) -> DType:
     return arg
 
 
+def _called(src: tuple, arg: Any) -> DType:
+    if (check := CALLS.get("arguments")) is not None:
+        check(src[0], src[1:])
+    return src[0].dtype
+
+
 def _element_dtype(src: tuple, arg: Any) -> DType:
     body = src[0].src[0] if src[0].op == "FUNCTION" or src[0].op == "CALL" else src[0]
-    return body.src[arg].dtype if body.op == "TUPLE" else src[0].dtype
+    if body.op != "TUPLE":
+        raise _fail("GETTUPLE of what packs no values", "a TUPLE, or a FUNCTION or CALL of one", body.op)
+    if arg.__class__ is not int or not 0 <= arg < len(body.src):
+        raise _fail("GETTUPLE index", f"0..{len(body.src) - 1}", arg)
+    return body.src[arg].dtype
 
 
 def _uint8(src: tuple, arg: Any) -> DType:
@@ -433,8 +448,12 @@ def _iota_shape(src: tuple, arg: Any) -> tuple:
 
 
 def _element_shape(src: tuple, arg: Any) -> tuple:
-    body = src[0].src[0] if src[0].op == "FUNCTION" or src[0].op == "CALL" else src[0]
-    return body.src[arg].shape if body.op == "TUPLE" else src[0].shape
+    call = src[0]
+    if call.op == "TUPLE":
+        return call.src[arg].shape
+    shape = call.src[0].src[arg].shape
+    is_symbolic = any(n.__class__ is not int for n in shape)
+    return CALLS["shape"](shape, call.src) if is_symbolic and "shape" in CALLS else shape
 
 
 def _function_shape(src: tuple, arg: Any) -> tuple:
@@ -558,8 +577,8 @@ _ROWS = [
     Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], with ADD, MAX or MUL."),
     Row("SCAN",     1, 1, "(op, axis)", _number, _scan_shape, K | P, _N, None, "Running ADD, MAX or MUL along an axis of a shaped value, itself included."),
     # call ops
-    Row("FUNCTION", 1, None, "name or -", _first, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
-    Row("CALL",     1, None, "-",       _first, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function."),
+    Row("FUNCTION", 1, None, "name or -", _called, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
+    Row("CALL",     1, None, "-",       _called, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function."),
     Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
     Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
     # load and store

@@ -81,7 +81,7 @@ DOUBLED = """
 GRAPHS: dict[str, tuple[int, Edit, type[MonolectError], str]] = {
     "a read behind the end": (STATE, line(r"%66 = ADD idx\[\] %16 %9", "%66 = ADD idx[] %16 %1"), VerifyError, "inside"),
     "a longer loop": (STATE, line(r"RANGE idx\[\] %1 \(1000", "RANGE idx[] %13 (1000"), VerifyError, "inside"),
-    "a larger PARAM": (STATE, line(r"(%15 = PARAM f32)\[8\] %14", r"%l = CONST idx[] (1000, idx)\n%s = STACK idx[1] %l\n\1[1000] %s"), VerifyError, "not given"),
+    "a larger PARAM": (STATE, line(r"(%15 = PARAM f32)\[8\] %14", r"%l = CONST idx[] (1000, idx)\n%s = STACK idx[1] %l\n\1[1000] %s"), MonolectError, "another shape"),
     "a gather without its upper bound": (GATHER, line(r"MUL idx\[\] %27 %24", "MUL idx[] %25 %24"), VerifyError, "inside"),
     "a gather without its lower bound": (GATHER, line(r"MAX idx\[\] %22 %19", "WHERE idx[] %20 %21 %18"), VerifyError, "inside"),
     "a bound of another number": (GATHER, line(r"\(-7, idx\)", "(-8, idx)"), VerifyError, "inside"),
