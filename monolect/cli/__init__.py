@@ -25,6 +25,7 @@ from monolect.cli.explain import explain
 from monolect.cli.where import places
 from monolect.ir.ops import ROWS, Row
 from monolect.ir.pattern import RuleSet
+from monolect.ir.prove import check_bounds
 from monolect.ir.text import parse, show
 from monolect.ir.verify import verify
 from monolect.pipeline import KERNEL_PASSES, PIPELINE, Pass, run_pass
@@ -201,6 +202,8 @@ def _run(options: argparse.Namespace) -> None:
     verify(ir, rows[0].reads)
     for row in rows:
         if row.name == "optimize":
+            if settings.BEAM:
+                check_bounds(ir)  # a search runs the kernel
             (ir,) = searched([ir], options.device)
         before, ir = ir, run_pass(row, ir, target)
         print(f"# after {row.name}: {'unchanged' if ir is before else row.why}\n{show(ir)}\n")

@@ -19,6 +19,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max
+from monolect.ir.call import stored_slots
 from monolect.ir.normal import count
 from monolect.ir.ops import DECOMPOSED, ELEMENTWISE, INVALID, KernelInfo, ParamArg, Stage
 from monolect.ir.place import is_memory
@@ -78,6 +79,16 @@ def admit(sink: UOp, params: Iterable[UOp]) -> None:
         if u.op in ("STORE", "ATOMICADD", "LOAD"):
             _check_access(u)
     check_bounds(sink)
+
+
+def admit_called(sink: UOp, target: Target) -> None:
+    """`admit`, for a kernel that a CALL of a tensor graph names: it stores to its first arguments, on this target."""
+    order = toposort(sink)
+    admit(sink, [u for u in order if u.op == "PARAM"])
+    check_target(order, target)
+    stored = stored_slots(sink)
+    if stored != frozenset(range(len(stored))) or not stored:
+        raise _error("a kernel that does not store to its first arguments", sink, "PARAM 0, 1 and so on", sorted(stored))
 
 
 def _check_access(u: UOp) -> None:
@@ -170,4 +181,4 @@ def _error(what: str, u: UOp, expected: Any, found: Any) -> VerifyError:
     return VerifyError(what, op=u.op, expected=expected, found=found)
 
 
-__all__ = ["admit", "admit_scheduled", "check_target", "flat_params", "has_axes", "is_size", "is_variable"]
+__all__ = ["admit", "admit_called", "admit_scheduled", "check_target", "flat_params", "has_axes", "is_size", "is_variable"]

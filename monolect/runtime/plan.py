@@ -18,6 +18,7 @@ from monolect.base.collector import collection_paused
 from monolect.base.errors import ArgumentError, DeviceError, InternalError
 from monolect.base.settings import settings
 from monolect.base.version import compiler_version
+from monolect.ir.admitted import admit_called
 from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import UOp, node
@@ -79,6 +80,8 @@ def _local_bytes(dev: str) -> int:
 def make_kernel_plan(body: UOp, results: list[UOp], inputs: list[UOp], dev: str) -> Plan:
     """Compile and bind one kernel of the user's, or a native function: its results, then its inputs."""
     start = time.perf_counter_ns()
+    if body.op == "SINK":
+        admit_called(body, Device[dev].target)
     fresh = [node("BUFFER", b.src, BufferArg(k, b.dtype, b.arg.device)) for k, b in enumerate(results)]
     params = [node("PARAM", b.src, ParamArg(k, b.dtype, dev, "GLOBAL")) for k, b in enumerate(inputs)]
     with collection_paused():
