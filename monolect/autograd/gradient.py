@@ -502,8 +502,8 @@ def _load(u: UOp, g: UOp) -> UOp:
 
 
 def _load_alternative(u: UOp, g: UOp) -> UOp:
-    alt, gate = u.src[1], u.src[2] if len(u.src) > 2 else const(True, dtypes.bool)
-    return sum_to(where(gate, 0.0, _brought(u, g)), alt.shape)
+    alt = u.src[1]
+    return sum_to(where(u.src[2], 0.0, _brought(u, g)), alt.shape) if len(u.src) > 2 else full(alt.shape, 0, alt.dtype)
 
 
 def _brought(u: UOp, g: UOp) -> UOp:

@@ -88,7 +88,9 @@ def admit_called(sink: UOp, target: Target) -> None:
     check_target(order, target)
     stored = stored_slots(sink)
     if stored != frozenset(range(len(stored))) or not stored:
-        raise _error("a kernel that does not store to its first arguments", sink, "PARAM 0, 1 and so on", sorted(stored))
+        raise _error(
+            "a kernel that does not store to its first arguments", sink, "PARAM 0, 1 and so on", sorted(stored)
+        )
 
 
 def _check_access(u: UOp) -> None:
@@ -181,4 +183,13 @@ def _error(what: str, u: UOp, expected: Any, found: Any) -> VerifyError:
     return VerifyError(what, op=u.op, expected=expected, found=found)
 
 
-__all__ = ["admit", "admit_called", "admit_scheduled", "check_target", "flat_params", "has_axes", "is_size", "is_variable"]
+__all__ = [
+    "admit",
+    "admit_called",
+    "admit_scheduled",
+    "check_target",
+    "flat_params",
+    "has_axes",
+    "is_size",
+    "is_variable",
+]

@@ -25,7 +25,15 @@ from monolect.ir.prove import is_inside
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
-from monolect.schedule.ranges import FIRST_REDUCE_RANGE, Index, broadcast_index, effect_target, flatten, placeholder, sources
+from monolect.schedule.ranges import (
+    FIRST_REDUCE_RANGE,
+    Index,
+    broadcast_index,
+    effect_target,
+    flatten,
+    placeholder,
+    sources,
+)
 from monolect.schedule.stages import LINEAR_OPS, hides
 
 Key = tuple[UOp, Index, UOp]

@@ -26,7 +26,16 @@ from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, toposort
 from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
-from monolect.schedule.ranges import Index, broadcast_index, covers, effect_target, full_index, overwrites, sources, value_sources
+from monolect.schedule.ranges import (
+    Index,
+    broadcast_index,
+    covers,
+    effect_target,
+    full_index,
+    overwrites,
+    sources,
+    value_sources,
+)
 from monolect.schedule.stages import (
     FIRST_RANGE,
     SMALL_WORK,

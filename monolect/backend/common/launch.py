@@ -120,7 +120,9 @@ def check_limits(name: str, program: tuple[UOp, ...], target: Target) -> None:
     for u in program:
         if u.op == "INDEX" and len(u.src) > 1 and register_of(u.src[0]) is not None:
             expected = "LOCAL memory, or whole registers"
-            raise CompileError(f"{name}: registers of {target.name} have no addresses", expected=expected, found=repr(u))
+            raise CompileError(
+                f"{name}: registers of {target.name} have no addresses", expected=expected, found=repr(u)
+            )
         if u.op in ELEMENTWISE and u.op != "WHERE" and u.src[-1].dtype.is_float:
             wide = next((v.dtype for v in (u, *u.src) if v.dtype.bits == 64 and v.dtype.is_float), None)
             if wide is not None and wide not in target.native_dtypes:
