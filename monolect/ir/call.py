@@ -64,7 +64,7 @@ def stored_slots(body: UOp) -> frozenset[int]:
     return frozenset(p.arg.slot for p in map(memory_of, places) if p.op == "PARAM")
 
 
-# ---- the rules of the op table -----------------------------------------------------------------------------------------
+# ---- the rules of the op table ---------------------------------------------------------------------------------------
 @lru_cache(maxsize=4096)
 def _expected(body: UOp) -> tuple[UOp, ...]:
     """The PARAMs of a body that arguments are for; a Variable is bound by its name."""

@@ -16,7 +16,6 @@ from monolect.base.errors import VerifyError
 from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 
-
 _MEMORY = ("AFTER", "PARAM", "BUFFER")
 _ACCESSES = ("LOAD", "STORE", "ATOMICADD")
 
