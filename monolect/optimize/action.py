@@ -3,7 +3,8 @@
 A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
   ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`;
                                      threads take an axis in turns if not top, or if its size is symbolic
-  ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
+  ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks; of one that was split the
+                                     outer loop does
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between; more
                                      sections than one may follow the first
@@ -76,7 +77,7 @@ SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "THREAD": (("LOOP", "GLOBAL"), (True, False)),
     "GROUP_REDUCE": (("REDUCE",), (False, True)),
     "UPCAST": (("LOOP", "LOCAL", "GLOBAL"), (False,)),
-    "UNROLL": (("REDUCE",), (False,)),
+    "UNROLL": (("REDUCE", "GROUP_REDUCE"), (False,)),
 }
 MOST_ELEMENTS = 2048  # in one shaped value
 
@@ -299,6 +300,9 @@ class Plan:
         if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and (in_order or p.root in self.reduced):
             found = "a scan" if p.root in self.sequential else "blocks of a reduction"
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found=found)
+        around = [q for q in self.axes if q.root is p.root and q.stride > p.stride and not q.is_block]
+        if target == "LOOP" and top and p.root in self.sequential and around:  # blocks are around all other loops
+            raise ActionError("SPLIT into blocks", expected="the outer part of a scan", found="an inner part")
         if target in ("UPCAST", "LOCAL") and p.root in self.lonely:
             raise ActionError(
                 f"SPLIT to {target}", expected="an axis outside of local memory", found="a table of its own"
@@ -359,8 +363,12 @@ class Plan:
 
     def _pad(self, axis: int, m: int) -> None:
         p = self.axes[axis]
-        if sum(q.root is p.root for q in self.axes) > 1 or p.root in self.padded:
-            raise ActionError("PADTO", expected="an axis that was not split or padded before", found=p.type)
+        parts = [q for q in self.axes if q.root is p.root]
+        if p.root in self.padded:
+            raise ActionError("PADTO", expected="an axis that was not padded before", found=p.type)
+        if len(parts) > 1 and not self._may_grow(p, parts):
+            expected = "a whole axis, or the outer loop of one of constant size whose parts are all of one size"
+            raise ActionError("PADTO after SPLIT", expected=expected, found=p.type)
         if not isinstance(m, int) or m < 2:
             raise ActionError("PADTO", expected="a multiple of at least 2", found=m)
         if not p.size and (self.workgroup or p.root in self.sequential):
@@ -370,7 +378,19 @@ class Plan:
         grown = Part(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.made)
         order = [*self.axes[:axis], grown, *self.axes[axis + 1 :]]
         self._check_sums(axes=order)
-        self.padded[p.root], self.axes = m, order
+        self.padded[p.root], self.axes = m * p.stride, order
+
+    @staticmethod
+    def _may_grow(p: Part, parts: list[Part]) -> bool:
+        """Whether more iterations of `p` are all behind the end of its axis."""
+        outermost = all(q.stride < p.stride for q in parts if q is not p)
+        return (
+            outermost
+            and p.type in ("LOOP", "REDUCE")
+            and not p.made
+            and bool(p.size)
+            and not any(q.clipped or q.turn is not None for q in parts)
+        )
 
     def _swap(self, a: int, b: int) -> None:
         if not isinstance(b, int) or not 0 <= b < len(self.axes):
