@@ -559,9 +559,9 @@ _S, _M = _t("effect"), _t("marker")
 _ROWS = [
     # source ops
     Row("PARAM",    0, 1, "ParamArg",   _field, _memory_shape, ANY, _N, None, "Placeholder of shape s, substituted in FUNCTION; a scalar with bounds is a symbolic Variable."),
-    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory."),
+    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory; on a tuple of n devices the first axis is a multiple of n."),
     Row("CONST",    0, 0, "(value, dtype)", _const_dtype, _scalar, ANY, _N, None, "A scalar constant; the value may be invalid."),
-    Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data); also compiled machine code."),
+    Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data), which a tensor of it holds; also compiled machine code."),
     Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "Element k is k, for k below the bound; becomes a RANGE, never a kernel."),
     # movement ops: pure views
     Row("PERMUTE",  1, 1, "axis order", _first, _permute, T | K | P, _V, None, "Reorder axes."),
@@ -574,16 +574,16 @@ _ROWS = [
     Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Join along a new leading axis."),
     Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret storage; total bytes are preserved."),
     # reduce
-    Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], with ADD, MAX or MUL."),
+    Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], not both, with ADD, MAX or MUL."),
     Row("SCAN",     1, 1, "(op, axis)", _number, _scan_shape, K | P, _N, None, "Running ADD, MAX or MUL along an axis of a shaped value, itself included."),
     # call ops
-    Row("FUNCTION", 1, None, "name or -", _called, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
-    Row("CALL",     1, None, "-",       _called, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function."),
+    Row("FUNCTION", 1, None, "name or -", _called, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k, of its dtype and shape; differentiable."),
+    Row("CALL",     1, None, "-",       _called, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function, whose PARAMs are of the dtypes and sizes of the arguments."),
     Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
-    Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
+    Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE, or of the TUPLE that a FUNCTION or CALL runs."),
     # load and store
     Row("LOAD",     1, 3, "LoadArg or -", _loaded, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?): alt where gate is false. With an arg, a copy to a device or address space, or a hint to the compiler."),
-    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _stored, _stored_shape, ANY, _S, None, "Write val into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
+    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _stored, _stored_shape, ANY, _S, None, "Write val, of the dtype of buf and broadcast to its shape, into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
     Row("PREFETCH", 1, 1, "-",          _void, _scalar, K | P, _S, None, "Prefetch the memory at src[0] (INDEX) into L2; the address need not be valid."),
     # ordering
     Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P, _N, None, "Iterator from 0 to bound."),
@@ -635,12 +635,12 @@ _ROWS = [
     Row("TMACOPY",  5, None, "TmaCopyArg", _void, _scalar, K | P, _S, None, "Asynchronous copy of a box of the tensor src[1] to the local memory at src[0] (INDEX), issued by one lane; zeros outside of the tensor. src[2]: number of the buffer; src[3]: gate; src[4:]: coordinates of the box. It is complete after the BARRIER of the step that reads that buffer."),
     Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "What the lane whose number differs in these bits has as src[0]; both are of one warp."),
     Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
-    Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),
+    Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0 without workgroups, gidx0..2 and lidx0..2 with them."),
     Row("IF",       1, None, "-",      _void, _scalar, P, _S, None, "Begin a conditional block."),
     Row("ENDIF",    1, 1, "-",         _void, _scalar, P, _S, None, "End a conditional block."),
     Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles. Of a unit that a warp has in common, those axes are what each lane holds of A and B; as long as they are ranges, these are src[3:], with those of what a lane holds of the sum. Of a unit that reads local memory, A and B are the places where they begin, and arg goes on with how each lies there (lead, stride, turned)."),
     Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's in the target's language, with {0}, {1}... for the operands; one element at a time."),
-    Row("ATOMICADD", 2, 3, "-",        _added, _stored_shape, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
+    Row("ATOMICADD", 2, 3, "-",        _added, _stored_shape, ANY, _S, None, "buf[idx] += val, broadcast, atomically; with a gate, only where it is true."),
     Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),
     Row("PROGRAM",  1, None, "(name, threads) or -", _void, _scalar, P | C, _S, None, "Compiled kernel: LINEAR, SOURCE, BINARY."),
     Row("SOURCE",   0, 0, "str",       _void, _scalar, P | C, _N, None, "Rendered source code."),

@@ -3,8 +3,8 @@
 A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
   ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`;
                                      threads take an axis in turns if not top, or if its size is symbolic
-  ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks; of one that was split the
-                                     outer loop does
+  ("PADTO", axis, m)                 the axis, or the outer loop of one that was split, grows to the next multiple of m,
+                                     guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between; more
                                      sections than one may follow the first
