@@ -161,16 +161,17 @@ def _void(src: tuple, arg: Any) -> DType:
 
 
 def _loaded(src: tuple, arg: Any) -> DType:
-    d = src[0].dtype
     if len(src) > 1:
         _check_gated(src[0], src[1], src[2:])
     if arg is not None and arg.addrspace is not None and arg.addrspace not in SPACES:
         raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(arg.addrspace))
+    d: DType = src[0].dtype
     return d
 
 
 def _stored(src: tuple, arg: Any) -> DType:
-    _check_gated(src[0], src[1], src[2:])
+    if src[1].dtype is not src[0].dtype or len(src) > 2:
+        _check_gated(src[0], src[1], src[2:])
     if arg is not None and arg not in STORE_KINDS:
         raise _fail("an unknown kind of store", "one of " + ", ".join(STORE_KINDS), repr(arg))
     return dtypes.void
@@ -322,6 +323,8 @@ def _broadcast(src: tuple, arg: Any) -> tuple:
 def _memory_shape(src: tuple, arg: Any) -> tuple:
     shape: tuple = src[0].sizes if src else ()
     space, device = arg.addrspace, arg.device
+    if space == "GLOBAL" and device.__class__ is str:
+        return shape  # the usual case
     if space not in SPACES and (space is not None or arg.__class__ is BufferArg):
         raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(space))
     if device.__class__ is tuple and arg.__class__ is BufferArg:
@@ -333,7 +336,9 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
 
 def _stored_shape(src: tuple, arg: Any) -> tuple:
     """A value, and a gate, is broadcast to the place that is written, and never the other way round."""
-    place = src[0].shape
+    place, shape = src[0].shape, src[1].shape
+    if (not shape or shape == place) and len(src) == 2:
+        return ()  # the usual case
     for s in src[1:]:
         if s.shape != place and s.shape and not _is_broadcast(s.shape, place):
             raise _fail("a value of another shape than the place it is written to", place, s.shape)
