@@ -24,6 +24,7 @@ from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.command.check import check as check_step
 from monolect.command.passes import COMMAND, Pass
+from monolect.ir.admitted import has_axes
 from monolect.ir.ops import KernelInfo, ProgramInfo, Stage
 from monolect.ir.prove import check_bounds
 from monolect.ir.text import show
@@ -63,6 +64,11 @@ def _each(rewrite: Callable[[list[UOp]], list[UOp]]) -> Callable[[UOp, Target], 
     return lambda values, target: node("TUPLE", tuple(rewrite([*values.src])))
 
 
+def _loops(rewrite: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], UOp]:
+    """A rewrite of loops, which leaves a kernel alone whose axis types a user wrote."""
+    return lambda sink, target: sink if has_axes(toposort(sink)) else rewrite(sink, target)
+
+
 def _scratch_bytes(target: Target) -> int:
     """Local memory of each thread, for rows that a kernel keeps between its loops; 0 where lanes share it."""
     return 0 if target.workgroups else target.local_bytes
@@ -86,10 +92,10 @@ GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
 )
 KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LINEAR
     Pass("simplify",       K, K, simplify, (), ("partition",), "named rules, on the smallest form of the kernel"),
-    Pass("stored_apart",   K, K, lambda s, t: stored_apart(s, own_loops=not t.workgroups), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store for each: before its condition is in a loop rule"),
-    Pass("split_seams",    K, K, lambda s, t: split_seams(s), (), ("stored_apart",), "loops of a kernel with scratch rows are cut where rows are concatenated: conditions go away before loops are simplified"),
-    Pass("read_at_once",   K, K, lambda s, t: read_at_once(s), (), ("split_seams",), "the choices between concatenated rows that are left become one load"),
-    Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
+    Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store for each: before its condition is in a loop rule"),
+    Pass("split_seams",    K, K, _loops(lambda s, t: split_seams(s)), (), ("stored_apart",), "loops of a kernel with scratch rows are cut where rows are concatenated: conditions go away before loops are simplified"),
+    Pass("read_at_once",   K, K, _loops(lambda s, t: read_at_once(s)), (), ("split_seams",), "the choices between concatenated rows that are left become one load"),
+    Pass("simplify_loops", K, K, _loops(simplify_loops), (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
     Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
     Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
     Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),

@@ -499,6 +499,17 @@ def _part(u: UOp, g: UOp, k: int) -> UOp:
 
 
 def _load(u: UOp, g: UOp) -> UOp:
+    """Back to the device of the memory; only where the gate let it be read."""
+    g = _brought(u, g)
+    return g if len(u.src) < 3 else sum_to(where(u.src[2], g, 0.0), u.src[0].shape)
+
+
+def _load_alternative(u: UOp, g: UOp) -> UOp:
+    alt = u.src[1]
+    return sum_to(where(u.src[2], 0.0, _brought(u, g)), alt.shape) if len(u.src) > 2 else full(alt.shape, 0, alt.dtype)
+
+
+def _brought(u: UOp, g: UOp) -> UOp:
     back = device(u.src[0])
     return g if back is None or back == device(g) else build("LOAD", g, arg=LoadArg(back, "GLOBAL"))
 
@@ -620,7 +631,7 @@ def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
             break
         gate = w.src[2:]
         part = _view(w.src[0], x, left)
-        out.append((w.src[1], where(gate[0], part, 0.0) if gate else part))
+        out.append((w.src[1], sum_to(where(gate[0], part, 0.0) if gate else part, w.src[1].shape)))
         if w.op == "STORE" and w.src[0] is x and not gate:
             left = None
         elif w.op == "STORE":
@@ -665,5 +676,5 @@ GRADIENTS: dict[str, tuple[Rule, ...]] = {
     "REDUCE": (_reduce,),
     "CONTIGUOUS": (_same,),
     "CONTIGUOUS_BACKWARD": (lambda u, g: build("CONTIGUOUS", g),),
-    "LOAD": (_load,),
+    "LOAD": (_load, _load_alternative),
 }

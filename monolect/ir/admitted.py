@@ -17,7 +17,9 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
+from monolect.base.target import Target
 from monolect.ir.bounds import min_max
+from monolect.ir.call import stored_slots
 from monolect.ir.normal import count
 from monolect.ir.ops import DECOMPOSED, ELEMENTWISE, INVALID, KernelInfo, ParamArg, Stage
 from monolect.ir.place import is_memory
@@ -34,6 +36,11 @@ _ARGUMENTS: dict[str, frozenset] = {"LOAD": frozenset((None,)), "STORE": frozens
 _POINTERS = frozenset(("INDEX", "AFTER"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,200}")
 _MOST_ELEMENTS = 4096  # of a value of several elements
+CHOSEN = ("LOOP", "REDUCE")  # whose types the optimizer chooses
+LAUNCHED = ("GLOBAL", "LOCAL")
+_OF_AXES = frozenset(("SPECIAL", "BARRIER", "SHUFFLE", "TMACOPY"))
+_NAMES_OF_LANES = re.compile(r"[gl]idx[0-2]")  # of SPECIALs on a target with workgroups
+THREAD = "thread0"  # that of any other
 _INDEX = range(-(1 << 63), 1 << 63)  # what generated code counts with
 
 
@@ -74,15 +81,23 @@ def admit(sink: UOp, params: Iterable[UOp]) -> None:
     check_bounds(sink)
 
 
+def admit_called(sink: UOp, target: Target) -> None:
+    """`admit`, for a kernel that a CALL of a tensor graph names: it stores to its first arguments, on this target."""
+    order = toposort(sink)
+    admit(sink, [u for u in order if u.op == "PARAM"])
+    check_target(order, target)
+    stored = stored_slots(sink)
+    if stored != frozenset(range(len(stored))) or not stored:
+        raise _error(
+            "a kernel that does not store to its first arguments", sink, "PARAM 0, 1 and so on", sorted(stored)
+        )
+
+
 def _check_access(u: UOp) -> None:
-    """A value has the dtype of its memory, and as many elements as the place, or one; a gate is a bool."""
+    """A value has as many elements as the place, or one. Its dtype, and that of a gate, is a matter of the op's row."""
     place, others = u.src[0], u.src[1:]
     if not is_memory(place):
         raise _error(f"{u.op} of what is no memory", u, "a PARAM or a BUFFER", repr(place))
-    gate = others[1:2]
-    if any(s.dtype is not place.dtype for s in others[:1]) or any(g.dtype is not dtypes.bool for g in gate):
-        found = [s.dtype.name for s in others]
-        raise _error(f"{u.op} of another dtype than its memory", u, f"{place.dtype.name}, and bool for a gate", found)
     if any(s.shape not in ((), place.shape) for s in others):
         raise _error(f"{u.op} of another shape than its place", u, place.shape, [s.shape for s in others])
 
@@ -120,6 +135,38 @@ def _check_node(u: UOp) -> None:
         raise _error("a value of too many elements", u, f"at most {_MOST_ELEMENTS}", u.shape)
 
 
+def has_axes(order: Sequence[UOp]) -> bool:
+    """Whether the kernel of the nodes `order` says itself what its axes are."""
+    return any(u.op in _OF_AXES or (u.op == "RANGE" and u.arg[1] not in CHOSEN) for u in order)
+
+
+def check_target(order: Sequence[UOp], target: Target) -> None:
+    """Raise VerifyError for an axis, an op or memory of the kernel that the target does not have."""
+    for u in order:
+        if u.op == "RANGE" and u.arg[1] in ("WARP", "CONTRACT"):
+            raise _error(f"a {u.arg[1]} range by hand", u, "the action TC, which makes them", u.arg)
+        if u.op == "RANGE" and u.arg[1] in LAUNCHED and not target.workgroups:
+            raise _lacks(u, f"a {u.arg[1]} range", target)
+        if u.op == "RANGE" and u.arg[1] == "THREAD" and target.workgroups:
+            raise _error("a THREAD range on a target with workgroups", u, "GLOBAL or LOCAL", target.name)
+        if u.op == "SPECIAL" and not (_NAMES_OF_LANES.fullmatch(u.arg) if target.workgroups else u.arg == THREAD):
+            if target.workgroups or not _NAMES_OF_LANES.fullmatch(u.arg):
+                expected = "gidx0..2, lidx0..2" if target.workgroups else THREAD
+                raise _error(f"an unknown SPECIAL on {target.name}", u, expected, u.arg)
+            raise _lacks(u, f"SPECIAL {u.arg}", target)
+        if u.op in ("BARRIER", "SHUFFLE", "TMACOPY") and not target.workgroups:
+            raise _lacks(u, u.op, target)
+    local = [u for u in order if u.op == "BUFFER" and u.arg.addrspace == "LOCAL"]
+    n_bytes = sum(prod(u.shape) * u.dtype.itemsize for u in local if all(n.__class__ is int for n in u.shape))
+    if n_bytes > target.local_bytes > 0:
+        expected = f"at most {target.local_bytes} bytes on {target.name}"
+        raise _error("more LOCAL memory than the target has", local[0], expected, f"{n_bytes} bytes")
+
+
+def _lacks(u: UOp, what: str, target: Target) -> VerifyError:
+    return _error(f"{what} on a target without workgroups", u, "a target with workgroups, such as a GPU", target.name)
+
+
 def is_size(n: Any, least: int = 0) -> bool:
     """Whether `n` is a size: a number, or arithmetic of Variables, never below `least`."""
     if n.__class__ is int:
@@ -137,4 +184,13 @@ def _error(what: str, u: UOp, expected: Any, found: Any) -> VerifyError:
     return VerifyError(what, op=u.op, expected=expected, found=found)
 
 
-__all__ = ["admit", "admit_scheduled", "flat_params", "is_size", "is_variable"]
+__all__ = [
+    "admit",
+    "admit_called",
+    "admit_scheduled",
+    "check_target",
+    "flat_params",
+    "has_axes",
+    "is_size",
+    "is_variable",
+]

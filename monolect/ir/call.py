@@ -7,9 +7,13 @@ same nodes, so whoever puts arguments in for PARAMs stays out of inner bodies.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
+from monolect.base.errors import IRError
+from monolect.ir.normal import count
+from monolect.ir.ops import CALLS
 from monolect.ir.place import memory_of
-from monolect.ir.uop import UOp, build, rebuild, toposort
+from monolect.ir.uop import UOp, build, idx, node, rebuild, substitute, toposort
 
 _BUFFERS = frozenset(("BUFFER", "PARAM", "AFTER"))
 BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
@@ -58,3 +62,61 @@ def stored_slots(body: UOp) -> frozenset[int]:
         return frozenset(p.arg.slot for p in body.src)
     places = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
     return frozenset(p.arg.slot for p in map(memory_of, places) if p.op == "PARAM")
+
+
+# ---- the rules of the op table ---------------------------------------------------------------------------------------
+@lru_cache(maxsize=4096)
+def _expected(body: UOp) -> tuple[UOp, ...]:
+    """The PARAMs of a body that arguments are for; a Variable is bound by its name."""
+    if body.op == "TUPLE":
+        return tuple(parameters(body).values())
+    return tuple(u for u in toposort(body) if u.op == "PARAM" and u.arg.name is None)
+
+
+def check_arguments(body: UOp, args: tuple[UOp, ...]) -> None:
+    """Each PARAM of a body has an argument of its dtype and shape. A kernel sees memory as one axis.
+
+    Raises IRError. Sizes of which one is symbolic must be the same once PARAMs in them are the arguments.
+    """
+    for p in _expected(body):
+        k = p.arg.slot
+        if k >= len(args):
+            raise IRError("an argument is missing", expected=f"one for PARAM {k}", found=f"{len(args)} arguments")
+        if args[k].dtype is not p.dtype:
+            raise IRError(f"argument {k} of another dtype", expected=p.dtype.name, found=args[k].dtype.name)
+        wanted, found = p.shape, args[k].shape
+        if wanted == found:
+            continue
+        if body.op != "TUPLE":
+            wanted, found = (count(wanted),), (count(found),)
+        if not _are_equal(shape_of_call(wanted, (body, *args)), found, body):
+            raise IRError(f"argument {k} of another shape", expected=p.shape, found=args[k].shape)
+
+
+def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
+    """Whether two shapes agree. A kernel has PARAMs of its own for Variables, so those are compared by name."""
+    if len(wanted) != len(found):
+        return False
+    pairs = [(a, b) for a, b in zip(wanted, found, strict=True) if a is not b and a != b]
+    if body.op == "TUPLE" or any(a.__class__ is b.__class__ for a, b in pairs if a.__class__ is int):
+        return not pairs
+    return all(_by_name(idx(a)) is _by_name(idx(b)) for a, b in pairs)
+
+
+def _by_name(n: UOp) -> UOp:
+    """A size with each Variable in the first slot."""
+    params = [u for u in toposort(n) if u.op == "PARAM" and u.arg.name is not None]
+    return substitute(n, {u: node("PARAM", u.src, u.arg._replace(slot=0)) for u in params})
+
+
+def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:
+    """`shape`, of a value in the body src[0], over the arguments src[1:]."""
+    if all(n.__class__ is int for n in shape):
+        return shape
+    body, args = src[0], src[1:]
+    new = {p: args[p.arg.slot] for p in _expected(body) if not p.shape and p.arg.slot < len(args)}
+    sizes = [substitute(n, new) if n.__class__ is UOp else n for n in shape]
+    return tuple([n.value if n.__class__ is UOp and n.op == "CONST" else n for n in sizes])
+
+
+CALLS.update(arguments=check_arguments, shape=shape_of_call)

@@ -154,6 +154,8 @@ class StepInfo(NamedTuple):
 
 
 ROLES = ("argument", "old", "size", "result", "state", "read", "constant")
+SPACES = ("GLOBAL", "LOCAL", "REG")
+STORE_KINDS = ("distinct", "nontemporal")
 AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDUCE", "UPCAST", "UNROLL", "CONTRACT")
 
 
@@ -172,6 +174,11 @@ class Row(NamedTuple):
     prose: str
 
 
+# The rules of FUNCTION and CALL that look into a body; `ir.call`, which walks graphs, puts them here.
+# "arguments": (body, arguments) -> None, or IRError; "shape": (shape in the body, sources of the call) -> shape.
+CALLS: dict[str, Callable] = {}
+
+
 # ---- dtype rules: (src, arg) -> DType --------------------------------------------------------------------------------
 def _fail(what: str, expected: Any, found: Any) -> IRError:
     return IRError(what, expected=str(expected), found=str(found))
@@ -187,6 +194,36 @@ def _first(src: tuple, arg: Any) -> DType:
 
 def _void(src: tuple, arg: Any) -> DType:
     return dtypes.void
+
+
+def _loaded(src: tuple, arg: Any) -> DType:
+    if len(src) > 1:
+        _check_gated(src[0], src[1], src[2:])
+    if arg is not None and arg.addrspace is not None and arg.addrspace not in SPACES:
+        raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(arg.addrspace))
+    d: DType = src[0].dtype
+    return d
+
+
+def _stored(src: tuple, arg: Any) -> DType:
+    if src[1].dtype is not src[0].dtype or len(src) > 2:
+        _check_gated(src[0], src[1], src[2:])
+    if arg is not None and arg not in STORE_KINDS:
+        raise _fail("an unknown kind of store", "one of " + ", ".join(STORE_KINDS), repr(arg))
+    return dtypes.void
+
+
+def _added(src: tuple, arg: Any) -> DType:
+    _check_gated(src[0], src[1], src[2:])
+    return dtypes.void
+
+
+def _check_gated(place: Any, value: Any, gate: tuple) -> None:
+    """The dtype of a value beside memory is that of the memory; a gate is a bool."""
+    if value.dtype is not place.dtype:
+        raise _fail("a value of another dtype than the memory", place.dtype.name, value.dtype.name)
+    if gate and gate[0].dtype is not dtypes.bool:
+        raise _fail("a gate that is no condition", "bool", gate[0].dtype.name)
 
 
 def _index(src: tuple, arg: Any) -> DType:
@@ -266,9 +303,20 @@ def _iota_dtype(src: tuple, arg: Any) -> DType:
     return arg
 
 
+def _called(src: tuple, arg: Any) -> DType:
+    # The memory of a step and of a machine program is untyped; `command.check` holds them to what they record.
+    if arg.__class__ is not StepInfo and src[0].op != "PROGRAM" and (check := CALLS.get("arguments")) is not None:
+        check(src[0], src[1:])
+    return src[0].dtype
+
+
 def _element_dtype(src: tuple, arg: Any) -> DType:
     body = src[0].src[0] if src[0].op == "FUNCTION" or src[0].op == "CALL" else src[0]
-    return body.src[arg].dtype if body.op == "TUPLE" else src[0].dtype
+    if body.op != "TUPLE":
+        raise _fail("GETTUPLE of what packs no values", "a TUPLE, or a FUNCTION or CALL of one", body.op)
+    if arg.__class__ is not int or not 0 <= arg < len(body.src):
+        raise _fail("GETTUPLE index", f"0..{len(body.src) - 1}", arg)
+    return body.src[arg].dtype
 
 
 def _uint8(src: tuple, arg: Any) -> DType:
@@ -309,8 +357,35 @@ def _broadcast(src: tuple, arg: Any) -> tuple:
     return a
 
 
-def _from_source(src: tuple, arg: Any) -> tuple:
-    return src[0].sizes if src else ()
+def _memory_shape(src: tuple, arg: Any) -> tuple:
+    shape: tuple = src[0].sizes if src else ()
+    space, device = arg.addrspace, arg.device
+    if space == "GLOBAL" and device.__class__ is str:
+        return shape  # the usual case
+    if space not in SPACES and (space is not None or arg.__class__ is BufferArg):
+        raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(space))
+    if device.__class__ is tuple and arg.__class__ is BufferArg:
+        n = len(device)
+        if not shape or (shape[0].__class__ is int and shape[0] % n):
+            raise _fail("the first axis is not divided among the devices", f"a multiple of {n} elements", shape)
+    return shape
+
+
+def _stored_shape(src: tuple, arg: Any) -> tuple:
+    """A value, and a gate, is broadcast to the place that is written, and never the other way round."""
+    place, shape = src[0].shape, src[1].shape
+    if (not shape or shape == place) and len(src) == 2:
+        return ()  # the usual case
+    for s in src[1:]:
+        if s.shape != place and s.shape and not _is_broadcast(s.shape, place):
+            raise _fail("a value of another shape than the place it is written to", place, s.shape)
+    return ()
+
+
+def _is_broadcast(old: tuple, new: tuple) -> bool:
+    """Whether `old`, right-aligned, broadcasts to exactly `new`."""
+    aligned = zip(reversed(old), reversed(new), strict=False)
+    return len(old) <= len(new) and all(a is b or (a.__class__ is int and a in (1, b)) for a, b in aligned)
 
 
 def _permute(src: tuple, arg: Any) -> tuple:
@@ -398,6 +473,8 @@ def _reduce(src: tuple, arg: Any) -> tuple:
         return s
     if any(a < 0 or a >= len(s) for a in axes):
         raise _fail("REDUCE axes", f"axes of {s}", axes)
+    if len(src) > 1:
+        raise _fail("REDUCE along axes and ranges", "one or the other: two REDUCEs", axes)
     return tuple(1 if i in axes else n for i, n in enumerate(s))
 
 
@@ -413,8 +490,12 @@ def _iota_shape(src: tuple, arg: Any) -> tuple:
 
 
 def _element_shape(src: tuple, arg: Any) -> tuple:
-    body = src[0].src[0] if src[0].op == "FUNCTION" or src[0].op == "CALL" else src[0]
-    return body.src[arg].shape if body.op == "TUPLE" else src[0].shape
+    call = src[0]
+    if call.op == "TUPLE":
+        return call.src[arg].shape
+    shape = call.src[0].src[arg].shape
+    is_symbolic = any(n.__class__ is not int for n in shape)
+    return CALLS["shape"](shape, call.src) if is_symbolic and "shape" in CALLS else shape
 
 
 def _function_shape(src: tuple, arg: Any) -> tuple:
@@ -519,10 +600,10 @@ _S, _M = _t("effect"), _t("marker")
 # fmt: off
 _ROWS = [
     # source ops
-    Row("PARAM",    0, 1, "ParamArg",   _field, _from_source, ANY, _N, None, "Placeholder of shape s, substituted in FUNCTION; a scalar with bounds is a symbolic Variable."),
-    Row("BUFFER",   1, 1, "BufferArg",  _field, _from_source, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory."),
+    Row("PARAM",    0, 1, "ParamArg",   _field, _memory_shape, ANY, _N, None, "Placeholder of shape s, substituted in FUNCTION; a scalar with bounds is a symbolic Variable."),
+    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory; on a tuple of n devices the first axis is a multiple of n."),
     Row("CONST",    0, 0, "(value, dtype)", _const_dtype, _scalar, ANY, _N, None, "A scalar constant; the value may be invalid."),
-    Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data); also compiled machine code."),
+    Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data), which a tensor of it holds; also compiled machine code."),
     Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "Element k is k, for k below the bound; becomes a RANGE, never a kernel."),
     # movement ops: pure views
     Row("PERMUTE",  1, 1, "axis order", _first, _permute, ANY, _V, None, "Reorder axes."),
@@ -535,16 +616,16 @@ _ROWS = [
     Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Join along a new leading axis."),
     Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret storage; total bytes are preserved."),
     # reduce
-    Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], with ADD, MAX or MUL."),
+    Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], not both, with ADD, MAX or MUL."),
     Row("SCAN",     1, 1, "(op, axis)", _number, _scan_shape, K | P, _N, None, "Running ADD, MAX or MUL along an axis of a shaped value, itself included."),
     # call ops
-    Row("FUNCTION", 1, None, "StepInfo, name or -", _first, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k; differentiable."),
-    Row("CALL",     1, None, "-",       _first, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function."),
+    Row("FUNCTION", 1, None, "StepInfo, name or -", _called, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k, of its dtype and shape; differentiable."),
+    Row("CALL",     1, None, "-",       _called, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function, whose PARAMs are of the dtypes and sizes of the arguments."),
     Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
-    Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE."),
+    Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE, or of the TUPLE that a FUNCTION or CALL runs."),
     # load and store
-    Row("LOAD",     1, 3, "LoadArg or -", _first, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?): alt where gate is false. With an arg, a copy to a device or address space, or a hint to the compiler."),
-    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _void, _scalar, ANY, _S, None, "Write val into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
+    Row("LOAD",     1, 3, "LoadArg or -", _loaded, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?): alt where gate is false. With an arg, a copy to a device or address space, or a hint to the compiler."),
+    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _stored, _stored_shape, ANY, _S, None, "Write val, of the dtype of buf and broadcast to its shape, into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
     Row("PREFETCH", 1, 1, "-",          _void, _scalar, K | P, _S, None, "Prefetch the memory at src[0] (INDEX) into L2; the address need not be valid."),
     # ordering
     Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P | C, _N, None, "Iterator from 0 to bound."),
@@ -596,12 +677,12 @@ _ROWS = [
     Row("TMACOPY",  5, None, "TmaCopyArg", _void, _scalar, K | P, _S, None, "Asynchronous copy of a box of the tensor src[1] to the local memory at src[0] (INDEX), issued by one lane; zeros outside of the tensor. src[2]: number of the buffer; src[3]: gate; src[4:]: coordinates of the box. It is complete after the BARRIER of the step that reads that buffer."),
     Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "What the lane whose number differs in these bits has as src[0]; both are of one warp."),
     Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
-    Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0, gidx0, lidx0, ..."),
+    Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0 without workgroups, gidx0..2 and lidx0..2 with them."),
     Row("IF",       1, None, "-",      _void, _scalar, P | C, _S, None, "Begin a conditional block."),
     Row("ENDIF",    1, 1, "-",         _void, _scalar, P | C, _S, None, "End a conditional block."),
     Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles. Of a unit that a warp has in common, those axes are what each lane holds of A and B; as long as they are ranges, these are src[3:], with those of what a lane holds of the sum. Of a unit that reads local memory, A and B are the places where they begin, and arg goes on with how each lies there (lead, stride, turned)."),
     Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's in the target's language, with {0}, {1}... for the operands; one element at a time."),
-    Row("ATOMICADD", 2, 3, "-",        _void, _scalar, ANY, _S, None, "buf[idx] += val, atomically; with a gate, only where it is true."),
+    Row("ATOMICADD", 2, 3, "-",        _added, _stored_shape, ANY, _S, None, "buf[idx] += val, broadcast, atomically; with a gate, only where it is true."),
     Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),
     Row("PROGRAM",  1, 3, "ProgramInfo", _void, _scalar, P | C, _S, None, "A kernel ready to launch: its SINK or LINEAR, then its SOURCE and BINARY where they are at hand."),
     Row("SOURCE",   0, 0, "str",       _void, _scalar, P | C, _N, None, "Rendered source code."),

@@ -75,6 +75,9 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
     if op == "LOAD":
         d, space, ax = u.src[0]._place
         to, there = (None, None) if u.arg is None else (u.arg.device, u.arg.addrspace)
+        if isinstance(to, tuple) and not _is_divided(u.shape, 0, len(to)):
+            expected = f"a first axis that is a multiple of {len(to)}"
+            raise DeviceError("LOAD to several devices", expected=expected, found=u.shape)
         return (to or d), there, (0 if isinstance(to, tuple) else None if to else ax)
     if op in ELEMENTWISE or op == "STACK":  # both keep the axis as counted from the right
         return _combine(u)
@@ -84,9 +87,8 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
     d, space, ax = args[0]._place
     if d is None:  # a constant, places of one, memory that is yet to be filled: where the rest is
         d = next((there for s in args if isinstance(there := s._place[0], str)), None)
-    if op in ("INDEX", "AFTER", "SHRINK", "RESHAPE", "BITCAST"):
-        return d, space, _move_axis(u, ax)
-    return d, None, _move_axis(u, ax)
+    moved = _move_axis(u, ax, len(d) if isinstance(d, tuple) else 1)
+    return d, space if op in ("INDEX", "AFTER", "SHRINK", "RESHAPE", "BITCAST") else None, moved
 
 
 def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
@@ -98,29 +100,55 @@ def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
             raise DeviceError(f"{u.op}: operands live on different devices", expected=d, found=sd)
         d = d or sd
         if sax is not None:
+            if from_right not in (None, len(s.shape) - sax):
+                found = [f"axis {v._place[2]} of {v.shape}" for v in u.src if v._place[2] is not None]
+                raise DeviceError(f"{u.op}: operands are shared along different axes", expected="one axis", found=found)
             from_right = len(s.shape) - sax
     return d, None, None if from_right is None else len(u.shape) - from_right
 
 
-def _move_axis(u: UOp, ax: int | None) -> int | None:
+def _move_axis(u: UOp, ax: int | None, n: int) -> int | None:
+    """The axis of `u` along which `n` devices share it, when they share its first source along `ax`."""
     if ax is None:
         return None
-    if u.op == "PERMUTE":
+    op, old, new = u.op, u.src[0].shape, u.shape
+    if op == "PERMUTE":
         return u.arg.index(ax)
-    if u.op == "REDUCE":
+    if op == "REDUCE":
         return None if ax in u.arg[1] else ax
-    if u.op == "INDEX" and len(u.src) > 1:
+    if op == "INDEX" and len(u.src) > 1:
         if ax < len(u.src) - 1:
             raise DeviceError(
                 "INDEX into the sharded axis", expected="the axis whole on each device", found=f"axis {ax}"
             )
         return ax - (len(u.src) - 1) + sum(len(i.shape) for i in u.src[1:])
-    if u.op == "RESHAPE":
-        before = prod(u.src[0].shape[:ax])
-        for i in range(len(u.shape)):
-            if prod(u.shape[:i]) == before and (u.shape[i] != 1 or u.src[0].shape[ax] == 1):
-                return i
-        raise DeviceError(
-            "RESHAPE moves the shard boundary", expected=f"axis {ax} of {u.src[0].shape} kept", found=u.shape
-        )
+    if op == "FLIP" and u.arg[ax]:
+        raise _moved(u, ax, "no FLIP of that axis")
+    if op in ("PAD", "SHRINK") and not _same(old[ax], new[ax]):
+        raise _moved(u, ax, f"that axis of size {old[ax]}")
+    if op == "RESHAPE":
+        before = prod(old[:ax])
+        axes = (i for i in range(len(new)) if _same(prod(new[:i]), before) and not _same(new[i], 1))
+        ax, moved = next(axes, ax), ax
+        if not _same(prod(new[:ax]), before) or not _is_divided(new, ax, n):
+            raise _moved(u, moved, f"an axis that is a multiple of {n} and begins where axis {moved} does")
+    elif op == "BITCAST" and not _is_divided(new, ax, n):
+        raise _moved(u, ax, f"a multiple of {n} elements on that axis")
     return ax
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (a.__class__ is int and b.__class__ is int and a == b)
+
+
+def _is_divided(shape: tuple, ax: int, n: int) -> bool:
+    """Whether `n` devices get equal parts of an axis. One of symbolic size is divided by whoever binds it."""
+    return ax < len(shape) and (shape[ax].__class__ is not int or shape[ax] % n == 0)
+
+
+def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
+    """The error for a movement op that needs elements of other devices, with the copy that brings them."""
+    d = u.src[0]._place[0]
+    copy = f'LOAD of it with LoadArg(device="{d[0]}", addrspace="GLOBAL") before, a copy to one device'
+    found = f"{u.src[0].shape} on {len(d)} devices along axis {ax} to {u.shape}"
+    return DeviceError(f"{u.op} moves the shard boundary", expected=f"{expected}; or {copy}", found=found)

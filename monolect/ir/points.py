@@ -272,7 +272,7 @@ class Points:
         op = u.op
         if op in ELEMENTWISE:
             return self._elementwise(u, vals)
-        if op in _IDENTITY or (op == "LOAD" and len(vals) == 1):
+        if op in _IDENTITY or (op == "LOAD" and len(vals) < 3):
             return vals[0]
         if op in _MOVES:
             return vals[0][0], both_valid(vals[0][1], self.moved(u, index)[1] if op == "PAD" else None)

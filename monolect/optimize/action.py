@@ -3,7 +3,8 @@
 A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
   ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`;
                                      threads take an axis in turns if not top, or if its size is symbolic
-  ("PADTO", axis, m)                 the axis grows to the next multiple of m, guarded by masks
+  ("PADTO", axis, m)                 the axis, or the outer loop of one that was split, grows to the next multiple of m,
+                                     guarded by masks
   ("SWAP", axis, other)              two axes of one kind change places in the nest
   ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between; more
                                      sections than one may follow the first
@@ -40,6 +41,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ActionError
 from monolect.base.settings import settings
 from monolect.base.target import MatrixUnit, Target
+from monolect.ir.admitted import check_target, has_axes
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo, LoadArg
@@ -75,7 +77,7 @@ SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "THREAD": (("LOOP", "GLOBAL"), (True, False)),
     "GROUP_REDUCE": (("REDUCE",), (False, True)),
     "UPCAST": (("LOOP", "LOCAL", "GLOBAL"), (False,)),
-    "UNROLL": (("REDUCE",), (False,)),
+    "UNROLL": (("REDUCE", "GROUP_REDUCE"), (False,)),
 }
 MOST_ELEMENTS = 2048  # in one shaped value
 
@@ -110,6 +112,9 @@ class Plan:
     def __init__(self, sink: UOp, target: Target):
         self.sink, self.target = sink, target
         self.order = toposort(sink)
+        self.is_given = has_axes(self.order)  # a user says what its axes are: no action is legal
+        if self.is_given:
+            check_target(self.order, target)
         self.reduces = [u for u in self.order if u.op == "REDUCE" and len(u.src) > 1]
         self.stages = Stages(self.order)
         ends = [u for u in self.order if u.op == "END"]
@@ -134,7 +139,7 @@ class Plan:
             UOp, LoadArg | str | tuple[str, int]
         ] = {}  # the new arg of a LOAD or STORE, rows that are prefetched
         self.locals = True
-        self.has_vectors = any(u.op == "INDEX" and u.shape for u in self.order)  # as the user or a network wrote them
+        self.has_vectors = any(u.shape and _is_vector(u) for u in self.order)  # as the user or a network wrote them
         self.workgroup = Workgroup(self) if target.workgroups else None
         self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
         self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
@@ -227,6 +232,8 @@ class Plan:
     def act(self, action: Action) -> None:
         """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
         op, axis, arg = action
+        if self.is_given:
+            raise ActionError(f"{op} of a kernel whose axes are given", expected="LOOP and REDUCE ranges", found=op)
         if op == "NOLOCALS":
             self._without_locals()
         elif op == "TC":
@@ -293,6 +300,9 @@ class Plan:
         if target in ("THREAD", "UPCAST", "LOCAL", "GLOBAL") and (in_order or p.root in self.reduced):
             found = "a scan" if p.root in self.sequential else "blocks of a reduction"
             raise ActionError(f"SPLIT to {target}", expected="an axis whose iterations are independent", found=found)
+        around = [q for q in self.axes if q.root is p.root and q.stride > p.stride and not q.is_block]
+        if target == "LOOP" and top and p.root in self.sequential and around:  # blocks are around all other loops
+            raise ActionError("SPLIT into blocks", expected="the outer part of a scan", found="an inner part")
         if target in ("UPCAST", "LOCAL") and p.root in self.lonely:
             raise ActionError(
                 f"SPLIT to {target}", expected="an axis outside of local memory", found="a table of its own"
@@ -331,6 +341,13 @@ class Plan:
         self._check_sums(axes=order)
         self.axes = order
 
+    def split_as_given(self, axis: int, target: str) -> None:
+        """Make all of an axis one of type `target`, as a user wrote it. Raises ActionError where a SPLIT may not."""
+        n = self.axes[axis].size
+        if not n:
+            raise ActionError(f"a {target} range", expected="a constant number of iterations", found="a symbolic one")
+        self._split(axis, n, target, SPLIT_RULES[target][1][0])
+
     def _may_scan(self, p: Part) -> bool:
         """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""
         lanes = any(q.root is p.root and q.type == "UPCAST" for q in self.axes)
@@ -346,8 +363,12 @@ class Plan:
 
     def _pad(self, axis: int, m: int) -> None:
         p = self.axes[axis]
-        if sum(q.root is p.root for q in self.axes) > 1 or p.root in self.padded:
-            raise ActionError("PADTO", expected="an axis that was not split or padded before", found=p.type)
+        parts = [q for q in self.axes if q.root is p.root]
+        if p.root in self.padded:
+            raise ActionError("PADTO", expected="an axis that was not padded before", found=p.type)
+        if len(parts) > 1 and not self._may_grow(p, parts):
+            expected = "a whole axis, or the outer loop of one of constant size whose parts are all of one size"
+            raise ActionError("PADTO after SPLIT", expected=expected, found=p.type)
         if not isinstance(m, int) or m < 2:
             raise ActionError("PADTO", expected="a multiple of at least 2", found=m)
         if not p.size and (self.workgroup or p.root in self.sequential):
@@ -357,7 +378,19 @@ class Plan:
         grown = Part(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.made)
         order = [*self.axes[:axis], grown, *self.axes[axis + 1 :]]
         self._check_sums(axes=order)
-        self.padded[p.root], self.axes = m, order
+        self.padded[p.root], self.axes = m * p.stride, order
+
+    @staticmethod
+    def _may_grow(p: Part, parts: list[Part]) -> bool:
+        """Whether more iterations of `p` are all behind the end of its axis."""
+        outermost = all(q.stride < p.stride for q in parts if q is not p)
+        return (
+            outermost
+            and p.type in ("LOOP", "REDUCE")
+            and not p.made
+            and bool(p.size)
+            and not any(q.clipped or q.turn is not None for q in parts)
+        )
 
     def _swap(self, a: int, b: int) -> None:
         if not isinstance(b, int) or not 0 <= b < len(self.axes):
@@ -443,3 +476,8 @@ class Plan:
             raise ActionError("NOLOCALS", expected="no local memory in use yet", found="lanes, or a packed load")
         self._check_sums(locals=False)
         self.locals = False
+
+
+def _is_vector(u: UOp) -> bool:
+    """Whether what has a shape is a value, or several places, rather than memory or the shape of it."""
+    return u.op not in ("PARAM", "BUFFER", "AFTER") and (u.op != "STACK" or u.dtype is not dtypes.index)

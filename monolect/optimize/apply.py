@@ -26,6 +26,7 @@ from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.blocks import shared_loads
+from monolect.optimize.given import kept_axes
 from monolect.optimize.heuristic import choose
 from monolect.optimize.matrix import operands, products
 from monolect.optimize.pack import Block
@@ -123,6 +124,9 @@ def kernel_name(plan: Plan) -> str:
 
 def apply_plan(plan: Plan) -> UOp:
     """The kernel with the plan's loops."""
+    if plan.is_given:
+        src, threads = kept_axes(plan)
+        return node("SINK", src, KernelInfo(kernel_name(plan), (), threads))
     threads = max([p.size for p in plan.axes if p.type == "THREAD"], default=1)
     info = KernelInfo(kernel_name(plan), tuple(plan.actions), threads)
     parts: dict[UOp, list[UOp]] = {}
@@ -291,7 +295,9 @@ def _rebuild(
         if u in new:
             continue
         src = tuple(new[s] for s in u.src) if u.op not in ("END", "REDUCE", "AFTER") else ()
-        if u.op in ("END", "REDUCE"):
+        if u.op == "REDUCE" and len(u.src) == 1:  # along axes of a value
+            new[u] = rebuild(u, (new[u.src[0]],))
+        elif u.op in ("END", "REDUCE"):
             closed = sorted((p for r in u.src[1:] for p in parts[r]), key=lambda r: r.arg[0])
             body = new[u.src[0]]
             if u.op == "REDUCE" and plan.unit is not None:
@@ -326,7 +332,8 @@ def _rebuild(
             new[u] = node("SINK", (*src, *rows_later(plan, new)), info)
         else:
             new[u] = rebuild(u, src)
-        if (flag := plan.flags.get(u, ())).__class__ is not tuple:  # rows are prefetched by nodes of their own
+        flag = plan.flags.get(u)
+        if isinstance(flag, LoadArg) or flag == "nontemporal":  # rows and blocks are prefetched by nodes of their own
             new[u] = node(u.op, new[u].src, flag)
     return new[plan.sink]
 

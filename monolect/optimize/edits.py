@@ -19,7 +19,8 @@ from monolect.ir.uop import UOp
 from monolect.optimize.action import Action, Part, Plan
 from monolect.optimize.moves import MOVES, Move, kind_of, legal_moves
 
-ON_AXES = ("SPLIT", "PADTO", "SWAP", "PEEL", "TC")  # their second element is an axis, for SWAP the third as well
+# Their second element is an axis, for SWAP the third as well.
+ON_AXES = ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND", "TC")
 LAST = {"PACK", "NONTEMPORAL", "PREFETCH"}  # nothing else may follow them
 _fresh = count()
 

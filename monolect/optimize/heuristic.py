@@ -594,5 +594,5 @@ class Chooser:
 
 
 def choose(plan: Plan) -> list[str]:
-    """Act on `plan`; the reasons, one an action."""
-    return Chooser(plan).run()
+    """Act on `plan`; the reasons, one an action. Nothing is chosen where a user says what the axes are."""
+    return [] if plan.is_given else Chooser(plan).run()

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monolect.base.target import Target
+from monolect.ir.admitted import has_axes
 from monolect.ir.normal import linear
 from monolect.ir.uop import UOp, idx, node, rebuild, toposort
 from monolect.optimize.sequence import carried_ranges
@@ -23,7 +24,9 @@ _DIVISIONS = frozenset(("IDIV", "MOD"))
 
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:
-    """See the module docstring."""
+    """See the module docstring. Loops whose types a user wrote stay as they are."""
+    if has_axes(toposort(sink)):
+        return sink
     # one of two may be two again: neighbours of a place on two axes
     while (divided := _divided(sink, target.lanes(4))) is not sink:
         sink = divided

@@ -18,6 +18,7 @@ from monolect.base.dtype import DType
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.normal import conjuncts, limits, linear
+from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, build, idx
 from monolect.optimize.stages import is_local, is_stage
 
@@ -89,14 +90,21 @@ def scan_depths(order: list[UOp]) -> dict[UOp, int]:
 
 
 def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """The RANGEs around LOCAL memory that they share out: each iteration has its own, so they are no vector lanes.
-    Stages can have a row for each lane.
+    """The RANGEs around memory that they share out, LOCAL or registers at an index: each iteration has its own, so they
+    are no vector lanes. Stages can have a row for each lane.
     """
     out: frozenset[UOp] = frozenset()
+    tables = {memory_of(u.src[0]) for u in order if u.op == "INDEX" and is_memory(u) and len(u.src) > 1}
     for u in order:
-        if u.op == "AFTER" and is_local(u.src[0]) and not is_stage(u):
+        if u.op == "AFTER" and not is_stage(u) and (is_local(u.src[0]) or _is_register(u, tables)):
             out |= ranges(u)
     return out
+
+
+def _is_register(u: UOp, tables: set[UOp]) -> bool:
+    """Whether the AFTER `u` is of registers among `tables`."""
+    b = memory_of(u)
+    return b in tables and b.op == "BUFFER" and b.arg.addrspace == "REG" and is_memory(u)
 
 
 def owners(u: UOp) -> frozenset[UOp]:

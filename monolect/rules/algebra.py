@@ -18,6 +18,7 @@ from monolect.ir.normal import conjuncts
 from monolect.ir.pattern import Const, Pat, Rule, RuleSet, Var
 from monolect.ir.rewrite import rewrite
 from monolect.ir.uop import UOp, build, const, node
+from monolect.rules.flat import flat_memory
 
 x, y, z = Var("x"), Var("y"), Var("z")
 flag = Var("flag", dtype="bool")
@@ -80,9 +81,9 @@ ALGEBRA = RuleSet(
 
 
 def simplify(sink: UOp, target: Target) -> UOp:
-    """The rules applied to a fixed point; TRACE=rules prints each firing."""
+    """The rules applied to a fixed point, on flat memory; TRACE=rules prints each firing."""
     trace = _print if "rules" in settings.tracing else None
-    return rewrite(sink, ALGEBRA, trace=trace)
+    return rewrite(flat_memory(sink), ALGEBRA, trace=trace)
 
 
 def _print(name: str, before: UOp, after: UOp) -> None:

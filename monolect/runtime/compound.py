@@ -16,11 +16,12 @@ from itertools import count
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.errors import DeviceError
 from monolect.command.join import items_of_run
+from monolect.ir.admitted import admit_called
 from monolect.ir.call import applied, is_body, is_opaque, stored_slots
-from monolect.ir.ops import BufferArg, LoadArg
+from monolect.ir.ops import BufferArg, LoadArg, ParamArg
 from monolect.ir.place import device as place
-from monolect.ir.uop import UOp, build, node, rebuild, shape_source, toposort
-from monolect.runtime.buffer import one_device
+from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute, toposort
+from monolect.runtime.buffer import from_bytes, one_device
 from monolect.schedule.callify import callify, resolve_functions
 from monolect.schedule.result import schedule_of
 
@@ -42,6 +43,28 @@ def compound_schedule(values: UOp, n_inputs: int, dev: str, schedule: Schedule) 
     outs = [parts.memory[b] for b in found]
     written = {o for c in parts.items for o in (c.src[1:] if c.op == "CALL" else c.src[:1])}
     return node("TUPLE", tuple([node("AFTER", (o, linear)) if o.op == "BUFFER" and o in written else o for o in outs]))
+
+
+def with_bytes_bound(batch: list[UOp], dev: str) -> list[UOp]:
+    """The batch with a buffer of `dev` for each BINARY; those inside of a precompiled function become its arguments."""
+    memory = {u: from_bytes(u.arg, u.shape, u.dtype, dev) for u in toposort(*batch, stop=is_body) if u.op == "BINARY"}
+    calls = {}
+    for call in [u for u in toposort(*batch, stop=is_body) if u.op == "CALL" and u.src[0].op == "TUPLE"]:
+        body, *args = call.src
+        inside = [u for u in toposort(body) if u.op == "BINARY"]
+        if inside:
+            args += [from_bytes(u.arg, u.shape, u.dtype, dev) for u in inside]
+            params = [ParamArg(len(call.src) - 1 + k, u.dtype, dev, "GLOBAL") for k, u in enumerate(inside)]
+            new = {u: node("PARAM", (shape_source(u.shape),), p) for u, p in zip(inside, params, strict=True)}
+            calls[call] = (substitute(body, new), args)
+    done: dict[UOp, UOp] = {}
+    for u in toposort(*batch, stop=is_body):
+        if u in calls:
+            body, args = calls[u]
+            done[u] = rebuild(u, (body, *[done.get(a, a) for a in args]))
+        else:
+            done[u] = memory[u] if u in memory else rebuild(u, tuple([done.get(s, s) for s in u.src]))
+    return [done[r] for r in batch]
 
 
 class _Parts:
@@ -94,9 +117,11 @@ class _Parts:
 
     def copied(self, u: UOp) -> UOp:
         """The buffer on the device that a LOAD is to."""
-        source = u.src[0]
+        source, *gated = u.src
         if is_on_disk(place(source)):  # a file computes nothing
             source = build("LOAD", source, arg=LoadArg(HOST_DEVICE, "GLOBAL"))
+        if len(gated) > 1:
+            source = build("WHERE", gated[1], source, gated[0])
         (b,) = self.stored([self.whole(source, None)])
         if not is_apart(str(b.arg.device), u.arg.device):
             return rebuild(u, (b,))
@@ -111,6 +136,8 @@ class _Parts:
             given = self.stored([self.whole(a, dev) for a in args])
             inner = self.resolved([*applied(body, tuple(given))])
             return self.stored([self.whole(v, dev) for v in inner])
+        if body.op == "SINK":
+            admit_called(body, Device[one_device(args)].target)
         n = len(stored_slots(body))
         results = [self.buffer(b.shape, b, str(b.arg.device)) for b in args[:n]]
         given = self.stored([self.whole(a, dev) for a in args[n:]])
@@ -154,4 +181,4 @@ class _Parts:
         return [buffers[o.arg.slot] if o.op == "PARAM" else fresh[o] for o in outputs]
 
 
-__all__ = ["compound_schedule", "is_apart"]
+__all__ = ["compound_schedule", "is_apart", "with_bytes_bound"]

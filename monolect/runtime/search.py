@@ -27,9 +27,10 @@ from monolect.base.errors import ActionError, DeviceError, MonolectError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.base.version import compiler_version
+from monolect.ir.admitted import has_axes
 from monolect.ir.digest import digest
 from monolect.ir.ops import KernelInfo
-from monolect.ir.uop import UOp, node
+from monolect.ir.uop import UOp, node, toposort
 from monolect.optimize.action import Plan
 from monolect.optimize.apply import kernel_name
 from monolect.optimize.heuristic import choose
@@ -56,6 +57,8 @@ def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
 def _tuned(sink: UOp, device: Any, shown: Shown) -> UOp:
     info = sink.arg or KernelInfo()
     if info.actions is not None or info.frozen:  # of constants that are packed once: one plan for who packs and reads
+        return sink
+    if has_axes(toposort(sink)):
         return sink
     actions = _actions(sink, device, shown)
     return sink if actions is None else node("SINK", sink.src, info._replace(actions=actions))

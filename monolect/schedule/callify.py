@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from monolect.base.errors import IRError
 from monolect.ir.call import applied, is_body, is_opaque
 from monolect.ir.ops import MOVEMENT, ParamArg
 from monolect.ir.place import device
@@ -126,11 +127,25 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
     return out
 
 
+def _effects(sources: tuple[UOp, ...]) -> list[UOp]:
+    """The effects that an AFTER waits for; a GROUP is what it groups. Raises IRError for others than writes."""
+    out: list[UOp] = []
+    for e in sources:
+        if e.op == "GROUP":
+            out += _effects(e.src)
+        elif e.op in ("STORE", "ATOMICADD"):
+            out.append(e)
+        else:
+            expected = "STORE, ATOMICADD, a GROUP of those, or a CALL by itself"
+            raise IRError("AFTER: a tensor does not wait for this", expected=expected, found=repr(e), op="AFTER")
+    return out
+
+
 def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[UOp], list[UOp]]:
     """(TUPLE of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs.
 
-    A result of a CALL is an input, too: it is listed with the buffers, and has no storage yet. `with_calls`: the CALLs
-    stay, over PARAMs.
+    A result of a CALL is an input, too, and so are the bytes of a BINARY: each is listed with the buffers, and has no
+    storage yet. `with_calls`: the CALLs stay, over PARAMs.
     """
     roots = resolve_functions(roots)
     buffers: list[UOp] = []
@@ -138,12 +153,14 @@ def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[U
     for u in toposort(*roots, stop=is_body if with_calls else is_opaque):
         if with_calls and is_body(u):
             new[u] = u
-        elif u.op == "BUFFER" or (is_opaque(u) and not with_calls):
+        elif u.op in ("BUFFER", "BINARY") or (is_opaque(u) and not with_calls):
             shape = u.src if u.op == "BUFFER" else (shape_source(u.shape),)
             new[u] = node("PARAM", shape, ParamArg(len(buffers), u.dtype, device(u), "GLOBAL"))
             buffers.append(u)
         elif not u.src:
             new[u] = u
+        elif u.op == "AFTER":
+            new[u] = rebuild(u, (new[u.src[0]], *[new[e] for e in _effects(u.src[1:])]))
         else:
             new[u] = rebuild(u, tuple([new[s] for s in u.src]))
     values = node("TUPLE", tuple([new[r] for r in roots]))

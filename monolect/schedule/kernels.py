@@ -25,7 +25,15 @@ from monolect.ir.prove import is_inside
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
-from monolect.schedule.ranges import FIRST_REDUCE_RANGE, Index, effect_target, flatten, placeholder, sources
+from monolect.schedule.ranges import (
+    FIRST_REDUCE_RANGE,
+    Index,
+    broadcast_index,
+    effect_target,
+    flatten,
+    placeholder,
+    sources,
+)
 from monolect.schedule.stages import LINEAR_OPS, hides
 
 Key = tuple[UOp, Index, UOp]
@@ -85,7 +93,7 @@ class KernelBuilder:
                 for key, wanted in self._order(root, number):
                     number[key] = len(number)
                     out.append(read(*key) if wanted is None else made(key, wanted))
-            out.append(made((u, index, TRUE), own))
+            out.append(self.slot(u) if _is_input(u) else made((u, index, TRUE), own))
 
         def made(key: Key, wanted: list[Key]) -> tuple:
             u, index, gate = key
@@ -160,7 +168,7 @@ class KernelBuilder:
         at, gate, wanted = effect_target(e.src[0], after.src[0], index)
         for t, sub, g in wanted:
             self.holes[placeholder(t, sub, g)] = _bounded(self.value(t, sub, g), t)
-        own = self.value(e.src[2], index, TRUE) if len(e.src) > 2 else TRUE
+        own = self.value(e.src[2], broadcast_index(index, e.src[2].shape), TRUE) if len(e.src) > 2 else TRUE
         place, n = flatten(at, after.shape), idx(count(after.shape))  # whole while places are names: rows own theirs
         if self.holes:
             place, gate, own = self.fill(place), self.fill(gate), self.fill(own)
@@ -170,7 +178,7 @@ class KernelBuilder:
             gate = own
         else:
             gate = build("AND", gate, own)
-        value = self.value(e.src[1], index if e.src[1].shape else (), TRUE)
+        value = self.value(e.src[1], broadcast_index(index, e.src[1].shape), TRUE)
         return node(e.op, (target, value) if gate is TRUE else (target, value, gate), e.arg)
 
     def element(self, u: UOp, index: Index) -> UOp:
@@ -191,7 +199,9 @@ class KernelBuilder:
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def inside(self, u: UOp, index: Index) -> UOp:
-        """The value this kernel computes for its own stored `u`."""
+        """The value this kernel computes for its own stored `u`; of an input, which needs no kernel, a copy."""
+        if _is_input(u):
+            return node("LOAD", (node("INDEX", (self.param(u), flatten(index, u.shape))),))
         return self._compute(u, index, TRUE)
 
     def value(self, u: UOp, index: Index, gate: UOp) -> UOp:
@@ -275,6 +285,8 @@ class KernelBuilder:
             return self._gather(u, index, gate, wanted, vals)
         elif op == "BITCAST":
             out = _bitcast(u, index, vals)
+        elif op == "LOAD" and len(vals) == 3:
+            out = build("WHERE", vals[2], vals[0], vals[1])
         elif op == "STACK" and len(vals) > 1:
             out = vals[-1]
             for k in range(len(vals) - 2, -1, -1):
@@ -298,6 +310,11 @@ class KernelBuilder:
             return node("LOAD", (p,))  # what a gate says of other loops is no concern of this load
         zero = const(False if u.dtype is dtypes.bool else 0, u.dtype)
         return node("LOAD", (p, zero, gate))
+
+
+def _is_input(u: UOp) -> bool:
+    """Whether `u` is memory that a schedule is given; a Variable is a value."""
+    return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
 
 
 def _always_inside(at: UOp, shape: tuple) -> bool:

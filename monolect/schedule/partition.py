@@ -26,7 +26,16 @@ from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, toposort
 from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
-from monolect.schedule.ranges import Index, covers, effect_target, full_index, overwrites, sources, value_sources
+from monolect.schedule.ranges import (
+    Index,
+    broadcast_index,
+    covers,
+    effect_target,
+    full_index,
+    overwrites,
+    sources,
+    value_sources,
+)
 from monolect.schedule.stages import (
     FIRST_RANGE,
     SMALL_WORK,
@@ -419,8 +428,7 @@ class Partition:
         """A partial assign: one kernel an effect, run in order, on the buffer of the target."""
         consumers = {d.kernel for d in demands} | {self.find(c) for c in self.whole.get(u, ())}
         for e in reversed(u.src[1:]):
-            shape = e.src[1].shape
-            index = full_index(shape)
+            index = full_index(e.src[0].shape)
             rs = frozenset(r for r in index if r.op == "RANGE")
             k = self.new_kernel([rs], [Store(u, index, e)], self._device(u), consumers)
             self.stored[u] = (k, index)
@@ -431,7 +439,7 @@ class Partition:
 
     def _effect_sources(self, u: UOp, e: UOp, d: Demand) -> None:
         for v in e.src[1:]:
-            self.demands.setdefault(v, []).append(d._replace(index=d.index if v.shape == e.src[1].shape else ()))
+            self.demands.setdefault(v, []).append(d._replace(index=broadcast_index(d.index, v.shape)))
         for t, i, g in effect_target(e.src[0], u.src[0], d.index)[2]:
             self.demands.setdefault(t, []).append(d._replace(index=i, gate=g))
 

@@ -33,10 +33,12 @@ def value_sources(u: UOp) -> tuple[UOp, ...]:
     """The sources of `u` that are tensor values (not shapes, offsets or effects)."""
     if u.op in _ONE_VALUE:
         return u.src[:1]
+    if u.op == "LOAD" and len(u.src) < 3:  # an alternative needs a gate
+        return u.src[:1]
     return () if u.op in _NO_VALUE else u.src
 
 
-_ONE_VALUE = frozenset(("RESHAPE", "EXPAND", "PAD", "SHRINK", "PERMUTE", "FLIP", "REDUCE", "LOAD"))
+_ONE_VALUE = frozenset(("RESHAPE", "EXPAND", "PAD", "SHRINK", "PERMUTE", "FLIP", "REDUCE"))
 _NO_VALUE = frozenset(("PARAM", "BUFFER", "CONST", "IOTA", "BINARY"))
 
 
@@ -60,14 +62,15 @@ def sources(u: UOp, index: Index, gate: UOp) -> list[Demand]:
     """What element `index` of `u` reads, as (source, index, gate)."""
     op = u.op
     if op in ELEMENTWISE:
-        return [(s, _broadcast(index, s.shape), gate) for s in u.src]
+        return [(s, broadcast_index(index, s.shape), gate) for s in u.src]
     rule = _RULES.get(op)
     if rule is None:
         raise InternalError(f"no index rule for {op}")
     return rule(u, index, gate)
 
 
-def _broadcast(index: Index, shape: tuple) -> Index:
+def broadcast_index(index: Index, shape: tuple) -> Index:
+    """The index into a value of `shape` that is broadcast to the shape `index` is of."""
     rank = len(shape)
     if not rank:
         return ()
@@ -80,6 +83,11 @@ def _broadcast(index: Index, shape: tuple) -> Index:
 
 def _same(u: UOp, index: Index, gate: UOp) -> list[Demand]:
     return [(u.src[0], index, gate)]
+
+
+def _load(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+    """A copy; with a gate, a choice between the copy and its alternative."""
+    return [(s, broadcast_index(index, s.shape), gate) for s in u.src] if len(u.src) > 2 else _same(u, index, gate)
 
 
 def _permute(u: UOp, index: Index, gate: UOp) -> list[Demand]:
@@ -100,7 +108,7 @@ def _flip(u: UOp, index: Index, gate: UOp) -> list[Demand]:
 
 
 def _expand(u: UOp, index: Index, gate: UOp) -> list[Demand]:
-    return [(u.src[0], _broadcast(index, u.src[0].shape), gate)]
+    return [(u.src[0], broadcast_index(index, u.src[0].shape), gate)]
 
 
 def _pad(u: UOp, index: Index, gate: UOp) -> list[Demand]:
@@ -249,7 +257,7 @@ def _bitcast(u: UOp, index: Index, gate: UOp) -> list[Demand]:
 _RULES = {
     "PERMUTE": _permute, "FLIP": _flip, "EXPAND": _expand, "PAD": _pad, "SHRINK": _shrink, "RESHAPE": _reshape,
     "REDUCE": _reduce, "STACK": _stack, "INDEX": _index, "BITCAST": _bitcast, "CONTIGUOUS": _same, "DETACH": _same,
-    "CONTIGUOUS_BACKWARD": _same, "LOAD": _same, "AFTER": lambda u, i, g: [(stored_value(u), i, g)],
+    "CONTIGUOUS_BACKWARD": _same, "LOAD": _load, "AFTER": lambda u, i, g: [(stored_value(u), i, g)],
     "PARAM": lambda u, i, g: [], "CONST": lambda u, i, g: [], "IOTA": lambda u, i, g: [], "BUFFER": lambda u, i, g: [],
 }  # fmt: skip
 
@@ -260,8 +268,9 @@ def stored_value(u: UOp) -> UOp:
 
 
 def overwrites(u: UOp) -> bool:
-    """True for AFTER(X, STORE(X, v)): the old content of X is not needed."""
-    return len(u.src) == 2 and u.src[1].op == "STORE" and u.src[1].src[0] is u.src[0] and len(u.src[1].src) == 2
+    """True for AFTER(X, STORE(X, v)): the old content of X is not needed. A v that is broadcast is written in part."""
+    e = u.src[1] if len(u.src) == 2 else u
+    return e.op == "STORE" and e.src[0] is u.src[0] and len(e.src) == 2 and e.src[1].shape == u.shape
 
 
 def effect_target(view: UOp, target: UOp, index: Index) -> tuple[Index, UOp, list[Demand]]:

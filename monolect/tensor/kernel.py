@@ -13,9 +13,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import as_dtype
 from monolect.base.errors import ArgumentError, VerifyError
-from monolect.ir.admitted import admit, is_variable
+from monolect.ir.admitted import admit, check_target, is_variable
 from monolect.ir.call import stored_slots
 from monolect.ir.normal import count
 from monolect.ir.ops import ParamArg
@@ -35,8 +36,10 @@ def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
     KERNEL: loops (RANGE, END), INDEX, LOAD, STORE, REDUCE and arithmetic. The optimizer chooses its schedule, unless
     its KernelInfo names actions; of one that stores vectors only how threads share it.
 
-    Raises ArgumentError for anything but a SINK, VerifyError for a kernel that breaks a rule, stores to an input or has
-    an index that cannot be proven to stay inside.
+    Axis types, SPECIALs and BARRIERs in it are kept as they are, and nothing is chosen beside them.
+
+    Raises ArgumentError for anything but a SINK, VerifyError for a kernel that breaks a rule, stores to an input, has
+    an index that cannot be proven to stay inside, or asks for what the device does not have.
 
     >>> from monolect.ir.ops import KernelInfo
     >>> from monolect.ir.uop import idx
@@ -61,6 +64,8 @@ def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
         found = sink.op if isinstance(sink, UOp) else repr(sink)[:80]
         raise ArgumentError("custom_kernel: the function returns no kernel", expected="a SINK", found=found)
     _check(sink, params, len(results))
+    if not is_on_disk(device):
+        check_target(toposort(sink), Device[device].target)
     return _called(sink, results, inputs, out)
 
 

@@ -363,6 +363,15 @@ SELDOM_DRAWN = {  # where mutations of the compiler passed all random sequences
     "a bounded loop that is read in lanes": (
         "masked attention", [("SPLIT", 7, (4, "GROUP_REDUCE", False)), ("BOUND", 3, None)]
     ),
+    "more iterations of what was split": (
+        "map", [("SPLIT", 0, (3, "UPCAST", False)), ("PADTO", 0, 4), ("SPLIT", 0, (2, "THREAD", True))]
+    ),
+    "more steps of a reduction that was split": (
+        "column sums", [("SPLIT", 1, (2, "UNROLL", False)), ("PADTO", 1, 4), ("SPLIT", 1, (2, "REDUCE", False))]
+    ),
+    "steps of a lane that stand one after the other": (
+        "total", [("SPLIT", 0, (6, "GROUP_REDUCE", False)), ("SPLIT", 1, (3, "UNROLL", False))]
+    ),
     "threads that share out a part of a part": (
         "a rolled row",
         [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (5, "LOOP", True)), ("SPLIT", 2, (2, "THREAD", True))],
@@ -610,7 +619,10 @@ REFUSED = {
     "places of one histogram as THREAD": ("histograms", [("SPLIT", 1, (2, "THREAD", True))], "SPLIT to THREAD"),
     "a loop with a table of its own as UPCAST": ("counts", [("SPLIT", 1, (2, "UPCAST", False))], "SPLIT to UPCAST"),
     "padding twice": ("map", [("PADTO", 0, 5), ("PADTO", 0, 7)], "PADTO"),
-    "padding a split axis": ("map", [("SPLIT", 0, (2, "UPCAST", False)), ("PADTO", 0, 5)], "PADTO"),
+    "padding an inner part": ("map", [("SPLIT", 0, (2, "UPCAST", False)), ("PADTO", 1, 3)], "PADTO after SPLIT"),
+    "padding what is cut unequally": ("map", [("SPLIT", 0, (5, "LOOP", True)), ("PADTO", 0, 3)], "PADTO after SPLIT"),
+    "blocks inside of a scan": (
+        "running sums of a product", [("SPLIT", 0, (6, "LOOP", False)), ("SPLIT", 1, (2, "LOOP", True))], "outer part of a scan"),
     "padding to 1": ("map", [("PADTO", 0, 1)], "PADTO"),
     "padding what may hit a place twice": ("rows added", [("PADTO", 0, 5)], "PADTO"),
     "swapping with no axis": ("matmul", [("SWAP", 0, 9)], "SWAP"),

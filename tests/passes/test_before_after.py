@@ -25,6 +25,7 @@ from tests.passes import (
     cases_of_boxes,
     cases_of_branches,
     cases_of_devices,
+    cases_of_hand,
     cases_of_loops,
     cases_of_merging,
     cases_of_products,
@@ -40,6 +41,7 @@ from tests.passes.conftest import assert_same_graph, assert_same_meaning
 CASES = cases_of_loops.CASES | cases_of_products.CASES | cases_of_tables.CASES | cases_of_devices.CASES
 CASES |= cases_of_values.CASES | cases_of_merging.CASES | cases_of_sections.CASES | cases_of_selection.CASES
 CASES |= cases_of_stages.CASES | cases_of_steps.CASES | cases_of_boxes.CASES | cases_of_branches.CASES
+CASES |= cases_of_hand.CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=": ".join)

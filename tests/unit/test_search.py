@@ -29,9 +29,16 @@ PROGRAMS = {
     "narrow": lambda: Tensor.empty(64, 96, dtype=dtypes.int8).int() @ Tensor.empty(96, 64, dtype=dtypes.int8).int(),
     "rows": lambda: Tensor.empty(48, 64).softmax(1),
     "scan": lambda: Tensor.empty(48, 64).cumsum(1),
+    "masked attention": lambda: masked_attention(*(Tensor.empty(2, 20, 8) for _ in range(3))),
     "total": lambda: Tensor.empty(4096).sum(),
     "convolution": lambda: Tensor.empty(2, 8, 14, 14).conv2d(Tensor.empty(16, 8, 3, 3), padding=1),
 }
+
+
+def masked_attention(q, k, v):
+    """Rows see the keys before their own."""
+    return q.scaled_dot_product_attention(k, v, is_causal=True)
+
 
 FAR = CPU._replace(streams=True, l2_bytes=1 << 10, l3_bytes=1 << 12)  # every output is larger than its caches
 
@@ -118,6 +125,16 @@ def test_dropping_an_action_leaves_the_meaning_of_later_ones():
     other_rows = (("SPLIT", 0, (8, "UPCAST", False)), *actions[1:])
     found = set(edits(sink, CPU, actions))
     assert {without_rows, other_rows, actions[:2] + actions[3:], actions[:3]} <= found
+
+
+def test_a_bound_stays_on_its_loop_when_another_action_goes():
+    sink = kernel("masked attention")
+    plan = Plan(sink, CPU)
+    own = next(iter(plan.stages.fills.values())).src[1]
+    loop_ = plan.axis_of(own)
+    actions = (("SPLIT", 0, (2, "LOOP", False)), ("BOUND", loop_ + 1, None))
+    replay(sink, CPU, actions)
+    assert (("BOUND", loop_, None),) in set(edits(sink, CPU, actions))
 
 
 def test_what_was_done_to_a_dropped_part_is_dropped_with_it():

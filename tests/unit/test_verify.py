@@ -200,12 +200,13 @@ def test_what_a_loop_carries_starts_before_it() -> None:
 
 def test_called_bodies_are_of_their_own_stage() -> None:
     kernel = node("SINK", (node("END", (STORE, R, S)),), KernelInfo())
-    call = node("CALL", (kernel, node("BUFFER", (shape_source((24,)),), BufferArg(0, dtypes.float32, "cpu"))))
+    memory = node("BUFFER", (shape_source((24,)),), BufferArg(0, dtypes.float32, "cpu"))
+    call = node("CALL", (kernel, memory))
     verify(node("LINEAR", (call,)), Stage.COMMAND)
     verify(node("SINK", (call,)), Stage.TENSOR)
     program = node("PROGRAM", (linear(ONE, R, AT, WRITE, END), node("SOURCE", (), "text"), node("BINARY", (), b"")))
     verify(program, Stage.PROGRAM)
-    verify(node("LINEAR", (node("CALL", (program, B)),)), Stage.COMMAND)
+    verify(node("LINEAR", (node("CALL", (program, memory)),)), Stage.COMMAND)
 
 
 def test_deep_graphs_need_no_recursion() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
+from monolect.backend.common.shaped import register_of
 from monolect.base.errors import CompileError, DTypeError
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max
@@ -117,6 +118,11 @@ def check_limits(name: str, program: tuple[UOp, ...], target: Target) -> None:
         expected = f"at most {target.local_bytes} bytes on {target.name}: smaller tiles, or NOOPT=1"
         raise CompileError(f"{name}: too much local memory", expected=expected, found=f"{n_bytes} bytes")
     for u in program:
+        if u.op == "INDEX" and len(u.src) > 1 and register_of(u.src[0]) is not None:
+            expected = "LOCAL memory, or whole registers"
+            raise CompileError(
+                f"{name}: registers of {target.name} have no addresses", expected=expected, found=repr(u)
+            )
         if u.op in ELEMENTWISE and u.op != "WHERE" and u.src[-1].dtype.is_float:
             wide = next((v.dtype for v in (u, *u.src) if v.dtype.bits == 64 and v.dtype.is_float), None)
             if wide is not None and wide not in target.native_dtypes:

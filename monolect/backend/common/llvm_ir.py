@@ -85,7 +85,7 @@ class Renderer(MemoryRenderer):
                 slot = self.emit(f"getelementptr inbounds i64, ptr %args, i64 {u.arg.slot}")
                 kind = "ptr" if u.arg.name is None else "i64"
                 self.vals[u] = Value((), [self.emit(f"load {kind}, ptr {slot}, align 8")])
-            case "SPECIAL":
+            case "SPECIAL" if u.arg == "thread0":
                 self.vals[u] = Value((), ["%thread"])
             case "RANGE":
                 self.open_loop(u)

@@ -152,11 +152,13 @@ class ValueRenderer:
     def pick(self, u: UOp) -> Value:
         """INDEX of a value by constants: some of its registers, and of their lanes."""
         x, v = u.src[0], self.value(u.src[0])
-        rows = picked(u, self.consts).reshape(-1, u.shape[-1]).tolist()
+        rows = picked(u, self.consts).reshape(-1, u.shape[-1] if u.shape else 1).tolist()
         return Value(u.shape, [self._picked(x.dtype, v, row) for row in rows])
 
     def _picked(self, d: DType, v: Value, row: list[int]) -> str:
         """The register of the elements of `v` with these numbers."""
+        if len(row) == 1:
+            return self.lane(d, v, row[0])
         if v.lanes == 1 or len({i // v.lanes for i in row}) > 1:
             return self.join([self.lane(d, v, i) for i in row], (len(row),), d).regs[0]
         r, lanes = v.regs[row[0] // v.lanes], [i % v.lanes for i in row]

@@ -47,9 +47,15 @@ def address_parts(u: UOp, consts: dict[UOp, Any]) -> tuple[UOp | None, Any, list
 
 
 def picked(u: UOp, consts: dict[UOp, Any]) -> np.ndarray:
-    """The elements that an INDEX of a value by constants picks, by their numbers in memory order, in its shape."""
+    """The elements that an INDEX of a value by constants picks, by their numbers in memory order, in its shape.
+
+    Raises CompileError for an index that is known only at run time: registers have no addresses.
+    """
     shape = u.src[0].shape
     at = [const_value(i, consts) for i in u.src[1:]]
+    if any(i is None for i in at):
+        expected = "constants, or an INDEX of memory: a BUFFER in LOCAL or REG memory"
+        raise CompileError("an element of a value at an index known only at run time", expected=expected, found=repr(u))
     at += [np.arange(n) for n in shape[len(at) :]]
     return np.arange(prod(shape)).reshape(shape)[np.ix_(*map(np.ravel, at))].reshape(u.shape)
 

@@ -1,0 +1,77 @@
+"""Kernels whose axes are given: those with axis types, SPECIALs or BARRIERs that a user wrote by hand.
+
+Purpose: what a user says about loops stays as it is. Nothing is chosen for such a kernel: its RANGEs, and their order,
+are kept; a THREAD range becomes the index of a thread. A type that would change what the kernel computes is refused by
+the rules that an action is held to. `ir.admitted` tells these kernels from others, and what the target lacks.
+
+Before: END(STORE(..r0*4 + r1..), r0:2 GLOBAL, r1:4 LOCAL)
+After:  the same, and KernelInfo(actions=())
+Invariant: a kernel as the scheduler writes it, of LOOP and REDUCE ranges, is none of these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from monolect.base.errors import VerifyError
+from monolect.ir.admitted import CHOSEN, LAUNCHED, THREAD
+from monolect.ir.place import memory_of
+from monolect.ir.uop import UOp, node, rebuild, toposort
+
+if TYPE_CHECKING:
+    from monolect.optimize.action import Plan
+
+
+def kept_axes(plan: Plan) -> tuple[tuple[UOp, ...], int]:
+    """(the effects of the kernel with its axes as they are, the number of its threads).
+
+    Raises VerifyError or ActionError for a type that its range cannot have.
+    """
+    for r in plan.order:
+        if r.op == "RANGE" and r.arg[1] in LAUNCHED and r in plan.carried:
+            raise _error(r, "iterations that run at the same time", "a LOOP, which carries an accumulator", r.arg)
+    trial = plan.copy()
+    for r in [p.root for p in plan.axes]:
+        if r.arg[1] not in (*CHOSEN, *LAUNCHED):
+            trial.split_as_given(trial.axis_of(r), r.arg[1])
+    threads = {u: plan.size(u) for u in plan.order if u.op == "SPECIAL" and u.arg == THREAD}
+    _check_threads(plan, threads)
+    of_thread = {u: plan.size(u) for u in plan.order if u.op == "RANGE" and u.arg[1] == "THREAD"}
+    sizes = {*threads.values(), *of_thread.values()}
+    if len(sizes) > 1:
+        raise _error(plan.sink, "several numbers of threads", "one", sorted(sizes))
+    src = _without_thread_ranges(plan, of_thread) if of_thread else plan.sink.src
+    return src, max(sizes, default=1)
+
+
+def _check_threads(plan: Plan, threads: dict[UOp, int]) -> None:
+    """Every write to memory that outlives the kernel depends on the thread that makes it."""
+    for u in plan.order if threads else ():
+        if u.op in ("STORE", "ATOMICADD") and memory_of(u.src[0]).op == "PARAM":
+            if threads.keys().isdisjoint(toposort(u.src[0])):
+                raise _error(u, "a write that each thread makes", f"an index that depends on {THREAD}", repr(u.src[0]))
+    for u, n in threads.items():
+        if not 1 <= n <= 4 * plan.target.n_threads:
+            raise _error(u, "threads", f"1..{4 * plan.target.n_threads}, a constant", repr(u.src[0]))
+
+
+def _without_thread_ranges(plan: Plan, ranges_: dict[UOp, int]) -> tuple[UOp, ...]:
+    """The THREAD ranges are no loops: each is the index that a launch hands to a thread."""
+    new: dict[UOp, UOp] = {r: node("SPECIAL", r.src, THREAD) for r in ranges_}
+    for u in plan.order:
+        if u in new:
+            continue
+        src = tuple([new[s] for s in u.src])
+        if u.op in ("END", "AFTER"):
+            left = tuple([v for s, v in zip(u.src, src, strict=True) if s not in ranges_])
+            new[u] = node(u.op, left, u.arg) if len(left) > 1 else left[0]
+        else:
+            new[u] = rebuild(u, src)
+    return new[plan.sink].src
+
+
+def _error(u: UOp, what: str, expected: object, found: object) -> VerifyError:
+    return VerifyError(what, op=u.op, expected=expected, found=found)
+
+
+__all__ = ["kept_axes"]
