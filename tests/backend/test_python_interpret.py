@@ -466,7 +466,7 @@ def test_foreign_code_is_refused() -> None:
     ("make", "message"),
     [
         (
-            lambda: linear(store(at(param(0, 1), 0), node("REDUCE", (loop(3), loop(3)), ("ADD", ())))),
+            lambda: linear(store(at(param(0, 1), 0), node("REDUCE", (const(1.0, F32), loop(3)), ("ADD", ())))),
             "no row for REDUCE",
         ),
         (lambda: linear(store(param(0, 1), param(1, 1))), "memory is used as a value"),
