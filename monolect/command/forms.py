@@ -65,10 +65,12 @@ def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
     n = n_elements * dtype.itemsize // unit
     u = base
     if offset or n != count(base.shape):
-        if len(u.shape) != 1:
-            u = node("RESHAPE", (u, shape_source((count(base.shape),))))
-        u = node("SHRINK", (u, shape_source((offset // unit,)), shape_source((n,))))
+        u = node("SHRINK", (_flat(u), shape_source((offset // unit,)), shape_source((n,))))
     return u if dtype is base.dtype else node("BITCAST", (u,), dtype)
+
+
+def _flat(u: UOp) -> UOp:
+    return u if len(u.shape) == 1 else node("RESHAPE", (u, shape_source((count(u.shape),))))
 
 
 def read_operand(u: UOp) -> Operand:
@@ -143,6 +145,8 @@ def with_operands(item: UOp, operands: Sequence[UOp]) -> UOp:
     if item.op == "CALL":
         return node("CALL", (item.src[0], *operands), item.arg)
     to, source = operands
+    if to.shape != source.shape:  # memory of several axes, and a part of an arena
+        to, source = _flat(to), _flat(source)
     load = item.src[1]
     return node("STORE", (to, node("LOAD", (source, *load.src[1:]), load.arg)), item.arg)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError
 from monolect.ir.normal import count
 from monolect.ir.ops import CALLS
@@ -70,18 +71,23 @@ def _expected(body: UOp) -> tuple[UOp, ...]:
     """The PARAMs of a body that arguments are for; a Variable is bound by its name."""
     if body.op == "TUPLE":
         return tuple(parameters(body).values())
+    if body.op == "SINK" and body.arg is not None and body.arg.fills:
+        return ()  # its operands are packed blocks and their sources
     return tuple(u for u in toposort(body) if u.op == "PARAM" and u.arg.name is None)
 
 
-def check_arguments(body: UOp, args: tuple[UOp, ...]) -> None:
+def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) -> None:
     """Each PARAM of a body has an argument of its dtype and shape. A kernel sees memory as one axis.
 
-    Raises IRError. Sizes of which one is symbolic must be the same once PARAMs in them are the arguments.
+    A native function may get bytes of an arena, unless `is_typed`. Sizes of which one is symbolic must be the same once
+    PARAMs in them are the arguments. Raises IRError.
     """
     for p in _expected(body):
         k = p.arg.slot
         if k >= len(args):
             raise IRError("an argument is missing", expected=f"one for PARAM {k}", found=f"{len(args)} arguments")
+        if body.op == "CUSTOMFUNCTION" and not is_typed and args[k].dtype is dtypes.uint8:
+            continue
         if args[k].dtype is not p.dtype:
             raise IRError(f"argument {k} of another dtype", expected=p.dtype.name, found=args[k].dtype.name)
         wanted, found = p.shape, args[k].shape

@@ -17,7 +17,7 @@ from monolect.backend.registry import Device, is_on_disk
 from monolect.base.errors import DeviceError
 from monolect.command.join import items_of_run
 from monolect.ir.admitted import admit_called
-from monolect.ir.call import applied, is_body, is_opaque, stored_slots
+from monolect.ir.call import applied, check_arguments, is_body, is_opaque, stored_slots
 from monolect.ir.ops import BufferArg, LoadArg, ParamArg
 from monolect.ir.place import device as place
 from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute, toposort
@@ -57,6 +57,8 @@ def with_bytes_bound(batch: list[UOp], dev: str) -> list[UOp]:
             params = [ParamArg(len(call.src) - 1 + k, u.dtype, dev, "GLOBAL") for k, u in enumerate(inside)]
             new = {u: node("PARAM", (shape_source(u.shape),), p) for u, p in zip(inside, params, strict=True)}
             calls[call] = (substitute(body, new), args)
+    if not memory and not calls:
+        return batch
     done: dict[UOp, UOp] = {}
     for u in toposort(*batch, stop=is_body):
         if u in calls:
@@ -136,6 +138,7 @@ class _Parts:
             given = self.stored([self.whole(a, dev) for a in args])
             inner = self.resolved([*applied(body, tuple(given))])
             return self.stored([self.whole(v, dev) for v in inner])
+        check_arguments(body, tuple(args), is_typed=True)
         if body.op == "SINK":
             admit_called(body, Device[one_device(args)].target)
         n = len(stored_slots(body))

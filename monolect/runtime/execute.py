@@ -137,9 +137,8 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
         return run_plan(plan, buffers, as_symbolic, batch)
     function = _callified(node("TUPLE", tuple(batch)))
     values, buffers = function.src[0], [*function.src[1:]]
-    if any(b.op == "BINARY" for b in buffers):
-        batch = import_module("monolect.runtime.compound").with_bytes_bound(batch, dev)
     if any(b.op != "BUFFER" for b in buffers):
+        batch = import_module("monolect.runtime.compound").with_bytes_bound(batch, dev)
         return _run_compound(batch, dev, as_symbolic)
     bases = map(base_of, values.src)
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given

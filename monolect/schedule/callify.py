@@ -127,13 +127,15 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
     return out
 
 
-def _effects(sources: tuple[UOp, ...]) -> list[UOp]:
+def _effects(after: UOp) -> list[UOp]:
     """The effects that an AFTER waits for; a GROUP is what it groups. Raises IRError for others than writes."""
     out: list[UOp] = []
-    for e in sources:
+    todo = [*reversed(after.src[1:])]
+    while todo:
+        e = todo.pop()
         if e.op == "GROUP":
-            out += _effects(e.src)
-        elif e.op in ("STORE", "ATOMICADD"):
+            todo += reversed(e.src)
+        elif e.op in ("STORE", "ATOMICADD") or is_opaque(after):
             out.append(e)
         else:
             expected = "STORE, ATOMICADD, a GROUP of those, or a CALL by itself"
@@ -160,7 +162,7 @@ def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[U
         elif not u.src:
             new[u] = u
         elif u.op == "AFTER":
-            new[u] = rebuild(u, (new[u.src[0]], *[new[e] for e in _effects(u.src[1:])]))
+            new[u] = rebuild(u, (new[u.src[0]], *[new[e] for e in _effects(u)]))
         else:
             new[u] = rebuild(u, tuple([new[s] for s in u.src]))
     values = node("TUPLE", tuple([new[r] for r in roots]))

@@ -18,9 +18,9 @@ from monolect.ir.place import axis
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute
 from monolect.ir.verify import verify
-from monolect.runtime import plan
+from monolect.pipeline import schedule
+from monolect.runtime import programs
 from monolect.runtime.execute import plans
-from monolect.schedule.order import schedule
 from monolect.tensor.variable import Variable
 from tests.unit.hand_kernels import EIGHT, F32, PROCESSORS, at, in_groups, load, loop, on, part, run, sink, tensor
 
@@ -477,7 +477,7 @@ def params(n):
 
 def test_a_kernel_from_outside_is_proven_before_a_cache_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list = []
-    monkeypatch.setattr(plan, "compile_kernels", lambda *a: asked.append(a))
+    monkeypatch.setattr(programs, "compile_kernels", lambda *a: asked.append(a))
     n_plans = len(plans)
     x = tensor(np.arange(4)).realize()
     with pytest.raises(VerifyError, match="not proven to stay inside"):
