@@ -15,7 +15,7 @@ import monolect
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
 from monolect.base import cache, version
-from monolect.runtime import execute, hoist, kept
+from monolect.runtime import execute, hoist, kept, programs
 
 PROGRAM = """
 import numpy as np
