@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from monolect import Tensor
+from monolect.command.forms import kernel_of
 from monolect.ir.uop import toposort
 
 
@@ -113,6 +114,6 @@ def test_scalars_that_updates_share_have_a_kernel_of_their_own(data, optimizer):
     with profile.Recorder() as kernels:
         o.step()
     for k in kernels:
-        stores = [u for u in toposort(k.call.src[0]) if u.op == "STORE"]
-        loops = {u.op == "END" for u in k.call.src[0].src if u.op in ("END", "STORE")}
+        stores = [u for u in toposort(kernel_of(k.call)) if u.op == "STORE"]
+        loops = {u.op == "END" for u in kernel_of(k.call).src if u.op in ("END", "STORE")}
         assert len(loops) == 1 and stores

@@ -15,7 +15,7 @@ import monolect
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
 from monolect.base import cache, version
-from monolect.runtime import execute, hoist, kept, plan
+from monolect.runtime import execute, hoist, kept, programs
 
 PROGRAM = """
 import numpy as np
@@ -107,7 +107,7 @@ def found_on_disk(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def of_another_compiler(m: pytest.MonkeyPatch) -> None:
-    for module in (kept, plan, hoist):
+    for module in (kept, programs, hoist):
         m.setattr(module, "compiler_version", lambda: "x")
 
 

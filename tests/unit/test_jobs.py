@@ -15,7 +15,7 @@ from monolect.backend.registry import Device
 from monolect.base.errors import CompileError
 from monolect.pipeline import schedule
 from monolect.runtime.jit import has_lock
-from monolect.runtime.plan import compile_kernels
+from monolect.runtime.programs import compile_kernels
 from monolect.schedule.callify import over_params
 
 WAIT_S = 20.0

@@ -19,7 +19,7 @@ from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
 from monolect.ir.prove import accesses, check_bounds, infix, is_inside
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 from monolect.pipeline import schedule
-from monolect.runtime.plan import compile_kernels
+from monolect.runtime.programs import compile_kernels
 from monolect.schedule.callify import over_params
 
 

@@ -10,7 +10,16 @@ import pytest
 from monolect import Context, Tensor, jit
 from monolect.backend.common.memory import stats
 from monolect.backend.registry import Device
-from monolect.command.forms import base_of, buffer_bytes, calls_in, is_arena, items_of, operands_of, program_of
+from monolect.command.forms import (
+    base_of,
+    buffer_bytes,
+    calls_in,
+    is_arena,
+    items_of,
+    kernel_of,
+    operands_of,
+    program_of,
+)
 from monolect.command.memory import plan_memory
 from monolect.command.passes import joined
 from monolect.ir.text import parse
@@ -205,7 +214,7 @@ def test_a_kernel_is_compiled_once_a_process():
     with profile.Recorder() as kernels:
         (a * 5).contiguous().realize((b.T * 5).contiguous())
         (c * 5).contiguous().realize()
-    programs = [loaded[k.call.src[0]] for k in kernels if k.call.src[0] is kernels[-1].call.src[0]]
+    programs = [loaded[k.call.src[0]] for k in kernels if kernel_of(k.call) is kernel_of(kernels[-1].call)]
     assert len(programs) >= 2 and all(p is programs[0] for p in programs)
 
 
