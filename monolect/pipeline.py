@@ -62,11 +62,12 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("shard",          T, T, None, (), ("callify",), "per-device graphs must look like single-device ones to all that follows; several devices are refused"),
     Pass("own_targets",    T, T, None, (), ("shard",), "a partial assign needs a buffer of its own before buffers are decided"),
     Pass("masked_sums",    T, T, None, (), ("own_targets",), "counts of values that are not finite need kernels of their own: partition gives them"),
+    Pass("join_parts",     T, T, None, (), ("own_targets",), "partition stores padded parts in full: those of one value must be one before"),
     Pass("join_products",  T, T, None, (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before"),
     Pass("split_scatters", T, T, None, (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known"),
     Pass("split_reductions", T, T, None, (), ("own_targets",), "partition fuses what it finds: loops to share out must be there before"),
     Pass("split_softmax",  T, T, None, (), ("own_targets",), "partition keeps a row of scores in local memory where it fits: it must be cut before"),
-    Pass("partition",      T, K, None, (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
+    Pass("partition",      T, K, None, (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_parts", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
     Pass("order",          K, K, None, (), ("partition",), "needs the kernels' dependencies"),
     Pass("plan_memory",    K, K, None, (), ("order",), "lifetimes are known once the order is"),
     # each kernel, when it is in no cache

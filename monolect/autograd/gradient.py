@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from heapq import heappop, heappush
 from itertools import accumulate
 from math import log, pi
 from typing import Any
@@ -36,6 +35,7 @@ from monolect.autograd.graph import (
     sum_to,
     where,
 )
+from monolect.autograd.parts import Part, joined_parts
 from monolect.base.errors import GradientError
 from monolect.ir.call import parameters
 from monolect.ir.ops import ELEMENTWISE, LoadArg, ParamArg
@@ -61,8 +61,6 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
 _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
 
 _CALLS = frozenset(("FUNCTION", "CALL"))
-MANY_PARTS = 4  # number of disjoint parts from which on their gradients are concatenated, not padded and added
-Part = tuple[tuple[int, ...], UOp]  # where a part begins along each axis, and its gradient
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 
@@ -260,8 +258,7 @@ def padded(u: UOp, offsets: Sequence[Any], shape: tuple, fill: Any = 0) -> UOp:
 def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
     """The terms of the gradient of `x` from the gradients of its SHRINKs.
 
-    A sum of padded parts tests every element against every part. Many disjoint parts are concatenated instead, one axis
-    after the other. Parts that overlap become terms of their own.
+    Many disjoint parts are concatenated (`autograd/parts.py`). Parts that overlap become terms of their own.
     """
     known: list[Part] = []
     out = []
@@ -271,58 +268,7 @@ def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
             known.append((offsets, g))
         else:
             out.append(GRADIENTS["SHRINK"][0](u, g))
-    for axis in reversed(range(len(x.shape))):
-        known = _joined_along(axis, x.shape[axis], known)
-    return out + [padded(g, offsets, x.shape) for offsets, g in known]
-
-
-def _joined_along(axis: int, total: int, parts: list[Part]) -> list[Part]:
-    """`parts` with those that differ in offset or size along `axis` alone concatenated, if they are MANY_PARTS or more
-    and disjoint. `total`: the size of the axis.
-    """
-    rows: dict[tuple, list[Part]] = {}
-    for offsets, g in parts:
-        others = (*offsets[:axis], *g.shape[:axis], *offsets[axis + 1 :], *g.shape[axis + 1 :])
-        rows.setdefault(others, []).append((offsets, g))
-    out: list[Part] = []
-    for row in rows.values():
-        for layer in _disjoint(axis, row) if len(row) >= MANY_PARTS else [row]:
-            if len(layer) < MANY_PARTS:
-                out += layer
-                continue
-            offsets = layer[0][0]
-            first = (*offsets[:axis], 0, *offsets[axis + 1 :])
-            out.append((first, _between_zeros(axis, total, [(offsets[axis], g) for offsets, g in layer])))
-    return out
-
-
-def _between_zeros(axis: int, total: int, parts: list[tuple[int, UOp]]) -> UOp:
-    """An axis of `total` elements that holds disjoint (offset, part), sorted by offset, and zeros elsewhere."""
-    pieces: list[UOp] = []
-    end = 0
-    for offset, g in [*parts, (total, None)]:
-        if gap := offset - end:
-            like = parts[0][1]
-            pieces.append(full((*like.shape[:axis], gap, *like.shape[axis + 1 :]), 0, like.dtype))
-        if g is not None:
-            pieces.append(g)
-            end = offset + g.shape[axis]
-    return cat(pieces, axis)
-
-
-def _disjoint(axis: int, parts: list[Part]) -> list[list[Part]]:
-    """`parts` in as few lists as possible. Those of one list are disjoint along `axis` and sorted by offset."""
-    ends: list[tuple[int, int]] = []  # a heap of (end of the last part, number) of each list
-    out: list[list[Part]] = []
-    for offsets, g in sorted(parts, key=lambda p: p[0][axis]):
-        if ends and ends[0][0] <= offsets[axis]:
-            k = heappop(ends)[1]
-        else:
-            k = len(out)
-            out.append([])
-        out[k].append((offsets, g))
-        heappush(ends, (offsets[axis] + g.shape[axis], k))
-    return out
+    return out + [padded(g, offsets, x.shape) for offsets, g in joined_parts(known, x.shape, cat)]
 
 
 def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:

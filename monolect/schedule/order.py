@@ -11,6 +11,7 @@ from typing import NamedTuple
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, shape_source, toposort
+from monolect.schedule.join_parts import join_parts
 from monolect.schedule.join_products import join_products
 from monolect.schedule.kernels import KernelBuilder, Known
 from monolect.schedule.masked_sums import masked_sums
@@ -61,7 +62,7 @@ def stored_values(roots: list[UOp], default_device: str, local_bytes: int = 0) -
 def _schedule(roots: list[UOp], default_device: str, local_bytes: int) -> tuple[Schedule, dict[UOp, UOp]]:
     """The schedule, and the buffer of each value that is stored in one of its own."""
     roots = masked_sums(own_targets([_same_value(r) for r in roots]))
-    roots = join_products(roots)
+    roots = join_products(join_parts(roots))
     roots = split_reductions(split_scatters(roots))
     roots = split_softmax(roots, local_bytes)
     part = Partition(roots, default_device, local_bytes).run()

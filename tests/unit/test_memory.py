@@ -367,7 +367,7 @@ def test_the_compilers_pages_are_dropped_and_come_back(monkeypatch: pytest.Monke
     monkeypatch.setattr(pages, "_next_drop_s", 0.0)
 
     def resident() -> int:
-        return sum(resident_bytes(*part) for part in pages._of_compilers)
+        return sum(resident_bytes(*part) for part in pages._of_compilers.items())
 
     assert resident() > 4 << 20
     pages.give_back()
@@ -387,13 +387,14 @@ def test_no_page_is_dropped_that_was_written() -> None:
     if not os.path.exists("/proc/self/smaps"):
         pytest.skip("the system does not tell about its pages: no /proc/self/smaps")
     Compiler().compile("")
+    assert pages._of_compilers
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as f:
         lines = [line.split() for line in f]
     starts = [k for k, line in enumerate(lines) if not line[0].endswith(":")]
     n_seen = 0
     for first, after in zip(starts, [*starts[1:], len(lines)], strict=True):
         low, high = (int(x, 16) for x in lines[first][0].split("-"))
-        if any(low < address + n and address < high for address, n in pages._of_compilers):
+        if any(low < address + n and address < high for address, n in pages._of_compilers.items()):
             n_seen += 1
             assert "w" not in lines[first][1]
             assert dict(line[:2] for line in lines[first + 1 : after])["Anonymous:"] == "0"

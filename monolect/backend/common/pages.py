@@ -100,18 +100,18 @@ def note_compiler(library: str) -> None:
     """A library, loaded, that only compilers run: `give_back` drops its code and constants from this process. Those
     that only loading it needed go now.
     """
-    _of_compilers.extend(_constant_parts(library))
+    _of_compilers.update(_constant_parts(library))
     _drop_pages()
 
 
-_of_compilers: list[tuple[int, int]] = []  # (address, bytes)
+_of_compilers: dict[int, int] = {}  # bytes by address
 _next_drop_s = 0.0  # of time.monotonic
 
 
 def _drop_pages() -> None:
     global _next_drop_s
-    drop = _c_function("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int) if _of_compilers else None
-    for address, n_bytes in _of_compilers if drop else ():
+    drop = _c_function("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for address, n_bytes in [*_of_compilers.items()]:
         drop(address, n_bytes, mmap.MADV_DONTNEED)
     _next_drop_s = time.monotonic() + DROP_EVERY_S
 
@@ -140,11 +140,11 @@ _LOADED: Final = 1  # kind of a segment: part of the file in memory
 _WRITABLE: Final = 2  # flag of a segment
 
 
-def _constant_parts(library: str) -> list[tuple[int, int]]:
-    """(address, bytes) of whole pages of a loaded ELF file that nobody may write, not even the dynamic linker: a page
+def _constant_parts(library: str) -> dict[int, int]:
+    """Bytes by address of whole pages of a loaded ELF file that nobody may write, not even the dynamic linker: a page
     that is dropped is read from the file again. None on systems that load other files.
     """
-    found: list[tuple[int, int]] = []
+    found: dict[int, int] = {}
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
     def visit(at: Any, n_bytes: int, data: Any) -> int:
@@ -154,11 +154,11 @@ def _constant_parts(library: str) -> list[tuple[int, int]]:
                 if s.kind == _LOADED and not s.flags & _WRITABLE:
                     first = -(-(here.base + s.address) // mmap.PAGESIZE) * mmap.PAGESIZE
                     end = (here.base + s.address + s.n_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-                    found.append((first, max(0, end - first)))
+                    found[first] = max(0, end - first)
         return 0
 
-    walk = _c_function("dl_iterate_phdr", ctypes.c_void_p, ctypes.c_void_p) if sys.maxsize > 1 << 32 else None
-    if walk and hasattr(mmap, "MADV_DONTNEED"):
+    walk = _c_function("dl_iterate_phdr", ctypes.c_void_p, ctypes.c_void_p)
+    if walk and sys.maxsize > 1 << 32 and hasattr(mmap, "MADV_DONTNEED"):
         walk(ctypes.cast(visit, ctypes.c_void_p), None)
     return found
 
