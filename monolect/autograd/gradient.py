@@ -16,7 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
-from math import log, pi
+from math import log, nan, pi
 from typing import Any
 
 from monolect.autograd.graph import (
@@ -391,11 +391,11 @@ def _times(k: int) -> Rule:
 
 
 def _max(k: int) -> Rule:
-    """The larger operand gets the gradient; equal ones get half each."""
+    """The larger operand gets the gradient; equal ones get half each, both all of it where one is nan."""
 
     def rule(u: UOp, g: UOp) -> UOp:
         a, b = u.src[k], u.src[1 - k]
-        return where(build("CMPEQ", a, b), e("MUL", g, 0.5), where(build("CMPGT", a, b), g, 0.0))
+        return where(build("CMPEQ", a, b), e("MUL", g, 0.5), where(build("CMPLT", a, b), 0.0, g))
 
     return rule
 
@@ -455,16 +455,18 @@ def _reduce(u: UOp, g: UOp) -> UOp:
     if op == "MAX":
         top = build("OR", build("CMPEQ", x, u), build("CMPNE", x, x))  # all that are nan where one is
         return where(top, build("DIV", g, reduce(cast(top, g.dtype), "ADD", axes)), 0.0)
-    # the product of the others, without dividing by a zero: the rest's product at a single zero, else 0 times it
-    zero = e("CMPEQ", x, 0.0)
+    # the product of the others, without dividing by a zero: the rest's product at a single zero, else 0, or nan where
+    # another is infinite or nan
+    zero, endless = e("CMPEQ", x, 0.0), e("CMPNE", build("SUB", x, x), 0.0)
     safe = where(zero, 1.0, x)
     rest = reduce(safe, "MUL", axes)
-    zeros = reduce(cast(zero, x.dtype), "ADD", axes)
+    zeros, many = (reduce(cast(b, x.dtype), "ADD", axes) for b in (zero, endless))
     quotient = build("DIV", rest, safe)
+    nothing = where(build("CMPLT", cast(endless, x.dtype), many), nan, where(endless, 0.0, e("MUL", quotient, 0.0)))
     others = where(
         e("CMPLT", zeros, 1.0),
         quotient,
-        where(build("AND", zero, e("CMPLT", zeros, 2.0)), rest, e("MUL", quotient, 0.0)),
+        where(build("AND", zero, e("CMPLT", zeros, 2.0)), rest, nothing),
     )
     return build("MUL", g, others)
 
