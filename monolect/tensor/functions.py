@@ -6,7 +6,7 @@ Invariant: accurate near 0 and free of overflow where the true result is; the fo
 
 from __future__ import annotations
 
-from math import inf, log, nan, pi
+from math import inf, isfinite, log, nan, pi, trunc
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import special
@@ -487,6 +487,7 @@ class FunctionsMixin(TensorBase):
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
         """`self` clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
+        Integers stay integers; their bounds are rounded toward zero.
 
         Raises ArgumentError for a lower bound above the upper.
 
@@ -495,6 +496,9 @@ class FunctionsMixin(TensorBase):
         """
         if min_val > max_val:
             raise ArgumentError("hardtanh: bounds", expected="min_val <= max_val", found=(min_val, max_val))
+        if self.dtype.is_int:
+            low, high = (trunc(v) if isfinite(v) else None for v in (min_val, max_val))
+            return self if low is high is None else self.clamp(low, high)
         u = floating(self)
         inner = where(e("CMPLE", u, min_val), min_val, u)
         y = where(e("CMPGE", u, max_val), max_val, inner)

@@ -221,3 +221,14 @@ def test_gradients_of_products_are_those_of_pytorch(values):
     t = torch.tensor([values], dtype=torch.float64, requires_grad=True)
     t.prod(1).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", ["int8", "int32", "int64"])
+def test_hardtanh_of_integers(d):
+    values = np.array([-7, -1, 0, 1, 6, 9], d)
+    for low, high in ((-1, 1), (-0.5, 0.5), (-1.5, 6.7), (0, 1000), (-inf, inf)):
+        got = Tensor(values).hardtanh(low, high)
+        assert got.dtype.name == d
+        np.testing.assert_array_equal(got.numpy(), np.clip(values.astype(float), np.trunc(low), np.trunc(high)))
+    assert torch_f.relu6(torch.tensor(values)).tolist() == Tensor(values).relu6().tolist()
+    assert torch_f.hardtanh(torch.tensor(values), -1.5, 6.7).tolist() == Tensor(values).hardtanh(-1.5, 6.7).tolist()
