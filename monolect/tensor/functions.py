@@ -498,7 +498,7 @@ class FunctionsMixin(TensorBase):
             raise ArgumentError("hardtanh: bounds", expected="min_val <= max_val", found=(min_val, max_val))
         if self.dtype.is_int:
             low, high = (trunc(v) if isfinite(v) else None for v in (min_val, max_val))
-            return self if low is high is None else self.clamp(low, high)
+            return self._wrap(self._uop) if low is high is None else self.clamp(low, high)
         u = floating(self)
         inner = where(e("CMPLE", u, min_val), min_val, u)
         y = where(e("CMPGE", u, max_val), max_val, inner)
