@@ -46,6 +46,7 @@ from monolect.rules.joined import read_at_once, stored_apart
 from monolect.rules.loops import simplify_loops
 from monolect.rules.seams import split_seams
 from monolect.schedule.callify import callify
+from monolect.schedule.join_parts import join_parts
 from monolect.schedule.join_products import join_products
 from monolect.schedule.masked_sums import masked_sums
 from monolect.schedule.materialize import own_targets
@@ -83,11 +84,12 @@ GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
     Pass("strip_markers",    T, T, _each(strip_markers), (), ("shard",), "a requested value and what it marks are one value with one buffer"),
     Pass("own_targets",      T, T, _each(own_targets), (), ("strip_markers",), "a partial assign needs a buffer of its own before buffers are decided"),
     Pass("masked_sums",      T, T, _each(masked_sums), (), ("own_targets",), "counts of values that are not finite need kernels of their own: partition gives them"),
+    Pass("join_parts",       T, T, _each(join_parts), (), ("own_targets",), "partition stores padded parts in full: those of one value must be one before"),
     Pass("join_products",    T, T, _each(join_products), (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before"),
     Pass("split_scatters",   T, T, _each(split_scatters), (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known"),
     Pass("split_reductions", T, T, _each(split_reductions), (), ("own_targets",), "partition fuses what it finds: loops to share out must be there before"),
     Pass("split_softmax",    T, T, lambda v, t: _each(lambda roots: split_softmax(roots, _scratch_bytes(t)))(v, t), (), ("own_targets",), "partition keeps a row of scores in local memory where it fits: it must be cut before"),
-    Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
+    Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_parts", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
     Pass("order",            C, C, lambda s, t: order(s), ("GROUP",), ("partition",), "needs the kernels' dependencies"),
 )
 KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LINEAR
@@ -95,7 +97,7 @@ KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LIN
     Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store for each: before its condition is in a loop rule"),
     Pass("split_seams",    K, K, _loops(lambda s, t: split_seams(s)), (), ("stored_apart",), "loops of a kernel with scratch rows are cut where rows are concatenated: conditions go away before loops are simplified"),
     Pass("read_at_once",   K, K, _loops(lambda s, t: read_at_once(s)), (), ("split_seams",), "the choices between concatenated rows that are left become one load"),
-    Pass("simplify_loops", K, K, _loops(simplify_loops), (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
+    Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
     Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
     Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
     Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),

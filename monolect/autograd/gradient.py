@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from heapq import heappop, heappush
 from itertools import accumulate
-from math import log, pi
+from math import log, nan, pi
 from typing import Any
 
 from monolect.autograd.graph import (
@@ -36,6 +35,7 @@ from monolect.autograd.graph import (
     sum_to,
     where,
 )
+from monolect.autograd.parts import Part, joined_parts
 from monolect.base.errors import GradientError
 from monolect.ir.bounds import size_max
 from monolect.ir.call import parameters
@@ -63,8 +63,6 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
 _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
 
 _CALLS = frozenset(("FUNCTION", "CALL"))
-MANY_PARTS = 4  # number of disjoint parts from which on their gradients are concatenated, not padded and added
-Part = tuple[tuple[int, ...], UOp]  # where a part begins along each axis, and its gradient
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 
@@ -263,8 +261,7 @@ def padded(u: UOp, offsets: Sequence[Any], shape: tuple, fill: Any = 0) -> UOp:
 def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
     """The terms of the gradient of `x` from the gradients of its SHRINKs.
 
-    A sum of padded parts tests every element against every part. Many disjoint parts are concatenated instead, one axis
-    after the other. Parts that overlap become terms of their own.
+    Many disjoint parts are concatenated (`autograd/parts.py`). Parts that overlap become terms of their own.
     """
     known: list[Part] = []
     out = []
@@ -274,58 +271,7 @@ def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
             known.append((offsets, g))
         else:
             out.append(GRADIENTS["SHRINK"][0](u, g))
-    for axis in reversed(range(len(x.shape))):
-        known = _joined_along(axis, x.shape[axis], known)
-    return out + [padded(g, offsets, x.shape) for offsets, g in known]
-
-
-def _joined_along(axis: int, total: int, parts: list[Part]) -> list[Part]:
-    """`parts` with those that differ in offset or size along `axis` alone concatenated, if they are MANY_PARTS or more
-    and disjoint. `total`: the size of the axis.
-    """
-    rows: dict[tuple, list[Part]] = {}
-    for offsets, g in parts:
-        others = (*offsets[:axis], *g.shape[:axis], *offsets[axis + 1 :], *g.shape[axis + 1 :])
-        rows.setdefault(others, []).append((offsets, g))
-    out: list[Part] = []
-    for row in rows.values():
-        for layer in _disjoint(axis, row) if len(row) >= MANY_PARTS else [row]:
-            if len(layer) < MANY_PARTS:
-                out += layer
-                continue
-            offsets = layer[0][0]
-            first = (*offsets[:axis], 0, *offsets[axis + 1 :])
-            out.append((first, _between_zeros(axis, total, [(offsets[axis], g) for offsets, g in layer])))
-    return out
-
-
-def _between_zeros(axis: int, total: int, parts: list[tuple[int, UOp]]) -> UOp:
-    """An axis of `total` elements that holds disjoint (offset, part), sorted by offset, and zeros elsewhere."""
-    pieces: list[UOp] = []
-    end = 0
-    for offset, g in [*parts, (total, None)]:
-        if gap := offset - end:
-            like = parts[0][1]
-            pieces.append(full((*like.shape[:axis], gap, *like.shape[axis + 1 :]), 0, like.dtype))
-        if g is not None:
-            pieces.append(g)
-            end = offset + g.shape[axis]
-    return cat(pieces, axis)
-
-
-def _disjoint(axis: int, parts: list[Part]) -> list[list[Part]]:
-    """`parts` in as few lists as possible. Those of one list are disjoint along `axis` and sorted by offset."""
-    ends: list[tuple[int, int]] = []  # a heap of (end of the last part, number) of each list
-    out: list[list[Part]] = []
-    for offsets, g in sorted(parts, key=lambda p: p[0][axis]):
-        if ends and ends[0][0] <= offsets[axis]:
-            k = heappop(ends)[1]
-        else:
-            k = len(out)
-            out.append([])
-        out[k].append((offsets, g))
-        heappush(ends, (offsets[axis] + g.shape[axis], k))
-    return out
+    return out + [padded(g, offsets, x.shape) for offsets, g in joined_parts(known, x.shape, cat)]
 
 
 def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
@@ -448,11 +394,11 @@ def _times(k: int) -> Rule:
 
 
 def _max(k: int) -> Rule:
-    """The larger operand gets the gradient; equal ones get half each."""
+    """The larger operand gets the gradient; equal ones get half each, both all of it where one is nan."""
 
     def rule(u: UOp, g: UOp) -> UOp:
         a, b = u.src[k], u.src[1 - k]
-        return where(build("CMPEQ", a, b), e("MUL", g, 0.5), where(build("CMPGT", a, b), g, 0.0))
+        return where(build("CMPEQ", a, b), e("MUL", g, 0.5), where(build("CMPLT", a, b), 0.0, g))
 
     return rule
 
@@ -528,17 +474,18 @@ def _reduce(u: UOp, g: UOp) -> UOp:
 
 def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
     """For each element the product of the others, without dividing by a zero: the rest's product at a single zero, else
-    0 times it. Which elements are zero is no number to differentiate: the derivative is that of the product as written.
+    0, or nan where another is infinite or nan. Comparisons have no derivative: it is that of the product as written.
     """
-    zero = e("CMPEQ", x, 0.0)
+    zero, endless = e("CMPEQ", x, 0.0), e("CMPNE", build("SUB", x, x), 0.0)
     safe = where(zero, 1.0, x)
     rest = reduce(safe, "MUL", axes)
-    zeros = reduce(cast(zero, x.dtype), "ADD", axes)
+    zeros, many = (reduce(cast(b, x.dtype), "ADD", axes) for b in (zero, endless))
     quotient = build("DIV", rest, safe)
+    nothing = where(build("CMPLT", cast(endless, x.dtype), many), nan, where(endless, 0.0, e("MUL", quotient, 0.0)))
     others = where(
         e("CMPLT", zeros, 1.0),
         quotient,
-        where(build("AND", zero, e("CMPLT", zeros, 2.0)), rest, e("MUL", quotient, 0.0)),
+        where(build("AND", zero, e("CMPLT", zeros, 2.0)), rest, nothing),
     )
     return closed_form(others, (x,), lambda h, y, x: (gradients(_others_as_written(x, axes), h, [x], cut=True)[x],))
 

@@ -209,7 +209,7 @@ def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequenc
                 raise _error(
                     it.node, "an item writes memory that is not the step's", "a result or a state", repr(a.base)
                 )
-            if a.reads and not of(a.base).has(a.start, a.end):
+            if a.reads and 0 not in a.base.shape and not of(a.base).has(a.start, a.end):
                 raise _error(it.node, "an item reads bytes that nothing wrote", f"{a.start} to {a.end}", repr(a.base))
         for a in mine:
             if a.writes:

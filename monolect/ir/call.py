@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError
@@ -66,14 +67,21 @@ def stored_slots(body: UOp) -> frozenset[int]:
 
 
 # ---- the rules of the op table ---------------------------------------------------------------------------------------
-@lru_cache(maxsize=4096)
+_expectations: WeakKeyDictionary[UOp, tuple[UOp, ...]] = WeakKeyDictionary()  # a graph lives as long as its user wants
+
+
 def _expected(body: UOp) -> tuple[UOp, ...]:
     """The PARAMs of a body that arguments are for; a Variable is bound by its name."""
-    if body.op == "TUPLE":
-        return tuple(parameters(body).values())
-    if body.op == "SINK" and body.arg is not None and body.arg.fills:
-        return ()  # its operands are packed blocks and their sources
-    return tuple(u for u in toposort(body) if u.op == "PARAM" and u.arg.name is None)
+    known = _expectations.get(body)
+    if known is None:
+        if body.op == "SINK" and body.arg is not None and body.arg.fills:
+            known = ()  # its operands are packed blocks and their sources
+        elif body.op == "TUPLE":
+            known = tuple(parameters(body).values())
+        else:
+            known = tuple([u for u in toposort(body) if u.op == "PARAM" and u.arg.name is None])
+        _expectations[body] = known
+    return known
 
 
 def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) -> None:

@@ -12,7 +12,7 @@ Invariant: the result has the dtype of the plain node, and its value wherever th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import gcd, prod
+from math import e, gcd, log, log2, pi, prod
 from typing import Any
 
 from monolect.base.dtype import as_python, dtypes, to_numpy
@@ -384,12 +384,25 @@ def _add(src: tuple[UOp, ...], arg: Any) -> UOp:
     return _commute("ADD", a, b)
 
 
+MARKS = (log2(e), log(2.0), pi / 2)  # of EXP2(x * log2(e)), LOG2(x) * ln(2) and SIN(pi/2 - x)
+
+
+def is_mark(c: UOp, *marks: float) -> bool:
+    """Whether the constant `c` may mark e**x, ln(x) or cos(x), which are computed from x and not as they are written:
+    such a constant is neither folded nor made an input, or the function would round differently where x is a number.
+    """
+    return c.dtype.is_float and any(abs(c.arg[0]) == as_python(m, c.dtype) for m in marks or MARKS)
+
+
 def _mul(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
     if a.dtype.kind == "x" and b.dtype.kind == "x":
         return _index_mul(a, b)
-    if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype and (f := fold("MUL", src)) is not None:
-        return f
+    if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype:
+        if (is_mark(a, MARKS[0]) or is_mark(b, MARKS[0])) and not (_is(a, 1) or _is(b, 1)):
+            return _commute("MUL", a, b)
+        if (f := fold("MUL", src)) is not None:
+            return f
     if a.dtype is b.dtype:
         if _is(b, 1):
             return a

@@ -366,11 +366,6 @@ def is_magnitude(u: UOp) -> bool:
     return u.dtype.is_float and magnitude_argument(u) is not None
 
 
-def is_small_power(u: UOp) -> bool:
-    """Whether `u` raises to a small constant integer."""
-    return transcendental.small_power(u) is not None
-
-
 _NARROW = Decomposition("in single precision", is_narrow, in_single)
 
 # By op, in order of preference: what stands first and applies is taken.
@@ -428,8 +423,6 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
     "SQRT": (_NARROW, Decomposition("Heron's steps", is_wide, transcendental.sqrt)),
     "POW": (
         _NARROW,
-        Decomposition("products", is_small_power, transcendental.power_by_products),
-        Decomposition("square root", transcendental.is_root, transcendental.power_by_root),
         Decomposition("logarithm in double precision", is_single, transcendental.power_by_scaling, needs="LDEXP"),
         Decomposition("logarithm in two parts", is_wide, transcendental.power),
     ),

@@ -21,6 +21,7 @@ from itertools import count
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import Target
+from monolect.ir.admitted import has_axes
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_slots
 from monolect.ir.normal import conjuncts, linear, negate, smaller, within
 from monolect.ir.ops import BufferArg
@@ -33,9 +34,9 @@ NEUTRAL = {"ADD": 0, "MUL": 1}
 
 
 def simplify_loops(sink: UOp, target: Target) -> UOp:
-    """Apply the rules of the module docstring to every REDUCE."""
+    """Apply the rules of the module docstring to every REDUCE. Loops whose types a user wrote stay as they are."""
     order = toposort(sink)
-    if not any(u.op == "REDUCE" for u in order):
+    if has_axes(order) or not any(u.op == "REDUCE" for u in order):
         return sink
     slots = unused_slots(order)
     nests: Nests = {}

@@ -266,34 +266,6 @@ def sqrt(u: UOp) -> UOp:
     return where(less(0.0, x), where(less(x, INF), s, x), where(differ(x, 0.0), NAN, x))
 
 
-def small_power(u: UOp) -> int | None:
-    """The exponent of a POW by a constant integer from -2 to 4."""
-    c = constant_of(u.src[1])
-    return int(c) if c in (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0) else None
-
-
-def power_by_products(u: UOp) -> UOp:
-    """x**n for n in -2..4: at most two products. Error: 0.5 ULP (n = -1, 2), 1.5 ULP (n = 3), 2 ULP (n = -2, 4)."""
-    x, n = u.src[0], small_power(u) or 0
-    if n == 0:
-        return where(less(x, x), 0.0, 1.0, x)
-    if n < 0:
-        x = build("RECIP", x)  # first: 1 / x**2 would be 0 where that is subnormal
-    square = x * x
-    return {1: x, 2: square, 3: square * x, 4: square * square}[abs(n)]
-
-
-def is_root(u: UOp) -> bool:
-    """Whether `u` is POW(x, 1/2)."""
-    return constant_of(u.src[1]) == 0.5
-
-
-def power_by_root(u: UOp) -> UOp:
-    """x**0.5 is the square root, but for -0.0 (which gives 0.0) and -inf (inf)."""
-    x = u.src[0]
-    return where(differ(x, -INF), build("SQRT", x) + 0.0, INF)
-
-
 class Extended(NamedTuple):
     """Constants of one format for a logarithm in two parts."""
 

@@ -47,6 +47,7 @@ def compound_schedule(values: UOp, n_inputs: int, dev: str, schedule: Schedule) 
 
 def with_bytes_bound(batch: list[UOp], dev: str) -> list[UOp]:
     """The batch with a buffer of `dev` for each BINARY; those inside of a precompiled function become its arguments."""
+    batch = resolve_functions(batch)
     memory = {u: from_bytes(u.arg, u.shape, u.dtype, dev) for u in toposort(*batch, stop=is_body) if u.op == "BINARY"}
     calls = {}
     for call in [u for u in toposort(*batch, stop=is_body) if u.op == "CALL" and u.src[0].op == "TUPLE"]:

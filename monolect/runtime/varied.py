@@ -15,6 +15,7 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.numpy import np
+from monolect.ir.normal import is_mark
 from monolect.ir.uop import UOp, substitute_all
 from monolect.runtime.buffer import from_numpy, is_realized
 
@@ -59,4 +60,6 @@ def with_inputs(batch: list[UOp], shape: tuple, dev: str) -> list[UOp] | None:
 
 
 def _is_number(x: Any) -> bool:
-    return x.__class__ is UOp and x.op == "CONST" and x.dtype in _DTYPES and isinstance(x.value, float)
+    if x.__class__ is not UOp or x.op != "CONST" or x.dtype not in _DTYPES:
+        return False
+    return isinstance(x.value, float) and not is_mark(x)

@@ -6,11 +6,11 @@ Invariant: accurate near 0 and free of overflow where the true result is; the fo
 
 from __future__ import annotations
 
-from math import factorial, inf, log, pi
+from math import factorial, inf, isfinite, log, nan, pi, trunc
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import special
-from monolect.autograd.gradient import closed_form, cosine
+from monolect.autograd.gradient import closed_alone, closed_form, cosine
 from monolect.autograd.graph import cast, e, full, where
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
@@ -35,6 +35,15 @@ def _op(name: str, function: Any, prose: str, at: float, gives: float) -> Any:
     method.__name__, method.__doc__ = name, f"{prose} Of integers in float32.\n\n{example}\n"
     method.__code__ = method.__code__.replace(co_name=name)  # the name that provenance reports
     return method
+
+
+def _clamp_gradients(within: str, beyond: str) -> Any:
+    """Of what is within a bound, and of the bound where it takes the place: neither at nan."""
+
+    def derivative(g: UOp, y: UOp, x: UOp, bound: UOp) -> tuple[UOp, UOp]:
+        return where(build(within, x, bound), g, 0.0), where(build(beyond, x, bound), g, 0.0)
+
+    return derivative
 
 
 @guard_methods
@@ -91,8 +100,16 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([0.5, 1.0]).logit().tolist()
         [0.0, inf]
         """
-        x = self._floats() if eps is None else self._floats().clamp(eps, 1 - eps)
-        return (x / (1 - x)).log()
+        x = self._floats()
+        inside = x if eps is None else x.clamp(eps, 1 - eps)
+        low, high, beyond = (0.0, 1.0, nan) if eps is None else (eps, 1 - eps, 0.0)
+
+        def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+            outside = build("OR", e("CMPLT", x, low), e("CMPGT", x, high))
+            square = e("ADD", build("MUL", x, e("SUB", 1.0, x)), 0.0)  # 0, not -0, at -0
+            return (where(outside, beyond, build("DIV", g, square)),)
+
+        return self._wrap(closed_alone((inside / (1 - inside)).log()._uop, (x._uop,), derivative))
 
     def logaddexp(self, other: Any) -> Tensor:
         """log(exp(self) + exp(other)) without overflow.
@@ -261,6 +278,7 @@ class FunctionsMixin(TensorBase):
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """`self` kept within [min, max], either of which may be missing or a tensor; nan stays, also that of a bound.
+        The derivative is 0 at nan, as PyTorch has it.
 
         A number beyond the integers of the tensor means the nearest of them. Raises ArgumentError without a bound.
 
@@ -276,7 +294,10 @@ class FunctionsMixin(TensorBase):
                 beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
                 if a.dtype.is_float:
                     beyond = build("OR", beyond, build("CMPNE", b, b))
-                out = self._wrap(build("WHERE", beyond, b, a))
+                y = build("WHERE", beyond, b, a)
+                if a.dtype.is_float:
+                    y = closed_alone(y, (a, b), _clamp_gradients("CMPGE" if less == "CMPLT" else "CMPLE", less))
+                out = self._wrap(y)
         return self._wrap(out._uop)
 
     clip = clamp
@@ -468,7 +489,8 @@ class FunctionsMixin(TensorBase):
         return self - self.tanh()
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-        """`self` clamped to [min_val, max_val]; the derivative is 0 at the bounds, as PyTorch has it.
+        """`self` clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
+        Integers stay integers; their bounds are rounded toward zero.
 
         Raises ArgumentError for a lower bound above the upper.
 
@@ -477,9 +499,17 @@ class FunctionsMixin(TensorBase):
         """
         if min_val > max_val:
             raise ArgumentError("hardtanh: bounds", expected="min_val <= max_val", found=(min_val, max_val))
+        if self.dtype.is_int:
+            low, high = (trunc(v) if isfinite(v) else None for v in (min_val, max_val))
+            return self._wrap(self._uop) if low is high is None else self.clamp(low, high)
         u = floating(self)
         inner = where(e("CMPLE", u, min_val), min_val, u)
-        return self._wrap(where(e("CMPGE", u, max_val), max_val, inner))
+        y = where(e("CMPGE", u, max_val), max_val, inner)
+
+        def derivative(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
+            return (where(build("AND", e("CMPGT", u, min_val), e("CMPLT", u, max_val)), g, 0.0),)
+
+        return self._wrap(closed_alone(y, (u,), derivative))
 
     @in_single
     def hardsigmoid(self) -> Tensor:

@@ -221,8 +221,7 @@ def _unit(bits: UOp, dtype: DType) -> UOp:
     if dtype is dtypes.float64:
         return g.e("MUL", g.cast(g.cast(g.e("SHR", bits, 11), dtypes.int64), dtype), 2.0**-53)
     digits = {"float32": 24, "float16": 11, "bfloat16": 8}[dtype.name]
-    # Through int32, which vector units convert to float in one instruction.
-    whole = g.cast(g.e("SHR", _half(bits, False), 32 - digits), dtypes.int32)
+    whole = g.e("SHR", _half(bits, False), 32 - digits)
     return g.cast(g.e("MUL", g.cast(whole, dtypes.float32), 2.0**-digits), dtype)
 
 

@@ -149,3 +149,86 @@ def test_the_gradient_of_nan_goes_to_nan():
     (x.amax(1) + x.max(1).values + x.reshape(2, 1, 3).max_pool1d(3).flatten()).sum().backward()
     np.testing.assert_array_equal(x.grad.numpy(), [[0, 3, 0], [2.5, 0, 0.5]])
     assert x.argmax(1).tolist() == [1, 0]
+
+
+# ---- gradients where values are not finite ---------------------------------------------------------------------------
+ODD = [nan, 1.0, -2.0, 0.0, inf, -inf, 0.5, nan, -0.0, 6.0, 1e-300, 2.0]
+OTHER = [1.0, nan, nan, 0.0, inf, inf, 0.2, nan, 0.0, 5.0, -1e-300, -inf]
+torch_f = torch.nn.functional
+ODD_GRADIENTS = {
+    "maximum": (lambda a, b: a.maximum(b), torch.maximum),
+    "minimum": (lambda a, b: a.minimum(b), torch.minimum),
+    "relu": (lambda a, b: a.relu(), lambda a, b: a.relu()),
+    "abs": (lambda a, b: a.abs(), lambda a, b: a.abs()),
+    "clamp to a tensor from below": (lambda a, b: a.clamp(b), lambda a, b: a.clamp(b)),
+    "clamp to a tensor from above": (lambda a, b: a.clamp(max=b), lambda a, b: a.clamp(max=b)),
+    "clamp of a half": (lambda a, b: a.half().clamp(0, 1).double(), lambda a, b: a.half().clamp(0, 1).double()),
+    "hardtanh": (lambda a, b: a.hardtanh(), lambda a, b: torch_f.hardtanh(a)),
+    "relu6": (lambda a, b: a.relu6(), lambda a, b: torch_f.relu6(a)),
+    "hardsigmoid": (lambda a, b: a.hardsigmoid(), lambda a, b: torch_f.hardsigmoid(a)),
+    "logit": (lambda a, b: a.logit(), lambda a, b: a.logit()),
+    "logit inside": (lambda a, b: a.logit(0.1), lambda a, b: a.logit(0.1)),
+    "logit inside all": (lambda a, b: a.logit(0.0), lambda a, b: a.logit(0.0)),
+    "a choice like a clamp": (lambda a, b: (a < 0).where(0.0, a), lambda a, b: torch.where(a < 0, 0.0, a)),
+} | {
+    f"clamp {low} {high}": (lambda a, b, x=low, y=high: a.clamp(x, y), lambda a, b, x=low, y=high: a.clamp(x, y))
+    for low, high in ((-1, 1), (None, 1), (-1, None), (nan, 1), (0.5, 0.5), (2, 1), (0, inf))
+}  # fmt: skip
+
+
+def gradients(f, backward, *xs):
+    y = f(*xs)
+    backward((y * y.new_tensor(3.0) if isinstance(y, torch.Tensor) else y * 3.0).sum())
+    return [y, *(x.grad for x in xs if x.grad is not None)]
+
+
+@pytest.mark.parametrize("name", ODD_GRADIENTS)
+def test_gradients_at_odd_values_are_those_of_pytorch(name):
+    ours, theirs = ODD_GRADIENTS[name]
+    mine = gradients(
+        ours, Tensor.backward, *(Tensor(x, dtype=dtypes.float64, requires_grad=True) for x in (ODD, OTHER))
+    )
+    wanted = gradients(
+        theirs,
+        torch.Tensor.backward,
+        *(torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (ODD, OTHER)),
+    )
+    assert len(mine) == len(wanted)
+    for a, b in zip(mine, wanted, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-7)  # PyTorch's sixth is one of float32
+
+
+@pytest.mark.parametrize("values", [
+    [nan, 1.0, 2.0], [0.0, 1.0, 2.0], [0.0, 0.0, 0.0], [inf, 1.0, 2.0], [-inf, 1.0, nan], [-1.0, 1.0, -3.0],
+    [1.0, nan, nan],
+])  # fmt: skip
+@pytest.mark.parametrize("p", [1, 2, 3, 0.5, 1.5, -1, 2.5, inf, -inf])
+def test_gradients_of_norms_are_those_of_pytorch(p, values):
+    x = Tensor(values, dtype=dtypes.float64, requires_grad=True)
+    x.norm(p).backward()
+    t = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    torch.linalg.vector_norm(t, p).backward()
+    np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), rtol=1e-12)
+
+
+PRODUCTS = [[a, b, c] for a in (0.0, 2.0, inf, nan) for b in (0.0, -3.0, -inf) for c in (0.0, 0.5, inf)]
+
+
+@pytest.mark.parametrize("values", [*PRODUCTS, [1e200, 1e200, 1e-200], [0.0, nan, nan]])
+def test_gradients_of_products_are_those_of_pytorch(values):
+    x = Tensor([values], dtype=dtypes.float64, requires_grad=True)
+    x.prod(1).sum().backward()
+    t = torch.tensor([values], dtype=torch.float64, requires_grad=True)
+    t.prod(1).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", ["int8", "int32", "int64"])
+def test_hardtanh_of_integers(d):
+    values = np.array([-7, -1, 0, 1, 6, 9], d)
+    for low, high in ((-1, 1), (-0.5, 0.5), (-1.5, 6.7), (0, 1000), (-inf, inf)):
+        got = Tensor(values).hardtanh(low, high)
+        assert got.dtype.name == d
+        np.testing.assert_array_equal(got.numpy(), np.clip(values.astype(float), np.trunc(low), np.trunc(high)))
+    assert torch_f.relu6(torch.tensor(values)).tolist() == Tensor(values).relu6().tolist()
+    assert torch_f.hardtanh(torch.tensor(values), -1.5, 6.7).tolist() == Tensor(values).hardtanh(-1.5, 6.7).tolist()

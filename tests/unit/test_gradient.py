@@ -253,16 +253,19 @@ def test_leaves_are_found_while_another_thread_makes_some() -> None:
 
 
 def test_the_gradient_of_a_product_of_zero_and_infinity_is_nan() -> None:
-    """The other factors of 2 are 0 and inf; of two zeros each has one zero among its others."""
+    """The others of 2 are 0 and inf, those of inf are 2 and 0; of two zeros each has one zero among its others."""
     for row, wanted in (
-        ([2.0, 0.0, np.inf], [np.nan, np.inf, np.nan]),
-        ([2.0, 0.0, 0.0, np.nan], [np.nan] * 4),
+        ([2.0, 0.0, np.inf], [np.nan, np.inf, 0.0]),
+        ([2.0, 0.0, 0.0, np.nan], [*[np.nan] * 3, 0.0]),
         ([2.0, 0.0, 0.0, 3.0], [0.0] * 4),
         ([2.0, 0.0, 3.0], [0.0, 6.0, 0.0]),
     ):
         x = Tensor(np.array(row, np.float32), requires_grad=True)
         x.prod().backward()
         np.testing.assert_array_equal(x.grad.numpy(), wanted)
+        t = torch.tensor([row], requires_grad=True)
+        t.prod(1).sum().backward()
+        np.testing.assert_array_equal(t.grad[0].numpy(), wanted)
 
 
 @pytest.mark.parametrize("device", ["cpu", "python"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from monolect.backend.common import memory, pages
+from monolect.backend.common.llvm_compile import Compiler
 from monolect.backend.common.memory import (
     HUGE_PAGE_BYTES,
     SMALL_BYTES,
@@ -18,7 +19,7 @@ from monolect.backend.common.memory import (
     from_array,
     stats,
 )
-from monolect.base.errors import AllocationError, ArgumentError
+from monolect.base.errors import AllocationError, ArgumentError, CompileError
 
 SIZES = [0, 1, 63, 64, 65, 4096, 5000, SMALL_BYTES, SMALL_BYTES + 1, 1 << 20, HUGE_PAGE_BYTES, (3 << 20) + 1]
 
@@ -338,3 +339,63 @@ def test_memory_is_what_a_container_may_use(monkeypatch, tmp_path):
     assert memory.machine_bytes() == whole
     limits[0].write_text("1048576\n")
     assert memory.machine_bytes() == 1 << 20
+
+
+def resident_bytes(address: int, n_bytes: int) -> int:
+    """Of these addresses, how much is in memory."""
+    found = inside = 0
+    with open("/proc/self/smaps", encoding="utf-8", errors="replace") as f:
+        for line in f:
+            first, *rest = line.split()
+            if not first.endswith(":"):
+                low, high = (int(x, 16) for x in first.split("-"))
+                inside = address < high and low < address + n_bytes
+            elif inside and first == "Rss:":
+                found += int(rest[0]) * 1024
+    return found
+
+
+def test_the_compilers_pages_are_dropped_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not os.path.exists("/proc/self/smaps"):
+        pytest.skip("the system does not tell about its pages: no /proc/self/smaps")
+    compiler = Compiler()
+    text = "define i32 @f(i32 %x) {\n  %y = mul i32 %x, 7\n  ret i32 %y\n}\n"
+    code = compiler.compile(text)
+    assert pages._of_compilers, "the library is not found"
+    now = [1000.0]
+    monkeypatch.setattr(pages.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pages, "_next_drop_s", 0.0)
+
+    def resident() -> int:
+        return sum(resident_bytes(*part) for part in pages._of_compilers.items())
+
+    assert resident() > 4 << 20
+    pages.give_back()
+    assert resident() < 1 << 20
+    assert compiler.compile(text) == code, "what was dropped is read from the file"
+    pages.give_back()
+    assert resident() > 4 << 20, "not each time"
+    now[0] += pages.DROP_EVERY_S
+    pages.give_back()
+    assert resident() < 1 << 20
+    with pytest.raises(CompileError):
+        compiler.compile(text.replace("mul", "none"))
+
+
+def test_no_page_is_dropped_that_was_written() -> None:
+    """Neither one that may be, nor one that the dynamic linker protected after it wrote there."""
+    if not os.path.exists("/proc/self/smaps"):
+        pytest.skip("the system does not tell about its pages: no /proc/self/smaps")
+    Compiler().compile("")
+    assert pages._of_compilers
+    with open("/proc/self/smaps", encoding="utf-8", errors="replace") as f:
+        lines = [line.split() for line in f]
+    starts = [k for k, line in enumerate(lines) if not line[0].endswith(":")]
+    n_seen = 0
+    for first, after in zip(starts, [*starts[1:], len(lines)], strict=True):
+        low, high = (int(x, 16) for x in lines[first][0].split("-"))
+        if any(low < address + n and address < high for address, n in pages._of_compilers.items()):
+            n_seen += 1
+            assert "w" not in lines[first][1]
+            assert dict(line[:2] for line in lines[first + 1 : after])["Anonymous:"] == "0"
+    assert n_seen >= len(pages._of_compilers)

@@ -1,4 +1,6 @@
-"""Gradients of parts of a tensor are joined, not padded and added: right for any parts, in memory linear in them."""
+"""Many parts that are padded and added up, by a user or in a gradient, are joined: right for any parts, in memory that
+is linear in them.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,7 @@ from monolect.base.dtype import dtypes
 from monolect.ir.interp import evaluate
 from monolect.ir.uop import toposort
 from monolect.runtime.buffer import to_numpy
+from monolect.schedule.join_parts import join_parts
 
 N_INTERPRETED, N_COMPILED = 200, 6
 Both = Callable[[Any], Any]  # of a Tensor and of a torch.Tensor
@@ -205,6 +208,85 @@ def test_the_gradient_of_a_part_is_a_part_of_the_gradient() -> None:
         assert x.grad.numpy().tolist() == [[wanted] * 4]
 
 
+# ---- sums that a user writes -----------------------------------------------------------------------------------------
+SPECIAL = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40])
+
+
+def added(terms: list[Any], how: str) -> Any:
+    """Their sum, from the left, from the right, or in pairs."""
+    terms = terms[::-1] if how == "right" else [*terms]
+    if how == "pairs":
+        while len(terms) > 1:
+            terms = [sum(terms[k + 1 : k + 2], terms[k]) for k in range(0, len(terms), 2)]
+        return terms[0]
+    out = terms[0]
+    for t in terms[1:]:
+        out = t + out if how == "right" else out + t
+    return out
+
+
+def random_boxes(rng: np.random.Generator, shape: tuple[int, ...]) -> list[list[tuple[int, int]]]:
+    """(start, end) along each axis: cuts, windows or cells, a few of them left out, or any boxes."""
+    axis, kind = int(rng.integers(len(shape))), rng.choice(["cuts", "windows", "cells", "any"])
+    whole, n = [(0, m) for m in shape], shape[axis]
+    if kind == "any":
+        axes = [[(0, m) if rng.random() < 0.3 else ends(rng, m) for m in shape] for _ in range(rng.integers(4, 10))]
+        return axes
+    if kind == "windows":
+        size = int(rng.integers(1, min(4, n) + 1))
+        rows = [(at, at + size) for at in range(n - size + 1)]
+    else:
+        cuts = sorted({0, n, *map(int, rng.integers(0, n + 1, 8))}) if kind == "cuts" else range(n + 1)
+        rows = [*zip(cuts, cuts[1:], strict=False)]
+    boxes = [[*whole[:axis], row, *whole[axis + 1 :]] for row in rows]
+    if kind == "cells" and len(shape) > 1:
+        other = (axis + 1) % len(shape)
+        boxes = [[*b[:other], (j, j + 1), *b[other + 1 :]] for b in boxes for j in range(shape[other])]
+    return [boxes[k] for k in rng.permutation(len(boxes))[:40] if rng.random() < 0.9] or boxes
+
+
+def ends(rng: np.random.Generator, n: int) -> tuple[int, int]:
+    low, high = sorted(map(int, rng.choice(n + 1, 2, replace=False)))
+    return low, high
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_sum_of_padded_parts_has_the_bits_of_numpy(seed: int) -> None:
+    """Also where parts hold -0, which the zeros around others make 0, and where more is added between them."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(2, 12, rng.integers(1, 4)))
+    d = rng.choice([np.float32, np.float64, np.int32])
+    terms: list[tuple[Tensor, np.ndarray]] = []
+    for box in random_boxes(rng, shape):
+        a = (rng.normal(size=[high - low for low, high in box]) * 3).astype(d)
+        if d is not np.int32 and rng.random() < 0.4:
+            a = np.where(rng.random(a.shape) < 0.5, rng.choice(SPECIAL, a.shape), a).astype(d)
+        around = [(low, n - high) for (low, high), n in zip(box, shape, strict=True)]
+        t = Tensor(a).realize().pad(tuple(n for sides in reversed(around) for n in sides))
+        terms.append((t, np.pad(a, around)))
+    for _ in range(rng.integers(3)):
+        a = (rng.normal(size=shape) * 3).astype(d)
+        terms.insert(int(rng.integers(len(terms) + 1)), (Tensor(a).realize(), a))
+    how = rng.choice(["left", "right", "pairs"])
+    with np.errstate(all="ignore"):
+        wanted = added([a for _, a in terms], how)
+    got = added([t for t, _ in terms], how).numpy()
+    np.testing.assert_array_equal(got, wanted)
+    number = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(wanted[number]))
+
+
+@pytest.mark.parametrize("how", ["left", "right", "pairs"])
+@pytest.mark.parametrize("n_others", [0, 1, 2])
+def test_disjoint_parts_are_joined_unless_the_order_of_additions_matters(how: str, n_others: int) -> None:
+    x = Tensor(np.ones((8, 3), np.float32)).realize()
+    terms = [x[k : k + 1].pad((0, 0, k, 7 - k)) for k in range(8)]
+    others = [Tensor(np.full((8, 3), 0.1, np.float32)).realize() for _ in range(n_others)]
+    u = added([*others[:1], *terms, *others[1:]], how)._uop
+    n_tests = sum(v.op == "WHERE" for v in toposort(*join_parts([u])))
+    assert n_tests == (7 if n_others < 2 or how != "pairs" else 8), "a choice among 8; or of 7 and zeros, and 1 padded"
+
+
 # ---- memory ----------------------------------------------------------------------------------------------------------
 def recurrent(x: Any, w: Any, steps: int, how: str) -> Any:
     h, out = Tensor.zeros(x.shape[0], x.shape[2]), []
@@ -218,6 +300,9 @@ def recurrent(x: Any, w: Any, steps: int, how: str) -> Any:
             stored[:, t] = h
     if how == "last":
         return h.square().sum()
+    if how.startswith("padded"):
+        padded = [p.unsqueeze(1).pad((0, 0, t, steps - 1 - t)) for t, p in enumerate(out)]
+        return added(padded, how.removeprefix("padded ")).square().sum()
     return (stored if how == "stored" else Tensor.stack(out, dim=1)).square().sum()
 
 
@@ -244,6 +329,11 @@ def windows(x: Any, w: Any, steps: int, how: str) -> Any:
     return Tensor.stack([x[:, t : t + 2].tanh().sum(1) for t in range(steps - 1)], dim=1).square().sum()
 
 
+def apart(x: Any, w: Any, steps: int, how: str) -> Any:
+    padded = [(x[:, t : t + 1] @ w).tanh().pad((0, 0, t, steps - 1 - t)) for t in range(steps)]
+    return added(padded, "left").square().sum()
+
+
 @pytest.mark.parametrize(
     "f, how",
     [*((recurrent, how) for how in ("index", "unbind", "last", "stored")), (gated, ""), (split, ""), (windows, "")],
@@ -251,19 +341,32 @@ def windows(x: Any, w: Any, steps: int, how: str) -> Any:
 )
 def test_memory_grows_with_the_steps(f: Callable[..., Any], how: str) -> None:
     """Four times the steps took sixteen times the memory."""
-    n_bytes = []
-    for steps in (8, 32):
-        n = 16
-        x = Tensor(np.ones((2, steps, n * 4 if f is gated else n), np.float32)).realize()
-        w = Tensor(np.full((n, n), 0.01, np.float32)).realize()
-
-        @jit
-        def step(x: Tensor, w: Tensor, steps: int = steps) -> Tensor:
-            x = x.detach()
-            x.requires_grad = True
-            f(x, w, steps, how).backward()
-            return x.grad
-
-        step(x, w).realize()
-        n_bytes.append(step.peak_bytes)
+    n_bytes = [peak_bytes(f, how, steps, True) for steps in (8, 32)]
     assert n_bytes[1] <= 6 * n_bytes[0]
+
+
+@pytest.mark.parametrize("f, how", [*((recurrent, f"padded {how}") for how in ("left", "right", "pairs")), (apart, "")])
+@pytest.mark.parametrize("backward", [False, True])
+def test_memory_of_padded_parts_grows_with_the_steps(f: Callable[..., Any], how: str, backward: bool) -> None:
+    """It is where one kernel is too small for all of them that each was stored at full size: 6.6 MB of 256 steps."""
+    n_bytes = [peak_bytes(f, how, steps, backward) for steps in (64, 192)]
+    assert n_bytes[1] <= 4 * n_bytes[0]
+
+
+def peak_bytes(f: Callable[..., Any], how: str, steps: int, backward: bool) -> int:
+    """The most memory that a step of `f`, or of its gradient, uses."""
+    n = 16
+    x = Tensor(np.ones((2, steps, n * 4 if f is gated else n), np.float32)).realize()
+    w = Tensor(np.full((n, n), 0.01, np.float32)).realize()
+
+    @jit
+    def step(x: Tensor, w: Tensor) -> Tensor:
+        if not backward:
+            return f(x, w, steps, how)
+        x = x.detach()
+        x.requires_grad = True
+        f(x, w, steps, how).backward()
+        return x.grad
+
+    step(x, w).realize()
+    return int(step.peak_bytes)

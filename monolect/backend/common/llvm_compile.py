@@ -20,6 +20,7 @@ from collections import defaultdict
 from typing import Any, Final, NamedTuple
 
 from monolect.backend.common.llvm_calls import Calls
+from monolect.backend.common.pages import note_compiler
 from monolect.base.errors import CompileError
 
 # Linux's name of a processor flag -> LLVM's name of the feature. A flag that is not here does not change code.
@@ -332,4 +333,5 @@ def _llvm(is_native: bool) -> Any:
     else:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
+    note_compiler(llvm.ffi.lib._name)
     return llvm
