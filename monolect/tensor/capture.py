@@ -471,6 +471,7 @@ class Jit:
             # what nobody but the function and its result held is gone: it is no state
             outputs = [t if id(t) in grads and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
             result = unflatten(result, as_returned(outputs, same))
+            _own_gradients(befores.looked)
             assigned = [t for t, _ in befores.alive()]
             graded, cleared, used_up = _gradients_after(grads, assigned, befores.looked)
             found_gradients = _gradients_found(befores.looked, grads)
@@ -644,6 +645,13 @@ def _given(t: Any, tensors: list[Tensor]) -> Tensor:
     """A tensor from outside, or the argument of that place."""
     found: Tensor = tensors[t] if t.__class__ is int else t
     return found
+
+
+def _own_gradients(looked: Noted) -> None:
+    """Give each gradient that the step leaves a Tensor that nobody else holds: one that was written to is no state."""
+    for t, first in looked.alive():
+        if t._grad is not None and t._grad is not first and t._grad is not NOT_KEPT and not t._grad._is_view:
+            t._grad = Tensor._wrap(t._grad._uop)
 
 
 def _gradients_after(before: Gradients, assigned: list[Tensor], looked: Noted) -> tuple[list[Tensor], ...]:
