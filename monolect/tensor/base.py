@@ -38,7 +38,7 @@ class TensorBase:
     _is_view = False
     _uop: UOp
     _view: Any  # the Window of a view
-    _grad: Tensor | None
+    _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
 
     if TYPE_CHECKING:

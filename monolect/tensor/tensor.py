@@ -19,7 +19,7 @@ from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, 
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.backend.registry import is_on_disk
 from monolect.base.dtype import DType, as_dtype
-from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, JitError, ShapeError
+from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.normal import count
 from monolect.ir.ops import LoadArg
@@ -27,7 +27,16 @@ from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
 from monolect.runtime.execute import realize, running
-from monolect.runtime.jit import NOT_KEPT, OWN, changes, note_assign, note_before, note_gradient, refuse_while_capturing
+from monolect.runtime.jit import (
+    OWN,
+    NotKept,
+    changes,
+    note_assign,
+    note_before,
+    note_gradient,
+    refuse_while_capturing,
+    sums_unkept,
+)
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, refuse_shape, same_device
 from monolect.tensor.casts import CastMixin
@@ -208,7 +217,7 @@ class Tensor(
         else:
             uop = from_data(data, as_device(device), None if dtype is None else as_dtype(dtype))
         self._uop = uop
-        self._grad: Tensor | None = None
+        self._grad: Any = None
         self._requires_grad = False
         if requires_grad:
             self.requires_grad = True
@@ -234,20 +243,17 @@ class Tensor(
     @property
     def grad(self) -> Tensor | None:
         """The derivative `backward` added up here, or None. Raises ShapeError for one of another shape, JitError for
-        one that a captured step used up and did not clear.
+        one that a captured step used up, unless one was read before.
 
         >>> x = Tensor([3.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
         >>> x.grad.tolist()
         [6.0]
         """
-        if changes.captures:
-            note_gradient(self, self._grad)
-        if self._grad is NOT_KEPT:
-            expected = "zero_grad() before or at the end of the step, or gradients that it returns"
-            found = f"a gradient that was not kept, of shape {self.shape}"
-            raise JitError("the gradient of a tensor that a jitted step updated", expected=expected, found=found)
-        return self._grad
+        g: Any = self._grad
+        if g.__class__ is NotKept:
+            g = self._grad = (g.without() if sums_unkept(self) else g).read(self.shape)
+        return note_gradient(self, g) if changes.captures else g
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -693,12 +699,10 @@ class Tensor(
         new = []
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
             t = leaves[u]
-            if d is not None and t._grad is not NOT_KEPT:  # a sum with what is not kept is not kept
-                own = self._wrap(d if create_graph else build("DETACH", d))
-                new.append((t, own if t._grad is None else t._grad + own))
-        for t, grad in new:
-            note_gradient(t, t._grad)
-            t._grad = grad
+            if d is not None:
+                new.append((t, self._wrap(d if create_graph else build("DETACH", d))))
+        for t, own in new:
+            t._add_gradient(own, create_graph)
         is_kept = create_graph if retain_graph is None else retain_graph
         if not is_kept and self._uop not in leaves and is_alone(self):
             note_before(self, self._uop)
@@ -706,6 +710,22 @@ class Tensor(
         if self._uop.op != "BUFFER":
             defer(self)  # a loss is nearly free beside its gradients, and dear once they are gone
         return self
+
+    def _add_gradient(self, own: Tensor, create_graph: bool) -> None:
+        """Add `own` to `grad`, in place unless the sum is to be differentiated again. With what is not kept the sum is
+        not kept.
+        """
+        old: Any = self._grad
+        if changes.captures:
+            old = note_gradient(self, old)
+        if old is None:
+            self._grad = own
+        elif old.__class__ is NotKept:
+            self._grad = old.plus(own)
+        elif create_graph or old._requires_grad:
+            self._grad = old + own
+        else:
+            old._store(None, cast((old + own)._uop, old.dtype))
 
     def _root_gradient(self, gradient: Tensor | None) -> UOp:
         if not self.dtype.is_float:
