@@ -59,7 +59,7 @@ from monolect.tensor.step_gradients import (
     own_gradients,
     refuse_twice,
 )
-from monolect.tensor.tensor import Tensor, compute_pending, leaf_nodes, leaves, live_tensors
+from monolect.tensor.tensor import Tensor, compute_pending, copied, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import (
     as_returned,
     check_results,
@@ -530,6 +530,7 @@ class Jit:
             # what nobody but the function and its result held is gone: it is no state
             outputs = [t if id(t) in grads and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
             result = unflatten(result, as_returned(outputs, same))
+            _apart([t for t, _ in befores.alive()])
             own_gradients(befores.looked)
             assigned = [t for t, _ in befores.alive()]
             after = After(grads, [] if self.keeps else assigned, befores.looked)
@@ -575,7 +576,8 @@ class Jit:
                 t._uop = stand_in._uop
             t._grad = stand_in._grad
         others = {t._uop for r in reached for t in r.tensors}
-        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in others for _, b, a in states):
+        shared = others if len(olds) == len(states) else olds
+        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states):
             return back  # state that only now got a buffer of its own: captured at the next call
         places = {id(t): i for i, t in enumerate(tensors)}
         donated = {places[id(t)] for t in self.donation.tensors(*given)}
@@ -718,6 +720,15 @@ def _stand_in(t: Tensor, node: UOp) -> Tensor:
         new.requires_grad = True
     new._grad = t._grad
     return new
+
+
+def _apart(assigned: list[Tensor]) -> None:
+    """Give tensors that were assigned the same value memory of their own: each is updated in its own at a replay."""
+    seen: set[UOp] = set()
+    for t in assigned:
+        if t._uop in seen:
+            t._uop = copied(t._uop)
+        seen.add(t._uop)
 
 
 def _given(t: Any, tensors: list[Tensor]) -> Tensor:

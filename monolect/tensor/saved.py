@@ -214,7 +214,7 @@ class Loaded(Jit):
             t = random_state.tensor_named(name, Tensor)
         if t is None:
             t = Tensor._wrap(arrays[number])
-            t._requires_grad = wants_gradient
+            t.requires_grad = wants_gradient
         else:
             arrays[number] = _replacing(name, t, arrays[number])
         return t

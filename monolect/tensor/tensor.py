@@ -17,12 +17,13 @@ from typing import Any
 
 from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, spent
 from monolect.autograd.graph import broadcast_to, cast
-from monolect.backend.registry import is_on_disk
+from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, as_dtype
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.normal import count
 from monolect.ir.ops import LoadArg
+from monolect.ir.place import device as place_device
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
@@ -175,6 +176,17 @@ def _check_tensor(what: str, value: Any) -> None:
         raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
 
 
+def copied(u: UOp) -> UOp:
+    """The value of `u` in memory of its own."""
+    buffer = new_buffer(u.shape, u.dtype, place_device(u) or Device.default)
+    return build("AFTER", buffer, build("STORE", buffer, u))
+
+
+def in_own_memory(u: UOp) -> UOp:
+    """The value of `u` for a Tensor that is written to: what is in memory is copied, as others may write to that."""
+    return copied(u) if is_realized(u) else u
+
+
 def _whole(u: UOp) -> UOp:
     return u
 
@@ -295,8 +307,7 @@ class Tensor(
             as_leaf(self)
         elif self._uop.op != "BUFFER" or self._uop in _leaves:
             # equal expressions are one node; a leaf needs a node that nothing else equals
-            buffer = new_buffer(self._uop.shape, self.dtype, self.device)
-            self._uop = build("AFTER", buffer, build("STORE", buffer, self._uop))
+            self._uop = copied(self._uop)
         self._requires_grad = True
         _leaf_tensors[id(self)] = self
         _leaves[self._uop] = weakref.ref(self)
@@ -595,8 +606,7 @@ class Tensor(
         >>> b.tolist()
         [1.0, 2.0]
         """
-        buffer = new_buffer(self._uop.shape, self.dtype, self.device)
-        return self._wrap(build("AFTER", buffer, build("STORE", buffer, self._uop)))
+        return self._wrap(copied(self._uop))
 
     def detach(self) -> Tensor:
         """A view of all elements, through which no gradient flows.
@@ -634,7 +644,7 @@ class Tensor(
         u = root._uop
         on_disk = is_on_disk(root.device) and is_realized(u)
         if part is None and root is self and not on_disk:
-            root._become(self._fitting(u, value))
+            root._become(in_own_memory(self._fitting(u, value)))
         else:
             base = u if u.op in MEMORY or on_disk else build("CONTIGUOUS", u)
             target = window(base)

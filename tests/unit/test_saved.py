@@ -370,6 +370,20 @@ def test_gradients_of_a_loaded_step(tmp_path: Path) -> None:
         w.grad = None
 
 
+def test_a_leaf_of_a_loaded_step_is_a_leaf(tmp_path: Path) -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    step = jit(lambda x: (w * x).sum())
+    step(Tensor([1.0, 1.0]))
+    step.save(tmp_path / "leaf.step", {"w": w})
+    loaded = jit.load(tmp_path / "leaf.step")
+    found, other = loaded.tensors["w"], Tensor([1.0, 1.0], requires_grad=True)
+    for k in (1.0, 2.0):
+        ((found * 3).sum() + (other * 2).sum()).backward()
+        assert (found.grad.tolist(), other.grad.tolist()) == ([3.0 * k] * 2, [2.0 * k] * 2)
+    nn.optim.SGD([found], lr=0.5).step()
+    assert loaded(Tensor([1.0, 1.0])).item() == 3.0 - 6.0
+
+
 def test_a_saved_step_is_no_part_of_another(tmp_path: Path) -> None:
     double, path = jit(lambda x: x * 2), tmp_path / "double.step"
     double(Tensor([1.0]))
