@@ -277,13 +277,15 @@ class Capture:
         self.variables, self.made = draft.variables, draft.made
         self.constants = dict(zip(draft.constants, outside.constants, strict=True))
         self.reads = [Read(t, self.constants[n], n) for t, n in zip(outside.reads, draft.reads, strict=True)]
-        self.moves = [State(t, n, after) for t, (n, after) in zip(outside.moves, draft.moves, strict=True)]
+        self.moves = [
+            State(t, n, _whole(v, outside.kept)) for t, (n, v) in zip(outside.moves, draft.moves, strict=True)
+        ]
         self.brought = [s for s in self.moves if s.number >= draft.n_args]
         self.in_place = [State(t, n) for t, n in zip(outside.in_place, draft.in_place, strict=True)]
         self.assigned = [*outside.moves, *outside.in_place]  # arguments by place
         self.read = outside.reads
         self.kept = outside.kept
-        self.outputs = [v._replace(node=_kept(v, outside.kept)) if v.source == KEPT else v for v in draft.outputs]
+        self.outputs = [_whole(v, outside.kept) for v in draft.outputs]
         whole = all(v.source == MADE and v.node is v.base for v in self.outputs)
         self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
         self.launches = tuple(s.launch for s in recipe.late)
@@ -552,9 +554,9 @@ def _buffer_of(tensor: Any) -> UOp:
     return u
 
 
-def _kept(v: Value, kept: list[UOp]) -> UOp:
-    """A result that the step does not compute: a constant, or a view of one."""
-    return substitute(v.node, {v.base: kept[v.at]})
+def _whole(v: Value, kept: list[UOp]) -> Value:
+    """With memory, where the step does not compute it: a constant, or a view of one."""
+    return v._replace(node=substitute(v.node, {v.base: kept[v.at]})) if v.source == KEPT else v
 
 
 __all__ = [

@@ -328,7 +328,7 @@ class Jit:
 
         for g in tensors[len(inputs) :]:
             g._uop = as_buffer(g._uop)
-        inputs = [*inputs, *(g._uop for g in tensors[len(inputs) :])]
+        inputs += [g._uop for g in tensors[len(inputs) :]]  # no other list: who holds donated memory is counted
         addresses = [u.storage.address for u in inputs]
         states = random_state.states_of(capture.assigned)
         if not states:
@@ -379,7 +379,7 @@ class Jit:
     def _known(self, key: Any, tensors: list[Tensor]) -> Captured | None:
         """The capture of this call that finds the gradients which are there."""
         try:
-            known = self.variants.get(key, ())
+            known = [c for c in self.variants.get(key, ()) if self.captures.get(c.key) is c]
         except TypeError:
             expected = "Tensors and hashable values"
             raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
@@ -454,7 +454,7 @@ class Jit:
     def _give_up(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor], before: list[UOp]) -> None:
         """Donated arguments are not to be used any more, but for those that the step assigned."""
         if self.donation.arguments:
-            same = {id(t) for t, u in zip(tensors, before, strict=True) if t._uop is u}
+            same = {id(t) for t, u in zip(tensors, before, strict=False) if t._uop is u}
             for t in self.donation.tensors(args, kwargs):
                 if id(t) in same:
                     give_up(t)
@@ -546,8 +546,13 @@ class Jit:
             live = functools.cache(lambda: live_tensors([t for r in reached for t in r.tensors]))
             found_outside = {id(t) for r in reached for t in r.tensors}.difference(map(id, assigned))
             own = {id(t) for t in (*batch, *late)} - found_outside  # the step may return one as it is
+            own_values = [t for t in (*outputs, *(t._grad for t in after.kept)) if id(t) not in grads]
+            own_values = [t for t in own_values if not is_realized(t._uop) and not t._is_view]
             gone, sources = computed_outside(live, batch, own, graph, {u for _, u in befores.alive()})
             graph = (graph - gone) | sources
+            _move_in(
+                [*(t for t, u in befores.alive() if t._uop is not u), *own_values], {b for r in runs for b in r.fresh}
+            )
             if batch:
                 batch[0].realize(*batch[1:])
         place = {id(t): i for i, t in enumerate(stand_ins)}
@@ -729,6 +734,13 @@ def _apart(assigned: list[Tensor]) -> None:
         if t._uop in seen:
             t._uop = copied(t._uop)
         seen.add(t._uop)
+
+
+def _move_in(tensors: list[Tensor], made: set[UOp]) -> None:
+    """Give tensors that stand for memory which the step has not `made`, as of an equal value outside, a copy."""
+    for t in tensors:
+        if is_realized(t._uop) and base_of(t._uop) not in made:
+            t._uop = copied(t._uop)
 
 
 def _given(t: Any, tensors: list[Tensor]) -> Tensor:

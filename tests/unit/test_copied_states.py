@@ -112,3 +112,26 @@ def test_what_is_copied_from_an_array_is_no_part_of_it(method: str, lazy: bool, 
     other.copy_(state).realize()
     state.numpy()[0] = -1.0
     assert other.tolist() == [3.0] * 16
+
+
+def test_a_state_that_becomes_what_somebody_outside_has() -> None:
+    """The expression in the step is the one of a tensor outside that is not computed yet."""
+    c = Tensor(np.arange(3.0)).realize()
+    nothing, other = Tensor.zeros(3, dtype="float64"), c * 2 + 1
+    a, b, w = zeros(), zeros(), Tensor(np.ones(3), requires_grad=True)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        a.zero_()
+        b.copy_(c * 2 + 1)
+        w.grad = None
+        (w * (c * 2 + 1)).sum().backward()
+        return x + 1
+
+    for _ in range(4):
+        a[1], b[0] = 5.0, 9.0
+        step(zeros())
+        assert (a.tolist(), b.tolist(), w.grad.tolist()) == ([0.0] * 3, [1.0, 3.0, 5.0], [1.0, 3.0, 5.0])
+        w.grad.numpy()[...] = 7.0  # its own memory
+        a.numpy()[...] = 7.0
+        assert nothing.tolist() == [0.0] * 3 and other.tolist() == [1.0, 3.0, 5.0]
