@@ -37,8 +37,10 @@ from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import keep_only, waiting
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.outside import (
+    apart,
     compute_reached,
     computed_outside,
+    move_in,
     passing,
     readers,
     refuse_asking,
@@ -59,7 +61,7 @@ from monolect.tensor.step_gradients import (
     own_gradients,
     refuse_twice,
 )
-from monolect.tensor.tensor import Tensor, compute_pending, copied, leaf_nodes, leaves, live_tensors
+from monolect.tensor.tensor import Tensor, compute_pending, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import (
     as_returned,
     check_results,
@@ -530,7 +532,7 @@ class Jit:
             # what nobody but the function and its result held is gone: it is no state
             outputs = [t if id(t) in grads and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
             result = unflatten(result, as_returned(outputs, same))
-            _apart([t for t, _ in befores.alive()])
+            apart([t for t, _ in befores.alive()])
             own_gradients(befores.looked)
             assigned = [t for t, _ in befores.alive()]
             after = After(grads, [] if self.keeps else assigned, befores.looked)
@@ -550,7 +552,7 @@ class Jit:
             own_values = [t for t in own_values if not is_realized(t._uop) and not t._is_view]
             gone, sources = computed_outside(live, batch, own, graph, {u for _, u in befores.alive()})
             graph = (graph - gone) | sources
-            _move_in(
+            move_in(
                 [*(t for t, u in befores.alive() if t._uop is not u), *own_values], {b for r in runs for b in r.fresh}
             )
             if batch:
@@ -725,22 +727,6 @@ def _stand_in(t: Tensor, node: UOp) -> Tensor:
         new.requires_grad = True
     new._grad = t._grad
     return new
-
-
-def _apart(assigned: list[Tensor]) -> None:
-    """Give tensors that were assigned the same value memory of their own: each is updated in its own at a replay."""
-    seen: set[UOp] = set()
-    for t in assigned:
-        if t._uop in seen:
-            t._uop = copied(t._uop)
-        seen.add(t._uop)
-
-
-def _move_in(tensors: list[Tensor], made: set[UOp]) -> None:
-    """Give tensors that stand for memory which the step has not `made`, as of an equal value outside, a copy."""
-    for t in tensors:
-        if is_realized(t._uop) and base_of(t._uop) not in made:
-            t._uop = copied(t._uop)
 
 
 def _given(t: Any, tensors: list[Tensor]) -> Tensor:

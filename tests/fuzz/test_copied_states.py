@@ -115,7 +115,7 @@ def test_states_agree_with_pytorch(request: pytest.FixtureRequest) -> None:
 
 
 PLANTED = {
-    "states of one value are one": ("monolect.tensor.capture._apart", lambda assigned: None),
+    "states of one value are one": ("monolect.tensor.capture.apart", lambda assigned: None),
     "what is in memory is not copied": ("monolect.tensor.tensor.in_own_memory", lambda u: u),
 }
 
