@@ -11,6 +11,7 @@ Invariant: its BUFFERs are marks, which have no storage.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -176,9 +177,10 @@ class _Recorder:
         written = {b for r in runs for b in r.fresh}
         returned = {base_of(o) for o in outputs}
         stays, moves = [], []
+        afters = Counter(after for *_, after in states)
         for tensor, before, after in states:
             hidden = before not in self.number and before not in returned and after not in returned and after in written
-            if hidden and may_overwrite(before, after, uses):
+            if hidden and afters[after] == 1 and may_overwrite(before, after, uses):
                 stays.append((tensor, before, after))
             elif after is not before:
                 moves.append((tensor, before, after))

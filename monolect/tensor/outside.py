@@ -101,9 +101,9 @@ def apart(assigned: list[Tensor]) -> None:
     """Give tensors that were assigned the same value memory of their own: each is updated in its own at a replay."""
     seen: set[UOp] = set()
     for t in assigned:
-        if t._uop in seen:
+        if base_of(t._uop) in seen:
             t._uop = copied(t._uop)
-        seen.add(t._uop)
+        seen.add(base_of(t._uop))
 
 
 def move_in(tensors: list[Tensor], made: set[UOp]) -> None:

@@ -28,6 +28,22 @@ def test_a_state_that_is_copied_to_another() -> None:
     assert len(step.captures) == 1 and step.usual is not None
 
 
+def test_a_parameter_that_is_copied_to_a_state() -> None:
+    """Through `detach`, in memory that the parameter has: the two nodes differ."""
+    w, s, part = Tensor(np.ones(3), requires_grad=True).realize(), zeros(), zeros(1)
+
+    @jit
+    def step(x: Tensor) -> None:
+        w.assign(w + x)
+        s.copy_(w.detach())
+        part.copy_(w.detach()[:1])
+
+    for k in range(2, 6):
+        step(Tensor(np.ones(k - 1))[:1])
+        assert (w.tolist(), s.tolist(), part.tolist()) == ([k] * 3, [k] * 3, [k])
+    assert len(step.captures) == 1 and step.usual is not None
+
+
 def test_equal_values_of_two_states() -> None:
     a, b = zeros(), zeros()
 
