@@ -81,6 +81,10 @@ class Noted:
         if known is None or known[0]() is None:  # of another, which is gone
             self._by_identity[id(tensor)] = weakref.ref(tensor), value
 
+    def knows(self, tensor: Any) -> bool:
+        known = self._by_identity.get(id(tensor))
+        return known is not None and known[0]() is not None
+
     def alive(self) -> list[tuple[Any, Any]]:
         """The Tensors that are still held by somebody, with what was noted."""
         return [(t, value) for ref, value in self._by_identity.values() if (t := ref()) is not None]
@@ -97,6 +101,8 @@ class Assigned(Noted):
         self.before = Noted()  # of all that changes: node, gradient, and whether it is a leaf
         self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
         self.start = 0
+        self.bring: Callable[[Any, Any], Any] | None = None  # what stands for a gradient from outside; see a capture
+        self.asked: Callable[[], None] | None = None  # as in NotKept, of the step under capture
         self.inputs: frozenset[UOp] = frozenset()
 
 
@@ -105,12 +111,41 @@ under_way: list[Any] = []  # captures, traces and derivatives of all threads
 OWN: Any = object()  # in place of a gradient that was set before it was read
 
 
-class _NotKept:
-    def __reduce__(self) -> str:
-        return "NOT_KEPT"  # one object, whatever copies it
+class NotKept:
+    """In place of the gradient of a tensor that a step updated with it. Whoever asks for it is told to `asked`, of the
+    step that did: its next call keeps it. `tensor`: the gradient, where the call that left it was the capture.
+    """
+
+    __slots__ = ("asked", "tensor")
+
+    def __init__(self, asked: Callable[[], None] | None = None, tensor: Any = None) -> None:
+        self.asked, self.tensor = asked, tensor
+
+    def __reduce__(self) -> tuple:
+        return NotKept, (None, self.tensor)
+
+    def read(self, shape: tuple) -> Any:
+        """The gradient. Raises JitError where there is none."""
+        if self.asked is not None:
+            self.asked()
+        if self.tensor is None:
+            expected = "a gradient that the step returns, or one that was read after its first call"
+            raise JitError(
+                "the gradient of a tensor that a jitted step updated",
+                expected=expected if self.asked is None else f"{expected}; the next call keeps it",
+                found=f"a gradient that was not kept, of shape {shape}",
+            )
+        return self.tensor
+
+    def plus(self, own: Any) -> NotKept:
+        """Once `own` is added to it."""
+        return self if self.tensor is None else NotKept(self.asked, self.tensor + own)
+
+    def without(self) -> NotKept:
+        """As it is once a replay has added to it."""
+        return self if self.tensor is None else NotKept(self.asked)
 
 
-NOT_KEPT: Any = _NotKept()  # in place of the gradient of a tensor that a step updated with it
 # held by who captures, and by calls that are not usual: a capture sees no state of another thread's step
 steps = Turns()
 
@@ -169,11 +204,23 @@ def is_held(u: UOp) -> bool:
     return u.op == "BUFFER" and bool(changes.captures and settings.HOIST) and u.serial < changes.captures[-1].start
 
 
-def note_gradient(tensor: Any, gradient: Any) -> None:
-    """Called when a gradient is read, or set (then it is OWN), while a capture is under way."""
+def note_gradient(tensor: Any, gradient: Any) -> Any:
+    """Called when a gradient is read, or set (then it is OWN), while a capture is under way: what it is there."""
+    note_before(tensor, tensor._uop)
+    for c in changes.captures:
+        if c.bring is not None and not c.looked.knows(tensor):
+            if gradient.__class__ is NotKept and gradient.tensor is not None and gradient.asked is c.asked:
+                gradient = gradient.read(tensor.shape)  # of a step that adds to its own
+            if gradient is not None and gradient is not OWN and gradient.__class__ is not NotKept:
+                gradient = tensor._grad = c.bring(tensor, gradient)
     for c in changes.captures:
         c.looked.note(tensor, gradient)
-    note_before(tensor, tensor._uop)
+    return gradient
+
+
+def sums_unkept(tensor: Any) -> bool:
+    """Whether the step under capture has added to a gradient of the tensor that is not kept."""
+    return any(c.looked.knows(tensor) for c in changes.captures if c.bring is not None)
 
 
 def note_before(tensor: Any, node: UOp) -> None:
@@ -619,10 +666,10 @@ def _buffer_of(tensor: Any) -> UOp:
 
 
 __all__ = [
-    "NOT_KEPT",
     "OWN",
     "Capture",
     "Check",
+    "NotKept",
     "changes",
     "has_lock",
     "checks_under_way",
@@ -632,5 +679,6 @@ __all__ = [
     "note_gradient",
     "refuse_while_capturing",
     "steps",
+    "sums_unkept",
     "under_way",
 ]

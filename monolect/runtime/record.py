@@ -10,6 +10,7 @@ Arguments, old versions of moving states, sizes and results come with a call and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -122,9 +123,10 @@ class _Recorder:
     ) -> tuple[list[tuple[Any, UOp, UOp]], list[tuple[Any, UOp, UOp]]]:
         """The states that stay where they are, and those that move."""
         stays, moves = [], []
+        afters = Counter(after for *_, after in states)
         for tensor, before, after in states:
             hidden = before not in self.param and before not in returned and after not in returned and after in written
-            if hidden and may_overwrite(before, after, uses):
+            if hidden and afters[after] == 1 and may_overwrite(before, after, uses):
                 stays.append((tensor, before, after))
             elif after is not before:
                 moves.append((tensor, before, after))

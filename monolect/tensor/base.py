@@ -41,7 +41,7 @@ class TensorBase:
     _uop: UOp
     _view: Any  # the Window of a view
     _part: tuple[Any, Any, int] | None  # of the view of one element, until it has a Window: base, key, number in memory
-    _grad: Tensor | None
+    _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
 
     if TYPE_CHECKING:

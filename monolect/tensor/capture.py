@@ -29,7 +29,7 @@ from monolect.ir.call import is_body
 from monolect.ir.uop import UOp, build, new_buffer, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
-from monolect.runtime.jit import NOT_KEPT, OWN, Capture, Check, Noted, changes, steps, two_ways
+from monolect.runtime.jit import Capture, Check, NotKept, changes, steps, two_ways
 from monolect.runtime.record import external, mark, record
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
@@ -37,8 +37,10 @@ from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import keep_only, waiting
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.outside import (
+    apart,
     compute_reached,
     computed_outside,
+    move_in,
     passing,
     readers,
     refuse_asking,
@@ -48,6 +50,17 @@ from monolect.tensor.outside import (
 )
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
+from monolect.tensor.step_gradients import (
+    After,
+    Brought,
+    as_buffer,
+    bringing,
+    found_by,
+    is_brought,
+    is_found,
+    own_gradients,
+    refuse_twice,
+)
 from monolect.tensor.tensor import Tensor, compute_pending, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import (
     as_returned,
@@ -67,7 +80,6 @@ MOST_AROUND = 8  # of them for the same arguments: each holds what was around it
 ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is around it: it will not end
 _CONTAINERS = frozenset((list, tuple, dict))
 _new = object.__new__
-Gradients = dict[int, tuple[Tensor, Tensor | None]]  # of tensors from outside, by identity
 
 
 class Spec(NamedTuple):
@@ -135,11 +147,23 @@ class Captured(NamedTuple):
     usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
     cleared: list[Any] = []  # what has no gradient after a call; as in `graded`
     used_up: list[Any] = []  # what has one then that is not kept
-    found: list[tuple[Any, Any]] = []  # the gradients that the step found: None, or NOT_KEPT; another would be added to
+    found: list[tuple[Any, Any]] = []  # the gradients that the step found, as `state_of`; those that are brought last
+    dropped: list[Any] = []  # what has one then to which one was added, and that is not kept
     lost: frozenset[int] = frozenset()  # what of `capture.made` would have a graph, if it were not replayed
     checks: tuple[Check, ...] = ()  # what is looked at after each call: results behind those of the function
     n_results: int = 0  # of the function
     same: tuple[int, ...] = ()  # of results, if the function returned a Tensor twice: its first place
+
+    @property
+    def key(self) -> Any:
+        """That of the call, and the gradients that it finds: those of a view by identity."""
+        seen = ((t if t.__class__ is int else id(t), g if is_brought(g) else id(g)) for t, g in self.found)
+        return (*self.spec.key, tuple(seen))
+
+    @property
+    def brought(self) -> list[Any]:
+        """What has a gradient that each call brings; as in `graded`."""
+        return [t for t, g in self.found if is_brought(g)]
 
 
 class Jit:
@@ -159,13 +183,16 @@ class Jit:
     def __init__(self, function: Callable[..., Any], owner: Callable[[], Any] | None = None, donate: Any = ()):
         self.function, self.owner = function, owner
         self.donation = Donation(function, donate, owner is not None)
-        self.captures: OrderedDict[Any, Captured] = OrderedDict()
+        self.captures: OrderedDict[Any, Captured] = OrderedDict()  # by their keys
+        self.variants: dict[Any, list[Captured]] = {}  # by the key of a call: they find other gradients
         self.n_changing = 0  # captures in a row that changed what is around them
         self.__call__ = self._general = _general(self)
         self.around = Reach(())  # looked for at the first call: much may come to stand around it until then
         self._methods: dict[int, Jit] = {}
         self._roots: dict[int, int] = {}  # of the arguments of a call with views: the root of each, by identity
         self.is_writing = False  # does the next call assign?
+        self.keeps = False  # gradients that it updates with
+        self.not_kept = NotKept(_asked(self))  # those of its replays
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
         functools.update_wrapper(self, function)
@@ -257,23 +284,29 @@ class Jit:
         if len(tensors) != len(found):  # one tensor in several places
             places = tuple(next(i for i, t in enumerate(tensors) if t is f) for f in found)
         key = call_key(args, kwargs, self.around.key, places, self.around.named, self._steering())
-        captured = self._known(key)
+        captured = self._known(key, tensors)
         if captured is None and not is_new:  # some of what it names may not have been there when it looked
             self.around = self._reached()
             key = call_key(args, kwargs, self.around.key, places, self.around.named, self._steering())
-            captured = self._known(key)
-        if captured is None or not self._fits(captured, tensors):
+            captured = self._known(key, tensors)
+        with_gradients = [*tensors, *(_given(t, tensors)._grad for t in captured.brought)] if captured else tensors
+        if captured is not None and not self._fits(captured, with_gradients):
+            self._drop(captured)
+            captured = None
+        if captured is None:
             self._expect(None)
             back = self._capture(key, args, kwargs, tensors, inputs)
             self._bounded(key)
             self._give_up(args, kwargs, tensors, inputs)
             return back
-        self.captures.move_to_end(key)
+        self.captures.move_to_end(captured.key)
         self.n_changing = 0
-        refuse_two_ways(two_ways(tensors, captured.capture.assigned, captured.capture.read))
-        refuse_shared(self._shared(tensors, captured.capture.assigned))
+        refuse_two_ways(two_ways(with_gradients, captured.capture.assigned, captured.capture.read))
+        refuse_shared(self._shared(with_gradients, captured.capture.assigned))
+        if len(with_gradients) > len(tensors):
+            refuse_twice(with_gradients, captured.capture.assigned)
         self._expect(captured)
-        results = self._replayed(captured, inputs, tensors)
+        results = self._replayed(captured, inputs, with_gradients)
         self._give_up(args, kwargs, tensors, inputs)
         if captured.checks:
             _look(captured.checks, results[captured.n_results :])
@@ -291,8 +324,13 @@ class Jit:
             for t in captured.cleared:
                 _given(t, tensors)._grad = None
             for t in captured.used_up:
-                _given(t, tensors)._grad = NOT_KEPT
+                _given(t, tensors)._grad = self.not_kept
+            for t in captured.dropped:
+                _given(t, tensors)._grad = _given(t, tensors)._grad.without()
 
+        for g in tensors[len(inputs) :]:
+            g._uop = as_buffer(g._uop)
+        inputs += [g._uop for g in tensors[len(inputs) :]]  # no other list: who holds donated memory is counted
         addresses = [u.storage.address for u in inputs]
         states = random_state.states_of(capture.assigned)
         if not states:
@@ -329,7 +367,7 @@ class Jit:
         """The arguments that share memory with what the step assigns: arguments, by number, and outside Tensors."""
         if not self._roots:
             return []
-        roots = [self._roots[id(t)] for t in tensors]
+        roots = [self._roots.get(id(t), id(t)) for t in tensors]
         outside = {id(t) for t in assigned if t.__class__ is not int}
         written = {roots[t] for t in assigned if t.__class__ is int}
         return [t for t, r in zip(tensors, roots, strict=True) if r in outside or (r in written and roots.count(r) > 1)]
@@ -340,12 +378,24 @@ class Jit:
     def _steering(self) -> tuple:
         return settings.steering
 
-    def _known(self, key: Any) -> Captured | None:
+    def _known(self, key: Any, tensors: list[Tensor]) -> Captured | None:
+        """The capture of this call that finds the gradients which are there."""
         try:
-            return self.captures.get(key)
+            known = [c for c in self.variants.get(key, ()) if self.captures.get(c.key) is c]
         except TypeError:
             expected = "Tensors and hashable values"
             raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
+        return next((c for c in known if all(is_found(_given(t, tensors)._grad, g) for t, g in c.found)), None)
+
+    def _keep(self, captured: Captured) -> None:
+        self.captures[captured.key] = captured
+        self.variants.setdefault(captured.spec.key, []).append(captured)
+
+    def _drop(self, captured: Captured) -> None:
+        del self.captures[captured.key]
+        known = self.variants.pop(captured.spec.key)
+        if left := [c for c in known if c is not captured]:
+            self.variants[captured.spec.key] = left
 
     def _fits(self, captured: Captured, tensors: list[Tensor]) -> bool:
         """Whether what the capture saw around it, beside its key, is still so."""
@@ -353,7 +403,7 @@ class Jit:
             assigned = [tensors[i] for i in captured.capture.assigned if i.__class__ is int]
             if not captured.capture.is_current() or captured.capture.weaves(assigned):
                 return False
-        return all(_given(t, tensors)._grad is found for t, found in captured.found)
+        return not (captured.used_up and self.keeps)
 
     def _plain(self) -> Callable[..., Any]:
         """The function that is not jitted; of a method, bound."""
@@ -368,12 +418,20 @@ class Jit:
             if call is MISS:
                 made = captured.capture, captured.kinds, captured.template
                 origins = self._origins(captured)
-                gradients = captured.found, captured.cleared, captured.used_up
-                call = usual_call(*made, around, origins, self._general, gradients, captured.same)
+                gradients = captured.found, captured.cleared, captured.used_up, captured.graded
+                call = usual_call(*made, around, origins, self._general, gradients, captured.same, self.not_kept)
                 calls.clear()
                 calls[around] = call
         self.is_writing = captured is None or bool(captured.capture.assigned)
         self.__call__ = self._general if call is None else call
+        if self.keeps and captured is not None and captured.used_up:  # asked for meanwhile, by another thread
+            self.__call__ = self._general
+
+    def _keep_gradients(self) -> None:
+        """From the next call on, keep the gradients that the step updates with: somebody reads them."""
+        if not self.keeps:
+            self.keeps = True
+            self.__call__ = self._general
 
     def _origins(self, captured: Captured) -> list[tuple]:
         """Where what the capture makes is said to come from."""
@@ -385,10 +443,9 @@ class Jit:
     def _bounded(self, key: Any) -> None:
         """After a capture: drop old ones, and warn when there will be no end to them."""
         alike = [k for k in self.captures if (k[:2], k[3]) == (key[:2], key[3])]
-        for k in alike[:-MOST_AROUND]:
-            del self.captures[k]
-        if len(self.captures) > MOST_CAPTURES:
-            self.captures.popitem(last=False)
+        old = alike[:-MOST_AROUND] or [*self.captures][: len(self.captures) > MOST_CAPTURES]
+        for k in old:
+            self._drop(self.captures[k])
         name = None if self.around.holds() else self.around.changed(self._reached())
         self.n_changing = 0 if name is None else self.n_changing + 1
         if self.n_changing == ENOUGH_IN_A_ROW:
@@ -399,7 +456,7 @@ class Jit:
     def _give_up(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor], before: list[UOp]) -> None:
         """Donated arguments are not to be used any more, but for those that the step assigned."""
         if self.donation.arguments:
-            same = {id(t) for t, u in zip(tensors, before, strict=True) if t._uop is u}
+            same = {id(t) for t, u in zip(tensors, before, strict=False) if t._uop is u}
             for t in self.donation.tensors(args, kwargs):
                 if id(t) in same:
                     give_up(t)
@@ -436,7 +493,6 @@ class Jit:
                 raise
 
     def _recorded(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
-        self.captures.pop(key, None)  # one that did not fit
         runs: list[execute.Run] = []
         start = new_buffer((), dtypes.bool, "cpu").serial
         stand_ins = [*map(_stand_in, tensors, nodes)]
@@ -457,8 +513,13 @@ class Jit:
         with execute.listening.to(runs), changes.seen() as befores:
             checks: list[tuple[Check, Tensor, Tensor]] = []
             befores.checks, befores.start, befores.inputs = checks, start, frozenset(inputs)
+            brought: Brought = []
+            befores.bring, befores.asked = bringing(brought, _stand_in), self.not_kept.asked
             with drawn.heard(any(r.asks for r in reached), refuse_asking):
                 result = steps.call(function, args, kwargs)
+            by_call = tensors
+            tensors, stand_ins = [*tensors, *(g for _, g, *_ in brought)], [*stand_ins, *(s for *_, s, _ in brought)]
+            inputs += [u for *_, u in brought]
             refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()))
             numbers = {id(t): i for i, t in enumerate(stand_ins)}
             refuse_shared(self._shared(tensors, [numbers.get(id(t), t) for t, _ in befores.alive()]))
@@ -471,26 +532,36 @@ class Jit:
             # what nobody but the function and its result held is gone: it is no state
             outputs = [t if id(t) in grads and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
             result = unflatten(result, as_returned(outputs, same))
+            apart([t for t, _ in befores.alive()])
+            own_gradients(befores.looked)
             assigned = [t for t, _ in befores.alive()]
-            graded, cleared, used_up = _gradients_after(grads, assigned, befores.looked)
-            found_gradients = _gradients_found(befores.looked, grads)
+            after = After(grads, [] if self.keeps else assigned, befores.looked)
+            for t in after.used_up:
+                t._grad = NotKept(self.not_kept.asked, t._grad)
+            late = [t._grad.tensor for t in (*after.used_up, *after.dropped)]
+            found_gradients = found_by(befores.looked, grads, brought)
             looks = [t for _, *both in checks for t in both]
-            batch = [*outputs, *looks, *(t._grad for t in graded), *assigned, *random_state.pending()]
+            batch = [*outputs, *looks, *(t._grad for t in after.kept), *assigned, *random_state.pending()]
             lost = _lost(outputs)
             order = toposort(*(t._uop for t in batch), stop=is_body)  # a constant in a kernel is nobody's tensor
             graph = {u for u in order if u.serial < start and not is_realized(u)}
             live = functools.cache(lambda: live_tensors([t for r in reached for t in r.tensors]))
             found_outside = {id(t) for r in reached for t in r.tensors}.difference(map(id, assigned))
-            own = {id(t) for t in batch} - found_outside  # the step may return one as it is
+            own = {id(t) for t in (*batch, *late)} - found_outside  # the step may return one as it is
+            own_values = [t for t in (*outputs, *(t._grad for t in after.kept)) if id(t) not in grads]
+            own_values = [t for t in own_values if not is_realized(t._uop) and not t._is_view]
             gone, sources = computed_outside(live, batch, own, graph, {u for _, u in befores.alive()})
             graph = (graph - gone) | sources
+            move_in(
+                [*(t for t, u in befores.alive() if t._uop is not u), *own_values], {b for r in runs for b in r.fresh}
+            )
             if batch:
                 batch[0].realize(*batch[1:])
         place = {id(t): i for i, t in enumerate(stand_ins)}
         states = [(place.get(id(t), t), before, t._uop) for t, before in befores.alive()]
         if checks:
             _look([check for check, *_ in checks], looks)
-        outs = [*(t._uop for t in (*outputs, *looks)), *(g._uop for t in graded if (g := t._grad) is not None)]
+        outs = [*(t._uop for t in (*outputs, *looks)), *(t._grad._uop for t in after.kept)]
         made = {b for r in runs for b in r.fresh}
         for b in made.intersection(base_of(outputs[i]._uop) for i in lost):  # what was there before is as it was
             b.origin = self._origin(True)
@@ -499,40 +570,47 @@ class Jit:
         olds = {before for _, before, _ in states}
         read = {*external(runs, inputs)} - olds
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
-        mine = {id(t) for t in (*outputs, *fresh)}.difference(grads)
+        mine = {id(t) for t in (*outputs, *fresh, *late)}.difference(grads)
         reads, woven = readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
         named = {id(t) for t in self.around.tensors}  # another Tensor may be a view of the same memory
         outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in named)]
         refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside))
+        for t, g, stand_in, _ in brought:
+            if t._grad is stand_in:
+                t._grad = g
         for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop
             t._grad = stand_in._grad
         others = {t._uop for r in reached for t in r.tensors}
-        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in others for _, b, a in states):
+        shared = others if len(olds) == len(states) else olds
+        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states):
             return back  # state that only now got a buffer of its own: captured at the next call
         places = {id(t): i for i, t in enumerate(tensors)}
         donated = {places[id(t)] for t in self.donation.tensors(*given)}
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
         template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
-        flat = is_flat(args, kwargs, tensors) and not (woven or graded or checks or self.donation.arguments)
-        targets, none, lost_ones = ([place.get(id(t), t) for t in ts] for ts in (graded, cleared, used_up))
-        self.captures[key] = Captured(
+        flat = is_flat(args, kwargs, by_call) and not (woven or checks or self.donation.arguments)
+        ways = after.kept, after.cleared, after.used_up, after.dropped
+        kept, cleared, used_up, dropped = ([place.get(id(t), t) for t in ts] for ts in ways)
+        captured = Captured(
             capture,
             template,
-            kinds,
+            (*kinds, *((u.src[0], u.dtype, u.arg.device, g._requires_grad) for _, g, _, u in brought)),
             flat,
-            targets,
+            kept,
             spec,
             {},
-            none,
-            lost_ones,
+            cleared,
+            used_up,
             [(place.get(id(t), t), g) for t, g in found_gradients],
+            dropped,
             frozenset(v.at for i in lost if (v := capture.outputs[i]).source == "fresh"),
             tuple([check for check, *_ in checks]),
             len(outputs),
             same,
         )
+        self._keep(captured)
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:
@@ -565,6 +643,17 @@ def _general(step: Jit) -> Callable[..., Any]:
         return (me() or Jit(function, owner, names))._call(given, kwargs)
 
     return __call__
+
+
+def _asked(step: Jit) -> Callable[[], None]:
+    """Tells the step, if it still lives, that somebody reads a gradient which it updates with."""
+    me = weakref.ref(step)
+
+    def asked() -> None:
+        if (found := me()) is not None:
+            found._keep_gradients()
+
+    return asked
 
 
 class Method:
@@ -646,52 +735,11 @@ def _given(t: Any, tensors: list[Tensor]) -> Tensor:
     return found
 
 
-def _gradients_after(before: Gradients, assigned: list[Tensor], looked: Noted) -> tuple[list[Tensor], ...]:
-    """The tensors that got a gradient which they keep; those that have none any more; and those that got one and were
-    assigned: they were updated with it, and no step writes it out.
-
-    Raises JitError when a gradient was added to one of an earlier call: it would be the same one at each replay.
-    """
-    updated = {id(t) for t in assigned}
-    kept, cleared, used_up = [], [], []
-    for t, first in looked.alive():
-        if id(t) not in before:
-            continue
-        new = t._grad
-        if new is None:
-            cleared += [t] * (first is not None)
-        elif new is first:  # only read, or NOT_KEPT as it was
-            continue
-        elif first is not None and first is not OWN:
-            expected = "zero_grad() first, or the gradients returned"
-            raise JitError("a jitted function adds to a gradient from outside", expected=expected)
-        elif id(t) in updated:
-            t._grad = NOT_KEPT
-            used_up.append(t)
-        else:
-            kept.append(t)
-    return kept, cleared, used_up
-
-
 def _lost(outputs: list[Tensor]) -> list[int]:
     """The places of results whose gradients would reach a leaf, or did: a replay has no graph of them."""
     leaves = leaf_nodes()
     made = [(i, t._uop) for i, t in enumerate(outputs) if t._uop.op != "BUFFER"] if leaves else []
     return [i for i, u in made if any(v in leaves or v.tag == SPENT for v in reach(u, leaves))]
-
-
-def _gradients_found(looked: Noted, grads: Gradients) -> list[tuple[Tensor, Any]]:
-    """The tensors from outside whose gradient the step read or added to, with what it found: None or NOT_KEPT. It would
-    do another thing with another one.
-
-    Raises JitError for a gradient from outside that it read: that of a later call is another Tensor.
-    """
-    for t, old in looked.alive():
-        if old is not None and old is not OWN and old is not NOT_KEPT:
-            expected = "backward() in the step, or gradients that are arguments"
-            found = f"a gradient of an earlier backward, of shape {t.shape}"
-            raise JitError("a jitted function reads a gradient from outside", expected=expected, found=found)
-    return [(t, old) for t, old in looked.alive() if old is not OWN and id(t) in grads]
 
 
 class Decorator:

@@ -23,7 +23,7 @@ from monolect.runtime.buffer import base_of, is_realized
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
 from monolect.tensor.reach import Reach
-from monolect.tensor.tensor import Tensor
+from monolect.tensor.tensor import Tensor, copied
 
 Live = Callable[[], list[Tensor]]
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
@@ -95,6 +95,22 @@ def readers(live: Live, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> Re
     woven = [t for t in tensors if shared[t._uop] > 1 or t._uop in graph or t._uop in shown]
     woven += [t for t in tensors if t._uop not in around and base_of(t._uop) in around]
     return reads, [(weakref.ref(t), t._uop) for t in woven]
+
+
+def apart(assigned: list[Tensor]) -> None:
+    """Give tensors that were assigned the same value memory of their own: each is updated in its own at a replay."""
+    seen: set[UOp] = set()
+    for t in assigned:
+        if base_of(t._uop) in seen:
+            t._uop = copied(t._uop)
+        seen.add(base_of(t._uop))
+
+
+def move_in(tensors: list[Tensor], made: set[UOp]) -> None:
+    """Give tensors that stand for memory which the step has not `made`, as of an equal value outside, a copy."""
+    for t in tensors:
+        if is_realized(t._uop) and base_of(t._uop) not in made:
+            t._uop = copied(t._uop)
 
 
 def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:

@@ -25,10 +25,11 @@ from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
-from monolect.runtime.jit import NOT_KEPT, Capture, Fresh, Value, under_way
+from monolect.runtime.jit import Capture, Fresh, NotKept, Value, under_way
 from monolect.tensor import random as random_state
 from monolect.tensor.places import EMPTY, is_plain
 from monolect.tensor.reach import Reach
+from monolect.tensor.step_gradients import is_brought
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
 
@@ -53,18 +54,21 @@ def usual_call(
     around: Reach,
     origins: Sequence[tuple],
     general: Callable[..., Any],
-    gradients: tuple[Sequence[Any], ...] = ((), (), ()),
+    gradients: tuple[Sequence[Any], ...] = ((), (), (), ()),
     same: tuple[int, ...] = (),
+    not_kept: Any = None,
 ) -> Callable[..., Any] | None:
-    """A function of as many Tensors as `kinds`; None for a step whose calls need the general way.
+    """A function of Tensors; None for a step whose calls need the general way. `kinds`: of the arguments, and of the
+    gradients that a call brings.
 
     It may be called with anything: what is not usual it passes on to `general`, MISS for what was not given.
 
     `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origins`: the line
     that each of `capture.made` is said to come from. `gradients`: as in `Captured`, what the step found, what has
-    none after it, and what has one that is not kept; places of arguments, and Tensors.
+    none after it, what has one that is `not_kept`, and what has one that is; places of arguments, and Tensors.
     `same`: the first place of each result, where one Tensor is several of them.
     """
+    brought = [t for t, state in gradients[0] if is_brought(state)]
     outputs, n = capture.outputs, len(kinds)
     known = all(v.source in ("fresh", "constant", "given") for v in (*outputs, *(s.after for s in capture.moves)))
     simple = known and all(m.shape is None for m in capture.made) and not capture.reuse
@@ -85,28 +89,36 @@ def usual_call(
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
         "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
         "running": running, "is_plain": is_plain, "prologue": capture.prologue,
-        "general": general, "NOT_KEPT": NOT_KEPT,
+        "general": general, "NotKept": NotKept, "not_kept": not_kept,
         "capture": capture,  # what native code reads lives as long as the call, though another capture took its place
     }  # fmt: skip
     for _, bound in (*looked_at, *states):
         names |= bound
-    args = [f"a{i}" for i in range(n)]
+    args = [f"a{i}" for i in range(n - len(brought))]
     head = "".join(f"{a}=MISS, " for a in args) + "/, " * bool(args)
     lines = []
     names["steering"] = settings.steering
     lines += _refuse(["more", "named", "under_way", "settings.tracing", "profile.recording"])
     lines += _refuse(["settings.steering is not steering"])
-    found, cleared, used_up = gradients
-    held = [_gradient(t, names) for t, _ in found]
+    found, cleared, used_up, graded = gradients
+    held = [(_gradient(t, names), state) for t, state in found]
     after = [f" {' = '.join(_gradient(t, names) for t in ts)} = {value}" for ts, value in
-             ((cleared, "None"), (used_up, "NOT_KEPT")) if ts]  # fmt: skip
+             ((cleared, "None"), (used_up, "not_kept")) if ts]  # fmt: skip
     draws = random_state.states_of(capture.assigned)
     names |= {f"drawn{i}": s for i, s in enumerate(draws)}
     if looked_at:  # a cell may have become empty, an entry gone
         lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
         lines += [" except (ValueError, KeyError): break"]
     lines += _refuse([f"{a}.__class__ is not Tensor" for a in args])
-    lines += _refuse([f"{t} is not {g and 'NOT_KEPT'}" for t, (_, g) in zip(held, found, strict=True)])
+    for i, (g, state) in enumerate(held):
+        names[f"shown{i}"] = state  # a view
+        is_late = f"{g}.__class__ is not NotKept or {g}.tensor is not None"
+        if not is_brought(state):
+            lines += _refuse([is_late if state is NotKept else f"{g} is not shown{i}"])
+    news = [f"a{i}" for i in range(len(args), n)]
+    lines += [f" {a} = {_gradient(t, names)}" for a, t in zip(news, brought, strict=True)]
+    lines += _refuse([f"{a}.__class__ is not Tensor" for a in news])
+    args += news
     for i, kind in enumerate(kinds):
         lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
         names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
@@ -117,8 +129,10 @@ def usual_call(
         names["outside"] = {*(id(s.tensor) for s in capture.brought), *map(id, capture.read)}
         lines += _refuse([f"not outside.isdisjoint(map(id, ({', '.join(args)},)))"])
     results = [f" t{i} = new(Tensor); t{i}._uop = {_node(str(i), v, names)}; t{i}._grad = None; "
-               f"t{i}._requires_grad = False" if not same or same[i] == i else f" t{i} = t{same[i]}"
+               f"t{i}._requires_grad = False" if not same[i:] or same[i] == i else f" t{i} = t{same[i]}"
                for i, v in enumerate(outputs)]  # fmt: skip
+    n_results = len(outputs) - len(graded)
+    after += [*results[n_results:], *(f" {_gradient(t, names)} = t{i}" for i, t in enumerate(graded, n_results))]
     run = _refuse([*(condition for condition, _ in states), *(f"drawn{i}.is_pending()" for i in range(len(draws)))])
     for i, s in enumerate(capture.brought, n):  # the old versions of states that move
         names[f"old{i}"] = s
@@ -142,10 +156,10 @@ def usual_call(
         run += _called(given, after, capture.may_fail)
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
         lines += [" with running.lock:", *(" " + line for line in run)]
-    lines += [*results, f" return {_tree(template, len(outputs))}"]
+    lines += [*results[:n_results], f" return {_tree(template, n_results)}"]
     # who gives up leaves the block, and with it the lock, before the general way begins
     text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
-    text.append(f" return general({''.join(f'{a}, ' for a in args)}*more, **named)")
+    text.append(f" return general({''.join(f'{a}, ' for a in args[: n - len(brought)])}*more, **named)")
     exec(compile("\n".join(text), "<monolect usual call>", "exec"), names)
     # its names do not name it: without a cycle it goes when it is dropped
     call: Callable[..., Any] = names.pop("__call__")

@@ -43,22 +43,24 @@ from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime import stored
 from monolect.runtime.buffer import with_storage
-from monolect.runtime.jit import NOT_KEPT, Capture, Check
+from monolect.runtime.jit import Capture, Check, NotKept
 from monolect.runtime.record import Outside, mark
 from monolect.runtime.stored import damaged, index
 from monolect.tensor import random as random_state
 from monolect.tensor.capture import Captured, Jit, Spec, is_flat
 from monolect.tensor.donated import Donation
 from monolect.tensor.plain import decode, encode
+from monolect.tensor.step_gradients import is_brought, state_of
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 from monolect.tensor.view import in_memory
 
-FORMAT = 12  # of what is stored, as a test sees: whoever changes that counts on
+FORMAT = 13  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
 _NEXT = "\f"  # between two graphs
+_NONE, _NOT_KEPT = "none", "not kept"  # states of a gradient that a step finds; of one that is brought: is it a leaf?
 DEVICES = ("cpu", "c")
 
 
@@ -80,7 +82,7 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
         found = sorted(names) if len(names) > 1 else names.pop()
         raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
     writer = _Writer(names.pop(), tensors)
-    steps = {_without_looking(c.spec).key: writer.part(c) for c in captures}
+    steps = {c._replace(spec=_without_looking(c.spec)).key: writer.part(c) for c in captures}
     parts, texts = zip(*steps.values(), strict=True)
     donation = jit.donation
     head = {
@@ -136,10 +138,11 @@ class _Writer:
             raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
         places = iter(c.spec.places or range(len(c.kinds)))
         results = count()
+        n_args = len(c.kinds) - len(c.brought)
         return {
             "args": encode(c.spec.args, lambda _: next(places), "an argument"),
             "kwargs": encode(c.spec.kwargs, lambda _: next(places), "an argument"),
-            "leaves": [wants_gradient for *_, wants_gradient in c.kinds],
+            "leaves": [wants_gradient for *_, wants_gradient in c.kinds[:n_args]],
             "steering": c.spec.steering[:-1],
             "results": encode(c.template, lambda _: next(results), "a result"),
             "moves": [*map(self.who, outside.moves)],
@@ -148,9 +151,10 @@ class _Writer:
             "constants": [*map(self.array, outside.constants)],
             "graded": [*map(self.who, c.graded)],
             "found": [*(self.who(t) for t, _ in c.found)],
-            "not_kept": [g is not None for _, g in c.found],
+            "states": [*(_state(g) for _, g in c.found)],
             "cleared": self.known_of(c.cleared),
             "used_up": self.known_of(c.used_up),
+            "dropped": self.known_of(c.dropped),
             "lost": sorted(c.lost),
             "checks": c.checks,
             "same": c.same,
@@ -211,7 +215,7 @@ class Loaded(Jit):
             raise damaged("the tensors of a step", "a name for each", head["tensors"])
         for data, text in zip(head["steps"], texts, strict=True):
             captured = _Part(data, self, arrays).captured(text, head["device"])
-            self.captures[captured.spec.key] = captured
+            self._keep(captured)
 
     def _tensor(
         self, name: str, wants_gradient: bool, number: int, arrays: list[UOp], given: Mapping[str, Tensor]
@@ -222,7 +226,7 @@ class Loaded(Jit):
             t = random_state.tensor_named(name, Tensor)
         if t is None:
             t = Tensor._wrap(arrays[number])
-            t._requires_grad = wants_gradient
+            t.requires_grad = wants_gradient
         else:
             arrays[number] = _replacing(name, t, arrays[number])
         return t
@@ -245,9 +249,9 @@ class Loaded(Jit):
         raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
 
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
-        if key in self.captures:
-            expected = "zero_grad() first, or the gradients returned by the step"
-            raise JitError("a saved step that found no gradient meets one of an earlier backward", expected=expected)
+        if key in self.variants:
+            expected = "as when it was saved: none, or one for each that it adds to"
+            raise JitError("a saved step meets gradients that it was not captured for", expected=expected)
         if steerings := [k[4] for k in self.captures if k[:4] == key[:4]]:
             expected, found = " or ".join(map(_settings, steerings)), _settings(key[4])
             raise JitError("a saved step was captured under other settings", expected=expected, found=found)
@@ -287,10 +291,9 @@ class _Part:
         spec, marks = self._spec((*steering, 0))
         nodes = [Tensor._wrap(v.node) for v in capture.outputs]
         template, seen = _decoded(data["results"], nodes)
-        graded, cleared, used_up, seen_at = map(self._who, ("graded", "cleared", "used_up", "found"))
-        if [x.__class__ for x in data["not_kept"]] != [bool] * len(seen_at):
-            raise damaged("the gradients of a step", f"{len(seen_at)} bools", data["not_kept"])
-        found = [(t, NOT_KEPT if x else None) for t, x in zip(seen_at, data["not_kept"], strict=True)]
+        ways = ("graded", "cleared", "used_up", "dropped", "found")
+        graded, cleared, used_up, dropped, seen_at = map(self._who, ways)
+        found = self._found(seen_at)
         same = tuple([index(k, len(seen)) for k in data["same"]])
         if seen != [*range(len(seen))] or len(nodes) != len(seen) + 2 * len(checks) + len(graded):
             raise damaged("the results of a step", f"{len(nodes)}, in order", seen)
@@ -300,12 +303,36 @@ class _Part:
             raise damaged("the checks of a step", "two integers each", checks)
         for t, g in zip(graded, nodes[len(nodes) - len(graded) :], strict=True):
             self._same_kind(self.params[t] if t.__class__ is int else t._uop, g._uop)
-        flat = is_flat(spec.args, spec.kwargs, marks) and not (graded or checks or self.step.donation.arguments)
+        flat = is_flat(spec.args, spec.kwargs, marks) and not (checks or self.step.donation.arguments)
         lost = frozenset([index(k, self.roles.count("result")) for k in data["lost"]])
-        kinds = tuple(map(kind, marks))
+        kinds = tuple(map(kind, (*marks, *self._gradients())))
         return Captured(
-            capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, lost, checks, len(seen), same
-        )
+            capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, dropped, lost, checks, len(seen),
+            same,
+        )  # fmt: skip
+
+    def _gradients(self) -> list[Tensor]:
+        """A Tensor without memory for each gradient that a call brings."""
+        marks = []
+        n = len(self.data["leaves"])
+        for b, state in zip(
+            self.params[n : self.n_args], [s for s in self.data["states"] if s.__class__ is bool], strict=True
+        ):
+            marks.append(Tensor._wrap(mark(b)))
+            marks[-1]._requires_grad = state is True
+        return marks
+
+    def _found(self, tensors: list[Any]) -> list[tuple[Any, Any]]:
+        """The gradients that the step finds, as `state_of`: those that are brought are the last arguments."""
+        states = self.data["states"]
+        brought = iter(self._gradients())
+        known = {_NONE: None, _NOT_KEPT: NotKept}
+        if not all(s.__class__ is bool or (s.__class__ is str and s in known) for s in states):
+            raise damaged("the gradients of a step", "bools, or one of " + ", ".join(known), states)
+        return [
+            (t, state_of(next(brought)) if s.__class__ is bool else known[s])
+            for t, s in zip(tensors, states, strict=True)
+        ]
 
     def _outside(self) -> Outside:
         moves, in_place, reads = self._who("moves"), self._who("in_place"), self._who("reads")
@@ -348,7 +375,8 @@ class _Part:
     def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
         """The call, and a Tensor without memory for each of its arguments."""
         marks: list[Tensor] = []
-        for b, wants_gradient in zip(self.params[: self.n_args], self.data["leaves"], strict=True):
+        n_args = min(len(self.data["leaves"]), self.n_args)
+        for b, wants_gradient in zip(self.params[:n_args], self.data["leaves"], strict=True):
             marks.append(Tensor._wrap(mark(b)))
             marks[-1]._requires_grad = wants_gradient is True
         args, places = _decoded(self.data["args"], marks)
@@ -361,6 +389,15 @@ class _Part:
             raise damaged("the arguments of a step", "names", kwargs)
         around = self.step.around
         return Spec(args, kwargs, around.key, tuple(places) if twice else (), around.named, steering), marks
+
+
+def _state(g: Any) -> Any:
+    """What a step finds of a gradient, in a file."""
+    if is_brought(g):
+        return g[-1]
+    if g is not None and g is not NotKept:
+        raise JitError("a step that cannot be saved", expected="gradients with memory of their own", found="a view")
+    return _NONE if g is None else _NOT_KEPT
 
 
 def _settings(steering: tuple) -> str:

@@ -17,24 +17,26 @@ from typing import Any
 
 from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, spent
 from monolect.autograd.graph import broadcast_to, cast
-from monolect.backend.registry import is_on_disk
+from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, as_dtype
-from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, JitError, ShapeError
+from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.normal import count
 from monolect.ir.ops import LoadArg
+from monolect.ir.place import device as place_device
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, to_numpy
 from monolect.runtime.execute import compute, realize, running
 from monolect.runtime.jit import (
-    NOT_KEPT,
     OWN,
+    NotKept,
     changes,
     note_assign,
     note_before,
     note_gradient,
     refuse_while_capturing,
+    sums_unkept,
     under_way,
 )
 from monolect.tensor import random as random_state
@@ -191,6 +193,17 @@ def _check_tensor(what: str, value: Any) -> None:
         raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
 
 
+def copied(u: UOp) -> UOp:
+    """The value of `u` in memory of its own."""
+    buffer = new_buffer(u.shape, u.dtype, place_device(u) or Device.default)
+    return build("AFTER", buffer, build("STORE", buffer, u))
+
+
+def in_own_memory(u: UOp) -> UOp:
+    """The value of `u` for a Tensor that is written to: what is in memory is copied, as others may write to that."""
+    return copied(u) if is_realized(u) else u
+
+
 def _whole(u: UOp) -> UOp:
     return u
 
@@ -233,7 +246,7 @@ class Tensor(
         else:
             uop = from_data(data, as_device(device), None if dtype is None else as_dtype(dtype))
         self._uop = uop
-        self._grad: Tensor | None = None
+        self._grad: Any = None
         self._requires_grad = False
         if requires_grad:
             self.requires_grad = True
@@ -259,20 +272,17 @@ class Tensor(
     @property
     def grad(self) -> Tensor | None:
         """The derivative `backward` added up here, or None. Raises ShapeError for one of another shape, JitError for
-        one that a captured step used up and did not clear.
+        one that a captured step used up, unless one was read before.
 
         >>> x = Tensor([3.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
         >>> x.grad.tolist()
         [6.0]
         """
-        if changes.captures:
-            note_gradient(self, self._grad)
-        if self._grad is NOT_KEPT:
-            expected = "zero_grad() before or at the end of the step, or gradients that it returns"
-            found = f"a gradient that was not kept, of shape {self.shape}"
-            raise JitError("the gradient of a tensor that a jitted step updated", expected=expected, found=found)
-        return self._grad
+        g: Any = self._grad
+        if g.__class__ is NotKept:
+            g = self._grad = (g.without() if sums_unkept(self) else g).read(self.shape)
+        return note_gradient(self, g) if changes.captures else g
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -314,8 +324,7 @@ class Tensor(
             as_leaf(self)
         elif self._uop.op != "BUFFER" or self._uop in _leaves:
             # equal expressions are one node; a leaf needs a node that nothing else equals
-            buffer = new_buffer(self._uop.shape, self.dtype, self.device)
-            self._uop = build("AFTER", buffer, build("STORE", buffer, self._uop))
+            self._uop = copied(self._uop)
         self._requires_grad = True
         _leaf_tensors[id(self)] = self
         _leaves[self._uop] = weakref.ref(self)
@@ -617,8 +626,7 @@ class Tensor(
         >>> b.tolist()
         [1.0, 2.0]
         """
-        buffer = new_buffer(self._uop.shape, self.dtype, self.device)
-        return self._wrap(build("AFTER", buffer, build("STORE", buffer, self._uop)))
+        return self._wrap(copied(self._uop))
 
     def detach(self) -> Tensor:
         """A view of all elements, through which no gradient flows.
@@ -656,7 +664,7 @@ class Tensor(
         u = root._uop
         on_disk = is_on_disk(root.device) and is_realized(u)
         if part is None and root is self and not on_disk:
-            root._become(self._fitting(u, value))
+            root._become(in_own_memory(self._fitting(u, value)))
         else:
             base = u if u.op in MEMORY or on_disk else build("CONTIGUOUS", u)
             target = window(base)
@@ -721,13 +729,11 @@ class Tensor(
         new = []
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
             t = leaves[u]
-            if d is not None and t._grad is not NOT_KEPT:  # a sum with what is not kept is not kept
+            if d is not None:
                 d = placed_like(d, u)
-                own = self._wrap(d if create_graph else build("DETACH", d))
-                new.append((t, own if t._grad is None else t._grad + own))
-        for t, grad in new:
-            note_gradient(t, t._grad)
-            t._grad = grad
+                new.append((t, self._wrap(d if create_graph else build("DETACH", d))))
+        for t, own in new:
+            t._add_gradient(own, create_graph)
         is_kept = create_graph if retain_graph is None else retain_graph
         if not is_kept and self._uop not in leaves and is_alone(self):
             note_before(self, self._uop)
@@ -735,6 +741,22 @@ class Tensor(
         if self._uop.op != "BUFFER":
             defer(self)  # a loss is nearly free beside its gradients, and dear once they are gone
         return self
+
+    def _add_gradient(self, own: Tensor, create_graph: bool) -> None:
+        """Add `own` to `grad`, in place unless the sum is to be differentiated again. With what is not kept the sum is
+        not kept.
+        """
+        old: Any = self._grad
+        if changes.captures:
+            old = note_gradient(self, old)
+        if old is None:
+            self._grad = own
+        elif old.__class__ is NotKept:
+            self._grad = old.plus(own)
+        elif create_graph or old._requires_grad:
+            self._grad = old + own
+        else:
+            old._store(None, cast((old + own)._uop, old.dtype))
 
     def _root_gradient(self, gradient: Tensor | None) -> UOp:
         if not self.dtype.is_float:

@@ -26,6 +26,7 @@ class Eager:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "state.safetensors"
+        self.kept: Any = None  # what a loop makes and is looked at after it
 
     def tensor(self, values: Any) -> Any:
         return Tensor(np.array(values))

@@ -74,6 +74,9 @@ def test_a_leaf_is_another_leaf(how: str, is_computed: bool) -> None:
     assert new.requires_grad and new.grad.tolist() == w.grad.tolist() == [4.0, 6.0]
     assert (new.grad is w.grad) == (how == "copy")
     (new * 5).sum().backward()
+    if how == "copy":  # a gradient is added to in place
+        assert new.grad.tolist() == w.grad.tolist() == [9.0, 11.0]
+        return
     assert new.grad.tolist() == [9.0, 11.0] and w.grad.tolist() == [4.0, 6.0]
     (w * 7).sum().backward()
     assert new.grad.tolist() == [9.0, 11.0] and w.grad.tolist() == [11.0, 13.0]

@@ -1,0 +1,136 @@
+"""Gradients around a captured step: those that it finds, and those that it leaves.
+
+What it is for: a step reads and adds to gradients of earlier calls, as PyTorch does. A gradient that is there when the
+step first looks at it is brought to each call, as an argument is; another call may find none, and is another capture.
+What it is not: it computes nothing of the step.
+Invariant: after a call each gradient is what the function leaves. One that the step updated its tensor with is computed
+only if somebody reads it: storing it takes as long as the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from monolect.base.errors import JitError
+from monolect.ir.uop import UOp, build
+from monolect.runtime import execute
+from monolect.runtime.jit import OWN, Noted, NotKept
+from monolect.tensor.tensor import Tensor
+
+Gradients = dict[int, tuple[Tensor, Tensor | None]]  # of tensors from outside, by identity
+Brought = list[tuple[Tensor, Tensor, Tensor, UOp]]  # a tensor, its gradient, what stands for that, and the node of that
+StandIn = Callable[[Tensor, UOp], Tensor]
+
+
+class After:
+    """The tensors whose gradients a call leaves: `kept` ones; none any more (`cleared`); those that were updated with
+    it, which no step writes out (`used_up`); those where one was added to what is not kept (`dropped`).
+    """
+
+    def __init__(self, before: Gradients, assigned: Sequence[Tensor], looked: Noted):
+        updated = {id(t) for t in assigned}
+        self.kept: list[Tensor] = []
+        self.cleared: list[Tensor] = []
+        self.used_up: list[Tensor] = []
+        self.dropped: list[Tensor] = []
+        for t, first in looked.alive():
+            new = t._grad
+            if id(t) not in before or (new is first and new is not None):  # only read, or written to
+                continue
+            if new is None:
+                self.cleared += [t] * (first is not None)
+            elif new.__class__ is NotKept:
+                self.dropped.append(t)
+            else:
+                (self.used_up if id(t) in updated else self.kept).append(t)
+
+
+def own_gradients(looked: Noted) -> None:
+    """Give each gradient that the step leaves a Tensor that nobody else holds: one that was written to is no state."""
+    for t, first in looked.alive():
+        new = t._grad
+        if new is not None and new is not first and new.__class__ is not NotKept and not new._is_view:
+            t._grad = Tensor._wrap(new._uop)
+
+
+def bringing(brought: Brought, stand_in: StandIn) -> Callable[[Tensor, Tensor], Tensor]:
+    """What a capture does with a gradient that the step finds: note it in `brought`, and give what stands for it. A
+    view stays: its memory is that of a tensor from outside.
+    """
+
+    def bring(t: Tensor, g: Tensor) -> Tensor:
+        if g._is_view:
+            return g
+        if g._uop.op != "BUFFER":
+            captures, execute.listening.captures = execute.listening.captures, []
+            try:
+                g.uop = as_buffer(g._uop)
+            finally:
+                execute.listening.captures = captures
+        new = stand_in(g, g._uop)
+        brought.append((t, g, new, new._uop))
+        return new
+
+    return bring
+
+
+def as_buffer(u: UOp) -> UOp:
+    """The value of a gradient as a BUFFER."""
+    if u.op != "BUFFER" or u.storage is None:
+        (u,) = execute.realize([u])
+        if u.op != "BUFFER":
+            (u,) = execute.realize([build("CONTIGUOUS", u)])
+    return u
+
+
+def state_of(g: Any) -> Any:
+    """What a capture depends on of a gradient: None, NotKept, the kind of one that is brought, or a view itself."""
+    if g is None:
+        return None
+    if g.__class__ is NotKept:
+        return NotKept
+    return g if g._is_view else (g.shape, g.dtype, g.device, g._requires_grad)
+
+
+def is_found(g: Any, state: Any) -> bool:
+    """Whether a gradient is of the state that a capture found."""
+    now = state_of(g)
+    return now is state or (is_brought(state) and is_brought(now) and bool(now == state))
+
+
+def found_by(looked: Noted, grads: Gradients, brought: Brought) -> list[tuple[Tensor, Any]]:
+    """The tensors from outside whose gradient the step looked at, with what it found; those that are brought last."""
+    first = {id(t) for t, *_ in brought}
+    others = [(t, old) for t, old in looked.alive() if old is not OWN and id(t) in grads and id(t) not in first]
+    return [(t, state_of(old)) for t, old in others] + [(t, state_of(g)) for t, g, *_ in brought]
+
+
+def is_brought(state: Any) -> bool:
+    """Whether a gradient of this state comes with the call."""
+    return state.__class__ is tuple
+
+
+def refuse_twice(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> None:
+    """Raise JitError for a tensor that comes twice, as an argument and as a gradient, where the step assigns to it."""
+    numbers: dict[int, int] = {}
+    for i, t in enumerate(tensors):
+        first = numbers.setdefault(id(t), i)
+        if first != i and (first in assigned or i in assigned):
+            expected, found = "a tensor of its own, such as x.clone()", f"a gradient of shape {t.shape}"
+            raise JitError("a jitted function assigns to a gradient that comes twice", expected=expected, found=found)
+
+
+__all__ = [
+    "After",
+    "Brought",
+    "Gradients",
+    "bringing",
+    "found_by",
+    "as_buffer",
+    "is_found",
+    "is_brought",
+    "own_gradients",
+    "refuse_twice",
+    "state_of",
+]
