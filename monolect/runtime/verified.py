@@ -296,7 +296,9 @@ def stored_values(roots: Sequence[UOp], target: CompileTarget) -> tuple[Schedule
         for step in followed.steps:
             v = step.get(v, v)
         before.setdefault(v, u)
-    return schedule_of(found), [Stored(u, b, before.get(u)) for u, b in followed.buffers.items()]
+    made = schedule_of(found)
+    results = dict(zip(made.outputs, roots, strict=True))  # whatever a rewrite records, a result is what was asked for
+    return made, [Stored(u, b, before.get(u, results.get(b))) for u, b in followed.buffers.items()]
 
 
 def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
