@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from monolect.backend.registry import Device
 from monolect.base.collector import collection_paused
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.errors import ArgumentError
 from monolect.base.target import Target
 from monolect.command.forms import (
@@ -56,8 +56,11 @@ class Plan(NamedTuple):
 def make_plan(values: UOp, n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
     """Schedule, compile and bind a TUPLE of values, whose inputs are PARAM 0..n_inputs-1.
 
-    `shape` is the `structure` they were made from, if it has one: other processes find the schedule by it.
+    `shape` is the `structure` they were made from, if it has one: other processes find the schedule by it. Raises
+    DTypeError for a value without storage, as an index.
     """
+    for v in values.src:
+        to_numpy(v.dtype)
     start = time.perf_counter_ns()
     with collection_paused():
         target = target_of(dev)

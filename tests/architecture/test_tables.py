@@ -12,8 +12,8 @@ MODULES = sorted(
     for path in (ROOT / "monolect").rglob("*.py")
     if path.name not in ("__init__.py", "__main__.py")
 )
-LAYERS = ("base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "backend", "pipeline.py", "runtime",
-          "tensor", "interop", "nn", "cli")  # fmt: skip
+LAYERS = ("base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py",
+          "runtime", "tensor", "interop", "nn", "cli")  # fmt: skip
 
 
 def named() -> list[str]:

@@ -45,7 +45,8 @@ FAR = CPU._replace(streams=True, l2_bytes=1 << 10, l3_bytes=1 << 12)  # every ou
 
 def kernel(program, target=CPU):
     sink, _, _ = over_params([PROGRAMS[program]().uop])
-    return lower_kernel(schedule(list(sink.src), "cpu").linear.src[-1].src[0], target, last="merge_ranges")
+    n_bytes = 0 if target.workgroups else target.local_bytes
+    return lower_kernel(schedule(list(sink.src), "cpu", n_bytes).linear.src[-1].src[0], target, last="merge_ranges")
 
 
 def chosen(sink, target=CPU):
