@@ -61,7 +61,7 @@ class Memory:
         """The elements of an operand."""
         o = read_operand(u)
         offset = number(o.offset, env)
-        n = buffer_bytes(u)
+        n = 0 if 0 in u.shape else buffer_bytes(u)
         raw = self.of(o.base)[offset : offset + n]
         if len(raw) != n:
             raise IRError("an operand outside of its memory", expected=n, found=len(raw), op=u.op)

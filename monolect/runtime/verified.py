@@ -304,19 +304,19 @@ def stored_values(roots: Sequence[UOp], target: CompileTarget) -> tuple[Schedule
 def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
     if not roots:
         return []
-    last: dict[UOp, int] = {}
-    for i, call in enumerate(plan.items):
-        last |= {_view(call.src[1 + k]): i for k in writes(call)}
     found, stored = stored_values(roots, target_of(plan.device))
     made = schedule_of(plan.schedule)
     views = _views(made, plan)
+    last: dict[UOp, int] = {}  # for each buffer; an item of the command buffer may name a part of it alone
+    for i, call in enumerate(made.linear.src):
+        last |= {_view(call.src[1 + k]): i for k in writes(call)}
     if found.linear is not made.linear:
         _skip("values", "the schedule is another one than would be made now: only results")
         pairs = zip(roots, made.outputs, strict=True)
-        return [Target(r, r, v, last[v]) for r, b in dict(pairs).items() if (v := views.get(b)) in last]
+        return [Target(r, r, views[b], last[b]) for r, b in dict(pairs).items() if b in views and b in last]
     overwritten = {(s.value.src[0], s.buffer) for s in stored if s.value.op == "AFTER"}
-    final = [s for s in stored if (s.value, s.buffer) not in overwritten and views.get(s.buffer) in last]
-    return [Target(s.value, s.before, views[s.buffer], last[views[s.buffer]]) for s in final]
+    final = [s for s in stored if (s.value, s.buffer) not in overwritten and s.buffer in views and s.buffer in last]
+    return [Target(s.value, s.before, views[s.buffer], last[s.buffer]) for s in final]
 
 
 def _views(made: Schedule, plan: Plan) -> dict[UOp, UOp]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, Tensor, function, jit
@@ -208,6 +208,7 @@ def gradients_too(f: Callable[..., list[Any]], L: Any, weights: list[Any], xs: t
 
 @settings(max_examples=FEW, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.integers(0, 2**32 - 1))
+@example(664)  # a captured step with an operand of no elements
 def test_models(seed: int) -> None:
     r = Random(seed)
     model, mode = r.choice(MODELS), r.choice(MODES)

@@ -411,3 +411,11 @@ def test_gradients_and_replays_are_found_right(steps: list[int], rows: int, colu
 
     for _ in range(3):
         step(Tensor(rng.standard_normal((rows, columns)).astype(np.float32))).realize()
+
+
+def test_a_value_that_is_assigned_in_part_is_complete_after_that() -> None:
+    """The item that assigns may name a part of the memory."""
+    x = t(2, 3, 3).reshape(18) + 0.0
+    y = x.contiguous()
+    y[16] = x[0]
+    assert y.tolist()[16] == x.tolist()[0]
