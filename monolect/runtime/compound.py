@@ -47,26 +47,22 @@ def compound_schedule(values: UOp, n_inputs: int, dev: str, schedule: Schedule) 
 
 def with_bytes_bound(batch: list[UOp], dev: str) -> list[UOp]:
     """The batch with a buffer of `dev` for each BINARY; those inside of a precompiled function become its arguments."""
-    batch = resolve_functions(batch)
-    memory = {u: from_bytes(u.arg, u.shape, u.dtype, dev) for u in toposort(*batch, stop=is_body) if u.op == "BINARY"}
-    calls = {}
-    for call in [u for u in toposort(*batch, stop=is_body) if u.op == "CALL" and u.src[0].op == "TUPLE"]:
-        body, *args = call.src
-        inside = [u for u in toposort(body) if u.op == "BINARY"]
-        if inside:
-            args += [from_bytes(u.arg, u.shape, u.dtype, dev) for u in inside]
-            params = [ParamArg(len(call.src) - 1 + k, u.dtype, dev, "GLOBAL") for k, u in enumerate(inside)]
-            new = {u: node("PARAM", (shape_source(u.shape),), p) for u, p in zip(inside, params, strict=True)}
-            calls[call] = (substitute(body, new), args)
-    if not memory and not calls:
-        return batch
+
+    def bound(u: UOp) -> UOp:
+        return from_bytes(u.arg, u.shape, u.dtype, dev)
+
     done: dict[UOp, UOp] = {}
     for u in toposort(*batch, stop=is_body):
-        if u in calls:
-            body, args = calls[u]
-            done[u] = rebuild(u, (body, *[done.get(a, a) for a in args]))
-        else:
-            done[u] = memory[u] if u in memory else rebuild(u, tuple([done.get(s, s) for s in u.src]))
+        if u.op == "BINARY" or is_body(u):
+            done[u] = bound(u) if u.op == "BINARY" else u
+            continue
+        src = [done[s] for s in u.src]
+        if u.op == "CALL" and u.src[0].op == "TUPLE":
+            inside = [v for v in toposort(u.src[0]) if v.op == "BINARY"]
+            params = [ParamArg(len(src) - 1 + k, v.dtype, dev, "GLOBAL") for k, v in enumerate(inside)]
+            new = {v: node("PARAM", (shape_source(v.shape),), p) for v, p in zip(inside, params, strict=True)}
+            src = [substitute(u.src[0], new), *src[1:], *map(bound, inside)]
+        done[u] = rebuild(u, tuple(src))
     return [done[r] for r in batch]
 
 

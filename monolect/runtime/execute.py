@@ -138,7 +138,6 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     function = _callified(node("TUPLE", tuple(batch)))
     values, buffers = function.src[0], [*function.src[1:]]
     if any(b.op != "BUFFER" for b in buffers):
-        batch = import_module("monolect.runtime.compound").with_bytes_bound(batch, dev)
         return _run_compound(batch, dev, as_symbolic)
     bases = map(base_of, values.src)
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given
@@ -204,7 +203,7 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
 
     `key`: where the plan is found again, if its results are the values of the batch.
     """
-    batch = resolve_functions(batch)
+    batch = import_module("monolect.runtime.compound").with_bytes_bound(resolve_functions(batch), dev)
     bases = [_viewed(r) for r in batch]
     todo = [b for b in dict.fromkeys(bases) if b.op != "BUFFER"]
     if not todo:  # functions that return what they were given
