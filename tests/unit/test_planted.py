@@ -1,6 +1,7 @@
 """A fault in any row of the pipeline is found by `VERIFY=2`: rows of graphs, kernels, programs and command buffers."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,15 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
 from monolect.command import passes
 from monolect.command.forms import items_of, once_of, program_of, with_program
-from monolect.ir.uop import UOp, node, rebuild, toposort
+from monolect.ir.uop import UOp, node
 from monolect.pipeline import COMMAND, GRAPH, KERNEL, MACHINE, Pass
 from monolect.runtime.execute import plans
+from tests.unit.planted import changed, forget_programs
 
 
-def largest(ir: UOp) -> UOp:
+def largest(u: UOp) -> UOp | None:
     """The fault: max(a, b) for a + b."""
-    new: dict[UOp, UOp] = {}
-    for u in toposort(ir):
-        v = rebuild(u, tuple(new[s] for s in u.src))
-        new[u] = node("MAX", v.src) if v.op == "ADD" and v.dtype is dtypes.float32 else v
-    return new[ir]
+    return node("MAX", u.src) if u.op == "ADD" and u.dtype is dtypes.float32 else None
 
 
 def shortened(step: UOp) -> UOp:
@@ -40,12 +38,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, row: Pass, fault: Callable[[UOp], UOp
             rows = getattr(module, section, ())
             if row in rows:
                 monkeypatch.setattr(module, section, tuple(wrong if r is row else r for r in rows))
-    forget(monkeypatch)
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(Device["cpu"]), "lookup", lambda self, key: None)
-    plans.clear()
+    forget_programs(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +69,7 @@ def test_without_a_fault_nothing_is_found() -> None:
 
 @pytest.mark.parametrize("row", [*GRAPH, *KERNEL], ids=lambda row: row.name)
 def test_of_graphs_and_kernels(row: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, row, largest)
+    plant(monkeypatch, row, partial(changed, rule=largest))
     with pytest.raises(VerifyError):
         run()
 
@@ -94,7 +87,7 @@ def test_of_programs(row: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
         return right(self, given.replace("fadd", "fsub"))
 
     monkeypatch.setattr(kind, method, wrong)
-    forget(monkeypatch)
+    forget_programs(monkeypatch)
     with pytest.raises(VerifyError):
         run()
 

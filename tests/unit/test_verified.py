@@ -19,13 +19,12 @@ from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize import merge, pack
 from monolect.optimize.merge import _DIVISIONS, _is_loop, is_stage
-from monolect.pipeline import KERNEL
 from monolect.runtime.execute import plans
 from monolect.runtime.programs import loaded
 from monolect.schedule import kernels, partition
 from monolect.schedule.stages import stage
-
-Rule = Callable[[UOp], UOp | None]
+from tests.unit import planted
+from tests.unit.planted import Rule, forget_programs
 
 
 def t(*shape: int, seed: int = 0) -> Tensor:
@@ -49,26 +48,9 @@ def sound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, rule: Rule) -> None:
-    """Pass `name` puts what `rule` gives for a node in its place. Programs that are known are compiled again."""
-
-    def run(ir: UOp, target: Any) -> UOp:
-        new: dict[UOp, UOp] = {}
-        for u in toposort(right(ir, target)):
-            v = rebuild(u, tuple(new[s] for s in u.src))
-            new[u] = rule(v) or v
-        return new[u]
-
-    rows = list(KERNEL)
-    k = [r.name for r in rows].index(name)
-    right: Any = rows[k].run
-    rows[k] = rows[k]._replace(run=run)
-    monkeypatch.setattr(pipeline, "KERNEL", tuple(rows))
+    """Pass `name` makes a mistake from now on, and programs that are known are compiled again."""
+    planted.plant(monkeypatch, name, rule)
     forget_programs(monkeypatch)
-
-
-def forget_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(Device["cpu"]), "lookup", lambda self, key: None)
-    plans.clear()
 
 
 # ---- planted faults --------------------------------------------------------------------------------------------------

@@ -13,15 +13,15 @@ from monolect.base.errors import ActionError, VerifyError
 from monolect.base.target import Target
 from monolect.ir import validate as validation
 from monolect.ir.ops import KernelInfo, ParamArg
-from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.ir.validate import validate
 from monolect.optimize.apply import apply_actions
 from monolect.pipeline import KERNEL, lower_kernel, schedule
 from monolect.runtime import lowering  # noqa: F401  (tells the pipeline how to run programs)
 from monolect.schedule.callify import over_params
+from tests.unit.planted import Rule, plant
 
 TARGET = Device["null"].target
-Rewrite = Callable[[UOp], UOp | None]
 
 
 @pytest.fixture(autouse=True)
@@ -42,24 +42,6 @@ def kernel(x: Tensor) -> UOp:
     return call.src[0]
 
 
-def changed(ir: UOp, rule: Rewrite) -> UOp:
-    """`ir` with what `rule` gives for a node in its place."""
-    new: dict[UOp, UOp] = {}
-    for u in toposort(ir):
-        v = rebuild(u, tuple(new[s] for s in u.src))
-        new[u] = rule(v) or v
-    return new[ir]
-
-
-def plant(monkeypatch: pytest.MonkeyPatch, name: str, rule: Rewrite) -> None:
-    """Pass `name` makes a mistake from now on."""
-    rows = list(KERNEL)
-    k = [r.name for r in rows].index(name)
-    right: Any = rows[k].run
-    rows[k] = rows[k]._replace(run=lambda ir, target: changed(right(ir, target), rule))
-    monkeypatch.setattr(pipeline, "KERNEL", tuple(rows))
-
-
 def minus(u: UOp) -> UOp | None:
     """The mistake: a - b for a + b."""
     if u.op == "ADD" and u.dtype is dtypes.float32:
@@ -67,7 +49,7 @@ def minus(u: UOp) -> UOp | None:
     return None
 
 
-def one_further(op: str) -> Rewrite:
+def one_further(op: str) -> Rule:
     """The mistake: an index that is one too large."""
 
     def rule(u: UOp) -> UOp | None:
