@@ -2,7 +2,7 @@
 
 Such a sum tests every element against every part, and may store as many values of full size as there are parts.
 
-Invariant: a value at a place is that of the one part there, or 0.
+Invariant: parts do not overlap. An element outside of all parts is 0.
 """
 
 from __future__ import annotations
