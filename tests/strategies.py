@@ -220,16 +220,25 @@ def arguments() -> st.SearchStrategy[Any]:
 
 @st.composite
 def any_graphs(draw: Draw) -> UOp:
-    """A graph of any stage, with any arguments and tags; it has a shape and a dtype but no meaning."""
+    """A graph of any stage, with any tags and arguments of INS; it has a shape and a dtype but no meaning."""
+    of_op = {
+        "INS": arguments(),
+        "SINK": st.none() | st.builds(KernelInfo, st.text(max_size=9), threads=st.integers(1, 8)),
+        "GROUP": st.none() | st.integers(1, 8),
+        "TUPLE": st.none(),
+        "BARRIER": st.none(),
+        "CUSTOMFUNCTION": st.text(),
+        "SOURCE": st.text(),
+        "BINARY": st.binary(max_size=20),
+    }
     nodes = [draw(tensor_graphs(size=5)), draw(index_graphs(size=4))]
     nodes += [
         draw(constants(d)) for d in draw(st.lists(st.sampled_from([d for d in ALL if d.kind != "v"]), max_size=3))
     ]
     nodes.append(const(INVALID, dtypes.float32))
     for _ in range(draw(st.integers(0, 6))):
-        op = draw(st.sampled_from(["INS", "SINK", "TUPLE", "GROUP", "BARRIER", "CUSTOMFUNCTION", "SOURCE", "BINARY"]))
+        op = draw(st.sampled_from([*of_op]))
         most = ROWS[op].hi
         src = tuple(draw(st.lists(st.sampled_from(nodes), max_size=3 if most is None else most)))
-        arg = draw(st.binary(max_size=20)) if op == "BINARY" else draw(arguments())
-        nodes.append(node(op, src, arg, draw(st.none() | arguments())))
+        nodes.append(node(op, src, draw(of_op[op]), draw(st.none() | arguments())))
     return node("SINK", tuple(nodes), draw(st.none() | st.just(KernelInfo("k", (("SPLIT", 0, 4),), 2))))

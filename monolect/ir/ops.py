@@ -113,7 +113,7 @@ class KernelInfo(NamedTuple):
     name: str = "kernel"
     actions: tuple | None = None
     threads: int = 1
-    frozen: tuple = ()
+    frozen: tuple[int, ...] = ()
     fills: bool = False
     frames: bool = False
 
@@ -148,7 +148,7 @@ class StepInfo(NamedTuple):
     roles: tuple[str, ...] = ()
     n_results: int = 0
     moves: tuple[int, ...] = ()
-    reuse: tuple = ()
+    reuse: tuple[tuple[int, int], ...] = ()
     shared: tuple[int, ...] = ()
     is_replayed: bool = False
 

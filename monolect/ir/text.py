@@ -17,12 +17,14 @@ A tuple subclass that is not of the op table is written as a tuple, to which it 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from monolect.base.dtype import DType
+from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import IRError, ParseError
 from monolect.ir.ops import INVALID
 from monolect.ir.packed import DTYPES, RECORDS
@@ -36,6 +38,8 @@ _WORDS: dict[str, Any] = {
     "nan": NAN,
     "invalid": INVALID,
 }
+_ANY_NUMBERS = ("FLIP", "CUSTOM", "INS")  # ops with a bool or a float in their argument
+_RECORD_OPS = ("PARAM", "BUFFER", "SINK", "FUNCTION", "LOAD", "TMACOPY", "PROGRAM")  # ops with a record, or none
 _MAX_DEPTH = 64  # of parentheses in one argument
 
 _LINE = re.compile(r"[ \t]*%(\w+) = (\w+) (\w+\[[^\]]*\])((?: %\w+)*)[ \t]*(.*)", re.ASCII | re.DOTALL)
@@ -171,6 +175,10 @@ def _build(
     number: int, op: str, src: tuple[UOp, ...], pair: tuple[Any, Any], names: dict[UOp, str], columns: dict[tuple, str]
 ) -> tuple[UOp, str]:
     """The node and the text of its dtype and shape."""
+    if not _is_exact(op, pair[0]):
+        raise _error(
+            number, f"a number of another type than {op} has", "an int, a float or a bool as its dtype says", pair[0]
+        )
     try:
         u = node(op, src, *pair)
         return u, _column(u, names, columns)
@@ -215,10 +223,55 @@ def _plain_record(text: str) -> tuple[Any, Any] | None:
         at, n = m.end(), n + 1
     if at != len(fields) or not fields.endswith(")") or len(values) != n:
         return None
+    if not _fields_fit(kind, values):
+        return None
     try:
         return kind(**values), None
     except TypeError:  # an unknown field, or one too few
         return None
+
+
+def _is_exact(op: str, arg: Any) -> bool:
+    """Whether an argument has the types of its op: equal values of other types, such as True for 1 or a plain tuple for
+    a record, would be shared with the right ones. The fields of records are checked where they are read.
+    """
+    if op in _RECORD_OPS:
+        return arg.__class__ is not tuple
+    if op == "CONST" and arg.__class__ is tuple and len(arg) == 2 and isinstance(arg[1], DType):
+        value, dtype = arg
+        wanted = bool if dtype is dtypes.bool else int if dtype.is_int else float
+        return value is INVALID or value.__class__ is wanted or wanted is float and isinstance(value, float)
+    if op in _ANY_NUMBERS or arg.__class__ is str:
+        return True
+    if arg.__class__ is not tuple:
+        return arg.__class__ is not bool and not isinstance(arg, float)
+    return all(_is_exact("", x) for x in arg)
+
+
+@functools.cache
+def _field_types(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fields_fit(kind: Any, fields: dict[str, Any]) -> bool:
+    types = _field_types(kind)
+    return all(f not in types or _fits(v, types[f]) for f, v in fields.items())
+
+
+def _fits(v: Any, wanted: Any) -> bool:
+    """Whether `v` has exactly the type `wanted`. `True` and `1.0` do not fit `int`: they are equal to 1, so a node that
+    holds them would be shared with the one that holds the number.
+    """
+    if wanted is Any or v.__class__ is wanted:
+        return True
+    if get_origin(wanted) is UnionType:
+        return any(_fits(v, w) for w in get_args(wanted))
+    if get_origin(wanted) is not tuple or v.__class__ is not tuple:
+        return False
+    items = get_args(wanted)
+    if items[-1] is ...:
+        items = items[:1] * len(v)
+    return len(v) == len(items) and all(map(_fits, v, items))
 
 
 class _Arguments:
@@ -307,4 +360,9 @@ class _Arguments:
         missing = [f for f in kind._fields if f not in fields and f not in kind._field_defaults]
         if missing:
             raise _error(self.number, f"{kind.__name__} lacks a field", ", ".join(missing), ", ".join(fields) or "none")
+        types = _field_types(kind)
+        for f, v in fields.items():
+            if not _fits(v, types[f]):
+                wanted = types[f].__name__ if isinstance(types[f], type) else types[f]
+                raise _error(self.number, f"{f} of {kind.__name__} has another type", wanted, repr(v)[:80])
         return kind(**fields)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 import threading
 
@@ -399,3 +400,32 @@ def test_no_page_is_dropped_that_was_written() -> None:
             assert "w" not in lines[first][1]
             assert dict(line[:2] for line in lines[first + 1 : after])["Anonymous:"] == "0"
     assert n_seen >= len(pages._of_compilers)
+
+
+LOOKS_AND_LOADS = """
+import _ctypes, ctypes, sys, sysconfig, threading
+from pathlib import Path
+from monolect.backend.common import pages
+import llvmlite.binding as llvm
+sys.setswitchinterval(1e-6)
+function = ctypes.cast(ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_DisposeString, ctypes.c_void_p).value
+libraries = [str(p) for p in Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so")]
+assert len(libraries) > 10 and pages._constant_parts(function)
+is_done = False
+def look():
+    while not is_done:
+        pages._constant_parts(function)
+thread = threading.Thread(target=look)
+thread.start()
+for _ in range(10):
+    for p in libraries:
+        _ctypes.dlclose(ctypes.CDLL(p)._handle)
+is_done = True
+thread.join()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems load no ELF libraries")
+def test_a_compiler_is_found_while_another_thread_imports() -> None:
+    """Neither waits for ever: the dynamic linker's lock and the interpreter's are never wanted in both orders."""
+    subprocess.run([sys.executable, "-c", LOOKS_AND_LOADS], check=True, timeout=120)

@@ -108,6 +108,49 @@ def test_other_arguments_are_left_to_the_reader_of_all(text: str) -> None:
     assert _plain_record(text) is None
 
 
+@pytest.mark.parametrize(
+    ("argument", "field"),
+    [
+        ("ParamArg(slot=True, dtype=f32)", "slot"),
+        ("ParamArg(slot=1.0, dtype=f32)", "slot"),
+        ('ParamArg(slot=0, dtype=idx, name="n", min=True, max=2)', "min"),
+        ("BufferArg(slot=0, dtype=1, device=None)", "dtype"),
+        ("KernelInfo(fills=1)", "fills"),
+        ("KernelInfo(frozen=(True,))", "frozen"),
+        ("StepInfo(n_results=True)", "n_results"),
+        ("StepInfo(moves=(True,))", "moves"),
+        ("StepInfo(reuse=((1, True),))", "reuse"),
+        ("StepInfo(reuse=((1, 2, 3),))", "reuse"),
+        ("StepInfo(roles=(1,))", "roles"),
+    ],
+)
+def test_a_field_of_another_type_makes_no_node(argument: str, field: str) -> None:
+    """`True == 1 == 1.0`, so such a node would be shared with the right one, in every later program of the process."""
+    assert _plain_record(argument) is None
+    with pytest.raises(ParseError, match=f"{field} of .* has another type"):
+        parse(f"%0 = SINK void[] {argument}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%0 = CONST idx[] (True, idx)",
+        "%0 = CONST idx[] (1.0, idx)",
+        "%0 = CONST bool[] (1, bool)",
+        "%0 = CONST f32[] (1, f32)",
+        '%0 = CONST idx[] (4, idx)\n%1 = RANGE idx[] %0 (False, "LOOP")',
+        '%0 = CONST idx[] (4, idx)\n%1 = RANGE idx[] %0 (0.0, "LOOP")',
+        EXAMPLE + "%5 = PERMUTE f32[1,4] %4 (True, False)",
+        EXAMPLE + '%5 = REDUCE f32[4,1] %4 ("ADD", (True,))',
+        "%0 = TUPLE void[]\n%1 = GETTUPLE void[] %0 False",
+        '%0 = SINK void[] ("kernel", None, 1, (), False, False)',
+    ],
+)
+def test_a_number_of_another_type_makes_no_node(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse(text)
+
+
 def test_deep_chains_need_no_recursion() -> None:
     u = B
     for _ in range(10_000):

@@ -11,6 +11,7 @@ Invariant: two compilers with equal keys produce equal bytes for equal IR. The k
 LLVM is given, and computing it imports no LLVM: a process whose objects all come from a cache never pays for that.
 """
 
+import ctypes
 import functools
 import importlib.util
 import os
@@ -333,5 +334,6 @@ def _llvm(is_native: bool) -> Any:
     else:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-    note_compiler(llvm.ffi.lib._name)
+    some_function = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_DisposeString
+    note_compiler(ctypes.cast(some_function, ctypes.c_void_p).value or 0)
     return llvm

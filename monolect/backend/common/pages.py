@@ -10,8 +10,7 @@ import contextlib
 import ctypes
 import functools
 import mmap
-import os
-import sys
+import struct
 import threading
 import time
 from typing import Any, Final
@@ -96,11 +95,11 @@ def give_back() -> None:
         _drop_pages()
 
 
-def note_compiler(library: str) -> None:
-    """A library, loaded, that only compilers run: `give_back` drops its code and constants from this process. Those
-    that only loading it needed go now.
+def note_compiler(function: int) -> None:
+    """The address of any function in a library that only compilers run: `give_back` drops the library's code and
+    constants from this process. Those that only loading it needed go now.
     """
-    _of_compilers.update(_constant_parts(library))
+    _of_compilers.update(_constant_parts(function))
     _drop_pages()
 
 
@@ -116,50 +115,48 @@ def _drop_pages() -> None:
     _next_drop_s = time.monotonic() + DROP_EVERY_S
 
 
-class _Segment(ctypes.Structure):
-    """Elf64_Phdr."""
+class _Symbol(ctypes.Structure):
+    """Dl_info."""
 
     _fields_ = [
-        *((name, ctypes.c_uint32) for name in ("kind", "flags")),
-        *((name, ctypes.c_uint64) for name in ("offset", "address", "physical", "n_bytes_of_file", "n_bytes", "align")),
-    ]
-
-
-class _Library(ctypes.Structure):
-    """The fields of dl_phdr_info that all systems have."""
-
-    _fields_ = [
-        ("base", ctypes.c_uint64),
+        ("library", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
         ("name", ctypes.c_char_p),
-        ("segments", ctypes.POINTER(_Segment)),
-        ("n_segments", ctypes.c_uint16),
+        ("address", ctypes.c_void_p),
     ]
 
 
+_HEADER_BYTES: Final = 64  # of an ELF file of 64 bits
+_SEGMENT: Final = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr: kind, flags, offset, address, physical, file, memory, align
 _LOADED: Final = 1  # kind of a segment: part of the file in memory
 _WRITABLE: Final = 2  # flag of a segment
 
 
-def _constant_parts(library: str) -> dict[int, int]:
-    """Bytes by address of whole pages of a loaded ELF file that nobody may write, not even the dynamic linker: a page
-    that is dropped is read from the file again. None on systems that load other files.
+def _constant_parts(function: int) -> dict[int, int]:
+    """Bytes by address of whole pages that nobody may write, not even the dynamic linker, of the ELF library that holds
+    the function at that address: a page that is dropped is read from the file again. None on systems that load other
+    files.
+
+    The C library must not call Python while it walks its list of libraries (`dl_iterate_phdr`): it holds the lock of
+    that list, the callback waits for the interpreter lock, and a thread that imports a module waits for both in turn.
     """
+    symbol = _Symbol()
+    look_up = _c_function("dladdr", ctypes.c_void_p, ctypes.c_void_p) if hasattr(mmap, "MADV_DONTNEED") else None
+    if look_up is None or not look_up(function, ctypes.addressof(symbol)) or not symbol.base:
+        return {}
+    header = ctypes.string_at(symbol.base, _HEADER_BYTES)
+    if header[:6] != b"\x7fELF\x02\x01":  # 64 bits, little-endian
+        return {}
+    (table,), (size, n) = struct.unpack_from("<Q", header, 32), struct.unpack_from("<HH", header, 54)
+    rows = [_SEGMENT.unpack(ctypes.string_at(symbol.base + table + i * size, _SEGMENT.size)) for i in range(n)]
+    loaded = [row for row in rows if row[0] == _LOADED]
+    shift = symbol.base - loaded[0][3] // mmap.PAGESIZE * mmap.PAGESIZE
     found: dict[int, int] = {}
-
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
-    def visit(at: Any, n_bytes: int, data: Any) -> int:
-        here = at.contents
-        if here.name == os.fsencode(library):
-            for s in here.segments[: here.n_segments]:
-                if s.kind == _LOADED and not s.flags & _WRITABLE:
-                    first = -(-(here.base + s.address) // mmap.PAGESIZE) * mmap.PAGESIZE
-                    end = (here.base + s.address + s.n_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-                    found[first] = max(0, end - first)
-        return 0
-
-    walk = _c_function("dl_iterate_phdr", ctypes.c_void_p, ctypes.c_void_p)
-    if walk and sys.maxsize > 1 << 32 and hasattr(mmap, "MADV_DONTNEED"):
-        walk(ctypes.cast(visit, ctypes.c_void_p), None)
+    for _, flags, _, address, _, _, n_bytes, _ in loaded:
+        if not flags & _WRITABLE:
+            first = -(-(shift + address) // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (shift + address + n_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            found[first] = max(0, end - first)
     return found
 
 
