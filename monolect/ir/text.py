@@ -38,7 +38,7 @@ _WORDS: dict[str, Any] = {
     "nan": NAN,
     "invalid": INVALID,
 }
-_ANY_NUMBERS = ("FLIP", "CUSTOM", "INS")  # ops with a bool or a float in their argument
+_ANY_NUMBERS = ("FLIP", "WMMA", "CUSTOM", "INS")  # ops with a bool or a float in their argument
 _RECORD_OPS = ("PARAM", "BUFFER", "SINK", "FUNCTION", "LOAD", "TMACOPY", "PROGRAM")  # ops with a record, or none
 _MAX_DEPTH = 64  # of parentheses in one argument
 

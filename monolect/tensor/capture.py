@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 import warnings
 import weakref
@@ -26,7 +27,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import CaptureWarning, JitError, user_line
 from monolect.base.settings import settings
 from monolect.ir.call import is_body
-from monolect.ir.uop import UOp, build, new_buffer, toposort
+from monolect.ir.uop import UOp, build, const, new_buffer, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
 from monolect.runtime.jit import Capture, Check, NotKept, changes, steps, two_ways
@@ -50,6 +51,7 @@ from monolect.tensor.outside import (
 )
 from monolect.tensor.reach import Reach, has_code, own_of
 from monolect.tensor.replay import MISS, Kinds, usual_call
+from monolect.tensor.returned import Leaf, described, put_back, results
 from monolect.tensor.step_gradients import (
     After,
     Brought,
@@ -63,13 +65,11 @@ from monolect.tensor.step_gradients import (
 )
 from monolect.tensor.tensor import Tensor, compute_pending, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import (
-    as_returned,
     check_results,
     fields,
     flatten,
     is_in_order,
     kind,
-    same_tensors,
     signature,
     unflatten,
 )
@@ -150,15 +150,20 @@ class Captured(NamedTuple):
     found: list[tuple[Any, Any]] = []  # the gradients that the step found, as `state_of`; those that are brought last
     dropped: list[Any] = []  # what has one then to which one was added, and that is not kept
     lost: frozenset[int] = frozenset()  # what of `capture.made` would have a graph, if it were not replayed
-    checks: tuple[Check, ...] = ()  # what is looked at after each call: results behind those of the function
-    n_results: int = 0  # of the function
-    same: tuple[int, ...] = ()  # of results, if the function returned a Tensor twice: its first place
+    checks: tuple[Check, ...] = ()  # what is looked at after each call: values behind the gradients
+    leaves: tuple[Leaf, ...] = ()  # of `template`; roots as in `graded`
+    shared: list[tuple[Any, Any]] = []  # what gets a Tensor from outside as its gradient; both as in `graded`
 
     @property
     def key(self) -> Any:
         """That of the call, and the gradients that it finds: those of a view by identity."""
         seen = ((t if t.__class__ is int else id(t), g if is_brought(g) else id(g)) for t, g in self.found)
         return (*self.spec.key, tuple(seen))
+
+    @property
+    def n_values(self) -> int:
+        """Values of results."""
+        return len(self.capture.outputs) - 2 * len(self.checks) - len(self.graded)
 
     @property
     def brought(self) -> list[Any]:
@@ -306,21 +311,25 @@ class Jit:
         if len(with_gradients) > len(tensors):
             refuse_twice(with_gradients, captured.capture.assigned)
         self._expect(captured)
-        results = self._replayed(captured, inputs, with_gradients)
+        values = self._replayed(captured, inputs, with_gradients)
         self._give_up(args, kwargs, tensors, inputs)
         if captured.checks:
-            _look(captured.checks, results[captured.n_results :])
-        return unflatten(captured.template, as_returned(results, captured.same))
+            _look(captured.checks, values[-2 * len(captured.checks) :])
+        given = functools.partial(_given, tensors=with_gradients)
+        return unflatten(captured.template, results(captured.leaves, values, given))
 
     def _replayed(self, captured: Captured, inputs: list[UOp], tensors: list[Tensor]) -> list[Tensor]:
-        """The results of a call, those for checks and gradients included."""
-        capture, origins, results = captured.capture, self._origins(captured), []
+        """The values of a call, those for checks and gradients included."""
+        capture, origins, values = captured.capture, self._origins(captured), []
 
         def finish(outs: list[UOp]) -> None:
             whence = (origins[v.at] if v.source == "fresh" else None for v in capture.outputs)
-            results.extend([self._result(u, o) for u, o in zip(outs, whence, strict=False)])
-            for t, grad in zip(reversed(captured.graded), reversed(results), strict=False):
+            values.extend([self._result(u, o) for u, o in zip(outs, whence, strict=False)])
+            shown = [(_given(t, tensors), _given(g, tensors)) for t, g in captured.shared]
+            for t, grad in zip(captured.graded, values[captured.n_values :], strict=False):
                 _given(t, tensors)._grad = grad
+            for t, grad in shown:
+                t._grad = grad
             for t in captured.cleared:
                 _given(t, tensors)._grad = None
             for t in captured.used_up:
@@ -335,12 +344,12 @@ class Jit:
         states = random_state.states_of(capture.assigned)
         if not states:
             capture.replay(inputs, addresses, tensors, finish)
-            return results
+            return values
         execute.running.wait()
         with execute.running.lock:  # no other thread draws in between
             random_state.settle(states)
             capture.replay(inputs, addresses, tensors, finish)
-        return results
+        return values
 
     def _with_views(self, args: tuple, kwargs: dict[str, Any], found: list[Tensor]) -> Any:
         """A call with views as arguments: the step gets Tensors of the same memory, and what it assigns to these is
@@ -361,7 +370,7 @@ class Jit:
                 t._grad = new._grad
                 if new._uop is not before[k]:
                     t.assign(new)
-        return back
+        return put_back(back, {id(new): given[k] for k, new in instead.items() if new is not given[k]})
 
     def _shared(self, tensors: list[Tensor], assigned: Iterable[int | Tensor]) -> list[Tensor]:
         """The arguments that share memory with what the step assigns: arguments, by number, and outside Tensors."""
@@ -418,8 +427,8 @@ class Jit:
             if call is MISS:
                 made = captured.capture, captured.kinds, captured.template
                 origins = self._origins(captured)
-                gradients = captured.found, captured.cleared, captured.used_up, captured.graded
-                call = usual_call(*made, around, origins, self._general, gradients, captured.same, self.not_kept)
+                gradients = captured.found, captured.cleared, captured.used_up, captured.graded, captured.shared
+                call = usual_call(*made, around, origins, self._general, gradients, captured.leaves, self.not_kept)
                 calls.clear()
                 calls[around] = call
         self.is_writing = captured is None or bool(captured.capture.assigned)
@@ -521,27 +530,37 @@ class Jit:
             tensors, stand_ins = [*tensors, *(g for _, g, *_ in brought)], [*stand_ins, *(s for *_, s, _ in brought)]
             inputs += [u for *_, u in brought]
             refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()))
-            numbers = {id(t): i for i, t in enumerate(stand_ins)}
-            refuse_shared(self._shared(tensors, [numbers.get(id(t), t) for t, _ in befores.alive()]))
-            outputs: list[Tensor] = []
+            place = {id(t): i for i, t in enumerate(stand_ins)}
+            refuse_shared(self._shared(tensors, [place.get(id(t), t) for t, _ in befores.alive()]))
             refuse_draws(generators)
             _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
+            given_up = {id(by_place[id(t)]) for t in self.donation.tensors(*given)}
+            known = {id(t) for t, _ in grads.values()}.union(id(t) for r in reached for t in r.tensors)
+
+            def name(t: Tensor) -> Any:
+                return None if id(t) in given_up else place.get(id(t), t if id(t) in known else None)
+
+            outputs: list[Tensor] = []
             flatten(result, outputs)
             check_results(result, _objects(given, self.owner), "jitted function")
-            same = same_tensors(outputs)
+            template = unflatten(result, itertools.repeat(Tensor._wrap(const(0, dtypes.bool))))
+            owned = own_gradients(befores.looked, name)
+            after = After(grads, [] if self.keeps else [t for t, _ in befores.alive()], befores.looked, name)
+            outputs, found_leaves = described(
+                [owned.get(id(t), t) for t in outputs], [t._grad for t in after.kept], name
+            )
             # what nobody but the function and its result held is gone: it is no state
             outputs = [t if id(t) in grads and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
-            result = unflatten(result, as_returned(outputs, same))
+            del result, owned
             apart([t for t, _ in befores.alive()])
-            own_gradients(befores.looked)
             assigned = [t for t, _ in befores.alive()]
-            after = After(grads, [] if self.keeps else assigned, befores.looked)
             for t in after.used_up:
                 t._grad = NotKept(self.not_kept.asked, t._grad)
+            shown_gradients = [(place.get(id(t), t), name(t._grad)) for t in after.given]
             late = [t._grad.tensor for t in (*after.used_up, *after.dropped)]
             found_gradients = found_by(befores.looked, grads, brought)
             looks = [t for _, *both in checks for t in both]
-            batch = [*outputs, *looks, *(t._grad for t in after.kept), *assigned, *random_state.pending()]
+            batch = [*outputs, *(t._grad for t in after.kept), *looks, *assigned, *random_state.pending()]
             lost = _lost(outputs)
             order = toposort(*(t._uop for t in batch), stop=is_body)  # a constant in a kernel is nobody's tensor
             graph = {u for u in order if u.serial < start and not is_realized(u)}
@@ -557,16 +576,14 @@ class Jit:
             )
             if batch:
                 batch[0].realize(*batch[1:])
-        place = {id(t): i for i, t in enumerate(stand_ins)}
         states = [(place.get(id(t), t), before, t._uop) for t, before in befores.alive()]
         if checks:
             _look([check for check, *_ in checks], looks)
-        outs = [*(t._uop for t in (*outputs, *looks)), *(t._grad._uop for t in after.kept)]
+        outs = [t._uop for t in (*outputs, *(t._grad for t in after.kept), *looks)]
         made = {b for r in runs for b in r.fresh}
         for b in made.intersection(base_of(outputs[i]._uop) for i in lost):  # what was there before is as it was
             b.origin = self._origin(True)
-        fresh = [Tensor._wrap(u) for u in outs]
-        back = unflatten(result, as_returned(fresh, same))
+        fresh = [Tensor._wrap(t._uop) for t in outputs]
         olds = {before for _, before, _ in states}
         read = {*external(runs, inputs)} - olds
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
@@ -582,14 +599,17 @@ class Jit:
             if stand_in._uop is not u:
                 t._uop = stand_in._uop
             t._grad = stand_in._grad
+        for owner, g in shown_gradients:
+            _given(owner, tensors)._grad = _given(g, tensors)
         others = {t._uop for r in reached for t in r.tensors}
         shared = others if len(olds) == len(states) else olds
+        values = [*fresh, *(t._grad for t in after.kept)]
+        back = unflatten(template, results(found_leaves, values, functools.partial(_given, tensors=tensors)))
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states):
             return back  # state that only now got a buffer of its own: captured at the next call
         places = {id(t): i for i, t in enumerate(tensors)}
         donated = {places[id(t)] for t in self.donation.tensors(*given)}
         capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
-        template = unflatten(result, iter([Tensor._wrap(v.node) for v in capture.outputs]))
         flat = is_flat(args, kwargs, by_call) and not (woven or checks or self.donation.arguments)
         ways = after.kept, after.cleared, after.used_up, after.dropped
         kept, cleared, used_up, dropped = ([place.get(id(t), t) for t in ts] for ts in ways)
@@ -607,8 +627,8 @@ class Jit:
             dropped,
             frozenset(v.at for i in lost if (v := capture.outputs[i]).source == "fresh"),
             tuple([check for check, *_ in checks]),
-            len(outputs),
-            same,
+            found_leaves,
+            shown_gradients,
         )
         self._keep(captured)
         return back

@@ -35,8 +35,9 @@ from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
 from monolect.tensor.reach import Reach
+from monolect.tensor.returned import Leaf, described, put_back, results
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.tree import as_returned, check_results, flatten, same_tensors, unflatten
+from monolect.tensor.tree import check_results, flatten, unflatten
 from monolect.tensor.view import root_of
 
 MOST_TRACES = 64
@@ -58,7 +59,7 @@ class Trace(NamedTuple):
     result: Any
     n_results: int
     assigned: tuple[tuple[int, bool], ...]  # for each assigned Tensor its place in `Reach.tensors`; deferred?
-    same: tuple[int, ...]  # of results, if the function returned a Tensor twice: its first place
+    leaves: tuple[Leaf, ...]  # of the results; roots are places in `Reach.tensors`
 
 
 class Function:
@@ -102,7 +103,7 @@ class Function:
         for k, t in views.items():
             if values[k]._uop is not before[k]:
                 t.assign(values[k])
-        return back
+        return put_back(back, {id(values[k]): t for k, t in views.items()})
 
     def _called(self, args: tuple, kwargs: dict[str, Any], roots: Sequence[Tensor]) -> Any:
         """A call whose arguments are no views. `roots`: of the views that were given.
@@ -120,7 +121,7 @@ class Function:
             except TypeError:
                 t, found.is_complete = None, False
             if t is None:
-                t = trace(f, args, kwargs, found)
+                t = trace(f, args, kwargs, found, self.gradient is not None)
                 if found.is_complete:
                     self.traces[key] = t
                     if len(self.traces) > MOST_TRACES:
@@ -134,7 +135,8 @@ class Function:
             found.tensors[place]._become(u)
             if late:
                 defer(found.tensors[place])
-        return unflatten(t.result, as_returned([Tensor._wrap(u) for u in values[: t.n_results]], t.same))
+        made = [Tensor._wrap(u) for u in values[: t.n_results]]
+        return unflatten(t.result, results(t.leaves, made, lambda place: found.tensors[place]))
 
 
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:
@@ -175,8 +177,9 @@ def _value(t: Tensor) -> Tensor:
     return new
 
 
-def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
-    """Run `f` on stand-ins for the Tensors found, and what it made of them as a TUPLE over PARAMs.
+def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach, has_gradient: bool) -> Trace:
+    """Run `f` on stand-ins for the Tensors found, and what it made of them as a TUPLE over PARAMs. With a gradient of
+    its own all results are values of the call, those that are Tensors from outside, too.
 
     Sets `found.is_complete` to False when another call could make something else of equal inputs.
     """
@@ -194,12 +197,14 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
                 result = running.call(f, args, kwargs)
             flatten(result, outputs)
             check_results(result, (), "@function")
-            results, same = [t._uop for t in outputs], same_tensors(outputs)
-            hole = Tensor._wrap(const(0, dtypes.bool))
-            result = unflatten(result, iter([hole] * len(results)))
+            places = {id(t): k for k, t in enumerate(found.tensors)}
+            made, leaves = described(outputs, (), lambda t: None if has_gradient else places.get(id(t)))
+            values = [t._uop for t in made]
+            result = unflatten(result, itertools.repeat(Tensor._wrap(const(0, dtypes.bool))))
             outputs.clear()  # what nobody but the function held is gone
+            made.clear()
             assigned = [t for t, _ in seen.alive()]
-            roots = (*results, *(t._uop for t in assigned))
+            roots = (*values, *(t._uop for t in assigned))
             late = {id(t) for t in deferred()} - early
             differentiated = any(t._grad is not g for t, _, g in real)
         finally:
@@ -210,17 +215,16 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach) -> Trace:
     if differentiated:
         expected = "monolect.grad or value_and_grad inside, or backward() outside"
         raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)
-    if not results:
+    if not leaves:
         raise ArgumentError("a @function returns Tensors", expected="at least one Tensor", found=repr(result)[:80])
     body, extra = _body(roots, stands)
-    places = {id(t): k for k, t in enumerate(found.tensors)}
     unknown = [t for t in assigned if id(t) not in places]
     for t in unknown:
         places[id(t)] = len(found.tensors)
         found.tensors.append(t)
     found.is_complete &= not extra and not unknown and not asked and random_state.drawn() == before
     marks = tuple((places[id(t)], id(t) in late) for t in assigned)
-    return Trace(body, extra, result, len(results), marks, same)
+    return Trace(body, extra, result, len(values), marks, leaves)
 
 
 def _body(roots: tuple[UOp, ...], stands: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:

@@ -29,9 +29,11 @@ from monolect.runtime.jit import Capture, Fresh, NotKept, Value, under_way
 from monolect.tensor import random as random_state
 from monolect.tensor.places import EMPTY, is_plain
 from monolect.tensor.reach import Reach
+from monolect.tensor.returned import Leaf
 from monolect.tensor.step_gradients import is_brought
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
+from monolect.tensor.view import along
 
 MISS = object()  # in place of an argument that was not given
 MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
@@ -54,8 +56,8 @@ def usual_call(
     around: Reach,
     origins: Sequence[tuple],
     general: Callable[..., Any],
-    gradients: tuple[Sequence[Any], ...] = ((), (), (), ()),
-    same: tuple[int, ...] = (),
+    gradients: tuple[Sequence[Any], ...] = ((), (), (), (), ()),
+    leaves: Sequence[Leaf] = (),
     not_kept: Any = None,
 ) -> Callable[..., Any] | None:
     """A function of Tensors; None for a step whose calls need the general way. `kinds`: of the arguments, and of the
@@ -65,8 +67,8 @@ def usual_call(
 
     `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origins`: the line
     that each of `capture.made` is said to come from. `gradients`: as in `Captured`, what the step found, what has
-    none after it, what has one that is `not_kept`, and what has one that is; places of arguments, and Tensors.
-    `same`: the first place of each result, where one Tensor is several of them.
+    none after it, what has one that is `not_kept`, what has one that is, and what has a Tensor from outside as one;
+    places of arguments, and Tensors. `leaves`: of the results.
     """
     brought = [t for t, state in gradients[0] if is_brought(state)]
     outputs, n = capture.outputs, len(kinds)
@@ -87,7 +89,7 @@ def usual_call(
         "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "content_of": content_of,
         "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
         "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
-        "unflatten": unflatten, "next_serial": next_serial, "template": template, "value_of": value_of,
+        "unflatten": unflatten, "along": along, "next_serial": next_serial, "template": template, "value_of": value_of,
         "running": running, "is_plain": is_plain, "prologue": capture.prologue,
         "general": general, "NotKept": NotKept, "not_kept": not_kept,
         "capture": capture,  # what native code reads lives as long as the call, though another capture took its place
@@ -100,7 +102,7 @@ def usual_call(
     names["steering"] = settings.steering
     lines += _refuse(["more", "named", "under_way", "settings.tracing", "profile.recording"])
     lines += _refuse(["settings.steering is not steering"])
-    found, cleared, used_up, graded = gradients
+    found, cleared, used_up, graded, shared = gradients
     held = [(_gradient(t, names), state) for t, state in found]
     after = [f" {' = '.join(_gradient(t, names) for t in ts)} = {value}" for ts, value in
              ((cleared, "None"), (used_up, "not_kept")) if ts]  # fmt: skip
@@ -128,11 +130,14 @@ def usual_call(
     if capture.moves and args:  # an argument that the step reaches from outside, too
         names["outside"] = {*(id(s.tensor) for s in capture.brought), *map(id, capture.read)}
         lines += _refuse([f"not outside.isdisjoint(map(id, ({', '.join(args)},)))"])
-    results = [f" t{i} = new(Tensor); t{i}._uop = {_node(str(i), v, names)}; t{i}._grad = None; "
-               f"t{i}._requires_grad = False" if not same[i:] or same[i] == i else f" t{i} = t{same[i]}"
-               for i, v in enumerate(outputs)]  # fmt: skip
+    results = [
+        f" t{i} = new(Tensor); t{i}._uop = {_node(str(i), v, names)}; t{i}._grad = None; t{i}._requires_grad = False"
+        for i, v in enumerate(outputs)
+    ]
     n_results = len(outputs) - len(graded)
+    after += [f" g{i} = {_tensor(g, names)}" for i, (_, g) in enumerate(shared)]
     after += [*results[n_results:], *(f" {_gradient(t, names)} = t{i}" for i, t in enumerate(graded, n_results))]
+    after += [f" {_gradient(t, names)} = g{i}" for i, (t, _) in enumerate(shared)]
     run = _refuse([*(condition for condition, _ in states), *(f"drawn{i}.is_pending()" for i in range(len(draws)))])
     for i, s in enumerate(capture.brought, n):  # the old versions of states that move
         names[f"old{i}"] = s
@@ -156,7 +161,9 @@ def usual_call(
         run += _called(given, after, capture.may_fail)
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
         lines += [" with running.lock:", *(" " + line for line in run)]
-    lines += [*results[:n_results], f" return {_tree(template, n_results)}"]
+    used = {k for leaf in leaves for k in _values(leaf)}
+    lines += [results[i] for i in range(n_results) if i in used]
+    lines += [f" return {_tree(template, [_leaf(i, leaf, names) for i, leaf in enumerate(leaves)])}"]
     # who gives up leaves the block, and with it the lock, before the general way begins
     text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
     text.append(f" return general({''.join(f'{a}, ' for a in args[: n - len(brought)])}*more, **named)")
@@ -166,12 +173,33 @@ def usual_call(
     return call
 
 
+def _tensor(t: Any, names: dict[str, Any]) -> str:
+    """An argument, by its place, or a Tensor, as an expression."""
+    if t.__class__ is int:
+        return f"a{t}"
+    names[name := f"leaf_{id(t)}"] = t
+    return name
+
+
 def _gradient(t: Any, names: dict[str, Any]) -> str:
     """The gradient of an argument, by its place, or of a Tensor, as an expression."""
-    if t.__class__ is int:
-        return f"a{t}._grad"
-    names[name := f"leaf_{id(t)}"] = t
-    return f"{name}._grad"
+    return _tensor(t, names) + "._grad"
+
+
+def _values(leaf: Leaf) -> tuple[int, ...]:
+    """The values that a Tensor of a result is made from."""
+    if leaf.root is not None:
+        return ()
+    return (leaf.of,) if leaf.path else (leaf.value,)
+
+
+def _leaf(i: int, leaf: Leaf, names: dict[str, Any]) -> str:
+    """A Tensor of a result as an expression."""
+    whole = _tensor(leaf.root, names) if leaf.root is not None else f"t{leaf.of if leaf.path else leaf.value}"
+    if not leaf.path:
+        return whole
+    names[f"path{i}"] = leaf.path
+    return f"along({whole}, path{i})"
 
 
 def _refuse(conditions: list[str]) -> list[str]:
@@ -300,13 +328,13 @@ def _node(name: str, v: Value, names: dict[str, Any]) -> str:
     return f"view_{name}({whole})"
 
 
-def _tree(template: Any, n: int) -> str:
+def _tree(template: Any, leaves: Sequence[str]) -> str:
     """The results as an expression."""
-    tensors = ", ".join(f"t{i}" for i in range(n))
+    tensors = ", ".join(leaves)
     if template.__class__ is Tensor:
-        return "t0"
+        return tensors
     if template.__class__ is tuple and all(t.__class__ is Tensor for t in template):
-        return f"({tensors},)" if n else "()"
+        return f"({tensors},)" if leaves else "()"
     return f"unflatten(template, iter([{tensors}]))"
 
 

@@ -17,11 +17,11 @@ import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from monolect.backend.base import Portable
 from monolect.backend.registry import Device
+from monolect.base.dtype import dtypes
 from monolect.base.errors import (
     ArgumentError,
     DeviceError,
@@ -40,7 +40,7 @@ from monolect.ir.admitted import is_size
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.packed import DTYPES
 from monolect.ir.place import memory_of
-from monolect.ir.uop import UOp, node, shape_source
+from monolect.ir.uop import UOp, const, node, shape_source
 from monolect.runtime import stored
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.jit import Capture, Check, NotKept
@@ -50,12 +50,13 @@ from monolect.tensor import random as random_state
 from monolect.tensor.capture import Captured, Jit, Spec, is_flat
 from monolect.tensor.donated import Donation
 from monolect.tensor.plain import decode, encode
-from monolect.tensor.step_gradients import is_brought, state_of
+from monolect.tensor.returned import Leaf
+from monolect.tensor.step_gradients import as_buffer, is_brought, state_of
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 from monolect.tensor.view import in_memory
 
-FORMAT = 13  # of what is stored, as a test sees: whoever changes that counts on
+FORMAT = 14  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
@@ -88,7 +89,7 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     head = {
         "device": writer.device.name,
         "steps": parts,
-        "tensors": [(*writer.known[id(t)], writer.array(t._uop)) for t in writer.tensors],
+        "tensors": [(*writer.known[id(t)], writer.array(as_buffer(t._uop))) for t in writer.tensors],
         "donation": {"names": donation.names, "arguments": donation.arguments},
         "arrays": [(b.dtype.short, b.shape) for b in writer.arrays],
     }
@@ -137,14 +138,14 @@ class _Writer:
             expected = "kernels whose indices are proven to stay inside"
             raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
         places = iter(c.spec.places or range(len(c.kinds)))
-        results = count()
+        leaves = iter([k.value if k.value >= 0 else {"given": self.who(k.root)} for k in c.leaves])
         n_args = len(c.kinds) - len(c.brought)
         return {
             "args": encode(c.spec.args, lambda _: next(places), "an argument"),
             "kwargs": encode(c.spec.kwargs, lambda _: next(places), "an argument"),
             "leaves": [wants_gradient for *_, wants_gradient in c.kinds[:n_args]],
             "steering": c.spec.steering[:-1],
-            "results": encode(c.template, lambda _: next(results), "a result"),
+            "results": encode(c.template, lambda _: next(leaves), "a result"),
             "moves": [*map(self.who, outside.moves)],
             "in_place": [*map(self.who, outside.in_place)],
             "reads": [*map(self.who, outside.reads)],
@@ -157,7 +158,7 @@ class _Writer:
             "dropped": self.known_of(c.dropped),
             "lost": sorted(c.lost),
             "checks": c.checks,
-            "same": c.same,
+            "shared": [[self.who(t), self.who(g)] for t, g in c.shared],
         }, text
 
     def _params(self, c: Captured) -> list[UOp]:
@@ -290,25 +291,25 @@ class _Part:
         )
         spec, marks = self._spec((*steering, 0))
         nodes = [Tensor._wrap(v.node) for v in capture.outputs]
-        template, seen = _decoded(data["results"], nodes)
+        template, leaves = self._results(nodes)
         ways = ("graded", "cleared", "used_up", "dropped", "found")
         graded, cleared, used_up, dropped, seen_at = map(self._who, ways)
         found = self._found(seen_at)
-        same = tuple([index(k, len(seen)) for k in data["same"]])
-        if seen != [*range(len(seen))] or len(nodes) != len(seen) + 2 * len(checks) + len(graded):
-            raise damaged("the results of a step", f"{len(nodes)}, in order", seen)
-        if same and (len(same) != len(seen) or any(k > at or same[k] != k for at, k in enumerate(same))):
-            raise damaged("which results are one Tensor", "the first place of each", same)
-        if any(t.shape or not t.dtype.is_int for t in nodes[len(seen) : len(seen) + 2 * len(checks)]):
+        shared = [(self._one(t), self._one(g)) for t, g in data["shared"]]
+        seen = {k.value for k in leaves}.difference([-1])
+        n_values, n_looked = len(nodes) - 2 * len(checks) - len(graded), len(nodes) - 2 * len(checks)
+        if n_values < 0 or not {*range(n_values)} <= seen <= {*range(n_looked)}:
+            raise damaged("the results of a step", f"each of {n_values} values", sorted(seen))
+        if any(t.shape or not t.dtype.is_int for t in nodes[n_looked:]):
             raise damaged("the checks of a step", "two integers each", checks)
-        for t, g in zip(graded, nodes[len(nodes) - len(graded) :], strict=True):
+        for t, g in zip(graded, nodes[n_values:n_looked], strict=True):
             self._same_kind(self.params[t] if t.__class__ is int else t._uop, g._uop)
         flat = is_flat(spec.args, spec.kwargs, marks) and not (checks or self.step.donation.arguments)
         lost = frozenset([index(k, self.roles.count("result")) for k in data["lost"]])
         kinds = tuple(map(kind, (*marks, *self._gradients())))
         return Captured(
-            capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, dropped, lost, checks, len(seen),
-            same,
+            capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, dropped, lost, checks, leaves,
+            shared,
         )  # fmt: skip
 
     def _gradients(self) -> list[Tensor]:
@@ -363,14 +364,24 @@ class _Part:
 
     def _who(self, key: str) -> list[Any]:
         """Arguments by place, and tensors."""
-        found: list[Any] = []
-        for x in self.data[key]:
-            if x.__class__ is int:
-                found.append(index(x, self.n_args))
-            else:
-                (k,) = x
-                found.append(self.tensors[index(k, len(self.tensors))])
-        return found
+        return [*map(self._one, self.data[key])]
+
+    def _one(self, x: Any) -> Any:
+        if x.__class__ is int:
+            return index(x, self.n_args)
+        (k,) = x
+        return self.tensors[index(k, len(self.tensors))]
+
+    def _results(self, nodes: list[Tensor]) -> tuple[Any, tuple[Leaf, ...]]:
+        """The tree of results, and how its Tensors are made."""
+        leaves: list[Leaf] = []
+        hole = Tensor._wrap(const(0, dtypes.bool))
+
+        def leaf(x: Any) -> Tensor:
+            leaves.append(Leaf(-1, self._one(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes))))
+            return hole
+
+        return decode(self.data["results"], leaf), tuple(leaves)
 
     def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
         """The call, and a Tensor without memory for each of its arguments."""

@@ -20,17 +20,20 @@ from monolect.tensor.tensor import Tensor
 
 Gradients = dict[int, tuple[Tensor, Tensor | None]]  # of tensors from outside, by identity
 Brought = list[tuple[Tensor, Tensor, Tensor, UOp]]  # a tensor, its gradient, what stands for that, and the node of that
+Name = Callable[[Tensor], Any]  # of a Tensor from outside: its place as an argument, or itself; else None
 StandIn = Callable[[Tensor, UOp], Tensor]
 
 
 class After:
-    """The tensors whose gradients a call leaves: `kept` ones; none any more (`cleared`); those that were updated with
-    it, which no step writes out (`used_up`); those where one was added to what is not kept (`dropped`).
+    """The tensors whose gradients a call leaves: `kept` ones; a Tensor from outside (`given`); none any more
+    (`cleared`); those that were updated with it, which no step writes out (`used_up`); those where one was added to
+    what is not kept (`dropped`).
     """
 
-    def __init__(self, before: Gradients, assigned: Sequence[Tensor], looked: Noted):
+    def __init__(self, before: Gradients, assigned: Sequence[Tensor], looked: Noted, name: Name):
         updated = {id(t) for t in assigned}
         self.kept: list[Tensor] = []
+        self.given: list[Tensor] = []
         self.cleared: list[Tensor] = []
         self.used_up: list[Tensor] = []
         self.dropped: list[Tensor] = []
@@ -42,16 +45,23 @@ class After:
                 self.cleared += [t] * (first is not None)
             elif new.__class__ is NotKept:
                 self.dropped.append(t)
+            elif name(new) is not None:
+                self.given.append(t)
             else:
                 (self.used_up if id(t) in updated else self.kept).append(t)
 
 
-def own_gradients(looked: Noted) -> None:
-    """Give each gradient that the step leaves a Tensor that nobody else holds: one that was written to is no state."""
+def own_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
+    """Give each gradient that the step makes a Tensor that nobody else holds: one that was written to is no state.
+    Returns the new Tensors by the identity of the old ones.
+    """
+    own: dict[int, Tensor] = {}
     for t, first in looked.alive():
         new = t._grad
-        if new is not None and new is not first and new.__class__ is not NotKept and not new._is_view:
-            t._grad = Tensor._wrap(new._uop)
+        if new is None or new is first or new.__class__ is NotKept or new._is_view or name(new) is not None:
+            continue
+        t._grad = own[id(new)] = Tensor._wrap(new._uop)
+    return own
 
 
 def bringing(brought: Brought, stand_in: StandIn) -> Callable[[Tensor, Tensor], Tensor]:

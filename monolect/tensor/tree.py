@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import enum
 import types
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from monolect.base.dtype import DType
@@ -97,18 +97,6 @@ def is_in_order(tree: Any) -> bool:
         return [*tree] == in_order(tree) and all(map(is_in_order, tree.values()))
     names = () if tree.__class__ is Tensor else fields(tree) or ()
     return all(is_in_order(getattr(tree, name)) for name in names)
-
-
-def same_tensors(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """For each, the first place where the very same Tensor stands; () where none is there twice."""
-    first: dict[int, int] = {}
-    places = tuple([first.setdefault(id(t), k) for k, t in enumerate(tensors)])
-    return places if len(first) < len(places) else ()
-
-
-def as_returned(results: Sequence[Tensor], same: tuple[int, ...]) -> Iterator[Tensor]:
-    """Results of a call, the very same Tensor where those of the first were, as `same_tensors` told."""
-    return iter([results[k] for k in same] if same else results)
 
 
 class Same:

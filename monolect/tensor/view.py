@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Make = Callable[[UOp], UOp]
 Strides = tuple[int, ...]
 Restride = Callable[[Strides], Strides | None]
+Path = tuple[tuple[Make, Restride | None, Make | bool], ...]  # of a view: make, restride, writes of each window
 
 MEMORY = frozenset(("BUFFER", "AFTER"))
 _new = object.__new__
@@ -199,6 +200,23 @@ def again(t: Any, parent: Any) -> Tensor:
     return shown(parent, window.make, window.restride, window.writes or False)
 
 
+def path_of(t: Any) -> tuple[Tensor, Path]:
+    """The root of `t`, and how `t` is made from it: `along` makes the same view of another root."""
+    path = []
+    while t._is_view:
+        window = t._view
+        path.append((window.make, window.restride, window.writes or False))
+        t = window.parent
+    return t, tuple(reversed(path))
+
+
+def along(root: Tensor, path: Path) -> Tensor:
+    """The view of `root` on that path; `root` itself where that is empty."""
+    for step in path:
+        root = shown(root, *step)
+    return root
+
+
 def aliases(t: Any, make: Make) -> Tensor:
     """A view of all of `t`, of the same values: `make` of its node."""
     return shown(t, make, _same, _same)
@@ -275,8 +293,10 @@ def is_row_major(t: Any) -> bool:
 __all__ = [
     "MEMORY",
     "Make",
+    "Path",
     "Window",
     "again",
+    "along",
     "aliases",
     "as_leaf",
     "computed_by",
@@ -285,6 +305,7 @@ __all__ = [
     "is_alone",
     "is_row_major",
     "names_of",
+    "path_of",
     "reshaped",
     "root_of",
     "settle",
