@@ -104,6 +104,29 @@ def test_frames_of_any_kind(data: Any, pads: tuple, kernel: tuple, fill: float) 
     np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-4)
 
 
+READERS = {
+    "sorted": lambda p: p.sort(0)[0],
+    "turned": lambda p: p.transpose(0, 1).exp(),
+    "squares": lambda p: (p * p).sum(0),
+    "running": lambda p: p.cumsum(1),
+    "product": lambda p: p @ p.transpose(0, 1),
+}
+
+
+@pytest.mark.parametrize("readers", [c for n in (1, 2, 3) for c in combinations(READERS, n)], ids=" ".join)
+def test_the_number_around_a_value_is_a_result_too(data: Any, readers: tuple[str, ...]) -> None:
+    """It is stored for whoever asked for it; every other kernel has it as a constant, and waits for no memory."""
+    x = data(3, 4)
+    p = Tensor(x).realize().log_softmax(1).pad((1, 5), value=0.5)
+    got = [READERS[r](p) for r in readers]
+    constant = Tensor.full((), 0.5)
+    got[0].realize(*got[1:], constant)
+    p = F.pad(torch.tensor(x).log_softmax(1), (1, 5), value=0.5)
+    for r, t in zip(readers, got, strict=True):
+        np.testing.assert_allclose(t.numpy(), READERS[r](p), rtol=1e-5, err_msg=r)
+    assert constant.item() == 0.5
+
+
 def test_two_frames_around_one_value(data: Any) -> None:
     """Of the wider and the narrower one holds the value, the other is copied from there."""
     x, w, a, b = data(1, 3, 9, 9), data(8, 3, 3, 3), data(8, 8, 3, 3), data(8, 8, 5, 5)
