@@ -8,13 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from monolect import Context, Tensor, Variable, jit
+from monolect import Context, InternalError, Tensor, Variable, jit
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp, toposort
 from monolect.pipeline import schedule
 from monolect.runtime import profile
 from monolect.schedule.callify import over_params
 from monolect.schedule.frames import Frame
+from monolect.schedule.kernels import KernelBuilder
 
 CHANNELS = 8
 WEIGHTS = ((CHANNELS, 3, 3, 3), *((CHANNELS, CHANNELS, 3, 3),) * 4)
@@ -125,6 +126,16 @@ def test_the_number_around_a_value_is_a_result_too(data: Any, readers: tuple[str
     for r, t in zip(readers, got, strict=True):
         np.testing.assert_allclose(t.numpy(), READERS[r](p), rtol=1e-5, err_msg=r)
     assert constant.item() == 0.5
+
+
+def test_memory_that_is_read_before_it_is_written_is_an_error(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: kernels read a constant from the memory of the result that it is, and wait for nobody to write it."""
+    reads = KernelBuilder._reads_buffer
+    planted = lambda self, u, index: u in self.part.stored if u.op == "CONST" else reads(self, u, index)  # noqa: E731
+    p = Tensor(data(3, 4)).realize().log_softmax(1).pad((1, 5), value=0.5)
+    monkeypatch.setattr(KernelBuilder, "_reads_buffer", planted)
+    with pytest.raises(InternalError, match="reads memory before another writes it"):
+        calls_of(p.cumsum(1), p @ p.transpose(0, 1), Tensor.full((), 0.5))
 
 
 def test_two_frames_around_one_value(data: Any) -> None:
