@@ -76,7 +76,7 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
     All nodes that `derivative` uses are to be inputs: others may take their place (`replace`). None: has no gradient.
     """
     if y.op != "CONST" and y not in inputs:
-        base, views = _rearranged(y, inputs)
+        base, views = _rearranged(y, inputs, _FLAT)
         _closed[base] = (inputs, _through(views, derivative) if views else derivative)
     return y
 
@@ -86,12 +86,14 @@ def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp
     return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
 
 
-def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
+def _rearranged(
+    y: UOp, inputs: tuple[UOp, ...] = (), flat: frozenset[str] = frozenset()
+) -> tuple[UOp, tuple[UOp, ...]]:
     """What `y` is a rearrangement of, and the views from there to `y`. One that a caller puts upon them is merged with
     them, and no longer reaches `y`: it reaches what they are views of.
     """
     views: list[UOp] = []
-    while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in _FLAT:
+    while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in flat:
         views.append(y)
         y = y.src[0]
     return y, tuple(reversed(views))
@@ -142,8 +144,14 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
     """Let gradients pass from `computed`, a buffer, to the `graph` it was computed from, if that leads to a leaf.
 
     Nothing is kept where no leaf is reached, and where the graph holds the buffer itself (it was updated in place).
+    `computed` may be a buffer rearranged: then it is the buffer that remembers, since views of the result are merged.
     """
-    if computed is graph or computed in _closed:
+    if computed is graph:
+        return
+    memory, views = _rearranged(computed)
+    if memory.op == "BUFFER":
+        computed = memory
+    if computed in _closed:
         return
     if graph.op == "AFTER" and graph.src[0] is computed:
         writes = _writes(graph)
@@ -156,7 +164,7 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
     if _is_spent(found):
         _refuse_further(computed)
     elif computed not in toposort(graph):
-        _closed[computed] = ((graph,), lambda g, y, x: (g,))
+        _closed[computed] = ((graph,), _through(views if computed is memory else (), lambda g, y, x: (g,)))
 
 
 def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:

@@ -248,8 +248,10 @@ class Jit:
 
     def _result(self, u: UOp, origin: Any) -> Tensor:
         """A result. `origin`: of what the call made; what was there before keeps its own."""
-        if origin is not None or u.origin is None:
-            u.origin = origin or self.origin
+        if origin is not None:  # also of the memory: views of the result are merged with one that it is
+            u.origin = base_of(u).origin = origin
+        elif u.origin is None:
+            u.origin = self.origin
         t: Any = _new(Tensor)
         t._uop = u
         t._grad = None
