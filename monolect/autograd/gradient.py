@@ -40,7 +40,7 @@ from monolect.base.errors import GradientError
 from monolect.ir.bounds import size_max
 from monolect.ir.call import parameters
 from monolect.ir.normal import count
-from monolect.ir.ops import ELEMENTWISE, LoadArg, ParamArg
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT, LoadArg, ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, toposort
 
@@ -76,7 +76,7 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
     All nodes that `derivative` uses are to be inputs: others may take their place (`replace`). None: has no gradient.
     """
     if y.op != "CONST" and y not in inputs:
-        base, views = _rearranged(y, inputs, _FLAT)
+        base, views = _rearranged(y, inputs)
         _closed[base] = (inputs, _through(views, derivative) if views else derivative)
     return y
 
@@ -86,14 +86,12 @@ def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp
     return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
 
 
-def _rearranged(
-    y: UOp, inputs: tuple[UOp, ...] = (), flat: frozenset[str] = frozenset()
-) -> tuple[UOp, tuple[UOp, ...]]:
+def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
     """What `y` is a rearrangement of, and the views from there to `y`. One that a caller puts upon them is merged with
     them, and no longer reaches `y`: it reaches what they are views of.
     """
     views: list[UOp] = []
-    while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in flat:
+    while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in _FLAT:
         views.append(y)
         y = y.src[0]
     return y, tuple(reversed(views))
@@ -144,14 +142,11 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
     """Let gradients pass from `computed`, a buffer, to the `graph` it was computed from, if that leads to a leaf.
 
     Nothing is kept where no leaf is reached, and where the graph holds the buffer itself (it was updated in place).
-    `computed` may be a buffer rearranged: then it is the buffer that remembers, since views of the result are merged.
     """
-    if computed is graph:
+    if computed is graph or computed in _closed:
         return
-    memory, views = _rearranged(computed)
-    if memory.op == "BUFFER":
-        computed = memory
-    if computed in _closed:
+    computed, graph, views = _below_views(computed, graph)
+    if computed is graph or computed in _closed:
         return
     if graph.op == "AFTER" and graph.src[0] is computed:
         writes = _writes(graph)
@@ -164,7 +159,26 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
     if _is_spent(found):
         _refuse_further(computed)
     elif computed not in toposort(graph):
-        _closed[computed] = ((graph,), _through(views if computed is memory else (), lambda g, y, x: (g,)))
+        _closed[computed] = ((graph,), _through(views, lambda g, y, x: (g,)))
+
+
+def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
+    """The memory that `computed` is views of, and what it holds. A view that a caller puts upon them is merged with
+    them, and no longer reaches `computed`: it reaches the memory.
+
+    Views that `graph` has too are left out of both. Others, of what a function returned, are the third result.
+    """
+    u, v = computed, graph
+    while u.op in MOVEMENT and u.op == v.op and u.arg == v.arg and u.src[1:] == v.src[1:] and v not in _closed:
+        u, v = u.src[0], v.src[0]
+    views: list[UOp] = []
+    while u.op in ("RESHAPE", "PERMUTE", "FLIP", "SHRINK"):  # that repeat no element
+        views.append(u)
+        u = u.src[0]
+    is_part = any(x.op == "SHRINK" for x in views)
+    if u.op != "BUFFER" or (is_part and u in _closed):  # another part is there
+        return computed, graph, ()
+    return u, v, tuple(reversed(views))
 
 
 def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:

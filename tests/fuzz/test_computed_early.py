@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monolect import Tensor
+from monolect import Tensor, function
 
 SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (2, 1, 4, 4))
 
@@ -21,6 +21,11 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sort of columns": lambda x, y: (x * y).sort(-2).values,
     "topk": lambda x, y: (x @ y).topk(2, -1).values,
     "topk of columns": lambda x, y: (x + y).topk(3, 0 if x.shape[0] > 2 else -2).values,
+    "topk of many": lambda x, y: (x @ y).repeat(*[1] * (x.ndim - 2), 1, 40).topk(5, -1).values,
+    "one of the first": lambda x, y: (x @ y).topk(2, -2).values.unbind(-2)[1],
+    "part of an order": lambda x, y: (x * y).sort(0 if x.shape[0] > 2 else -2).values[..., 1:3],
+    "function": lambda x, y: function(lambda x, y: (x * y).sort(-2).values)(x, y),
+    "part in a function": lambda x, y: function(lambda x, y: (x * y).topk(3, -2).values[..., 1:])(x, y),
     "median": lambda x, y: (x * y).median(-1, keepdim=True).values,
     "kthvalue": lambda x, y: (x * y).kthvalue(2, -2).values,
     "cummax": lambda x, y: (x * y).cummax(-1).values,
