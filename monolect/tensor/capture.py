@@ -141,8 +141,9 @@ class Jit:
 
     def _result(self, u: UOp, origin: Any) -> Tensor:
         """A result. `origin`: of what the call made; what was there before keeps its own."""
-        if origin is not None or u.origin is None:
-            u.origin = origin or self.origin
+        u.origin = origin or u.origin or self.origin
+        if origin:  # also of the memory: views of the result are merged with one that it is
+            base_of(u).origin = origin
         t: Any = _new(Tensor)
         t._uop = u
         t._grad = None
