@@ -25,7 +25,7 @@ from monolect.base.errors import CaptureWarning, JitError, user_line
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, build
 from monolect.runtime import execute
-from monolect.runtime.buffer import part
+from monolect.runtime.buffer import base_of, part
 from monolect.runtime.jit import NotKept, changes, steps, two_ways
 from monolect.tensor import random as random_state
 from monolect.tensor.captured import Captured, call_key, given, look
