@@ -314,10 +314,7 @@ class Jit:
             calls, around = captured.usual, self.around
             call = calls.get(around, MISS)
             if call is MISS:
-                made = captured.capture, captured.kinds, captured.template
-                origins = self._origins(captured)
-                gradients = captured.found, captured.cleared, captured.used_up, captured.graded, captured.shared
-                call = usual_call(*made, around, origins, self._general, gradients, captured.leaves, self.not_kept)
+                call = usual_call(captured, around, self._origins(captured), self._general, self.not_kept)
                 calls.clear()
                 calls[around] = call
         self.is_writing = captured is None or bool(captured.capture.assigned)

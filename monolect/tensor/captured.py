@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from monolect.ir.uop import UOp
 from monolect.runtime.buffer import to_numpy
 from monolect.runtime.jit import Capture, Check
 from monolect.runtime.record import mark
 from monolect.tensor.reach import Reach, has_code, own_of
-from monolect.tensor.replay import Kinds
 from monolect.tensor.returned import Leaf
 from monolect.tensor.step_gradients import is_brought
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import fields, flatten, signature, unflatten
 
+Kinds = tuple[tuple[UOp, Any, Any, bool], ...]  # of each argument: shape, dtype, device; does it require a gradient?
 _CONTAINERS = frozenset((list, tuple, dict))
 
 

@@ -27,6 +27,7 @@ from monolect.runtime.binding import value_of
 from monolect.runtime.execute import running
 from monolect.runtime.jit import Capture, Fresh, NotKept, Value, under_way
 from monolect.tensor import random as random_state
+from monolect.tensor.captured import Captured
 from monolect.tensor.places import EMPTY, is_plain
 from monolect.tensor.reach import Reach
 from monolect.tensor.returned import Leaf
@@ -38,7 +39,6 @@ from monolect.tensor.view import along
 MISS = object()  # in place of an argument that was not given
 MOST_PLACES = 200  # looked at in a line each; more of them cost more to write down than they save
 KEPT_BYTES = 256 << 10  # of a result whose memory is kept for the next one: two of them are half of a second cache
-Kinds = tuple[tuple[UOp, Any, Any, bool], ...]  # of each argument: shape, dtype, device; does it require a gradient?
 Line = tuple[str, dict[str, Any]]  # a condition under which the call is an unusual one, and what its names stand for
 
 
@@ -50,127 +50,157 @@ def _held_here() -> int:
 
 
 def usual_call(
-    capture: Capture,
-    kinds: Kinds,
-    template: Any,
-    around: Reach,
-    origins: Sequence[tuple],
-    general: Callable[..., Any],
-    gradients: tuple[Sequence[Any], ...] = ((), (), (), (), ()),
-    leaves: Sequence[Leaf] = (),
-    not_kept: Any = None,
+    captured: Captured, around: Reach, origins: Sequence[tuple], general: Callable[..., Any], not_kept: Any = None
 ) -> Callable[..., Any] | None:
-    """A function of Tensors; None for a step whose calls need the general way. `kinds`: of the arguments, and of the
-    gradients that a call brings.
+    """A function of Tensors; None for a step whose calls need the general way.
 
     It may be called with anything: what is not usual it passes on to `general`, MISS for what was not given.
 
-    `template`: the results, as a tree with Tensors to be replaced. `around`: what must hold. `origins`: the line
-    that each of `capture.made` is said to come from. `gradients`: as in `Captured`, what the step found, what has
-    none after it, what has one that is `not_kept`, what has one that is, and what has a Tensor from outside as one;
-    places of arguments, and Tensors. `leaves`: of the results.
+    `around`: what must hold. `origins`: the line that each of `capture.made` is said to come from. `not_kept`: what
+    stands for a gradient that the step updates with.
     """
-    brought = [t for t, state in gradients[0] if is_brought(state)]
-    outputs, n = capture.outputs, len(kinds)
-    known = all(v.source in ("fresh", "constant", "given") for v in (*outputs, *(s.after for s in capture.moves)))
+    if not _is_written_down(captured.capture, around):
+        return None
+    writer = _Writer(captured, origins)
+    names = writer.names
+    names |= {"general": general, "not_kept": not_kept}
+    lines = [*writer.surroundings(around), *writer.arguments(), *writer.run(), *writer.results()]
+    # who gives up leaves the block, and with it the lock, before the general way begins
+    given = "".join(f"{a}, " for a in writer.named)
+    head = "".join(f"{a}=MISS, " for a in writer.named) + "/, " * bool(writer.named)
+    text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
+    text.append(f" return general({given}*more, **named)")
+    exec(compile("\n".join(text), "<monolect usual call>", "exec"), names)
+    # its names do not name it: without a cycle it goes when it is dropped
+    call: Callable[..., Any] = names.pop("__call__")
+    return call
+
+
+def _is_written_down(capture: Capture, around: Reach) -> bool:
+    """Whether a call of the step is simple, and takes few lines."""
+    values = (*capture.outputs, *(s.after for s in capture.moves))
+    known = all(v.source in ("fresh", "constant", "given") for v in values)
     simple = known and all(m.shape is None for m in capture.made) and not capture.reuse
     runs = capture.native is not None or (capture.device is None and not capture.moves)
     device: Any = capture.device
     saves = capture.may_fail and capture.in_place and device.space == HOST  # what a launch that fails has changed
     if not simple or settings.VERIFY > 1 or not runs or saves:
-        return None
-    looked_at, states = list(_around(around)), list(_states(capture))
-    if len(looked_at) + len(states) + len(capture.moves) > MOST_PLACES or any(
-        value is EMPTY for _, value in around.cells
-    ):
-        return None
-    names: dict[str, Any] = {
-        "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
-        "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "content_of": content_of,
-        "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
-        "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
-        "unflatten": unflatten, "along": along, "next_serial": next_serial, "template": template, "value_of": value_of,
-        "running": running, "is_plain": is_plain, "prologue": capture.prologue,
-        "general": general, "NotKept": NotKept, "not_kept": not_kept,
-        "capture": capture,  # what native code reads lives as long as the call, though another capture took its place
-    }  # fmt: skip
-    for _, bound in (*looked_at, *states):
-        names |= bound
-    args = [f"a{i}" for i in range(n - len(brought))]
-    head = "".join(f"{a}=MISS, " for a in args) + "/, " * bool(args)
-    lines = []
-    names["steering"] = settings.steering
-    lines += _refuse(["more", "named", "under_way", "settings.tracing", "profile.recording"])
-    lines += _refuse(["settings.steering is not steering"])
-    found, cleared, used_up, graded, shared = gradients
-    held = [(_gradient(t, names), state) for t, state in found]
-    after = [f" {' = '.join(_gradient(t, names) for t in ts)} = {value}" for ts, value in
-             ((cleared, "None"), (used_up, "not_kept")) if ts]  # fmt: skip
-    draws = random_state.states_of(capture.assigned)
-    names |= {f"drawn{i}": s for i, s in enumerate(draws)}
-    if looked_at:  # a cell may have become empty, an entry gone
-        lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
-        lines += [" except (ValueError, KeyError): break"]
-    lines += _refuse([f"{a}.__class__ is not Tensor" for a in args])
-    for i, (g, state) in enumerate(held):
-        names[f"shown{i}"] = state  # a view
-        is_late = f"{g}.__class__ is not NotKept or {g}.tensor is not None"
-        if not is_brought(state):
-            lines += _refuse([is_late if state is NotKept else f"{g} is not shown{i}"])
-    news = [f"a{i}" for i in range(len(args), n)]
-    lines += [f" {a} = {_gradient(t, names)}" for a, t in zip(news, brought, strict=True)]
-    lines += _refuse([f"{a}.__class__ is not Tensor" for a in news])
-    args += news
-    for i, kind in enumerate(kinds):
-        lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
-        names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
-        differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
-        lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
-    lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(n), 2)])
-    if capture.moves and args:  # an argument that the step reaches from outside, too
-        names["outside"] = {*(id(s.tensor) for s in capture.brought), *map(id, capture.read)}
-        lines += _refuse([f"not outside.isdisjoint(map(id, ({', '.join(args)},)))"])
-    results = [
-        f" t{i} = new(Tensor); t{i}._uop = {_node(str(i), v, names)}; t{i}._grad = None; t{i}._requires_grad = False"
-        for i, v in enumerate(outputs)
-    ]
-    n_results = len(outputs) - len(graded)
-    after += [f" g{i} = {_tensor(g, names)}" for i, (_, g) in enumerate(shared)]
-    after += [*results[n_results:], *(f" {_gradient(t, names)} = t{i}" for i, t in enumerate(graded, n_results))]
-    after += [f" {_gradient(t, names)} = g{i}" for i, (t, _) in enumerate(shared)]
-    run = _refuse([*(condition for condition, _ in states), *(f"drawn{i}.is_pending()" for i in range(len(draws)))])
-    for i, s in enumerate(capture.brought, n):  # the old versions of states that move
-        names[f"old{i}"] = s
-        run += [f" u{i} = old{i}.tensor._uop; m{i} = u{i}.storage", *_refuse([f"m{i} is None"])]
-    for k, made in enumerate(capture.made):
-        run += _fresh(k, made, names, origins[k], capture.home(made.mark))
-    given = [f"m{i}.address" for i in range(n + len(capture.brought))]
-    given += [f"value_of({v})" for v in _sizes(capture, names)]
-    given += [f"n{k}.address" for k in range(len(capture.made))]
-    if capture.device is None:
-        lines += [*run, *after]  # results are views of arguments, and constants
-    elif capture.short is not None and not capture.moves and not draws:
-        names["native"] = capture.short
-        lines += [*run, *_called(given, after, capture.may_fail)]
-    else:
+        return False
+    n = sum(1 for _ in _around(around)) + sum(1 for _ in _states(capture)) + len(capture.moves)
+    return n <= MOST_PLACES and not any(value is EMPTY for _, value in around.cells)
+
+
+class _Writer:
+    """The lines of a call, and what the names in them stand for: `a0` an argument, `u0` its node, `m0` its memory, `y0`
+    and `n0` a BUFFER made and its memory, `t0` a result.
+    """
+
+    def __init__(self, captured: Captured, origins: Sequence[tuple]) -> None:
+        self.captured, self.capture, self.origins = captured, captured.capture, origins
+        self.brought = captured.brought
+        self.n = len(captured.kinds)
+        self.named = [f"a{i}" for i in range(self.n - len(self.brought))]  # arguments of the function
+        self.draws = random_state.states_of(self.capture.assigned)
+        self.names: dict[str, Any] = {
+            "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
+            "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "content_of": content_of,
+            "FREE": _held_here(), "Tensor": Tensor, "new": object.__new__,
+            "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
+            "unflatten": unflatten, "along": along, "next_serial": next_serial, "template": captured.template,
+            "value_of": value_of, "running": running, "is_plain": is_plain, "prologue": self.capture.prologue,
+            "NotKept": NotKept, "steering": settings.steering,
+            "capture": self.capture,  # what native code reads lives as long as the call, though another took its place
+        }  # fmt: skip
+
+    def surroundings(self, around: Reach) -> list[str]:
+        """Lines that give up where something around the step is not as it was."""
+        lines = _refuse(["more", "named", "under_way", "settings.tracing", "profile.recording"])
+        lines += _refuse(["settings.steering is not steering"])
+        looked_at = list(_around(around))
+        for _, bound in looked_at:
+            self.names |= bound
+        if looked_at:  # a cell may have become empty, an entry gone
+            lines += [" try:", *(" " + line for line in _refuse([condition for condition, _ in looked_at]))]
+            lines += [" except (ValueError, KeyError): break"]
+        return lines
+
+    def arguments(self) -> list[str]:
+        """Lines that name the nodes and the memory of the arguments and of the gradients that the call brings. They
+        give up where one is of another kind.
+        """
+        names, n = self.names, self.n
+        lines = _refuse([f"{a}.__class__ is not Tensor" for a in self.named])
+        for i, (t, state) in enumerate(self.captured.found):
+            if not is_brought(state):
+                g = _gradient(t, names)
+                names[f"shown{i}"] = state  # a view
+                is_late = f"{g}.__class__ is not NotKept or {g}.tensor is not None"
+                lines += _refuse([is_late if state is NotKept else f"{g} is not shown{i}"])
+        brought = [f"a{i}" for i in range(len(self.named), n)]
+        lines += [f" {a} = {_gradient(t, names)}" for a, t in zip(brought, self.brought, strict=True)]
+        lines += _refuse([f"{a}.__class__ is not Tensor" for a in brought])
+        for i, kind in enumerate(self.captured.kinds):
+            lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
+            names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
+            differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
+            lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
+        lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(n), 2)])
+        if self.capture.moves and n:  # an argument that the step reaches from outside, too
+            names["outside"] = {*(id(s.tensor) for s in self.capture.brought), *map(id, self.capture.read)}
+            lines += _refuse([f"not outside.isdisjoint(map(id, ({', '.join((*self.named, *brought))},)))"])
+        return lines
+
+    def run(self) -> list[str]:
+        """Lines that make memory, run the step, and leave states and gradients as it leaves them."""
+        capture, names, n = self.capture, self.names, self.n
+        states = list(_states(capture))
+        for _, bound in states:
+            names |= bound
+        names |= {f"drawn{i}": s for i, s in enumerate(self.draws)}
+        pending = [f"drawn{i}.is_pending()" for i in range(len(self.draws))]
+        run = _refuse([*(condition for condition, _ in states), *pending])
+        for i, s in enumerate(capture.brought, n):  # the old versions of states that move
+            names[f"old{i}"] = s
+            run += [f" u{i} = old{i}.tensor._uop; m{i} = u{i}.storage", *_refuse([f"m{i} is None"])]
+        for k, made in enumerate(capture.made):
+            run += _fresh(k, made, names, self.origins[k], capture.home(made.mark))
+        given = [f"m{i}.address" for i in range(n + len(capture.brought))]
+        given += [f"value_of({v})" for v in _sizes(capture, names)]
+        given += [f"n{k}.address" for k in range(len(capture.made))]
+        if capture.device is None:
+            return [*run, *self.gradients()]  # results are views of arguments, and constants
+        if capture.short is not None and not capture.moves and not self.draws:
+            names["native"] = capture.short
+            return [*run, *_called(given, self.gradients(), capture.may_fail)]
         names["native"] = capture.native
         run += [" prologue.refresh()"] * (capture.prologue is not None)
         news, stored = _moved(capture, names)
-        after = [*stored, *after]
-        run += news
-        run += _called(given, after, capture.may_fail)
+        run += [*news, *_called(given, [*stored, *self.gradients()], capture.may_fail)]
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
-        lines += [" with running.lock:", *(" " + line for line in run)]
-    used = {k for leaf in leaves for k in _values(leaf)}
-    lines += [results[i] for i in range(n_results) if i in used]
-    lines += [f" return {_tree(template, [_leaf(i, leaf, names) for i, leaf in enumerate(leaves)])}"]
-    # who gives up leaves the block, and with it the lock, before the general way begins
-    text = [f"def __call__({head}*more, **named):", " while True:", *(" " + line for line in lines)]
-    text.append(f" return general({''.join(f'{a}, ' for a in args[: n - len(brought)])}*more, **named)")
-    exec(compile("\n".join(text), "<monolect usual call>", "exec"), names)
-    # its names do not name it: without a cycle it goes when it is dropped
-    call: Callable[..., Any] = names.pop("__call__")
-    return call
+        return [" with running.lock:", *(" " + line for line in run)]
+
+    def gradients(self) -> list[str]:
+        """Lines that give Tensors the gradients that the step leaves."""
+        c, names, n = self.captured, self.names, self.captured.n_values
+        after = [f" {' = '.join(_gradient(t, names) for t in ts)} = {value}" for ts, value in
+                 ((c.cleared, "None"), (c.used_up, "not_kept")) if ts]  # fmt: skip
+        after += [f" g{i} = {_tensor(g, names)}" for i, (_, g) in enumerate(c.shared)]
+        after += [self.value(i) for i in range(n, len(self.capture.outputs))]
+        after += [f" {_gradient(t, names)} = t{i}" for i, t in enumerate(c.graded, n)]
+        return [*after, *(f" {_gradient(t, names)} = g{i}" for i, (t, _) in enumerate(c.shared))]
+
+    def value(self, i: int) -> str:
+        """A line that makes a Tensor of an output."""
+        node = _node(str(i), self.capture.outputs[i], self.names)
+        return f" t{i} = new(Tensor); t{i}._uop = {node}; t{i}._grad = None; t{i}._requires_grad = False"
+
+    def results(self) -> list[str]:
+        """Lines that return the results."""
+        leaves = self.captured.leaves
+        used = {k for leaf in leaves for k in _values(leaf)}
+        lines = [self.value(i) for i in range(self.captured.n_values) if i in used]
+        found = [_leaf(i, leaf, self.names) for i, leaf in enumerate(leaves)]
+        return [*lines, f" return {_tree(self.captured.template, found)}"]
 
 
 def _tensor(t: Any, names: dict[str, Any]) -> str:
