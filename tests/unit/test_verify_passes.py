@@ -205,13 +205,13 @@ def test_an_index_planted_by_the_optimizer_is_caught(op: str, monkeypatch: pytes
     with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError) as e:
         lower_kernel(sink, TARGET)
     text = str(e.value)
-    assert f"kernel map_6x8: {op} of PARAM" in text and "after pass optimize, not before" in text
+    assert f"kernel map_6x8: {op} of PARAM" in text and "after pass apply, not before" in text
 
 
 def test_an_index_planted_earlier_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = kernel(t(6, 8) + t(8))
     plant(monkeypatch, "simplify_loops", one_further("LOAD"))
-    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="before and after pass optimize"):
+    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="before and after pass apply"):
         lower_kernel(sink, TARGET)
 
 
