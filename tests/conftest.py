@@ -87,7 +87,7 @@ def _what_was_there_before_is_set_aside() -> None:
     objects and more. No later collection walks through them, nor does a capture when it looks for all Tensors; so those
     are taken back among the objects that are looked at.
     """
-    from monolect.tensor.capture import live_tensors
+    from monolect.tensor.tensor import live_tensors
 
     gc.collect()
     tensors = live_tensors()

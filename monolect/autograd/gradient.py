@@ -40,7 +40,7 @@ from monolect.base.errors import GradientError
 from monolect.ir.bounds import size_max
 from monolect.ir.call import parameters
 from monolect.ir.normal import count
-from monolect.ir.ops import ELEMENTWISE, LoadArg, ParamArg
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT, LoadArg, ParamArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, toposort
 
@@ -145,6 +145,9 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
     """
     if computed is graph or computed in _closed:
         return
+    computed, graph, views = _below_views(computed, graph)
+    if computed is graph or computed in _closed:
+        return
     if graph.op == "AFTER" and graph.src[0] is computed:
         writes = _writes(graph)
         if len(writes) != 1 or writes[0].op != "STORE" or writes[0].src[0] is not computed:
@@ -156,7 +159,26 @@ def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
     if _is_spent(found):
         _refuse_further(computed)
     elif computed not in toposort(graph):
-        _closed[computed] = ((graph,), lambda g, y, x: (g,))
+        _closed[computed] = ((graph,), _through(views, lambda g, y, x: (g,)))
+
+
+def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
+    """The memory that `computed` is views of, and what it holds. A view that a caller puts upon them is merged with
+    them, and no longer reaches `computed`: it reaches the memory.
+
+    Views that `graph` has too are left out of both. Others, of what a function returned, are the third result.
+    """
+    u, v = computed, graph
+    while u.op in MOVEMENT and u.op == v.op and u.arg == v.arg and u.src[1:] == v.src[1:] and v not in _closed:
+        u, v = u.src[0], v.src[0]
+    views: list[UOp] = []
+    while u.op in ("RESHAPE", "PERMUTE", "FLIP", "SHRINK"):  # that repeat no element
+        views.append(u)
+        u = u.src[0]
+    is_part = any(x.op == "SHRINK" for x in views)
+    if u.op != "BUFFER" or (is_part and u in _closed):  # another part is there
+        return computed, graph, ()
+    return u, v, tuple(reversed(views))
 
 
 def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:

@@ -232,7 +232,7 @@ class KernelBuilder:
         if u.op in ("PARAM", "BUFFER"):
             return u.op == "BUFFER" or u.arg.name is None  # a Variable is a value, not memory
         where = self.part.stored.get(u)
-        if where is None:
+        if where is None or u.op == "CONST":  # one that is a result, too, is a number in every kernel
             return False
         return self.part.find(where[0]) != self.number or where[1] != index
 

@@ -9,11 +9,13 @@ Invariant: a schedule writes no input. Of two CALLs one of which writes what the
 
 from __future__ import annotations
 
+from monolect.base.errors import InternalError
 from monolect.ir.call import stored_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.place import device
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.schedule.kernels import KernelBuilder, Known
+from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import forget, overwrites
 from monolect.schedule.renewed import note_buffers
@@ -43,7 +45,7 @@ def _partition(roots: list[UOp], device_name: str, local_bytes: int) -> UOp:
     buffers = buffers_of(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]
     alive.sort(key=lambda k: -part.kernel(k).later.bit_count())
-    memory = _Memory()
+    memory = _Memory({b for u, b in buffers.items() if b.op == "BUFFER" and not (is_empty(u) or 0 in u.shape)})
     known: Known = {}
     calls: dict[int, UOp] = {}
     for k in alive:
@@ -56,9 +58,10 @@ def _partition(roots: list[UOp], device_name: str, local_bytes: int) -> UOp:
 
 
 class _Memory:
-    """The CALLs that wrote each BUFFER last, and those that read it since."""
+    """The CALLs that wrote each BUFFER last, and those that read it since. `empty`: BUFFERs that no CALL wrote yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, empty: set[UOp]) -> None:
+        self.empty = empty
         self.version: dict[UOp, UOp] = {}
         self.readers: dict[UOp, dict[UOp, None]] = {}
 
@@ -67,10 +70,12 @@ class _Memory:
         return self.version.get(b, b)
 
     def call(self, sink: UOp, args: list[UOp]) -> UOp:
-        """The CALL, behind those that it must come after."""
+        """The CALL, behind those that it must come after. Raises InternalError where none wrote what it reads."""
         written = stored_slots(sink)
         operands = []
         for k, b in enumerate(args):
+            if b in self.empty and k not in written:
+                raise InternalError("a kernel reads memory before another writes it", found=repr(b))
             operand = self.version.get(b, b)
             if k in written and (readers := self.readers.get(b)):
                 operand = node("AFTER", (operand, *readers))
@@ -79,6 +84,7 @@ class _Memory:
         for k, b in enumerate(args):
             if b.op == "BUFFER" and k not in written:
                 self.readers.setdefault(b, {})[call] = None
+        self.empty.difference_update(args[k] for k in written)
         for k in written:
             self.version[args[k]] = node("AFTER", (args[k], call))
             self.readers.pop(args[k], None)

@@ -261,7 +261,7 @@ class Partition:
         demands = self._current(u)
         if u.op == "CONST" or u.op == "IOTA":
             if u in self.forced:
-                self.store(u, demands)
+                self.store(u, [] if u.op == "CONST" else demands)  # nobody reads a constant from memory
             return
         if u.op in ("PARAM", "BUFFER"):
             demands = self._join_siblings(u, demands)

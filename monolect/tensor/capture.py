@@ -12,65 +12,43 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import os
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from types import SimpleNamespace
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
-from monolect.autograd.gradient import NO_GRAPH, SPENT, reach
-from monolect.base.dtype import dtypes
+from monolect.autograd.gradient import NO_GRAPH
 from monolect.base.errors import CaptureWarning, JitError, user_line
 from monolect.base.settings import settings
-from monolect.ir.call import is_body
-from monolect.ir.uop import UOp, build, const, new_buffer, toposort
+from monolect.ir.uop import UOp, build
 from monolect.runtime import execute
-from monolect.runtime.buffer import base_of, is_realized, part, to_numpy
-from monolect.runtime.jit import Capture, Check, NotKept, changes, steps, two_ways
-from monolect.runtime.record import external, mark, record
-from monolect.tensor import drawn
+from monolect.runtime.buffer import base_of, part
+from monolect.runtime.jit import NotKept, changes, steps, two_ways
 from monolect.tensor import random as random_state
+from monolect.tensor.captured import Captured, call_key, given, look
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import keep_only, waiting
 from monolect.tensor.donated import Donation, give_up
 from monolect.tensor.outside import (
-    apart,
-    compute_reached,
-    computed_outside,
-    move_in,
-    passing,
-    readers,
-    refuse_asking,
-    refuse_draws,
     refuse_shared,
     refuse_two_ways,
 )
-from monolect.tensor.reach import Reach, has_code, own_of
-from monolect.tensor.replay import MISS, Kinds, usual_call
-from monolect.tensor.returned import Leaf, described, put_back, results
+from monolect.tensor.reach import Reach
+from monolect.tensor.recording import Recording
+from monolect.tensor.replay import MISS, usual_call
+from monolect.tensor.returned import put_back, results
 from monolect.tensor.step_gradients import (
-    After,
-    Brought,
     as_buffer,
-    bringing,
-    found_by,
-    is_brought,
     is_found,
-    own_gradients,
     refuse_twice,
 )
-from monolect.tensor.tensor import Tensor, compute_pending, leaf_nodes, leaves, live_tensors
+from monolect.tensor.tensor import Tensor, compute_pending
 from monolect.tensor.tree import (
-    check_results,
-    fields,
     flatten,
     is_in_order,
-    kind,
-    signature,
     unflatten,
 )
 from monolect.tensor.view import in_memory, root_of
@@ -78,97 +56,7 @@ from monolect.tensor.view import in_memory, root_of
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
 ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is around it: it will not end
-_CONTAINERS = frozenset((list, tuple, dict))
 _new = object.__new__
-
-
-class Spec(NamedTuple):
-    """A call as a capture sees it: arguments with Tensors without memory, what is around, and which of the Tensors are
-    the same, if any are.
-    """
-
-    args: tuple
-    kwargs: dict[str, Any]
-    around: tuple = ()
-    places: tuple[int, ...] = ()
-    named: frozenset[str] = frozenset()  # attributes that the function reads
-    steering: tuple = ()  # settings
-
-    @property
-    def key(self) -> Any:
-        """What captures are told apart by."""
-        return call_key(*self)
-
-    def describe(self) -> str:
-        """The arguments as text: each Tensor by its dtype and shape."""
-        found: list[Tensor] = []
-        flatten((self.args, self.kwargs), found)
-        kinds = iter([_Kind(f"{t.dtype.name}{list(t.shape)}") for t in found])
-        args, kwargs = unflatten((self.args, self.kwargs), kinds)
-        return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
-
-
-class _Kind(str):
-    __repr__ = str.__str__
-
-
-def call_key(
-    args: tuple,
-    kwargs: dict[str, Any],
-    around: tuple,
-    places: tuple[int, ...],
-    named: frozenset[str],
-    steering: tuple,
-) -> Any:
-    """The key of a `Spec`. An object counts by the attributes that the function reads."""
-    part = lambda x: Reach((x,), named).key  # noqa: E731
-    own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _own(x, named)  # noqa: E731
-    return (signature(args, part, own), signature(kwargs, part, own), around, places, steering)
-
-
-def _own(x: Any, named: frozenset[str]) -> Any:
-    """What a container of another class has beside its items: attributes, and code that reads what is around it."""
-    kind, found = x.__class__, own_of(x)
-    key = (kind, Reach((kind,), named).key) if has_code(kind, named) else kind
-    if not found or fields(x) is not None:
-        return key
-    return key, Reach((SimpleNamespace(**{str(k): v for k, v in found.items()}),), named).key
-
-
-class Captured(NamedTuple):
-    """A capture, and what it returns: the tree of results with nodes that stand for them."""
-
-    capture: Capture
-    template: Any
-    kinds: Kinds  # of each argument, if it is `flat`
-    flat: bool  # all arguments are Tensors, each another, and nothing else can make it outdated
-    graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
-    spec: Spec
-    usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
-    cleared: list[Any] = []  # what has no gradient after a call; as in `graded`
-    used_up: list[Any] = []  # what has one then that is not kept
-    found: list[tuple[Any, Any]] = []  # the gradients that the step found, as `state_of`; those that are brought last
-    dropped: list[Any] = []  # what has one then to which one was added, and that is not kept
-    lost: frozenset[int] = frozenset()  # what of `capture.made` would have a graph, if it were not replayed
-    checks: tuple[Check, ...] = ()  # what is looked at after each call: values behind the gradients
-    leaves: tuple[Leaf, ...] = ()  # of `template`; roots as in `graded`
-    shared: list[tuple[Any, Any]] = []  # what gets a Tensor from outside as its gradient; both as in `graded`
-
-    @property
-    def key(self) -> Any:
-        """That of the call, and the gradients that it finds: those of a view by identity."""
-        seen = ((t if t.__class__ is int else id(t), g if is_brought(g) else id(g)) for t, g in self.found)
-        return (*self.spec.key, tuple(seen))
-
-    @property
-    def n_values(self) -> int:
-        """Values of results."""
-        return len(self.capture.outputs) - 2 * len(self.checks) - len(self.graded)
-
-    @property
-    def brought(self) -> list[Any]:
-        """What has a gradient that each call brings; as in `graded`."""
-        return [t for t, g in self.found if is_brought(g)]
 
 
 class Jit:
@@ -253,8 +141,9 @@ class Jit:
 
     def _result(self, u: UOp, origin: Any) -> Tensor:
         """A result. `origin`: of what the call made; what was there before keeps its own."""
-        if origin is not None or u.origin is None:
-            u.origin = origin or self.origin
+        u.origin = origin or u.origin or self.origin
+        if origin:  # also of the memory: views of the result are merged with one that it is
+            base_of(u).origin = origin
         t: Any = _new(Tensor)
         t._uop = u
         t._grad = None
@@ -294,7 +183,7 @@ class Jit:
             self.around = self._reached()
             key = call_key(args, kwargs, self.around.key, places, self.around.named, self._steering())
             captured = self._known(key, tensors)
-        with_gradients = [*tensors, *(_given(t, tensors)._grad for t in captured.brought)] if captured else tensors
+        with_gradients = [*tensors, *(given(t, tensors)._grad for t in captured.brought)] if captured else tensors
         if captured is not None and not self._fits(captured, with_gradients):
             self._drop(captured)
             captured = None
@@ -314,9 +203,9 @@ class Jit:
         values = self._replayed(captured, inputs, with_gradients)
         self._give_up(args, kwargs, tensors, inputs)
         if captured.checks:
-            _look(captured.checks, values[-2 * len(captured.checks) :])
-        given = functools.partial(_given, tensors=with_gradients)
-        return unflatten(captured.template, results(captured.leaves, values, given))
+            look(captured.checks, values[-2 * len(captured.checks) :])
+        roots = functools.partial(given, tensors=with_gradients)
+        return unflatten(captured.template, results(captured.leaves, values, roots))
 
     def _replayed(self, captured: Captured, inputs: list[UOp], tensors: list[Tensor]) -> list[Tensor]:
         """The values of a call, those for checks and gradients included."""
@@ -325,17 +214,17 @@ class Jit:
         def finish(outs: list[UOp]) -> None:
             whence = (origins[v.at] if v.source == "fresh" else None for v in capture.outputs)
             values.extend([self._result(u, o) for u, o in zip(outs, whence, strict=False)])
-            shown = [(_given(t, tensors), _given(g, tensors)) for t, g in captured.shared]
+            shown = [(given(t, tensors), given(g, tensors)) for t, g in captured.shared]
             for t, grad in zip(captured.graded, values[captured.n_values :], strict=False):
-                _given(t, tensors)._grad = grad
+                given(t, tensors)._grad = grad
             for t, grad in shown:
                 t._grad = grad
             for t in captured.cleared:
-                _given(t, tensors)._grad = None
+                given(t, tensors)._grad = None
             for t in captured.used_up:
-                _given(t, tensors)._grad = self.not_kept
+                given(t, tensors)._grad = self.not_kept
             for t in captured.dropped:
-                _given(t, tensors)._grad = _given(t, tensors)._grad.without()
+                given(t, tensors)._grad = given(t, tensors)._grad.without()
 
         for g in tensors[len(inputs) :]:
             g._uop = as_buffer(g._uop)
@@ -394,7 +283,7 @@ class Jit:
         except TypeError:
             expected = "Tensors and hashable values"
             raise JitError("an argument of a jitted function cannot be compared", expected=expected) from None
-        return next((c for c in known if all(is_found(_given(t, tensors)._grad, g) for t, g in c.found)), None)
+        return next((c for c in known if all(is_found(given(t, tensors)._grad, g) for t, g in c.found)), None)
 
     def _keep(self, captured: Captured) -> None:
         self.captures[captured.key] = captured
@@ -485,13 +374,13 @@ class Jit:
     def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
         """Run the function and record it. Where that fails all is as it was before the call."""
         compute_pending()  # it is no part of the step
-        given = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]
+        arguments = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]
         put_back, early = random_state.snapshot(), waiting()
         with changes.seen() as seen:
             try:
-                return self._recorded(key, args, kwargs, tensors, nodes)
+                back, captured = Recording(self, key, args, kwargs, tensors, nodes).run()
             except BaseException:
-                for t, (node, grad, is_leaf) in (*seen.before.alive(), *given):
+                for t, (node, grad, is_leaf) in (*seen.before.alive(), *arguments):
                     t._grad = grad
                     if t._requires_grad is not is_leaf:
                         t.requires_grad = is_leaf
@@ -500,137 +389,8 @@ class Jit:
                 put_back()
                 keep_only(early)
                 raise
-
-    def _recorded(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
-        runs: list[execute.Run] = []
-        start = new_buffer((), dtypes.bool, "cpu").serial
-        stand_ins = [*map(_stand_in, tensors, nodes)]
-        inputs = [t._uop for t in stand_ins]
-        kinds = tuple(map(kind, stand_ins))
-        grads = {id(t): (t, t._grad) for t in (*leaves(), *stand_ins, *self.around.tensors)}
-        by_place = {id(t): s for t, s in zip(tensors, stand_ins, strict=True)}
-        found: list[Tensor] = []
-        flatten((args, kwargs), found)
-        as_given = unflatten((args, kwargs), iter(map(_mark, found)))
-        spec = Spec(as_given[0], as_given[1], key[2], key[3], self.around.named, key[4])
-        given = (args, kwargs)
-        reached = self.around, Reach(given, self.around.named)
-        generators = passing(*reached)
-        compute_reached([t for r in reached for t in r.tensors])
-        args, kwargs = unflatten(given, iter([by_place[id(t)] for t in found]))
-        function = self._plain()
-        with execute.listening.to(runs), changes.seen() as befores:
-            checks: list[tuple[Check, Tensor, Tensor]] = []
-            befores.checks, befores.start, befores.inputs = checks, start, frozenset(inputs)
-            brought: Brought = []
-            befores.bring, befores.asked = bringing(brought, _stand_in), self.not_kept.asked
-            with drawn.heard(any(r.asks for r in reached), refuse_asking):
-                result = steps.call(function, args, kwargs)
-            by_call = tensors
-            tensors, stand_ins = [*tensors, *(g for _, g, *_ in brought)], [*stand_ins, *(s for *_, s, _ in brought)]
-            inputs += [u for *_, u in brought]
-            refuse_two_ways(two_ways(tensors, [t for t, _ in befores.alive()], ()))
-            place = {id(t): i for i, t in enumerate(stand_ins)}
-            refuse_shared(self._shared(tensors, [place.get(id(t), t) for t, _ in befores.alive()]))
-            refuse_draws(generators)
-            _refuse_changes((args, kwargs), found, [by_place[id(t)] for t in found], spec, key)
-            given_up = {id(by_place[id(t)]) for t in self.donation.tensors(*given)}
-            known = {id(t) for t, _ in grads.values()}.union(id(t) for r in reached for t in r.tensors)
-
-            def name(t: Tensor) -> Any:
-                return None if id(t) in given_up else place.get(id(t), t if id(t) in known else None)
-
-            outputs: list[Tensor] = []
-            flatten(result, outputs)
-            check_results(result, _objects(given, self.owner), "jitted function")
-            template = unflatten(result, itertools.repeat(Tensor._wrap(const(0, dtypes.bool))))
-            owned = own_gradients(befores.looked, name)
-            after = After(grads, [] if self.keeps else [t for t, _ in befores.alive()], befores.looked, name)
-            outputs, found_leaves = described(
-                [owned.get(id(t), t) for t in outputs], [t._grad for t in after.kept], name
-            )
-            # what nobody but the function and its result held is gone: it is no state
-            outputs = [t if id(t) in grads and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
-            del result, owned
-            apart([t for t, _ in befores.alive()])
-            assigned = [t for t, _ in befores.alive()]
-            for t in after.used_up:
-                t._grad = NotKept(self.not_kept.asked, t._grad)
-            shown_gradients = [(place.get(id(t), t), name(t._grad)) for t in after.given]
-            late = [t._grad.tensor for t in (*after.used_up, *after.dropped)]
-            found_gradients = found_by(befores.looked, grads, brought)
-            looks = [t for _, *both in checks for t in both]
-            batch = [*outputs, *(t._grad for t in after.kept), *looks, *assigned, *random_state.pending()]
-            lost = _lost(outputs)
-            order = toposort(*(t._uop for t in batch), stop=is_body)  # a constant in a kernel is nobody's tensor
-            graph = {u for u in order if u.serial < start and not is_realized(u)}
-            live = functools.cache(lambda: live_tensors([t for r in reached for t in r.tensors]))
-            found_outside = {id(t) for r in reached for t in r.tensors}.difference(map(id, assigned))
-            own = {id(t) for t in (*batch, *late)} - found_outside  # the step may return one as it is
-            own_values = [t for t in (*outputs, *(t._grad for t in after.kept)) if id(t) not in grads]
-            own_values = [t for t in own_values if not is_realized(t._uop) and not t._is_view]
-            gone, sources = computed_outside(live, batch, own, graph, {u for _, u in befores.alive()})
-            graph = (graph - gone) | sources
-            move_in(
-                [*(t for t, u in befores.alive() if t._uop is not u), *own_values], {b for r in runs for b in r.fresh}
-            )
-            if batch:
-                batch[0].realize(*batch[1:])
-        states = [(place.get(id(t), t), before, t._uop) for t, before in befores.alive()]
-        if checks:
-            _look([check for check, *_ in checks], looks)
-        outs = [t._uop for t in (*outputs, *(t._grad for t in after.kept), *looks)]
-        made = {b for r in runs for b in r.fresh}
-        for b in made.intersection(base_of(outputs[i]._uop) for i in lost):  # what was there before is as it was
-            b.origin = self._origin(True)
-        fresh = [Tensor._wrap(t._uop) for t in outputs]
-        olds = {before for _, before, _ in states}
-        read = {*external(runs, inputs)} - olds
-        shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
-        mine = {id(t) for t in (*outputs, *fresh, *late)}.difference(grads)
-        reads, woven = readers(lambda: [t for t in live() if id(t) not in mine], read, graph, shown)
-        named = {id(t) for t in self.around.tensors}  # another Tensor may be a view of the same memory
-        outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in named)]
-        refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside))
-        for t, g, stand_in, _ in brought:
-            if t._grad is stand_in:
-                t._grad = g
-        for t, stand_in, u in zip(tensors, stand_ins, inputs, strict=True):
-            if stand_in._uop is not u:
-                t._uop = stand_in._uop
-            t._grad = stand_in._grad
-        for owner, g in shown_gradients:
-            _given(owner, tensors)._grad = _given(g, tensors)
-        others = {t._uop for r in reached for t in r.tensors}
-        shared = others if len(olds) == len(states) else olds
-        values = [*fresh, *(t._grad for t in after.kept)]
-        back = unflatten(template, results(found_leaves, values, functools.partial(_given, tensors=tensors)))
-        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states):
-            return back  # state that only now got a buffer of its own: captured at the next call
-        places = {id(t): i for i, t in enumerate(tensors)}
-        donated = {places[id(t)] for t in self.donation.tensors(*given)}
-        capture = Capture(*record(runs, inputs, outs, states, reads, donated), woven)
-        flat = is_flat(args, kwargs, by_call) and not (woven or checks or self.donation.arguments)
-        ways = after.kept, after.cleared, after.used_up, after.dropped
-        kept, cleared, used_up, dropped = ([place.get(id(t), t) for t in ts] for ts in ways)
-        captured = Captured(
-            capture,
-            template,
-            (*kinds, *((u.src[0], u.dtype, u.arg.device, g._requires_grad) for _, g, _, u in brought)),
-            flat,
-            kept,
-            spec,
-            {},
-            cleared,
-            used_up,
-            [(place.get(id(t), t), g) for t, g in found_gradients],
-            dropped,
-            frozenset(v.at for i in lost if (v := capture.outputs[i]).source == "fresh"),
-            tuple([check for check, *_ in checks]),
-            found_leaves,
-            shown_gradients,
-        )
-        self._keep(captured)
+        if captured is not None:
+            self._keep(captured)
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:
@@ -699,67 +459,6 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jit, name)
-
-
-def is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
-    """Whether all arguments are Tensors, each another."""
-    return not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
-
-
-def _look(checks: Sequence[Check], results: list[Tensor]) -> None:
-    """Look at what a call computed for its checks."""
-    for k, check in enumerate(checks):
-        check.look(*(int(to_numpy(t._uop)) for t in results[2 * k : 2 * k + 2]))
-
-
-def _mark(t: Tensor) -> Tensor:
-    """What stands for an argument in a `Spec`."""
-    new = Tensor._wrap(mark(t._uop))
-    new._requires_grad = t._requires_grad
-    return new
-
-
-def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | None) -> set[int]:
-    """The arguments, by identity, and the instance of a method."""
-    args, kwargs = given
-    return {id(x) for x in (*args, *kwargs.values(), owner and owner())}
-
-
-def _refuse_changes(now: Any, tensors: list[Tensor], stand_ins: list[Tensor], spec: Spec, key: Any) -> None:
-    """Raise JitError when the function changed a list, a dict or an object that is an argument: no replay would."""
-    after: list[Tensor] = []
-    flatten(now, after)
-    same = len(after) == len(stand_ins) and all(a is s for a, s in zip(after, stand_ins, strict=True))
-    args, kwargs = unflatten(now, iter(tensors)) if same else ((), {})
-    if not same or spec._replace(args=args, kwargs=kwargs).key != key:
-        expected = "a function that returns what is new, or assigns to Tensors"
-        raise JitError("a jitted function changes an argument", expected=expected, found=spec.describe())
-
-
-def _stand_in(t: Tensor, node: UOp) -> Tensor:
-    """What the function gets in place of an argument: what else is the same tensor is then seen to be from outside."""
-    u = new_buffer(node.shape, node.dtype, node.arg.device)
-    u.storage = node.storage
-    new = type(t)._wrap(u)  # of a class of the user's with its attributes
-    if (own := own_of(new)) is not None:
-        own.update(own_of(t) or {})
-    if t._requires_grad:
-        new.requires_grad = True
-    new._grad = t._grad
-    return new
-
-
-def _given(t: Any, tensors: list[Tensor]) -> Tensor:
-    """A tensor from outside, or the argument of that place."""
-    found: Tensor = tensors[t] if t.__class__ is int else t
-    return found
-
-
-def _lost(outputs: list[Tensor]) -> list[int]:
-    """The places of results whose gradients would reach a leaf, or did: a replay has no graph of them."""
-    leaves = leaf_nodes()
-    made = [(i, t._uop) for i, t in enumerate(outputs) if t._uop.op != "BUFFER"] if leaves else []
-    return [i for i, u in made if any(v in leaves or v.tag == SPENT for v in reach(u, leaves))]
 
 
 class Decorator:

@@ -47,7 +47,8 @@ from monolect.runtime.jit import Capture, Check, NotKept
 from monolect.runtime.record import Outside, mark
 from monolect.runtime.stored import damaged, index
 from monolect.tensor import random as random_state
-from monolect.tensor.capture import Captured, Jit, Spec, is_flat
+from monolect.tensor.capture import Jit
+from monolect.tensor.captured import Captured, Spec, is_flat
 from monolect.tensor.donated import Donation
 from monolect.tensor.plain import decode, encode
 from monolect.tensor.returned import Leaf

@@ -20,6 +20,7 @@ FEW = max(20, settings().max_examples // 2)
 SIZES = (1, 2, 3, 5, 12, 31, 64, 127, 237)
 OTHER = 11  # a size that no axis has
 MOST = 400_000  # elements of a value
+FILLS = (0.0, 0.5)  # around a value that is padded
 Step = Callable[[Any], Any]  # of a Tensor of either library
 Draw = Any
 
@@ -90,8 +91,12 @@ def padded(draw: Draw, shape: tuple[int, ...], a: int) -> Step:
     ends = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     if isinstance(shape[a], int) and draw(st.booleans()):
         return lambda x: x.roll(ends[0], a)
-    widths = (0, 0) * (len(shape) - 1 - a) + ends
-    return lambda x: x.pad(widths) if isinstance(x, Tensor) else torch.nn.functional.pad(x, widths)
+    widths, fill = (0, 0) * (len(shape) - 1 - a) + ends, draw(st.sampled_from(FILLS))
+
+    def f(x: Any) -> Any:
+        return x.pad(widths, value=fill) if isinstance(x, Tensor) else torch.nn.functional.pad(x, widths, value=fill)
+
+    return f
 
 
 def convolved(draw: Draw, shape: tuple[int, ...], a: int) -> Step:
@@ -266,8 +271,10 @@ def test_several_results_are_those_of_pytorch(data: Any) -> None:
     inputs = [Tensor(x).realize() for x in program.inputs]
     wanted = [program.values[k] for k in program.results]
     together = program.run(*inputs)
-    together[0].realize(*together[1:])
+    constants = [Tensor.full((), x) for x in FILLS]  # numbers that programs are made of are results as well
+    together[0].realize(*together[1:], *constants)
     program.check(together, wanted, "results")
+    assert [c.item() for c in constants] == [*FILLS]
     step = jit(program.run)
     step(*inputs)
     program.check(step(*inputs), wanted, "results captured")

@@ -247,7 +247,7 @@ def test_worlds_agree_with_pytorch(request: pytest.FixtureRequest) -> None:
 PLANTED = {
     "captures are not told apart by gradients": ("monolect.tensor.capture.is_found", lambda g, state: True),
     "a gradient that a step finds is baked in": (
-        "monolect.tensor.capture.bringing",
+        "monolect.tensor.recording.bringing",
         lambda brought, stand_in: lambda t, g: g,
     ),
 }

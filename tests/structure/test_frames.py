@@ -8,13 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from monolect import Context, Tensor, Variable, jit
+from monolect import Context, InternalError, Tensor, Variable, jit
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp, toposort
 from monolect.pipeline import schedule
 from monolect.runtime import profile
 from monolect.schedule.callify import over_params
 from monolect.schedule.frames import Frame
+from monolect.schedule.kernels import KernelBuilder
 
 CHANNELS = 8
 WEIGHTS = ((CHANNELS, 3, 3, 3), *((CHANNELS, CHANNELS, 3, 3),) * 4)
@@ -102,6 +103,39 @@ def test_frames_of_any_kind(data: Any, pads: tuple, kernel: tuple, fill: float) 
     wanted = F.conv2d(wanted, torch.tensor(u))
     got = Tensor(x).conv2d(Tensor(w)).tanh().pad(pads, value=fill).conv2d(Tensor(u))
     np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-4)
+
+
+READERS = {
+    "sorted": lambda p: p.sort(0)[0],
+    "turned": lambda p: p.transpose(0, 1).exp(),
+    "squares": lambda p: (p * p).sum(0),
+    "running": lambda p: p.cumsum(1),
+    "product": lambda p: p @ p.transpose(0, 1),
+}
+
+
+@pytest.mark.parametrize("readers", [c for n in (1, 2, 3) for c in combinations(READERS, n)], ids=" ".join)
+def test_the_number_around_a_value_is_a_result_too(data: Any, readers: tuple[str, ...]) -> None:
+    """It is stored for whoever asked for it; every other kernel has it as a constant, and waits for no memory."""
+    x = data(3, 4)
+    p = Tensor(x).realize().log_softmax(1).pad((1, 5), value=0.5)
+    got = [READERS[r](p) for r in readers]
+    constant = Tensor.full((), 0.5)
+    got[0].realize(*got[1:], constant)
+    p = F.pad(torch.tensor(x).log_softmax(1), (1, 5), value=0.5)
+    for r, t in zip(readers, got, strict=True):
+        np.testing.assert_allclose(t.numpy(), READERS[r](p), rtol=1e-5, err_msg=r)
+    assert constant.item() == 0.5
+
+
+def test_memory_that_is_read_before_it_is_written_is_an_error(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: kernels read a constant from the memory of the result that it is, and wait for nobody to write it."""
+    reads = KernelBuilder._reads_buffer
+    planted = lambda self, u, index: u in self.part.stored if u.op == "CONST" else reads(self, u, index)  # noqa: E731
+    p = Tensor(data(3, 4)).realize().log_softmax(1).pad((1, 5), value=0.5)
+    monkeypatch.setattr(KernelBuilder, "_reads_buffer", planted)
+    with pytest.raises(InternalError, match="reads memory before another writes it"):
+        calls_of(p.cumsum(1), p @ p.transpose(0, 1), Tensor.full((), 0.5))
 
 
 def test_two_frames_around_one_value(data: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from monolect import ArgumentError, Context, JitError, Tensor, jit
 from monolect.backend.common.memory import stats
-from monolect.tensor.capture import live_tensors
+from monolect.tensor.tensor import live_tensors
 
 N = 1 << 20
 

@@ -278,3 +278,25 @@ def test_a_constant_gradient_lives_where_its_tensor_does(device: str) -> None:
     of_sum, of_none = grad(lambda a, b: a.sum(), (0, 1))(x, x * 2)
     assert of_none.realize().device == of_sum.realize().device == device
     assert (x * 2 + of_sum + of_none).tolist() == [[3.0] * 3] * 2
+
+
+@pytest.mark.parametrize("later", ["reshape", "unsqueeze", "matmul", "transpose"])
+@pytest.mark.parametrize("shape, axis", [((3, 5), 0), ((2, 3, 5), -1), ((2, 3, 5), 1)])
+def test_ordered_values_computed_before_backward_keep_their_graph(shape: tuple, axis: int, later: str) -> None:
+    """They are a rearranged buffer, and views of them are merged with what rearranges it: the buffer has the graph."""
+    a = np.random.default_rng(1).normal(size=shape)
+    found = []
+    for library in (Tensor, torch.tensor):
+        x = library(a, requires_grad=True)
+        t = (x * 2).topk(2, axis)[0]
+        if isinstance(t, Tensor):
+            t.numpy()
+        t = {
+            "reshape": lambda t=t: t.reshape(-1) * 3,
+            "unsqueeze": lambda t=t: t.unsqueeze(1) * 3,
+            "matmul": lambda t=t, library=library: t @ library(np.ones((t.shape[-1], 2))),
+            "transpose": lambda t=t: t.transpose(0, 1) * 3,
+        }[later]()
+        (t**2).sum().backward()
+        found.append(np.asarray(x.grad.numpy()))
+    np.testing.assert_allclose(*found, rtol=1e-12)

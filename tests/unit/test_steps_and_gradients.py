@@ -165,6 +165,20 @@ def test_only_results_that_depend_on_a_leaf_have_lost_their_graph(general: bool)
         assert x.grad.tolist() == [2 * value]
 
 
+@pytest.mark.parametrize("general", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_rearranged_result_has_lost_its_graph_too(general: bool, axis: int) -> None:
+    """Views of it are merged with what rearranges its memory: the memory is what says so."""
+    x = Tensor([[[3.0, 1.0, 2.0]] * 2] * 2, requires_grad=True)
+    step = jit(lambda v, _=None: (v * x).sort(axis).values)
+    for value in (1.0, 2.0, 3.0, 4.0):
+        found = step(Tensor.full((2, 2, 3), value), _=0) if general else step(Tensor.full((2, 2, 3), value))
+        for view in (found, found.reshape(-1), found.unsqueeze(1), found.transpose(0, 1)):
+            with pytest.raises(GradientError, match="result of a jitted step"):
+                ((view * 2).sum() + x.sum()).backward()
+        assert x.grad is None
+
+
 def test_the_derivative_of_a_function_that_looks_at_values() -> None:
     def argument(x: Tensor) -> Tensor:
         return (x * x).sum() * x.item()

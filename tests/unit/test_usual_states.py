@@ -129,7 +129,9 @@ def test_random_states_and_holders(part: int) -> None:
             want = [np.array(v) for v in run(numbers, given, store)]
             for t, v in zip((*got, *states, args[0]), (*want, *numbers, given[0]), strict=True):
                 np.testing.assert_allclose(t.numpy(), v, rtol=1e-5, err_msg=f"call {k}")
-            held += [(t, t.numpy().copy()) for t in got if rng.random() < 0.3]
+            given_back = {*map(id, states), id(args[0])}
+            assert sum(id(t) in given_back for t in got) == len(got) - 1, "states and arguments are returned themselves"
+            held += [(t, t.numpy().copy()) for t in got if id(t) not in given_back and rng.random() < 0.5]
             if rng.random() < 0.3:
                 t = rng.choice([*states, args[0]])
                 held += [(h, np.array(h.numpy())) for h in (Tensor(t), Tensor(t[::-1]), t + 1)[rng.randrange(3) :]]

@@ -1,0 +1,89 @@
+"""Gradients through values that are computed, or read, before `backward`: those of the program that reads nothing.
+
+A program is a function of two arrays, then some views of its result; in between the result is computed, or not.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect import Tensor, function
+
+SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (2, 1, 4, 4))
+
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "product": lambda x, y: x @ y,
+    "sort": lambda x, y: (x * y).sort(-1).values,
+    "sort of a product": lambda x, y: (x @ y).sort(-1).values,
+    "sort of columns": lambda x, y: (x * y).sort(-2).values,
+    "topk": lambda x, y: (x @ y).topk(2, -1).values,
+    "topk of columns": lambda x, y: (x + y).topk(3, 0 if x.shape[0] > 2 else -2).values,
+    "topk of many": lambda x, y: (x @ y).repeat(*[1] * (x.ndim - 2), 1, 40).topk(5, -1).values,
+    "one of the first": lambda x, y: (x @ y).topk(2, -2).values.unbind(-2)[1],
+    "part of an order": lambda x, y: (x * y).sort(0 if x.shape[0] > 2 else -2).values[..., 1:3],
+    "function": lambda x, y: function(lambda x, y: (x * y).sort(-2).values)(x, y),
+    "part in a function": lambda x, y: function(lambda x, y: (x * y).topk(3, -2).values[..., 1:])(x, y),
+    "median": lambda x, y: (x * y).median(-1, keepdim=True).values,
+    "kthvalue": lambda x, y: (x * y).kthvalue(2, -2).values,
+    "cummax": lambda x, y: (x * y).cummax(-1).values,
+    "logcumsumexp": lambda x, y: (x * y).logcumsumexp(-2),
+    "cumprod": lambda x, y: (x * y).cumprod(-2),
+    "softmax": lambda x, y: (x @ y).softmax(-2),
+    "index_add": lambda x, y: (x * y).index_add(-1, Tensor([1, 1]), y[..., :2]),
+    "gather": lambda x, y: (x * y).gather(-1, (x.detach() > 0).long()),
+    "attention": lambda x, y: x.scaled_dot_product_attention(y, y, is_causal=True),
+    "rows": lambda x, y: (x * y)[..., Tensor([2, 0, 0])],
+    "transposed": lambda x, y: (x @ y).transpose(-1, -2),
+    "contiguous": lambda x, y: (x @ y).transpose(-1, -2).contiguous(),
+    "joined": lambda x, y: Tensor.cat([x * 2, x * y], dim=-1),
+}
+
+VIEWS: dict[str, Callable[[Tensor, Random], Tensor]] = {
+    "row": lambda t, rng: t.reshape(-1),
+    "halves": lambda t, rng: t.reshape(2, -1) if t.numel() % 2 == 0 else t,
+    "transpose": lambda t, rng: t.transpose(0, -1),
+    "new axis": lambda t, rng: t.unsqueeze(rng.randrange(-1, t.ndim)),
+    "flip": lambda t, rng: t.flip(0),
+    "part": lambda t, rng: t[..., rng.randrange(t.shape[-1]) :],
+    "every other": lambda t, rng: t[..., ::2],
+    "repeat": lambda t, rng: t.unsqueeze(0).expand(2, *t.shape),
+    "pad": lambda t, rng: t.pad((1, 0)),
+    "squeeze": lambda t, rng: t.squeeze(),
+}
+
+READS: dict[str, Callable[[Tensor], object]] = {
+    "realize": lambda t: t.realize(),
+    "numpy": lambda t: t.numpy(),
+    "a view": lambda t: t.reshape(-1).realize(),
+    "twice what is made of it": lambda t: (t.sum().item(), (t * 2).sum().item(), (t * 3).sum().item()),
+}
+
+
+@given(
+    st.sampled_from(SHAPES),
+    st.sampled_from(sorted(FUNCTIONS)),
+    st.lists(st.sampled_from(sorted(VIEWS)), min_size=1, max_size=3),
+    st.sampled_from(sorted(READS)),
+    st.integers(0, 9999),
+)
+def test_values_computed_before_backward_pass_the_same_gradients(
+    shape: tuple[int, ...], function: str, views: list[str], read: str, seed: int
+) -> None:
+    arrays = np.random.default_rng(seed).normal(size=(2, *shape))
+
+    def gradients(is_read: bool) -> list[np.ndarray]:
+        x, y = (Tensor(a, requires_grad=True) for a in arrays)
+        rng = Random(seed)
+        t = FUNCTIONS[function](x, y)
+        if is_read:
+            READS[read](t)
+        for v in views:
+            t = VIEWS[v](t, rng)
+        (t * (t.detach() + 0.5)).sum().backward()
+        return [np.zeros(0) if leaf.grad is None else leaf.grad.numpy() for leaf in (x, y)]
+
+    for got, wanted in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
