@@ -33,13 +33,17 @@ from monolect.ir.validate import validate
 from monolect.ir.verify import verify
 from monolect.lower.ahead import ahead
 from monolect.lower.control import control
+from monolect.lower.demote import demote_registers
 from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
+from monolect.lower.folds import fold_sums
 from monolect.lower.linearize import linearize
+from monolect.lower.matrix import matrix_units
 from monolect.lower.reduce import lower_reduce
 from monolect.lower.seldom import seldom
 from monolect.lower.select import select
-from monolect.optimize.apply import apply_actions, optimize
+from monolect.lower.tails import peel_last
+from monolect.optimize.apply import apply, apply_actions, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.rules.algebra import simplify
 from monolect.rules.joined import read_at_once, stored_apart
@@ -99,12 +103,17 @@ KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LIN
     Pass("read_at_once",   K, K, _loops(lambda s, t: read_at_once(s)), (), ("split_seams",), "the choices between concatenated rows that are left become one load"),
     Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
     Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
-    Pass("optimize",       K, K, optimize, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors"),
-    Pass("device_axes",    K, K, device_axes, (), ("optimize",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
+    Pass("choose",         K, K, choose_actions, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors; on the loops that are left"),
+    Pass("apply",          K, K, apply, (), ("choose",), "loops are what the actions make of them before they become lanes"),
+    Pass("device_axes",    K, K, device_axes, (), ("apply",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
     Pass("expand",         K, K, lambda s, t: expand(s), (), ("device_axes",), "vector ranges become shape while reductions are still one node"),
-    Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s, not t.workgroups), (), ("expand",), "accumulators need the lanes that expand made"),
+    Pass("peel_last",      K, K, lambda s, t: s if t.workgroups else peel_last(s), (), ("expand",), "masks of the last vector are conditions once expand made lanes; where lanes are threads they cost nothing"),
+    Pass("fold_sums",      K, K, lambda s, t: s if t.workgroups else fold_sums(s), (), ("peel_last",), "how many values an accumulator takes is known once the last step is peeled"),
+    Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("fold_sums",), "accumulators need the lanes that expand made"),
     Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape"),
-    Pass("select",         K, K, select, (), ("ahead",), "decompositions are of values: loops, accumulators and shapes must be what they will be"),
+    Pass("demote_registers", K, K, demote_registers, (), ("ahead",), "which registers are indexed is known once loops and accumulators are what they will be"),
+    Pass("matrix_units",   K, K, matrix_units, (), ("demote_registers",), "a product of tiles is a pattern of casts and sums: before they are decomposed"),
+    Pass("select",         K, K, select, (), ("matrix_units",), "decompositions are of values: loops, accumulators and shapes must be what they will be"),
     Pass("seldom",         K, K, seldom, (), ("select",), "a branch for rare lanes is around what select makes of its value"),
     Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("seldom",), "graph to list, after the last rewrite"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
@@ -225,7 +234,7 @@ def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
         verify(out, row.leaves, row.removes)
         if row.name == "dependencies":
             check_step(out)
-    if settings.CHECK_BOUNDS and (row.name == "optimize" or (row.name == "device_axes" and out is not ir)):
+    if settings.CHECK_BOUNDS and (row.name == "apply" or (row.name == "device_axes" and out is not ir)):
         _check_bounds(row, ir, out)
     _report(row, ir, out, elapsed)
     if settings.VERIFY == 2 and row in KERNEL:
@@ -254,7 +263,7 @@ def _run_in_order(target: Target, ir: UOp, args: dict[int, Any]) -> None:
     """Run a kernel of any stage step by step: what is still a graph is first made a list, by the passes as they stand."""
     assert interpret_program is not None
     if ir.op != "LINEAR":
-        seen = isinstance(ir.arg, KernelInfo) and ir.arg.actions is not None
+        seen = isinstance(ir.arg, KernelInfo) and ir.arg.is_applied
         nest = ir if seen else apply_actions(ir, (), target)  # the optimizer decides the order of loops, always
         nest = device_axes(nest, target)  # lanes are no loops
         ir = linearize(lower_reduce(expand(nest)))

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     for row in rows:
         if row in COMMAND and ir.op == "TUPLE":
             ir = schedule_step(ir, device)
-        if row.name == "optimize":
+        if row.name == "choose":
             (ir,) = searched([ir], device)
         if row in GRAPH[1:] and ir.op == "FUNCTION":
             ir = ir.src[0]

@@ -104,8 +104,9 @@ class TmaCopyArg(NamedTuple):
 
 
 class KernelInfo(NamedTuple):
-    """SINK of a kernel: its name, the optimizer actions already applied (None: not optimised yet), its threads.
+    """SINK of a kernel: its name, the actions of the optimizer (None: not chosen yet), its threads.
 
+    `is_applied`: its loops are those that the actions make.
     `frozen` are the slots of PARAMs that hold the same at every run. Blocks packed of them are filled once, by the
     kernel whose info is the same but for `fills`. `frames` says that it stores constants where no other kernel does.
     """
@@ -116,6 +117,7 @@ class KernelInfo(NamedTuple):
     frozen: tuple[int, ...] = ()
     fills: bool = False
     frames: bool = False
+    is_applied: bool = False
 
 
 class ProgramInfo(NamedTuple):

@@ -40,6 +40,36 @@ def rewrite(
     return _Driver(root, ruleset, trace, context, stop).run(bottom_up)
 
 
+def replaced(root: UOp, replacement: Callable[[UOp], UOp]) -> UOp:
+    """`root` with every node replaced by what `replacement` gives, to a fixed point; a node itself where it may stay.
+
+    A node is asked before its sources change (an exponential is two nodes), and again after. For rules that are code.
+    """
+    done: dict[UOp, UOp] = {}
+    instead: dict[UOp, UOp] = {}
+    stack = [root]
+    while stack:
+        u = stack[-1]
+        if u in done:
+            stack.pop()
+            continue
+        if u not in instead:
+            instead[u] = replacement(u)
+        head = instead[u]
+        pending = [s for s in (u.src if head is u else (head,)) if s not in done]
+        if pending:
+            stack.extend(reversed(pending))
+        elif head is not u:
+            done[u] = done[head]
+        else:
+            new = rebuild(u, tuple(done[s] for s in u.src))
+            if new is u:
+                done[u] = u
+            else:
+                instead[u] = new
+    return done[root]
+
+
 class _Driver:
     """One call of `rewrite`.
 

@@ -6,6 +6,14 @@
     %3 = PARAM f32[8] %2 ParamArg(slot=0, dtype=f32)
     %4 = INDEX f32[] %3 %1                              # digits.py:12 getitem
 
+What a FUNCTION, a CALL or a PROGRAM runs is a section before it, with names of its own:
+
+    @sum_8 {
+      %0 = CONST idx[] (8, idx)
+      ...
+    }
+    %5 = PROGRAM void[] @sum_8 ProgramInfo(name="sum_8")
+
 What it is for: tests, dumps, bug reports, and running a part of the compiler from a file. The last line is the root.
 Dtype and shape are there to be read, and are checked. Comments (where the user's program made a node) and blank lines
 mean nothing.
@@ -18,9 +26,11 @@ A tuple subclass that is not of the op table is written as a tuple, to which it 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -42,7 +52,9 @@ _ANY_NUMBERS = ("FLIP", "WMMA", "CUSTOM", "INS")  # ops with a bool or a float i
 _RECORD_OPS = ("PARAM", "BUFFER", "SINK", "FUNCTION", "LOAD", "TMACOPY", "PROGRAM")  # ops with a record, or none
 _MAX_DEPTH = 64  # of parentheses in one argument
 
-_LINE = re.compile(r"[ \t]*%(\w+) = (\w+) (\w+\[[^\]]*\])((?: %\w+)*)[ \t]*(.*)", re.ASCII | re.DOTALL)
+_LINE = re.compile(r"[ \t]*%(\w+) = (\w+) (\w+\[[^\]]*\])((?: [%@]\w+)*)[ \t]*(.*)", re.ASCII | re.DOTALL)
+_SECTION = re.compile(r"[ \t]*(@\w+)[ \t]*\{[ \t\r]*", re.ASCII)
+_RUNNING = frozenset(("FUNCTION", "CALL", "PROGRAM"))  # ops whose first source is a body
 _TOKEN = re.compile(
     r"""[ \t]*(?: (?P<str>"(?:[^"\\]|\\.)*") | (?P<bytes>b"[0-9a-f]*")
     | (?P<float>-?[0-9]+(?:\.[0-9]+(?:e[-+]?[0-9]+)?|e[-+]?[0-9]+)|-inf) | (?P<int>-?[0-9]+)
@@ -58,26 +70,51 @@ def summary(u: UOp) -> Counter[str]:
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
-def show(u: UOp, *, origins: bool = False) -> str:
-    """`u` as text; with `origins`, each line ends with the user's line that made the node.
+def show(u: UOp, *, origins: bool = False, sections: bool = True) -> str:
+    """`u` as text; with `origins`, each line ends with the user's line that made the node. Without `sections` all nodes
+    are in one list.
 
     Raises IRError when an argument or a tag holds an object that has no text.
     """
+    bodies: dict[UOp, UOp] = {}  # and what runs each first
+    for v in toposort(u) if sections else ():
+        if v.op in _RUNNING and v.src and v.src[0].op != "PROGRAM":
+            bodies.setdefault(v.src[0], v)
+    if not bodies:
+        return "".join(line + "\n" for line in _lines(u, {}, origins))
+    named: dict[UOp, str] = {}
+    out = []
+    for body, user in bodies.items():  # inner ones first
+        named[body] = name = _section_name(user if user.op == "PROGRAM" else body, {*named.values()})
+        out += [f"{name} {{", *("  " + line for line in _lines(body, named, origins)), "}"]
+    return "\n".join([*out, *_lines(u, named, origins)]) + "\n"
+
+
+def _section_name(u: UOp, taken: set[str]) -> str:
+    """`@name`, that of the program or the kernel where it has one."""
+    given = getattr(u.arg, "name", None) or "body"
+    name = "@" + re.sub(r"\W", "_", given, flags=re.ASCII)
+    others = (f"{name}_{k}" for k in itertools.count(1))
+    return next(n for n in itertools.chain([name], others) if n not in taken)
+
+
+def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
+    """A line a node of `u`; sources that are `named` are sections of their own."""
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
-    lines = []
-    for v in toposort(u):
+    for v in toposort(u, stop=lambda v: v is not u and v in named):
+        if v is not u and v in named:
+            continue
         names[v] = name = f"%{len(names)}"
         parts = [name, "=", v.op, _column(v, names, columns)]
-        parts += [names[s] for s in v.src]
+        parts += [names.get(s) or named[s] for s in v.src]
         if v.arg is not None:
             parts.append(_write(v.arg))
         if v.tag is not None:
             parts.append("tag=" + _write(v.tag))
         if origins and v.origin is not None:
             parts.append(" # " + show_origin(v.origin))
-        lines.append(" ".join(parts))
-    return "\n".join(lines) + "\n"
+        yield " ".join(parts)
 
 
 def show_origin(origin: Any) -> str:
@@ -138,12 +175,31 @@ def parse(text: str) -> UOp:
     nodes: dict[str, UOp] = {}
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
+    bodies: dict[str, UOp] = {}
+    outer: tuple | None = None  # what is around the section that is read
+    section = ""
     arguments: dict[str, tuple[Any, Any]] = {"": (None, None)}
     u: UOp | None = None
+    number = 0
     for number, line in enumerate(text.split("\n"), 1):
         m = _LINE.fullmatch(line)
         if m is None:
             if line.lstrip(" \t\r")[:1] in ("", "#"):
+                continue
+            if begin := _SECTION.fullmatch(line):
+                if outer is not None:
+                    raise _error(number, "a section inside of a section", f"the end of {section}: }}", line)
+                if (section := begin.group(1)) in bodies:
+                    raise _error(number, "a section defined twice", "a new name", section)
+                outer = nodes, names, columns, u
+                nodes, names, columns, u = {}, {}, {}, None
+                continue
+            if line.strip(" \t\r") == "}" and outer is not None:
+                if u is None:
+                    raise _error(number, f"no node in {section}", "at least one line", "nothing")
+                bodies[section] = u
+                nodes, names, columns, u = outer
+                outer = None
                 continue
             raise _error(number, "not a node", "%name = OP dtype[shape] %source ... argument", line)
         name, op, column, sources, rest = m.groups()
@@ -151,8 +207,8 @@ def parse(text: str) -> UOp:
             raise _error(number, "a name defined twice", "a new name (a file holds one graph)", "%" + name)
         src = []
         for s in sources.split():
-            if (v := nodes.get(s[1:])) is None:
-                raise _error(number, "an unknown source", "the name of a line above", s)
+            if (v := bodies.get(s) if s[0] == "@" else nodes.get(s[1:])) is None:
+                raise _error(number, "an unknown source", "the name of a line or section above", s)
             src.append(v)
         pair = arguments.get(rest)
         if pair is None:
@@ -162,6 +218,8 @@ def parse(text: str) -> UOp:
         names.setdefault(u, "%" + name)
         if found != column and not _same_column(found, column):
             raise _error(number, "another dtype or shape than the node has", found, column)
+    if outer is not None:
+        raise _error(number, f"{section} has no end", "}", "the end of the text")
     if u is None:
         raise _error(1, "no node", "at least one line", "nothing")
     return u

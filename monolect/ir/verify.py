@@ -216,7 +216,7 @@ def _closed(u: UOp) -> Iterable[UOp]:
 def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
     """The error with the lines of text around `u`."""
     try:
-        lines = show(root, origins=True).splitlines()
+        lines = show(root, origins=True, sections=False).splitlines()
         at = next(k for k, v in enumerate(toposort(root)) if v is u)
         text = "\n".join(
             ("> " if k == at else "  ") + lines[k]

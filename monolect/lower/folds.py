@@ -1,18 +1,18 @@
-"""Which sums in float32 are added part by part, and the loops that do it.
+"""Add long sums in float32 part by part.
 
-An accumulator is off by a rounding for each value it has taken: of a million values by a million roundings, of the sums
-of a thousand parts by two thousand. So a long chain goes to an accumulator of its own that starts at zero in each part,
+An accumulator is off by one rounding for each value it takes: after a million values by a million roundings, after the
+sums of a thousand parts by two thousand. So each part of a long sum has an accumulator of its own that starts at zero
 and is added to the other one when the part ends: one addition, and one end of a loop, for `PART` values.
 
-Reductions over the same loop stay in one: all of them are added so, or none is. Tiles of products fill the registers
-with accumulators: while a part runs, those of the whole sum wait in memory. So their parts are longer: beside 512 steps
-a load, an addition and a store of each accumulator are 1/200 (of 256 steps 1/100, which shows in products of 512).
+Reductions over the same loop stay in one loop: all of them have parts, or none has. The accumulators of a tile of
+products fill the registers: while a part runs, those of the whole sum are spilled. So parts of tiles are longer: the
+load, addition and store of each accumulator take 1/200 of 512 steps (1/100 of 256, which shows in products of 512).
 
 What it is not: the accumulators, which `reduce` makes; sums over many cores (`split_reductions`); blocks that are
 added in memory (`optimize.sums`).
 
-Before: r (0..1023)
-After:  r' (0..7) over r" (0..127), r = r' * 128 + r"
+Before: REDUCE(ADD, x(r), r)                               r: 0..1023
+After:  REDUCE(ADD, REDUCE(ADD, x(r' * 128 + r"), r"), r') r': 0..7, r": 0..127
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from math import isqrt, prod
 
 from monolect.base.dtype import dtypes
-from monolect.ir.bounds import min_max
+from monolect.ir.bounds import min_max, replace_ranges, unused_ranges
 from monolect.ir.normal import smaller
-from monolect.ir.uop import UOp, build, idx, node
+from monolect.ir.uop import UOp, build, idx, node, rebuild, toposort
 from monolect.lower.tails import OWN, Loops, loops_of, step_of
 
 PART = 128  # values that one accumulator takes, at the least
@@ -34,7 +34,42 @@ MOST_LANES = 512  # of a tile, all registers there are
 _OWN = OWN | {"BARRIER", "WMMA"}  # nor what lanes do together
 
 
-def folded(order: list[UOp]) -> frozenset[Loops]:
+def fold_sums(sink: UOp) -> UOp:
+    """See the module docstring."""
+    order = toposort(sink)
+    if not (found := _folded(order)):
+        return sink
+    ids = unused_ranges(order)
+    parts: dict[tuple[Loops, int], tuple[list[UOp], list[UOp], dict[UOp, UOp]]] = {}  # by loop and level
+    level: dict[UOp, int] = {}  # how many reductions a value waits for
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        level[u] = max((level[s] for s in u.src), default=0)
+        new[u] = rebuild(u, tuple(new[s] for s in u.src))
+        if u.op == "REDUCE" and len(u.src) > 1:
+            level[u] += 1
+            if loops_of(u) in found:
+                closed = sorted((r for r in u.src[1:] if r.arg[1] != "UNROLL"), key=lambda r: r.arg[0])
+                key = loops_of(u), level[u]
+                if key not in parts:
+                    copies = prod(r.src[0].value for r in u.src[1:] if r.arg[1] == "UNROLL")
+                    parts[key] = split(closed, _part_of(u) // copies, ids)
+                new[u] = _in_parts(u, new[u], *parts[key])
+    return new[sink]
+
+
+def _in_parts(u: UOp, v: UOp, over: list[UOp], within: list[UOp], places: dict[UOp, UOp]) -> UOp:
+    """The reduction `u`, which is now `v`, as one over parts of one within each; `v` where it is one part."""
+    if not over:
+        return v
+    unrolled = (r for r in v.src[1:] if r.arg[1] == "UNROLL")
+    part = node("REDUCE", (replace_ranges(v.src[0], places), *within, *unrolled), v.arg)
+    out = node("REDUCE", (part, *over), v.arg, v.tag)
+    part.origin = out.origin = u.origin
+    return out
+
+
+def _folded(order: list[UOp]) -> frozenset[Loops]:
     """The loops whose reductions are added part by part."""
     long: set[Loops] = set()
     refused: set[Loops] = set()
@@ -55,7 +90,7 @@ def _may(u: UOp) -> bool:
     return prod(u.shape) <= MOST_LANES and not any(v.op in _OWN for v in step_of(u, loops))
 
 
-def part_of(u: UOp) -> int:
+def _part_of(u: UOp) -> int:
     """How many values a part of the sum `u` has, at the least."""
     return PART if prod(u.shape) <= FEW_LANES else LONG_PART
 

@@ -1,6 +1,6 @@
 """What each lane of a warp loads for a matrix unit that the warp has in common, before lanes are numbers.
 
-After `optimize` a product for such a unit is still a sum over CONTRACT ranges, with lanes and registers as the map of
+After `apply` a product for such a unit is still a sum over CONTRACT ranges, with lanes and registers as the map of
 the sum says. The unit does not want the rows and columns of a lane's own results there, but those that the maps of its
 operands say: each bit of a row, a column or a step is a bit of the lane's number, or of the number of an element that
 the lane holds. So the ranges in the loads are replaced, bit by bit, and the sum becomes a WMMA over ranges: CONTRACT

@@ -10,9 +10,23 @@ from __future__ import annotations
 from math import prod
 
 from monolect.base.dtype import DType
-from monolect.base.target import MatrixUnit
+from monolect.base.target import MatrixUnit, Target
 from monolect.ir.normal import everywhere, is_zero
-from monolect.ir.uop import UOp, build, const, node, shape_source
+from monolect.ir.rewrite import replaced
+from monolect.ir.uop import UOp, build, const, node, shape_source, toposort
+
+
+def matrix_units(sink: UOp, target: Target) -> UOp:
+    """See the module docstring."""
+    units = target.units
+    if not units or not any(u.op in ("REDUCE", "WMMA") for u in toposort(sink)):
+        return sink
+
+    def tiled(u: UOp) -> UOp:
+        tiles = multiply(u, units) if u.op in ("ADD", "RESHAPE") else None
+        return u if tiles is None else tiles
+
+    return replaced(sink, tiled)
 
 
 def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:

@@ -2,8 +2,8 @@
 
 Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions
 that do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own,
-so from here on a RANGE is exactly one loop. A sum of products is accumulated by multiply-adds. Where only the last step
-asks what is inside, accumulators start with it (`tails`); long sums in float32 are added part by part (`folds`).
+so from here on a RANGE is exactly one loop. A sum of products is accumulated by multiply-adds. The accumulator of a
+reduction whose last step is peeled (`tails`) starts with that step.
 
 Before: REDUCE(ADD, x(r0, r1000), r1000)
 After:  LOAD(AFTER(acc, END(STORE(acc, ADD(LOAD(AFTER(acc, STORE(AFTER(acc, r0), 0))), x)), r1000)))
@@ -12,15 +12,12 @@ Invariant: no REDUCE over ranges is left; each RANGE is closed in one place of t
 
 from __future__ import annotations
 
-from math import prod
-
 from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
-from monolect.ir.ops import BufferArg
+from monolect.ir.ops import BufferArg, broadcast
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
-from monolect.lower.folds import folded, part_of, split
-from monolect.lower.tails import loops_of, tails, without_last
+from monolect.lower.tails import PEELED
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
 
@@ -31,17 +28,14 @@ def neutral(op: str, d: DType) -> UOp:
 
 
 class ReduceLowering:
-    """One kernel's reductions. `apart`: whether last steps may stand apart from their loops."""
+    """The reductions of one kernel."""
 
-    def __init__(self, sink: UOp, apart: bool):
+    def __init__(self, sink: UOp):
         self.sink = sink
         order = toposort(sink)
         self.order = order
         self.slots = unused_slots(order)
         self.ids = unused_ranges(order)
-        self.tails = tails(order) if apart else {}
-        self.folded = folded(order) if apart else frozenset()
-        self.folds: dict[Group, tuple[list[UOp], list[UOp], dict[UOp, UOp]]] = {}
         self.clones: dict[tuple, dict[UOp, UOp]] = {}  # by group, and by iteration of what is unrolled
 
     def run(self) -> UOp:
@@ -54,33 +48,31 @@ class ReduceLowering:
             src = tuple(new[s] for s in u.src)
             if u.op == "REDUCE" and len(u.src) > 1:
                 level[u] += 1
-                new[u] = self._loop(u, src[0], (ranges(u), u.src[1:], level[u]))
+                new[u] = u if u.tag == PEELED else self._loop(u, src[0], (ranges(u), u.src[1:], level[u]))
+            elif u.tag == PEELED:
+                rest, last = u.src
+                if rest.tag == PEELED:
+                    new[u] = self._loop(rest, new[rest.src[0]], (ranges(rest), rest.src[1:], level[rest]), src[1])
+                else:
+                    new[u] = self._combine(u.op, src[1], [src[0]])
             else:
                 new[u] = rebuild(u, src)
         return new[self.sink]
 
-    def _loop(self, u: UOp, body: UOp, group: Group) -> UOp:
+    def _loop(self, u: UOp, body: UOp, group: Group, first: UOp | None = None) -> UOp:
+        """The reduction `u` of `body`; the accumulator starts with `first`, by default with the neutral value."""
         op, shape = u.arg[0], body.shape
+        if first is not None:
+            shape = broadcast([shape, first.shape])
         closed = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
-        first: list[UOp] = []
-        if (known := self.tails.get(loops_of(u))) is not None:
-            (r,) = closed
-            first = self._steps(u, replace_ranges(body, {r: r.src[0] + -1}), (group, r))
-            body = replace_ranges(body, known | {r: without_last(r)})
-            closed = [x for x in (without_last(r),) if x.op == "RANGE"]
         mapping = self._own_ranges(group, body, closed)
         closed = [mapping[r] for r in closed]
         steps = self._steps(u, replace_ranges(body, mapping), group)
         if not closed:
-            steps = [*first, *steps]
-            return _of_shape(self._combine(op, steps[0], steps[1:]), shape)
+            first, *steps = steps if first is None else [first, *steps]
+            return _of_shape(self._combine(op, first, steps), shape)
         outer = sorted(group[0], key=lambda r: r.arg[0])
-        begin = self._combine(op, first[0], first[1:]) if first else neutral(op, u.dtype)
-        if parts := self._parts(u, group, closed):
-            over, closed, places = parts
-            steps = [replace_ranges(s, places) for s in steps]
-            steps = [self._accumulate(u, shape, neutral(op, u.dtype), steps, [*outer, *over], closed)]
-            closed = over
+        begin = neutral(op, u.dtype) if first is None else first
         return self._accumulate(u, shape, begin, steps, outer, closed)
 
     def _accumulate(
@@ -94,16 +86,6 @@ class ReduceLowering:
         out = node("LOAD", (node("AFTER", (acc, end)),))
         out.origin = u.origin
         return out
-
-    def _parts(self, u: UOp, group: Group, closed: list[UOp]) -> tuple[list[UOp], list[UOp], dict[UOp, UOp]] | None:
-        """The loops over parts of a sum and those within a part, the same for all of a group. None: it has no parts."""
-        if loops_of(u) not in self.folded:
-            return None
-        if group not in self.folds:
-            copies = prod(r.src[0].value for r in u.src[1:] if r.arg[1] == "UNROLL")
-            least = part_of(u) // copies
-            self.folds[group] = split(sorted(closed, key=lambda r: r.arg[0]), least, self.ids)
-        return self.folds[group] if self.folds[group][0] else None
 
     def _steps(self, u: UOp, body: UOp, key: tuple) -> list[UOp]:
         """`body` in each iteration of what is unrolled."""
@@ -173,6 +155,6 @@ def _of_shape(v: UOp, shape: tuple) -> UOp:
     return build("EXPAND", build("RESHAPE", v, shape_source((*ones, *v.shape))), shape_source(shape))
 
 
-def lower_reduce(sink: UOp, apart: bool = True) -> UOp:
-    """See the module docstring. `apart`: where vectors are masked; where lanes are threads, that costs nothing."""
-    return ReduceLowering(sink, apart).run()
+def lower_reduce(sink: UOp) -> UOp:
+    """See the module docstring."""
+    return ReduceLowering(sink).run()

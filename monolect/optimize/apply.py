@@ -1,7 +1,8 @@
-"""A finished plan as IR, and the pass that makes one: heuristic, search or none.
+"""The pass that chooses the actions of a kernel, and the pass that makes its loops from them.
 
-Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every store and
-reduction that depends on the padded axis; loads are guarded in reductions and where they may become vectors (then
+`choose_actions` names them in the kernel's info, where a search or a user has not done so. `apply` writes the plan as
+IR. Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every store
+and reduction that depends on the padded axis; loads are guarded in reductions and where they may become vectors (then
 masked), and otherwise read the last element again, what they read being stored nowhere. Where rows of a tile are
 padded, the last tile begins earlier instead, if it may. Part order becomes the ids of the new RANGEs, so it is the loop
 order.
@@ -16,6 +17,7 @@ import sys
 from functools import lru_cache
 from itertools import count
 from math import prod
+from weakref import WeakKeyDictionary
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
@@ -39,25 +41,46 @@ from monolect.optimize.visible import Bounds
 MOST_NAMED = 8  # loops in the name of a kernel
 
 
-def optimize(sink: UOp, target: Target) -> UOp:
-    """See the module docstring. Actions already named in the kernel's info are applied as they are."""
+def choose_actions(sink: UOp, target: Target) -> UOp:
+    """The kernel with the actions of the heuristic in its info; as it is where they are named already."""
+    info = sink.arg or KernelInfo()
+    if info.actions is not None:
+        return sink
     plan = planned(sink, target)
-    if sink.arg is not None and sink.arg.fills:
-        return fill_kernel(plan)
-    return apply_plan(plan)
+    out = node("SINK", sink.src, info._replace(actions=tuple(plan.actions)))
+    _plans[out] = target, plan
+    return out
+
+
+def apply(sink: UOp, target: Target) -> UOp:
+    """The loops of a kernel after the actions that its info names. Raises ActionError for the first illegal one."""
+    info = sink.arg or KernelInfo()
+    if info.is_applied:
+        return sink
+    known, plan = _plans.pop(sink, (None, None))
+    if plan is None or known != target:
+        plan = _plan_of(sink, info.actions or (), target)
+    return fill_kernel(plan) if info.fills else apply_plan(plan)
+
+
+_plans: WeakKeyDictionary[UOp, tuple[Target, Plan]] = WeakKeyDictionary()  # of kernels whose actions were just chosen
 
 
 def planned(sink: UOp, target: Target) -> Plan:
     """The plan of a kernel: the actions its info names, else those the heuristic chooses."""
     info = sink.arg or KernelInfo()
     if info.actions is not None or settings.NOOPT:
-        plan = Plan(sink, target)
-        for a in info.actions or ():
-            plan.act(a)
-        return plan
+        return _plan_of(sink, info.actions or (), target)
     if info.frozen:  # asked for once by each of the two kernels, and for what they share
         return _chosen(node("SINK", sink.src, info._replace(fills=False)), target)
     return _choice(sink, target)
+
+
+def _plan_of(sink: UOp, actions: tuple[Action, ...], target: Target) -> Plan:
+    plan = Plan(sink, target)
+    for a in actions:
+        plan.act(a)
+    return plan
 
 
 def _choice(sink: UOp, target: Target) -> Plan:
@@ -86,7 +109,8 @@ def fill_kernel(plan: Plan) -> UOp:
     for k, b in enumerate(kept_blocks(plan).values()):
         for f in b.fill(2 * k):
             fills.append(_apart(f, toposort(*fills)))
-    return node("SINK", tuple(fills), KernelInfo(f"pack_{kernel_name(plan)}", tuple(plan.actions), fills=True))
+    info = KernelInfo(f"pack_{kernel_name(plan)}", tuple(plan.actions), fills=True, is_applied=True)
+    return node("SINK", tuple(fills), info)
 
 
 def _apart(fill: UOp, others: list[UOp]) -> UOp:
@@ -99,10 +123,7 @@ def _apart(fill: UOp, others: list[UOp]) -> UOp:
 
 def apply_actions(sink: UOp, actions: tuple[Action, ...], target: Target) -> UOp:
     """`sink` after `actions`. Raises ActionError for the first illegal one."""
-    plan = Plan(sink, target)
-    for a in actions:
-        plan.act(a)
-    return apply_plan(plan)
+    return apply_plan(_plan_of(sink, actions, target))
 
 
 def kernel_name(plan: Plan) -> str:
@@ -126,9 +147,9 @@ def apply_plan(plan: Plan) -> UOp:
     """The kernel with the plan's loops."""
     if plan.is_given:
         src, threads = kept_axes(plan)
-        return node("SINK", src, KernelInfo(kernel_name(plan), (), threads))
+        return node("SINK", src, KernelInfo(kernel_name(plan), (), threads, is_applied=True))
     threads = max([p.size for p in plan.axes if p.type == "THREAD"], default=1)
-    info = KernelInfo(kernel_name(plan), tuple(plan.actions), threads)
+    info = KernelInfo(kernel_name(plan), tuple(plan.actions), threads, is_applied=True)
     parts: dict[UOp, list[UOp]] = {}
     exprs: dict[UOp, UOp] = {}
     guards: dict[UOp, UOp] = {}
@@ -440,4 +461,13 @@ def _thread_special(sink: UOp, plan: Plan, parts: dict[UOp, list[UOp]]) -> UOp:
     return new[sink]
 
 
-__all__ = ["apply_actions", "apply_plan", "fill_kernel", "kept_blocks", "kernel_name", "optimize", "planned"]
+__all__ = [
+    "apply",
+    "apply_actions",
+    "apply_plan",
+    "choose_actions",
+    "fill_kernel",
+    "kept_blocks",
+    "kernel_name",
+    "planned",
+]

@@ -44,14 +44,14 @@ def lower(sinks: list[UOp], dev: str, last: str = "") -> Iterator[UOp]:
 
 
 def prepared(sinks: list[UOp], dev: str) -> tuple[list[UOp], str]:
-    """(kernels, the pass to begin with, "" for the first): with BEAM they are ready for `optimize`, and searched."""
+    """(kernels, the pass to begin with, "" for the first): with BEAM they are ready for `choose`, and searched."""
     if not settings.BEAM or settings.STOP_AFTER:
         return sinks, ""
-    return searched([lower_kernel(s, Device[dev].target, last=READY) for s in sinks], dev), "optimize"
+    return searched([lower_kernel(s, Device[dev].target, last=READY) for s in sinks], dev), "choose"
 
 
 def searched(sinks: list[UOp], dev: str) -> list[UOp]:
-    """Kernels that are ready for `optimize`, with the actions that a search found named in their info.
+    """Kernels that are ready for `choose`, with the actions that a search found named in their info.
 
     They are left alone where BEAM does not ask for a search, or the device's programs cannot be timed elsewhere.
     """

@@ -58,7 +58,7 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
         return "\n".join([*head, "packs blocks of constants for the kernels of its step, once"])
     target = Device[device_of(k.call)].target
     (ready,) = searched([lower_kernel(sink, target, last=READY)], device_of(k.call))
-    done = lower_kernel(ready, target, first="optimize", last="optimize")
+    done = lower_kernel(ready, target, first="choose", last="apply")
     actions = (done.arg or KernelInfo()).actions or ()
     out = [*head, "buffers", *_buffers(k.call), "computes", _indented(pseudocode(ready))]
     plan = Plan(ready, target)

@@ -47,7 +47,7 @@ failed: set[UOp] = set()  # kernels whose search failed in this process
 
 
 def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
-    """Kernels that are ready for `optimize`, with the actions it shall take named in their info."""
+    """Kernels that are ready for `choose`, with the actions to apply named in their info."""
     if not isinstance(device, Portable) or sys.platform == "win32":  # workers are waited for as POSIX does
         return list(sinks)
     with running.lock, Shown(len(sinks)) as shown:

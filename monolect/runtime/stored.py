@@ -45,7 +45,7 @@ def write(step: UOp, params: Sequence[UOp]) -> str:
         if kernel_of(c).op == "CUSTOMFUNCTION":
             expected = "a step without native functions"
             raise JitError("native code is at an address of this process", expected=expected, found=kernel_of(c).arg)
-    return show(node("FUNCTION", (step.src[0], *params), step.arg))
+    return show(node("FUNCTION", (step.src[0], *params), step.arg), sections=False)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from typing import Any
 
 from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.lower.select import select
+from monolect.lower.demote import demote_registers
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.rules.algebra import simplify
@@ -66,8 +66,8 @@ CASES["simplify", "memory of several axes"] = (
 """,
 )
 
-CASES["select", "registers at an index"] = (
-    lambda s: select(s, TARGET),
+CASES["demote_registers", "at an index"] = (
+    lambda s: demote_registers(s, TARGET),
     """
 %0 = CONST idx[] (6, idx)
 %1 = STACK idx[1] %0
@@ -88,7 +88,7 @@ CASES["select", "registers at an index"] = (
 %16 = LOAD f32[] %15
 %17 = STORE void[] %4 %16
 %18 = END void[] %17 %3
-%19 = SINK void[] %18 KernelInfo(name="k", actions=())
+%19 = SINK void[] %18 KernelInfo(name="k", actions=(), is_applied=True)
 """,
     """
 %0 = CONST idx[] (6, idx)
@@ -110,11 +110,11 @@ CASES["select", "registers at an index"] = (
 %16 = LOAD f32[] %15
 %17 = STORE void[] %4 %16
 %18 = END void[] %17 %3
-%19 = SINK void[] %18 KernelInfo(name="k", actions=())
+%19 = SINK void[] %18 KernelInfo(name="k", actions=(), is_applied=True)
 """,
 )
 
-CASES["optimize", "types of axes by hand"] = (
+CASES["apply", "types of axes by hand"] = (
     lambda s: apply_actions(s, (), TARGET),
     """
 %0 = CONST idx[] (6, idx)
@@ -150,7 +150,7 @@ CASES["optimize", "types of axes by hand"] = (
 %12 = LOAD f32[] %11
 %13 = STORE void[] %9 %12
 %14 = END void[] %13 %4
-%15 = SINK void[] %14 KernelInfo(name="map_2x3", actions=(), threads=2)
+%15 = SINK void[] %14 KernelInfo(name="map_2x3", actions=(), threads=2, is_applied=True)
 """,
 )
 

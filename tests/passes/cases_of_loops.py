@@ -191,7 +191,7 @@ CASES["simplify_loops", "a sum of floats is not counted"] = (
     None,
 )
 
-CASES["optimize", "SPLIT to UPCAST"] = (
+CASES["apply", "SPLIT to UPCAST"] = (
     act(("SPLIT", 0, (4, "UPCAST", False))),
     """
 %0 = CONST idx[] (8, idx)
@@ -222,11 +222,11 @@ CASES["optimize", "SPLIT to UPCAST"] = (
 %12 = LOAD f32[] %11
 %13 = STORE void[] %9 %12
 %14 = END void[] %13 %4 %7
-%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)),))
+%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)),), is_applied=True)
 """,
 )
 
-CASES["optimize", "SPLIT to THREAD"] = (
+CASES["apply", "SPLIT to THREAD"] = (
     act(("SPLIT", 0, (2, "THREAD", True))),
     """
 %0 = CONST idx[] (8, idx)
@@ -257,11 +257,11 @@ CASES["optimize", "SPLIT to THREAD"] = (
 %12 = LOAD f32[] %11
 %13 = STORE void[] %9 %12
 %14 = END void[] %13 %4
-%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (2, "THREAD", True)),), threads=2)
+%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (2, "THREAD", True)),), threads=2, is_applied=True)
 """,
 )
 
-CASES["optimize", "SPLIT of the outer part, which clips the last one"] = (
+CASES["apply", "SPLIT of the outer part, which clips the last one"] = (
     act(("SPLIT", 0, (3, "LOOP", True))),
     """
 %0 = CONST idx[] (8, idx)
@@ -297,11 +297,11 @@ CASES["optimize", "SPLIT of the outer part, which clips the last one"] = (
 %17 = LOAD f32[] %16
 %18 = STORE void[] %14 %17
 %19 = END void[] %18 %4 %12
-%20 = SINK void[] %19 KernelInfo(name="map_8", actions=(("SPLIT", 0, (3, "LOOP", True)),))
+%20 = SINK void[] %19 KernelInfo(name="map_8", actions=(("SPLIT", 0, (3, "LOOP", True)),), is_applied=True)
 """,
 )
 
-CASES["optimize", "PADTO"] = (
+CASES["apply", "PADTO"] = (
     act(("PADTO", 0, 3)),
     """
 %0 = CONST idx[] (8, idx)
@@ -330,11 +330,11 @@ CASES["optimize", "PADTO"] = (
 %10 = LOAD f32[] %7 %8 %9
 %11 = STORE void[] %5 %10 %9
 %12 = END void[] %11 %4
-%13 = SINK void[] %12 KernelInfo(name="map_8", actions=(("PADTO", 0, 3),))
+%13 = SINK void[] %12 KernelInfo(name="map_8", actions=(("PADTO", 0, 3),), is_applied=True)
 """,
 )
 
-CASES["optimize", "SWAP"] = (
+CASES["apply", "SWAP"] = (
     act(("SWAP", 0, 1)),
     """
 %0 = CONST idx[] (12, idx)
@@ -374,11 +374,11 @@ CASES["optimize", "SWAP"] = (
 %14 = LOAD f32[] %13
 %15 = STORE void[] %9 %14
 %16 = END void[] %15 %4 %6
-%17 = SINK void[] %16 KernelInfo(name="map_4x3", actions=(("SWAP", 0, 1),))
+%17 = SINK void[] %16 KernelInfo(name="map_4x3", actions=(("SWAP", 0, 1),), is_applied=True)
 """,
 )
 
-CASES["optimize", "PACK of a panel"] = (
+CASES["apply", "PACK of a panel"] = (
     act(("SPLIT", 1, (4, "UPCAST", False)), ("PACK", 1, None)),
     """
 %0 = CONST idx[] (32, idx)
@@ -470,11 +470,11 @@ CASES["optimize", "PACK of a panel"] = (
 %53 = REDUCE f32[] %52 %41 ("ADD", ())
 %54 = STORE void[] %13 %53
 %55 = END void[] %54 %4 %8 %11
-%56 = SINK void[] %55 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("PACK", 1, None)))
+%56 = SINK void[] %55 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("PACK", 1, None)), is_applied=True)
 """,
 )
 
-CASES["optimize", "a blocked reduction"] = (
+CASES["apply", "a blocked reduction"] = (
     act(("SPLIT", 0, (2, "LOOP", True))),
     """
 %0 = CONST idx[] (1, idx)
@@ -520,11 +520,11 @@ CASES["optimize", "a blocked reduction"] = (
 %24 = ADD f32[] %16 %23
 %25 = STORE void[] %4 %24
 %26 = END void[] %25 %9
-%27 = SINK void[] %26 KernelInfo(name="sum_r8", actions=(("SPLIT", 0, (2, "LOOP", True)),))
+%27 = SINK void[] %26 KernelInfo(name="sum_r8", actions=(("SPLIT", 0, (2, "LOOP", True)),), is_applied=True)
 """,
 )
 
-CASES["optimize", "PADTO of a reduction"] = (
+CASES["apply", "PADTO of a reduction"] = (
     act(("PADTO", 0, 3)),
     """
 %0 = CONST idx[] (1, idx)
@@ -561,7 +561,7 @@ CASES["optimize", "PADTO of a reduction"] = (
 %15 = WHERE f32[] %8 %13 %14
 %16 = REDUCE f32[] %15 %6 ("MAX", ())
 %17 = STORE void[] %4 %16
-%18 = SINK void[] %17 KernelInfo(name="max_r8", actions=(("PADTO", 0, 3),))
+%18 = SINK void[] %17 KernelInfo(name="max_r8", actions=(("PADTO", 0, 3),), is_applied=True)
 """,
 )
 

@@ -1,4 +1,4 @@
-"""Cases of `optimize` for sums of products: how what is packed lies in local memory, sums for matrix units.
+"""Cases of `apply` for sums of products: how what is packed lies in local memory, sums for matrix units.
 
 The texts are graphs (`ir.text`), as in `cases_of_loops`.
 """
@@ -16,7 +16,7 @@ CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}
 PAIRS = MatrixUnit("pairs", 1, 4, 2, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
 FOURS = MatrixUnit("fours", 1, 4, 4, 4, dtypes.uint8, dtypes.int8, dtypes.int32)
 
-CASES["optimize", "PACK of scalars: the rows of a tile side by side"] = (
+CASES["apply", "PACK of scalars: the rows of a tile side by side"] = (
     act(("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False)), ("PACK", 0, None)),
     """
 %0 = CONST idx[] (128, idx)
@@ -114,11 +114,11 @@ CASES["optimize", "PACK of scalars: the rows of a tile side by side"] = (
 %59 = REDUCE f32[] %58 %45 ("ADD", ())
 %60 = STORE void[] %17 %59
 %61 = END void[] %60 %4 %8 %12 %15
-%62 = SINK void[] %61 KernelInfo(name="sum_16x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False)), ("PACK", 0, None)))
+%62 = SINK void[] %61 KernelInfo(name="sum_16x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 0, (2, "UPCAST", False)), ("PACK", 0, None)), is_applied=True)
 """,
 )
 
-CASES["optimize", "TC: pairs of a sum in bfloat16"] = (
+CASES["apply", "TC: pairs of a sum in bfloat16"] = (
     act(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs"), units=(PAIRS,)),
     """
 %0 = CONST idx[] (32, idx)
@@ -200,11 +200,11 @@ CASES["optimize", "TC: pairs of a sum in bfloat16"] = (
 %41 = REDUCE f32[] %40 %20 %23 ("ADD", ())
 %42 = STORE void[] %13 %41
 %43 = END void[] %42 %4 %8 %11
-%44 = SINK void[] %43 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs")))
+%44 = SINK void[] %43 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "pairs")), is_applied=True)
 """,
 )
 
-CASES["optimize", "TC: signed by signed bytes, of which one is made unsigned"] = (
+CASES["apply", "TC: signed by signed bytes, of which one is made unsigned"] = (
     act(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "fours"), units=(FOURS,)),
     """
 %0 = CONST idx[] (8, idx)
@@ -298,6 +298,6 @@ CASES["optimize", "TC: signed by signed bytes, of which one is made unsigned"] =
 %54 = SUB i32[] %36 %53
 %55 = STORE void[] %9 %54
 %56 = END void[] %55 %4 %7
-%57 = SINK void[] %56 KernelInfo(name="sum_2x4_r8", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "fours")))
+%57 = SINK void[] %56 KernelInfo(name="sum_2x4_r8", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "fours")), is_applied=True)
 """,
 )

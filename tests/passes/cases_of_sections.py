@@ -10,7 +10,7 @@ from tests.passes.cases_of_loops import act
 # (pass, case): (what to run, before, after)
 CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}
 
-CASES["optimize", "NONTEMPORAL and PREFETCH"] = (
+CASES["apply", "NONTEMPORAL and PREFETCH"] = (
     act(("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("PREFETCH", 0, 4096), streams=True),
     """
 %0 = CONST idx[] (8, idx)
@@ -41,11 +41,11 @@ CASES["optimize", "NONTEMPORAL and PREFETCH"] = (
 %12 = LOAD f32[] %11 LoadArg(prefetch_bytes=4096)
 %13 = STORE void[] %9 %12 "nontemporal"
 %14 = END void[] %13 %4 %7
-%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("PREFETCH", 0, 4096)))
+%15 = SINK void[] %14 KernelInfo(name="map_8", actions=(("SPLIT", 0, (4, "UPCAST", False)), ("NONTEMPORAL", 0, None), ("PREFETCH", 0, 4096)), is_applied=True)
 """,
 )
 
-CASES["optimize", "PREFETCH of rows"] = (
+CASES["apply", "PREFETCH of rows"] = (
     act(("SPLIT", 1, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", 2)), streams=True),
     """
 %0 = CONST idx[] (8, idx)
@@ -121,11 +121,11 @@ CASES["optimize", "PREFETCH of rows"] = (
 %42 = INDEX f32[] %17 %41
 %43 = PREFETCH void[] %42
 %44 = END void[] %43 %4 %8 %12
-%45 = SINK void[] %29 %44 KernelInfo(name="map_5x8", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", 2))))
+%45 = SINK void[] %29 %44 KernelInfo(name="map_5x8", actions=(("SPLIT", 1, (4, "UPCAST", False)), ("PREFETCH", 0, ("rows", 2))), is_applied=True)
 """,
 )
 
-CASES["optimize", "PEEL"] = (
+CASES["apply", "PEEL"] = (
     act(("PEEL", 0, (1, 1))),
     """
 %0 = CONST idx[] (8, idx)
@@ -173,11 +173,11 @@ CASES["optimize", "PEEL"] = (
 %18 = CONST idx[] (7, idx)
 %19 = INDEX f32[] %2 %18
 %20 = STORE void[] %19 %5
-%21 = SINK void[] %6 %17 %20 KernelInfo(name="map_8", actions=(("PEEL", 0, (1, 1)),))
+%21 = SINK void[] %6 %17 %20 KernelInfo(name="map_8", actions=(("PEEL", 0, (1, 1)),), is_applied=True)
 """,
 )
 
-CASES["optimize", "PEEL at a mask"] = (
+CASES["apply", "PEEL at a mask"] = (
     act(("SPLIT", 1, (2, "UPCAST", False)), ("PEEL", 1, ("mask", 0))),
     """
 %0 = CONST idx[] (24, idx)
@@ -260,11 +260,11 @@ CASES["optimize", "PEEL at a mask"] = (
 %56 = INDEX f32[] %2 %55
 %57 = STORE void[] %56 %42
 %58 = END void[] %57 %4 %8 %50
-%59 = SINK void[] %21 %47 %58 KernelInfo(name="map_3x8", actions=(("SPLIT", 1, (2, "UPCAST", False)), ("PEEL", 1, ("mask", 0))))
+%59 = SINK void[] %21 %47 %58 KernelInfo(name="map_3x8", actions=(("SPLIT", 1, (2, "UPCAST", False)), ("PEEL", 1, ("mask", 0))), is_applied=True)
 """,
 )
 
-CASES["optimize", "PEEL of a tail"] = (
+CASES["apply", "PEEL of a tail"] = (
     act(("PADTO", 0, 3), ("SPLIT", 0, (3, "UPCAST", False)), ("PEEL", 0, (0, 1))),
     """
 %0 = CONST idx[] (8, idx)
@@ -304,6 +304,6 @@ CASES["optimize", "PEEL of a tail"] = (
 %21 = LOAD f32[] %18 %19 %20
 %22 = STORE void[] %17 %21 %20
 %23 = END void[] %22 %4
-%24 = SINK void[] %14 %23 KernelInfo(name="map_8", actions=(("PADTO", 0, 3), ("SPLIT", 0, (3, "UPCAST", False)), ("PEEL", 0, (0, 1))))
+%24 = SINK void[] %14 %23 KernelInfo(name="map_8", actions=(("PADTO", 0, 3), ("SPLIT", 0, (3, "UPCAST", False)), ("PEEL", 0, (0, 1))), is_applied=True)
 """,
 )

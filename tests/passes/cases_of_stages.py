@@ -374,7 +374,7 @@ CASES["split_seams", "a first row that is joined"] = (
 """,
 )
 
-CASES["optimize", "sums that are finished after the last block"] = (
+CASES["apply", "sums that are finished after the last block"] = (
     act(("SPLIT", 2, (3, "LOOP", True)), ("SPLIT", 1, (4, "UPCAST", False))),
     """
 %0 = CONST idx[] (32, idx)
@@ -480,7 +480,7 @@ CASES["optimize", "sums that are finished after the last block"] = (
 %64 = WHERE f32[] %63 %51 %62
 %65 = STORE void[] %13 %64
 %66 = END void[] %65 %4 %8 %11
-%67 = SINK void[] %66 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 2, (3, "LOOP", True)), ("SPLIT", 1, (4, "UPCAST", False))))
+%67 = SINK void[] %66 KernelInfo(name="sum_4x8_r6", actions=(("SPLIT", 2, (3, "LOOP", True)), ("SPLIT", 1, (4, "UPCAST", False))), is_applied=True)
 """,
 )
 

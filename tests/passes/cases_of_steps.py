@@ -90,7 +90,7 @@ CASES["ahead", "one block of two, of a sum in steps"] = (
 %65 = AFTER f32[] %11 %64
 %66 = LOAD f32[] %65
 %67 = STORE void[] %9 %66
-%68 = SINK void[] %67 KernelInfo(name="sum_2x4_r6", actions=(("SPLIT", 2, (3, "REDUCE", True)), ("SPLIT", 1, (4, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+%68 = SINK void[] %67 KernelInfo(name="sum_2x4_r6", actions=(("SPLIT", 2, (3, "REDUCE", True)), ("SPLIT", 1, (4, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)), is_applied=True)
 """,
     """
 %0 = CONST idx[] (8, idx)
@@ -176,7 +176,7 @@ CASES["ahead", "one block of two, of a sum in steps"] = (
 %80 = AFTER f32[] %11 %79
 %81 = LOAD f32[] %80
 %82 = STORE void[] %9 %81
-%83 = SINK void[] %82 KernelInfo(name="sum_2x4_r6", actions=(("SPLIT", 2, (3, "REDUCE", True)), ("SPLIT", 1, (4, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+%83 = SINK void[] %82 KernelInfo(name="sum_2x4_r6", actions=(("SPLIT", 2, (3, "REDUCE", True)), ("SPLIT", 1, (4, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)), is_applied=True)
 """,
 )
 
@@ -266,7 +266,7 @@ CASES["ahead", "a copy that needs no registers goes to the other block at once"]
 %79 = AFTER f32[] %11 %78
 %80 = LOAD f32[] %79
 %81 = STORE void[] %9 %80
-%82 = SINK void[] %81 KernelInfo(name="sum_2x4_r6", actions=(("SPLIT", 2, (3, "REDUCE", True)), ("SPLIT", 1, (4, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+%82 = SINK void[] %81 KernelInfo(name="sum_2x4_r6", actions=(("SPLIT", 2, (3, "REDUCE", True)), ("SPLIT", 1, (4, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)), is_applied=True)
 """,
 )
 
@@ -345,7 +345,7 @@ CASES["ahead", "steps that are padded: the gate is that of the next step"] = (
 %69 = AFTER f32[2] %16 %68
 %70 = LOAD f32[2] %69
 %71 = STORE void[] %14 %70
-%72 = SINK void[] %71 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+%72 = SINK void[] %71 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)), is_applied=True)
 """,
     """
 %0 = CONST idx[] (8, idx)
@@ -430,7 +430,7 @@ CASES["ahead", "steps that are padded: the gate is that of the next step"] = (
 %79 = AFTER f32[2] %16 %78
 %80 = LOAD f32[2] %79
 %81 = STORE void[] %14 %80
-%82 = SINK void[] %81 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+%82 = SINK void[] %81 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)), is_applied=True)
 """,
 )
 
@@ -495,7 +495,7 @@ CASES["device_axes", "a copy ahead has one barrier, and its steps are shape"] = 
 %55 = REDUCE f32[] %54 %13 %15 ("ADD", ())
 %56 = STORE void[] %12 %55
 %57 = END void[] %56 %4 %7 %10
-%58 = SINK void[] %57 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+%58 = SINK void[] %57 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)), is_applied=True)
 """,
     """
 %0 = CONST idx[] (8, idx)
@@ -558,7 +558,7 @@ CASES["device_axes", "a copy ahead has one barrier, and its steps are shape"] = 
 %57 = REDUCE f32[] %56 %13 %15 ("ADD", ())
 %58 = STORE void[] %12 %57
 %59 = END void[] %58 %4
-%60 = SINK void[] %59 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)))
+%60 = SINK void[] %59 KernelInfo(name="sum_2x4_r6", actions=(("PADTO", 2, 4), ("SPLIT", 2, (2, "REDUCE", True)), ("SPLIT", 1, (2, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)), ("SPLIT", 0, (2, "GLOBAL", True)), ("PACK", 1, 2)), is_applied=True)
 """,
 )
 
@@ -602,7 +602,7 @@ CASES["device_axes", "what each lane of a warp holds for a matrix unit"] = (
 %34 = REDUCE f32[] %33 %20 ("ADD", ())
 %35 = STORE void[] %17 %34
 %36 = END void[] %35 %4 %7 %11 %15
-%37 = SINK void[] %36 KernelInfo(name="sum_16x8_r8", actions=(("TC", 2, ("mma_m16n8k8_f16", 0, 1)),))
+%37 = SINK void[] %36 KernelInfo(name="sum_16x8_r8", actions=(("TC", 2, ("mma_m16n8k8_f16", 0, 1)),), is_applied=True)
 """,
     """
 %0 = CONST idx[] (128, idx)
@@ -645,6 +645,6 @@ CASES["device_axes", "what each lane of a warp holds for a matrix unit"] = (
 %37 = WMMA f32[] %25 %35 %36 %19 %22 %31 %7 %4 %15 %11 ("mma_m16n8k8_f16", 3)
 %38 = STORE void[] %17 %37
 %39 = END void[] %38 %4 %7 %11 %15
-%40 = SINK void[] %39 KernelInfo(name="sum_16x8_r8", actions=(("TC", 2, ("mma_m16n8k8_f16", 0, 1)),))
+%40 = SINK void[] %39 KernelInfo(name="sum_16x8_r8", actions=(("TC", 2, ("mma_m16n8k8_f16", 0, 1)),), is_applied=True)
 """,
 )

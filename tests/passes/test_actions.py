@@ -18,7 +18,7 @@ from monolect.ir.ops import KernelInfo
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, node, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
-from monolect.optimize.apply import apply_actions, apply_plan, fill_kernel, kept_blocks, optimize, planned
+from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions, fill_kernel, kept_blocks, planned
 from monolect.optimize.edits import edits, extensions
 from monolect.optimize.heuristic import choose
 from monolect.optimize.merge import merge_ranges
@@ -479,7 +479,7 @@ def test_a_refused_action_changes_nothing(case):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_heuristic_is_a_sequence_like_any_other(name):
     kernel, arrays, wanted = made(name)
-    chosen = optimize(kernel, TARGET)
+    chosen = apply(choose_actions(kernel, TARGET), TARGET)
     assert apply_actions(kernel, chosen.arg.actions, TARGET) is chosen
     got = [a.copy() for a in arrays]
     run(chosen, got, f"test/{name}/chosen")

@@ -8,13 +8,17 @@ from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.ir.text import parse
 from monolect.lower.ahead import ahead
 from monolect.lower.control import control
+from monolect.lower.demote import demote_registers
 from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
+from monolect.lower.folds import fold_sums
 from monolect.lower.linearize import linearize
+from monolect.lower.matrix import matrix_units
 from monolect.lower.reduce import lower_reduce
 from monolect.lower.seldom import seldom
 from monolect.lower.select import select
-from monolect.optimize.apply import apply_actions
+from monolect.lower.tails import peel_last
+from monolect.optimize.apply import apply_actions, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import KERNEL
 from monolect.rules.algebra import simplify
@@ -33,6 +37,7 @@ from tests.passes import (
     cases_of_selection,
     cases_of_stages,
     cases_of_steps,
+    cases_of_sums,
     cases_of_tables,
     cases_of_values,
 )
@@ -41,7 +46,7 @@ from tests.passes.conftest import assert_same_graph, assert_same_meaning
 CASES = cases_of_loops.CASES | cases_of_products.CASES | cases_of_tables.CASES | cases_of_devices.CASES
 CASES |= cases_of_values.CASES | cases_of_merging.CASES | cases_of_sections.CASES | cases_of_selection.CASES
 CASES |= cases_of_stages.CASES | cases_of_steps.CASES | cases_of_boxes.CASES | cases_of_branches.CASES
-CASES |= cases_of_hand.CASES
+CASES |= cases_of_hand.CASES | cases_of_sums.CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=": ".join)
@@ -73,9 +78,10 @@ def test_the_meaning_stays(case):
 @pytest.mark.parametrize("name", [p.name for p in KERNEL])
 def test_every_kernel_pass_has_cases_and_says_what_it_does(name):
     assert sum(p == name for p, _ in CASES) >= 2
-    functions = {"simplify": simplify, "simplify_loops": simplify_loops, "merge_ranges": merge_ranges, "optimize": apply_actions,
+    functions = {"simplify": simplify, "simplify_loops": simplify_loops, "merge_ranges": merge_ranges, "choose": choose_actions, "apply": apply_actions,
                  "device_axes": device_axes, "control": control, "ahead": ahead,
                  "stored_apart": stored_apart, "split_seams": split_seams, "read_at_once": read_at_once, "seldom": seldom,
-                 "expand": expand, "lower_reduce": lower_reduce, "select": select, "linearize": linearize}  # fmt: skip
+                 "expand": expand, "lower_reduce": lower_reduce, "select": select, "linearize": linearize,
+                 "peel_last": peel_last, "fold_sums": fold_sums, "demote_registers": demote_registers, "matrix_units": matrix_units}  # fmt: skip
     prose = inspect.getmodule(functions[name]).__doc__
     assert "Before:" in prose and "After:" in prose

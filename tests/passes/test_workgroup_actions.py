@@ -13,7 +13,7 @@ from monolect.backend.python.runtime import GPU
 from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, substitute, toposort
 from monolect.optimize.action import SPLIT_RULES, Plan
-from monolect.optimize.apply import apply_actions, apply_plan, optimize
+from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import lower_kernel, schedule
 from monolect.rules.loops import simplify_loops
@@ -115,7 +115,7 @@ def test_legal_actions_keep_results(case):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_heuristic_is_a_sequence_like_any_other(name):
     kernel = made(name)[0]
-    chosen = optimize(kernel, GPU)
+    chosen = apply(choose_actions(kernel, GPU), GPU)
     assert apply_actions(kernel, chosen.arg.actions, GPU) is chosen
     check(name, chosen)
 
@@ -139,7 +139,7 @@ LARGER = {  # several workgroups, steps and copies that do not divide
 @pytest.mark.parametrize("name", LARGER)
 def test_larger_kernels_and_the_heuristic(name, monkeypatch):
     monkeypatch.setitem(PROGRAMS, name, LARGER[name])
-    check(name, optimize(made(name)[0], GPU))
+    check(name, apply(choose_actions(made(name)[0], GPU), GPU))
 
 
 @settings(max_examples=settings().max_examples // 2)

@@ -16,7 +16,7 @@ from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import count
 from monolect.ir.uop import node, toposort
 from monolect.optimize.action import Plan
-from monolect.optimize.apply import optimize
+from monolect.optimize.apply import choose_actions
 from monolect.optimize.heuristic import Chooser
 from monolect.optimize.staged import Staged
 from monolect.pipeline import lower_kernel, schedule
@@ -41,7 +41,7 @@ def kernel_of(tensor):
 
 def chosen(tensor):
     """The actions for the one kernel of `tensor`."""
-    return optimize(kernel_of(tensor), TARGET).arg.actions
+    return choose_actions(kernel_of(tensor), TARGET).arg.actions
 
 
 def operands(data, q, k=None, v=None):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from monolect import Tensor, dtypes
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
-from monolect.optimize.apply import optimize
+from monolect.optimize.apply import choose_actions
 from monolect.pipeline import lower_kernel
 from monolect.runtime import execute
 from monolect.runtime.profile import Recorder
@@ -78,7 +78,7 @@ def test_hidden_blocks_are_skipped():
     q, k = (Tensor.empty(2, 1 << 15, 64).realize() for _ in range(2))
     first = calls_of(fused(is_causal=True)(q, k, k))[0]
     kernel = lower_kernel(first.src[0], TARGET, last="merge_ranges")
-    assert "BOUND" in [a[0] for a in optimize(kernel, TARGET).arg.actions]
+    assert "BOUND" in [a[0] for a in choose_actions(kernel, TARGET).arg.actions]
 
 
 @pytest.mark.parametrize("local_bytes", [0, TARGET.local_bytes], ids=["no local memory", "rows that fit"])

@@ -12,7 +12,7 @@ from monolect import Tensor
 from monolect.backend.registry import Device
 from monolect.ir.normal import linear
 from monolect.ir.uop import toposort
-from monolect.optimize.apply import optimize
+from monolect.optimize.apply import choose_actions
 from monolect.pipeline import lower_kernel
 from monolect.rules.joined import stored_apart
 from tests.structure.conftest import kernels_of
@@ -394,7 +394,7 @@ def test_threads_share_no_blocks_that_overlap(structure, data):
     """Nineteen rows in blocks of sixteen are two shares that both write thirteen of them: others are shared out."""
     k = structure(Tensor(data(7, 13, 11, 17, 19)).permute(4, 2, 0, 1, 3).contiguous())[0]
     merged = lower_kernel(k.sink, Device["null"].target, last="merge_ranges")
-    actions = optimize(merged, Device["null"].target).arg.actions
+    actions = choose_actions(merged, Device["null"].target).arg.actions
     assert [axis for op, axis, arg in actions if op == "SPLIT" and arg[1] == "THREAD"] == [2]
 
 

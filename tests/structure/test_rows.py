@@ -7,7 +7,7 @@ import pytest
 
 from monolect import Tensor, Variable
 from monolect.ir.uop import toposort
-from monolect.optimize.apply import optimize
+from monolect.optimize.apply import choose_actions
 from monolect.pipeline import lower_kernel
 from monolect.tensor import order, radix
 from tests.structure.test_attention import TARGET, calls_of
@@ -44,7 +44,7 @@ def test_rows_of_a_few_values_are_vectors_of_their_own(n, lanes, data):
     x = data(33, n)
     y = Tensor(x).softmax(-1)
     (k,) = kernels(y)
-    splits = [arg for op, _, arg in optimize(k, TARGET).arg.actions if op == "SPLIT"]
+    splits = [arg for op, _, arg in choose_actions(k, TARGET).arg.actions if op == "SPLIT"]
     assert [size for size, kind, _ in splits if kind == "GROUP_REDUCE"] == lanes
     assert [size for size, kind, _ in splits if kind == "UNROLL"] == ([] if lanes else [n])
     e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
@@ -64,7 +64,7 @@ def test_a_softmax_over_rows_of_symbolic_length(data):
 def rows_at_once(*shape):
     """Iterations of rows that became shape in their sum."""
     (k,) = kernels(Tensor.empty(*shape).sum(1))
-    splits = [(axis, arg) for op, axis, arg in optimize(k, TARGET).arg.actions if op == "SPLIT"]
+    splits = [(axis, arg) for op, axis, arg in choose_actions(k, TARGET).arg.actions if op == "SPLIT"]
     return next((k for axis, (k, kind, _) in splits if axis == 0 and kind == "UPCAST"), 1)
 
 
@@ -102,7 +102,7 @@ def test_pairs_of_keys_are_compared_with_a_row_of_lanes(structure, data, shape):
 def is_shared_out(tensor) -> bool:
     """Whether two threads run its kernel."""
     (k,) = kernels(tensor)
-    return any(op == "SPLIT" and arg[1] == "THREAD" for op, _, arg in optimize(k, TARGET).arg.actions)
+    return any(op == "SPLIT" and arg[1] == "THREAD" for op, _, arg in choose_actions(k, TARGET).arg.actions)
 
 
 def test_threads_share_a_kernel_by_what_its_functions_cost():
@@ -117,5 +117,5 @@ def test_threads_share_a_kernel_by_what_its_functions_cost():
 def test_a_single_row_is_vectors_in_every_loop(n):
     """Its stage stands in no loop; its maximum, its exponentials, their sum and their quotient have one each."""
     (k,) = kernels(Tensor.empty(n).softmax(0))
-    shaped = [axis for op, axis, arg in optimize(k, TARGET).arg.actions if op == "SPLIT" and arg[1] != "THREAD"]
+    shaped = [axis for op, axis, arg in choose_actions(k, TARGET).arg.actions if op == "SPLIT" and arg[1] != "THREAD"]
     assert set(shaped) >= {0, 1, 2}

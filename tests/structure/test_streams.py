@@ -14,7 +14,7 @@ from monolect.base.target import Target
 from monolect.ir.bounds import min_max
 from monolect.ir.text import show
 from monolect.ir.uop import idx, substitute, toposort
-from monolect.optimize.apply import apply_actions, optimize
+from monolect.optimize.apply import apply, apply_actions, choose_actions
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 
@@ -29,7 +29,7 @@ N = 1 << 14  # float32 elements that fill the last cache
 
 def optimized(x, target=TARGET):
     (call,) = schedule(list(over_params([x.uop])[0].src), "cpu").linear.src
-    return optimize(lower_kernel(call.src[0], target, last="merge_ranges"), target)
+    return apply(choose_actions(lower_kernel(call.src[0], target, last="merge_ranges"), target), target)
 
 
 def assembly(x, target=TARGET):

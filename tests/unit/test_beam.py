@@ -438,7 +438,7 @@ def test_the_commands_show_what_was_found(tmp_path, capsys, monkeypatch):
     with Context(BEAM=1):
         assert main(["explain", f"{program}:4"]) == 0
         assert f"actions\n  {found[0]}\n" in capsys.readouterr().out
-        assert main(["run", str(text), "--from", "optimize", "--to", "optimize"]) == 0
+        assert main(["run", str(text), "--from", "choose", "--to", "apply"]) == 0
         assert 'actions=(("SWAP", 0, 1),)' in capsys.readouterr().out
-    assert main(["run", str(text), "--from", "optimize", "--to", "optimize"]) == 0
+    assert main(["run", str(text), "--from", "choose", "--to", "apply"]) == 0
     assert 'actions=(("SWAP", 0, 1),)' not in capsys.readouterr().out

@@ -516,10 +516,10 @@ def test_text_is_proven_before_a_search_runs_it(tmp_path, capsys: pytest.Capture
     file = tmp_path / "kernel.ir"
     file.write_text(show(outside(*params(4))))
     with Context(BEAM=1):
-        assert main(["run", str(file), "--from", "optimize", "--to", "optimize"]) != 0
+        assert main(["run", str(file), "--from", "choose", "--to", "apply"]) != 0
     assert "not proven to stay inside" in capsys.readouterr().err
     with Context(CHECK_BOUNDS=0):  # without a search nothing runs
-        assert main(["run", str(file), "--from", "optimize", "--to", "optimize"]) == 0
+        assert main(["run", str(file), "--from", "choose", "--to", "apply"]) == 0
 
 
 def test_rows_hold_where_a_graph_is_verified() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError, ParseError
-from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg
+from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg, ProgramInfo
 from monolect.ir.text import _Arguments, _plain_record, parse, show, summary
 from monolect.ir.uop import NEGATIVE_ZERO, UOp, const, idx, node, shape_source
 from tests.strategies import any_graphs
@@ -24,7 +24,7 @@ EXAMPLE = """\
 """
 
 
-PIECES = ["", "(", ")", "%", "0", " ", "\n", '"', "True", "idx", ",", "-", "[", "é", "inf", "None"]
+PIECES = ["", "(", ")", "%", "@", "@x {", "}", "0", " ", "\n", '"', "True", "idx", ",", "-", "[", "é", "inf", "None"]
 
 
 @given(any_graphs())
@@ -157,6 +157,70 @@ def test_deep_chains_need_no_recursion() -> None:
         u = node("ADD", (u, B))
     assert parse(show(u)) is u
     assert summary(u)["ADD"] == 10_000
+
+
+STEP = """\
+@double {
+  %0 = CONST idx[] (4, idx)
+  %1 = STACK idx[1] %0
+  %2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, device="cpu", addrspace="GLOBAL")
+  %3 = RANGE idx[] %0 (0, "LOOP")
+  %4 = INDEX f32[] %2 %3
+  %5 = LOAD f32[] %4
+  %6 = ADD f32[] %5 %5
+  %7 = STORE void[] %4 %6
+  %8 = END void[] %7 %3
+  %9 = SINK void[] %8 KernelInfo(name="double")
+}
+@body {
+  %0 = CONST idx[] (4, idx)
+  %1 = STACK idx[1] %0
+  %2 = PARAM f32[4] %1 ParamArg(slot=0, dtype=f32, device="cpu", addrspace="GLOBAL")
+  %3 = CALL void[] @double %2
+  %4 = LINEAR void[] %3
+  %5 = AFTER f32[4] %2 %4
+  %6 = TUPLE void[] %5
+}
+%0 = CONST idx[] (4, idx)
+%1 = STACK idx[1] %0
+%2 = BUFFER f32[4] %1 BufferArg(slot=7, dtype=f32, device="cpu")
+%3 = FUNCTION void[] @body %2
+"""
+
+
+def test_bodies_are_sections_with_names_of_their_own() -> None:
+    u = parse(STEP)
+    assert u.op == "FUNCTION" and u.src[0].op == "TUPLE"
+    assert show(u) == STEP
+    flat = show(u, sections=False)
+    assert "@" not in flat and "{" not in flat and parse(flat) is u
+    assert show(u.src[0]).startswith("@double {\n") and parse(show(u.src[0])) is u.src[0]
+
+
+def test_sections_of_one_name_are_told_apart() -> None:
+    bodies = [node("SINK", (), KernelInfo("k", threads=n)) for n in (1, 2)]
+    u = node("TUPLE", tuple(node("PROGRAM", (b,), ProgramInfo("k")) for b in bodies))
+    assert parse(show(u)) is u and "@k {" in show(u) and "@k_1 {" in show(u)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("}\n@body {", "@body {", "line 12: a section inside of a section"),
+        ("@body {", "@double {", "line 13: a section defined twice"),
+        ("CALL void[] @double", "CALL void[] @triple", "line 17: an unknown source"),
+        ("CALL void[] @double", "CALL void[] @body", "line 17: an unknown source"),
+        ("FUNCTION void[] @body %2", "FUNCTION void[] %6 %2", "line 25: an unknown source"),
+        ("@body {", "}\n@body {", "line 13: not a node"),
+        ("@body {", "@none {\n}\n@body {", "line 14: no node in @none"),
+    ],
+)
+def test_malformed_sections(old: str, new: str, message: str) -> None:
+    assert old in STEP
+    with pytest.raises(ParseError, match=message):
+        parse(STEP.replace(old, new, 1))
+    with pytest.raises(ParseError, match="@body has no end"):
+        parse(STEP[: STEP.rindex("}")])
 
 
 def test_comments_blank_lines_and_origins() -> None:

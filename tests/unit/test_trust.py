@@ -274,7 +274,7 @@ def warm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
     [
         ({"VERIFY": 1}, "linearize", backwards),
         ({"VERIFY": 2}, "linearize", backwards),
-        ({"CHECK_BOUNDS": 1}, "optimize", one_too_far),
+        ({"CHECK_BOUNDS": 1}, "apply", one_too_far),
     ],
 )
 def test_a_planted_fault_is_seen_though_caches_are_warm(

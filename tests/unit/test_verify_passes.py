@@ -65,7 +65,7 @@ def one_further(op: str) -> Rule:
 ADDING: dict[str, Callable[[], Tensor]] = {
     "simplify_loops": lambda: t(6, 8) + t(8),
     "merge_ranges": lambda: t(6, 8) + t(6, 8),
-    "optimize": lambda: t(6, 8) + t(8),
+    "apply": lambda: t(6, 8) + t(8),
     "expand": lambda: t(6, 32) + t(32),
     "lower_reduce": lambda: t(6, 640).sum(1),
     "select": lambda: t(6, 32) + t(32),
@@ -199,19 +199,19 @@ def test_tolerance(name: str, a: Any, b: Any, same: bool) -> None:
 @pytest.mark.parametrize("op", ["LOAD", "STORE"])
 def test_an_index_planted_by_the_optimizer_is_caught(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = kernel(t(6, 8) + t(8))
-    plant(monkeypatch, "optimize", one_further(op))
+    plant(monkeypatch, "apply", one_further(op))
     with Context(VERIFY=1, CHECK_BOUNDS=0):
         lower_kernel(sink, TARGET)
     with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError) as e:
         lower_kernel(sink, TARGET)
     text = str(e.value)
-    assert f"kernel map_6x8: {op} of PARAM" in text and "after pass optimize, not before" in text
+    assert f"kernel map_6x8: {op} of PARAM" in text and "after pass apply, not before" in text
 
 
 def test_an_index_planted_earlier_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = kernel(t(6, 8) + t(8))
     plant(monkeypatch, "simplify_loops", one_further("LOAD"))
-    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="before and after pass optimize"):
+    with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="before and after pass apply"):
         lower_kernel(sink, TARGET)
 
 
@@ -223,7 +223,7 @@ def test_a_gate_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with Context(VERIFY=1, CHECK_BOUNDS=1):
         lower_kernel(sink, TARGET)
-    plant(monkeypatch, "optimize", ungated)
+    plant(monkeypatch, "apply", ungated)
     with Context(VERIFY=1, CHECK_BOUNDS=1), pytest.raises(VerifyError, match="no gate"):
         lower_kernel(sink, TARGET)
 
