@@ -289,6 +289,39 @@ class MovementMixin(TensorBase):
                 raise ShapeError("narrow leaves the axis", expected=f"a part of {n} elements", found=(start, length))
         return _narrowed(self, a, start, length)
 
+    def shrink(self, *bounds: Any) -> Tensor:
+        """The part of each axis between a first element and an end, as a view. A pair for each axis, in a tuple or not;
+        None keeps an axis. Sizes may be symbolic. Raises ShapeError for pairs that leave an axis.
+
+        >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink(None, (1, 3)).tolist()
+        [[2, 3], [5, 6]]
+        """
+        found = bounds[0] if len(bounds) == 1 and (self.ndim != 1 or _is_nested(bounds[0])) else bounds
+        x: Any = self
+        for axis, pair in enumerate(_for_each_axis("shrink", found, self.ndim)):
+            if pair is None:
+                continue
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ShapeError("shrink needs a pair for each axis", expected="(first, end) or None", found=pair)
+            first, end, n = as_size(pair[0], "bound"), as_size(pair[1], "bound"), self.shape[axis]
+            if not (at_most(0, first) and at_most(first, end) and at_most(end, n)):
+                text = tuple(map(bounds_text, (first, end)))
+                raise ShapeError(
+                    f"shrink leaves axis {axis}", expected=f"0 <= first <= end <= {bounds_text(n)}", found=text
+                )
+            x = _narrowed(x, axis, first, end - first)
+        return x
+
+    def shrink_to(self, *sizes: Any) -> Tensor:
+        """The first elements of each axis, that many, as a view; None keeps an axis. Sizes may be symbolic. Raises
+        ShapeError for sizes above those of the tensor.
+
+        >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink_to(1, 2).tolist()
+        [[1, 2]]
+        """
+        wanted = _for_each_axis("shrink_to", unpacked(sizes), self.ndim)
+        return self.shrink(tuple(None if n is None else (0, n) for n in wanted))
+
     def split(self, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Parts along an axis: of one size (the last may be smaller), or of the sizes in a list.
 
@@ -494,6 +527,21 @@ class MovementMixin(TensorBase):
         return tuple(ts[0]._wrap(graph.permute(u, order)) for u in out)
 
     # ---- padding -----------------------------------------------------------------------------------------------------
+    def pad_to(self, *sizes: Any) -> Tensor:
+        """The tensor with zeros behind the end of each axis, up to that size. None keeps an axis. Sizes may be
+        symbolic. Raises ShapeError for sizes below those of the tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).pad_to(2, 3).tolist()
+        [[1, 2, 0], [3, 4, 0]]
+        """
+        wanted = _for_each_axis("pad_to", unpacked(sizes), self.ndim)
+        shape = tuple(n if m is None else as_size(m) for m, n in zip(wanted, self.shape, strict=True))
+        if not all(at_most(n, m) for m, n in zip(shape, self.shape, strict=True)):
+            found = tuple(map(bounds_text, shape))
+            raise ShapeError("pad_to cuts an axis", expected=f"sizes of at least {self.shape}", found=found)
+        zero = False if self.dtype is dtypes.bool else 0
+        return self._wrap(gradient.padded(self._uop, (0,) * self.ndim, check_sizes(shape), zero))
+
     def pad(self, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
         """Elements added around the axes; negative widths cut them.
 
@@ -524,6 +572,17 @@ def _permuted(x: Any, order: Sequence[int]) -> Tensor:
 def _narrowed(x: Any, axis: int, start: Any, length: Any) -> Tensor:
     """The view of `length` elements of one axis of `x` from `start`."""
     return shown(x, lambda u: shrink_axis(u, axis, start, length), lambda s: s)
+
+
+def _for_each_axis(name: str, given: Any, rank: int) -> tuple:
+    """`given`, or ShapeError where it is not one thing for each axis."""
+    if not isinstance(given, tuple | list) or len(given) != rank:
+        raise ShapeError(f"{name} needs one for each axis", expected=f"{rank} of them", found=given)
+    return tuple(given)
+
+
+def _is_nested(x: Any) -> bool:
+    return isinstance(x, tuple | list) and len(x) == 1 and (x[0] is None or isinstance(x[0], tuple | list))
 
 
 def _is_not(n: Any, k: int) -> bool:
