@@ -79,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--from", dest="first", metavar="PASS", default="", help=f"one of {names}")
     made.add_argument("--to", dest="last", metavar="PASS", default="", help="the last pass to run")
     made.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
+    text = "run what is left on arrays: SLOT=FILE.npy, VARIABLE=NUMBER"
+    made.add_argument("--inputs", nargs="*", metavar="SLOT=FILE", help=text)
+    made.add_argument("--outputs", default="", metavar="FOLDER", help="write the results there, as .npy files")
     made.add_argument("--kernels", action="store_true", help="print the kernels of a graph after each pass, too")
 
     explained = add(

@@ -4,6 +4,8 @@ A file holds a tensor graph (TUPLE of values), a kernel (SINK), a program (LINEA
 or a step (FUNCTION with StepInfo). Without --from the first pass is the first that takes such IR; without --to the last
 pass is the last one of the same section, for a graph the last of all.
 
+With --inputs the IR after the last pass is run on arrays, by the interpreter of its stage.
+
 A graph becomes a schedule, whose kernels then go through the kernel passes inside of `lower`; --kernels prints these
 for each kernel, too. A kernel goes through its own passes, up to machine code.
 """
@@ -18,6 +20,7 @@ from pathlib import Path
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, FileFormatError
 from monolect.base.target import Target
+from monolect.cli.arrays import read_inputs, run_on, show_arrays
 from monolect.command.forms import calls_in, items_of, kernel_of, once_of, program_of
 from monolect.ir.ops import StepInfo
 from monolect.ir.text import parse, show
@@ -48,6 +51,8 @@ def run(options: argparse.Namespace) -> None:
             _kernels(ir, target)
         before, ir = ir, run_pass(row, ir, target)
         print(f"# after {row.name}: {'unchanged' if ir is before else row.why}\n{show(ir)}\n")
+    if options.inputs is not None:
+        show_arrays(run_on(ir, read_inputs(options.inputs)), options.outputs)
 
 
 def _kernels(step: UOp, target: Target) -> None:
