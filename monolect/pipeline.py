@@ -50,6 +50,7 @@ from monolect.rules.joined import read_at_once, stored_apart
 from monolect.rules.loops import simplify_loops
 from monolect.rules.seams import split_seams
 from monolect.schedule.callify import callify
+from monolect.schedule.closed_forms import closed_forms
 from monolect.schedule.join_parts import join_parts
 from monolect.schedule.join_products import join_products
 from monolect.schedule.masked_sums import masked_sums
@@ -87,7 +88,8 @@ GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
     Pass("shard",            T, T, _each(shard), ("BUFFER",), ("callify",), "per-device graphs must look like single-device ones to all that follows; several devices are refused"),
     Pass("strip_markers",    T, T, _each(strip_markers), (), ("shard",), "a requested value and what it marks are one value with one buffer"),
     Pass("own_targets",      T, T, _each(own_targets), (), ("strip_markers",), "a partial assign needs a buffer of its own before buffers are decided"),
-    Pass("masked_sums",      T, T, _each(masked_sums), (), ("own_targets",), "counts of values that are not finite need kernels of their own: partition gives them"),
+    Pass("closed_forms",     T, T, _each(closed_forms), (), ("own_targets",), "an index written as a running sum of ones must be an index before masks are looked for"),
+    Pass("masked_sums",      T, T, lambda v, t: _each(lambda roots: masked_sums(roots, _scratch_bytes(t)))(v, t), (), ("closed_forms",), "counts of values that are not finite need kernels of their own: partition gives them"),
     Pass("join_parts",       T, T, _each(join_parts), (), ("own_targets",), "partition stores padded parts in full: those of one value must be one before"),
     Pass("join_products",    T, T, _each(join_products), (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before"),
     Pass("split_scatters",   T, T, _each(split_scatters), (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known"),

@@ -7,6 +7,7 @@ Each rule looks at one REDUCE over one range j and the condition in its body:
 - `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to what it was for i - 1:
                     a cumulative sum is linear (what it carries: `rules.carried`).
 - `reduce_tallies`: the same with a condition that j and i are of one class: see `rules.tables`.
+- `reduce_bins`:    the sum over j of [place(j) == i] * f(j), i being an output loop, is read from a table of such sums.
 Before this pass, `rules.joined` and `rules.seams` remove output loops that only select, and choices between rows.
 
 Before: REDUCE(ADD, WHERE(CMPLT(r1000 - r0, 1), LOAD(INDEX(PARAM1, r1000)), 0), r1000)
@@ -27,10 +28,11 @@ from monolect.ir.normal import conjuncts, linear, negate, smaller, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.rules.carried import carried_type, step
-from monolect.rules.tables import tallies
+from monolect.rules.tables import binned, tallies
 
 Nests = dict[UOp, frozenset[UOp]]  # for each output loop, those of the smallest nest it is in
 NEUTRAL = {"ADD": 0, "MUL": 1}
+FEWEST = 16  # elements and places, from which on a table is faster than comparing each with each
 
 
 def simplify_loops(sink: UOp, target: Target) -> UOp:
@@ -69,16 +71,20 @@ def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
                 out
                 or _scans(u, j, c, body, rest, alt, target, nests, slots)
                 or _tallies(u, j, c, body, rest, alt, nests, slots)
+                or _bins(u, j, c, body, rest, alt, target, nests, slots)
             )
             if out is not None:
                 return out
     return u
 
 
-def without_loop(u: UOp, out: Iterable[UOp]) -> UOp | None:
-    """The REDUCE `u` in a nest of the loops `out` as the rules leave it; None where none of them applies."""
+def without_loop(u: UOp, out: Iterable[UOp], local_bytes: int = 0) -> UOp | None:
+    """The REDUCE `u` in a nest of the loops `out` as the rules leave it; None where none of them applies. Tables may
+    take some of the `local_bytes`.
+    """
     loops = frozenset(r for r in out if r.op == "RANGE")
-    v = _simplify(u, Target("any", frozenset()), dict.fromkeys(loops, loops), count())
+    target = Target("any", frozenset(), local_bytes=local_bytes)
+    v = _simplify(u, target, dict.fromkeys(loops, loops), count())
     return None if v is u else v
 
 
@@ -95,6 +101,11 @@ def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
         return body, conjuncts(body.src[2]), body.src[1]
     if body.op == "CAST" and body.src[0].dtype is dtypes.bool:
         return const(1, body.dtype), conjuncts(body.src[0]), const(0, body.dtype)
+    if body.op == "CAST":  # of what is 0 where it is masked
+        value, conds, masked = _conditional(body.src[0])
+        if masked is None or masked.op != "CONST" or masked.arg[0] != 0:
+            return body, [], None
+        return build("CAST", value, arg=body.dtype), conds, const(0, body.dtype)
     if body.op == "MUL" and not body.dtype.is_float:
         for m, x in (body.src, body.src[::-1]):
             if m.op == "CAST" and m.src[0].dtype is dtypes.bool:
@@ -236,6 +247,18 @@ def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests
         return None
     outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
     return tallies(u.arg[0], j, found[0], body, rest, alt, outer, slots)
+
+
+def _bins(
+    u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
+) -> UOp | None:
+    """A sum over the elements whose place is an output loop."""
+    if target.workgroups or len(u.src) != 2 or min_max(j.src[0])[1] < FEWEST:
+        return None
+    for i in ranges(c) & nests.keys():
+        if (e := _equal_to(c, i)) is not None and min_max(i.src[0])[0] >= FEWEST:
+            return binned(u.arg[0], i, j, e, body, rest, alt, target, slots)
+    return None
 
 
 def _grows(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:

@@ -47,8 +47,8 @@ class Masked(NamedTuple):
     value: UOp
 
 
-def masked_sums(roots: list[UOp]) -> list[UOp]:
-    """See the module docstring."""
+def masked_sums(roots: list[UOp], local_bytes: int = 0) -> list[UOp]:
+    """See the module docstring. `local_bytes`: of the scratch memory that a kernel has for tables."""
     order = toposort(*roots)
     if not any(_masked(u) for u in order):
         return roots
@@ -56,7 +56,7 @@ def masked_sums(roots: list[UOp]) -> list[UOp]:
     for u in order:
         v = rebuild(u, tuple(new[s] for s in u.src))
         found = _masked(v)
-        new[u] = v if found is None else _of_chosen(v, found) or v
+        new[u] = v if found is None else _of_chosen(v, found, local_bytes) or v
         new[u].origin = new[u].origin or u.origin
     return renewed(roots, new)
 
@@ -96,15 +96,16 @@ def _moved(u: UOp, moves: list[UOp]) -> UOp:
     return u
 
 
-def _of_chosen(u: UOp, terms: Masked) -> UOp | None:
+def _of_chosen(u: UOp, terms: Masked, local_bytes: int) -> UOp | None:
     """The sum `u` from its chosen terms; None where that spares no loop, or little."""
     mask, x = terms
     out = full_index(u.shape)
     ((_, index, _),) = sources(u, out, TRUE)
-    condition, value = _element(mask, index), _element(x, index)
+    condition, value = element(mask, index), element(x, index)
     closed = tuple(index[a] for a in u.arg[1])
     zero = const(0, u.dtype)
-    short = without_loop(build("REDUCE", build("WHERE", condition, value, zero), *closed, arg=(u.arg[0], ())), out)
+    chosen_terms = build("WHERE", condition, value, zero)
+    short = without_loop(build("REDUCE", chosen_terms, *closed, arg=(u.arg[0], ())), out, local_bytes)
     if short is None:
         return None
     one = not any(v.op in ("REDUCE", "STORE") for v in toposort(short, stop=lambda v: v.op == "INDEX"))
@@ -151,7 +152,7 @@ def _is_lost(x: UOp) -> UOp:
     return cast(e("CMPNE", e("MUL", x, 0.0), 0.0), dtypes.int32)
 
 
-def _element(root: UOp, index: Index) -> UOp:
+def element(root: UOp, index: Index) -> UOp:
     """Element `index` of `root` as a kernel would compute it, from placeholders for what is read."""
     new: dict[tuple[UOp, Index], UOp] = {}
     stack: list[tuple[UOp, Index]] = [(root, index)]
@@ -193,4 +194,4 @@ def _largest(u: UOp, known: dict[UOp, float]) -> float:
     return BOUNDS[u.op](*(known[s] for s in u.src)) if u.op in BOUNDS else inf
 
 
-__all__ = ["largest", "masked_sums"]
+__all__ = ["READ_THROUGH", "element", "largest", "masked_sums"]

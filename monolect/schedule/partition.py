@@ -475,8 +475,8 @@ class Partition:
         ops = self.cost[u].ops
         if ops == 0 or u.op not in ELEMENTWISE:
             return False
-        if u.op == "CAST" and u.src[0].dtype.itemsize < u.dtype.itemsize:
-            return False  # what it widens takes less memory, if it must be stored
+        if u.op == "CAST" and (u.src[0].dtype.kind == "x" or u.src[0].dtype.itemsize < u.dtype.itemsize):
+            return False  # an index costs nothing; what it widens takes less memory, if it must be stored
         if any(self.kernel(k).n_values > LARGEST_KERNEL for k in kernels) and not self.cost[u].leaf == 0:
             return True
         if len(kernels) > 1 and (ops > HEAVY_OPS or self._ends_product(u)):

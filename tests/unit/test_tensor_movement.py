@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from monolect import Variable
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from monolect.ir.uop import toposort
 from monolect.tensor.tensor import Tensor
@@ -147,6 +148,13 @@ def test_views_run_nothing() -> None:
         (lambda x: x.expand(2, 3, 5), ShapeError, "(2, 3, 5)"),
         (lambda x: x.expand(4), ShapeError, "fewer"),
         (lambda x: x.narrow(0, 1, 2), ShapeError, "leaves"),
+        (lambda x: x.shrink_to(3, None, None), ShapeError, "leaves axis 0"),
+        (lambda x: x.shrink((1, 0), None, None), ShapeError, "leaves axis 0"),
+        (lambda x: x.shrink((-1, 1), None, None), ShapeError, "leaves axis 0"),
+        (lambda x: x.shrink((0, 1)), ShapeError, "one for each axis"),
+        (lambda x: x.shrink((0, 1, 2), None, None), ShapeError, "a pair for each axis"),
+        (lambda x: x.pad_to(1, None, None), ShapeError, "cuts an axis"),
+        (lambda x: x.pad_to(9), ShapeError, "one for each axis"),
         (lambda x: x.split([1, 1], 1), ShapeError, "add up"),
         (lambda x: x.cat(x[:, :2], dim=0), ShapeError, "(2, 2, 4)"),
         (lambda x: x.cat(3), ArgumentError, "tensors"),
@@ -248,3 +256,33 @@ def test_bytes_as_bools_are_true_unless_they_are_zero() -> None:
         wide = Tensor(np.array([0x0100, 2], np.int16), device=device).bitcast("bool")
         assert wide.tolist() == torch.tensor([0x0100, 2], dtype=torch.int16).view(torch.bool).tolist()
         assert wide.bitcast("int16").tolist() == [0x0100, 1]
+
+
+def test_shrink_and_pad_to_sizes() -> None:
+    a = np.arange(12.0).reshape(3, 4)
+    x = Tensor(a)
+    assert x.shrink((1, 3), (0, 2)).tolist() == x.shrink(((1, 3), (0, 2))).tolist() == a[1:3, :2].tolist()
+    assert x.shrink(None, (1, 4)).tolist() == a[:, 1:].tolist()
+    assert x.shrink_to(2, None).tolist() == x.shrink_to((2, 4)).tolist() == a[:2].tolist()
+    assert x.pad_to(None, 6).tolist() == np.pad(a, ((0, 0), (0, 2))).tolist()
+    row = Tensor(a[0])
+    assert row.shrink((1, 3)).tolist() == row.shrink(((1, 3),)).tolist() == [1.0, 2.0]
+    assert row.shrink_to(2).tolist() == [0.0, 1.0] and row.pad_to(5).tolist() == [0.0, 1.0, 2.0, 3.0, 0.0]
+    assert Tensor(True).reshape(1).pad_to(2).tolist() == [True, False]
+    part = x.shrink(None, (1, 3))
+    part[0, 0] = 50.0
+    assert x[0, 1].item() == 50.0, "a view"
+
+
+def test_shrink_and_pad_to_symbolic_sizes() -> None:
+    n = Variable("n_kept", 1, 4)
+    x = Tensor(np.arange(4.0), requires_grad=True)
+    for k in (1, 3, 4):
+        with n.bind(k):
+            kept = x.shrink_to(n)
+            np.testing.assert_array_equal(kept.pad_to(4).numpy(), np.where(np.arange(4) < k, np.arange(4), 0))
+            np.testing.assert_array_equal(x.shrink((0, n)).numpy(), np.arange(k))
+    with n.bind(2), pytest.raises(ShapeError, match="leaves axis 0"):
+        x.shrink_to(n + 1)
+    (x.shrink_to(2).pad_to(3) * Tensor([1.0, 2.0, 3.0]).double()).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1.0, 2.0, 0.0, 0.0]
