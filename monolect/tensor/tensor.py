@@ -162,9 +162,11 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     rows: Iterable[tuple[Tensor, UOp, UOp]] = zip(batch, before, new, strict=True)
     if also:
         rows = [*rows, *((t, old, u) for old, u in also if (t := old.holder()) is not None)]
+    if leaves:
+        rows = [*rows]
+        kept = remember([(u, u if t._requires_grad else old) for t, old, u in rows], leaves)
+        rows = [(t, old, u) for (t, old, _), u in zip(rows, kept, strict=True)]
     for t, old, u in rows:
-        if leaves and not t._requires_grad and t.dtype.is_float:
-            remember(u, old, leaves)
         if t._is_view:
             settle(t, old, u)
         elif t._uop is old:  # otherwise another thread has assigned to it since
