@@ -169,11 +169,19 @@ def _remembered(value: UOp, whole: UOp, found: UOp) -> UOp:
     elif (known is not None and known[0] == (graph,)) or computed in toposort(graph):
         pass
     elif known is None and computed.op == "BUFFER":
-        _closed[computed] = ((graph,), _through(views, lambda g, y, x: (g,)))
+        _closed[computed] = ((graph,), _through(views, _to_graph))
     else:
         value = node("DETACH", (value,), None, APART)
-        _closed.setdefault(value, ((whole,), lambda g, y, x: (g,)))
+        _closed.setdefault(value, ((whole,), _to_graph))
     return value
+
+
+def _to_graph(g: UOp, y: UOp, graph: UOp) -> tuple[UOp]:
+    """The gradient of a value that was computed, as that of the graph it was computed from."""
+    if g.shape != graph.shape:
+        expected = "backward() before the value is asked for, or a value of known size"
+        raise GradientError("backward meets a value of symbolic size that was computed before", expected=expected)
+    return (g,)
 
 
 def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
