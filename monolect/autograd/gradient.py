@@ -139,22 +139,36 @@ def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:
     return seen
 
 
-def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp]) -> list[UOp]:
+def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_share: bool = False) -> list[UOp]:
     """The nodes of values that were computed, each given as (memory or views of it, the graph it was computed from).
 
-    Gradients pass from each to its graph if that leads to a leaf, and from no other, though they may share memory.
+    Gradients pass from each to its graph if that leads to a leaf, and from no other, though they may share memory. Of
+    values that do, all but the first are nodes upon it, so that the first may become a leaf, or give up its graph; not
+    if they `may_share` it, as the results of a captured step.
     Nothing is kept where the graph holds the buffer itself (it was updated in place).
     """
     found = [None if computed is graph else _leads(graph, leaves) for computed, graph in values]
-    new = [u if f is None else _remembered(u, graph, f) for (u, graph), f in zip(values, found, strict=True)]
+    new: list[UOp] = []
+    taken: set[UOp] = set()
+    for (u, graph), f in zip(values, found, strict=True):
+        memory = u
+        while memory.op in MOVEMENT or memory.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
+            memory = memory.src[0]
+        is_shared = not may_share and memory in taken and u is not graph
+        taken.add(memory)
+        if f is not None:
+            u = _remembered(u, graph, f, is_shared)
+        new.append(build("DETACH", u) if f is None and is_shared else u)
     return [
         build("DETACH", u) if f is None and u is not graph and _leads(u, leaves) is not None else u
         for u, (_, graph), f in zip(new, values, found, strict=True)
     ]
 
 
-def _remembered(value: UOp, whole: UOp, found: UOp) -> UOp:
-    """The node of `value`, whose graph `whole` leads to `found`: a mark upon it where its memory has another graph."""
+def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
+    """The node of `value`, whose graph `whole` leads to `found`: a mark upon it where its memory has another graph, or
+    is that of another value, too.
+    """
     computed, graph, views = _below_views(value, whole)
     if computed is graph:
         return value
@@ -165,10 +179,12 @@ def _remembered(value: UOp, whole: UOp, found: UOp) -> UOp:
         graph = writes[0].src[1]
     known = _closed.get(computed)
     if _is_spent(found):
+        if is_shared:
+            return node("DETACH", (value,), None, SPENT)
         _refuse_further(computed)
-    elif (known is not None and known[0] == (graph,)) or computed in toposort(graph):
+    elif computed in toposort(graph) or (known is not None and known[0] == (graph,) and not is_shared):
         pass
-    elif known is None and computed.op == "BUFFER":
+    elif known is None and computed.op == "BUFFER" and not _is_spent(computed):
         _closed[computed] = ((graph,), _through(views, _to_graph))
     else:
         value = node("DETACH", (value,), None, APART)
