@@ -47,6 +47,7 @@ from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, topo
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
 NO_GRAPH = "a result of a step, which keeps no graph"  # third part of a BUFFER's origin: gradients end there
+APART = "of its own graph"  # tag of a DETACH: gradients pass from it to a graph that is not that of its memory
 SPENT = "after backward"  # the same, and the tag of a DETACH: a value whose graph `backward` gave up
 
 # Ops a gradient may arrive at but cannot pass, and why.
@@ -138,28 +139,65 @@ def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:
     return seen
 
 
-def remember(computed: UOp, graph: UOp, leaves: Collection[UOp]) -> None:
-    """Let gradients pass from `computed`, a buffer, to the `graph` it was computed from, if that leads to a leaf.
+def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_share: bool = False) -> list[UOp]:
+    """The nodes of values that were computed, each given as (memory or views of it, the graph it was computed from).
 
-    Nothing is kept where no leaf is reached, and where the graph holds the buffer itself (it was updated in place).
+    Gradients pass from each to its graph if that leads to a leaf, and from no other, though they may share memory. Of
+    values that do, all but the first are nodes upon it, so that the first may become a leaf, or give up its graph; not
+    if they `may_share` it, as the results of a captured step.
+    Nothing is kept where the graph holds the buffer itself (it was updated in place).
     """
-    if computed is graph or computed in _closed:
-        return
-    computed, graph, views = _below_views(computed, graph)
-    if computed is graph or computed in _closed:
-        return
+    found = [None if computed is graph else _leads(graph, leaves) for computed, graph in values]
+    new: list[UOp] = []
+    taken: set[UOp] = set()
+    for (u, graph), f in zip(values, found, strict=True):
+        memory = u
+        while memory.op in MOVEMENT or memory.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
+            memory = memory.src[0]
+        is_shared = not may_share and memory in taken and u is not graph
+        taken.add(memory)
+        if f is not None:
+            u = _remembered(u, graph, f, is_shared)
+        new.append(build("DETACH", u) if f is None and is_shared else u)
+    return [
+        build("DETACH", u) if f is None and u is not graph and _leads(u, leaves) is not None else u
+        for u, (_, graph), f in zip(new, values, found, strict=True)
+    ]
+
+
+def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
+    """The node of `value`, whose graph `whole` leads to `found`: a mark upon it where its memory has another graph, or
+    is that of another value, too.
+    """
+    computed, graph, views = _below_views(value, whole)
+    if computed is graph:
+        return value
     if graph.op == "AFTER" and graph.src[0] is computed:
         writes = _writes(graph)
         if len(writes) != 1 or writes[0].op != "STORE" or writes[0].src[0] is not computed:
-            return
+            return value
         graph = writes[0].src[1]
-    found = _leads(graph, leaves)
-    if found is None:
-        return
+    known = _closed.get(computed)
     if _is_spent(found):
+        if is_shared:
+            return node("DETACH", (value,), None, SPENT)
         _refuse_further(computed)
-    elif computed not in toposort(graph):
-        _closed[computed] = ((graph,), _through(views, lambda g, y, x: (g,)))
+    elif computed in toposort(graph) or (known is not None and known[0] == (graph,) and not is_shared):
+        pass
+    elif known is None and computed.op == "BUFFER" and not _is_spent(computed):
+        _closed[computed] = ((graph,), _through(views, _to_graph))
+    else:
+        value = node("DETACH", (value,), None, APART)
+        _closed.setdefault(value, ((whole,), _to_graph))
+    return value
+
+
+def _to_graph(g: UOp, y: UOp, graph: UOp) -> tuple[UOp]:
+    """The gradient of a value that was computed, as that of the graph it was computed from."""
+    if g.shape != graph.shape:
+        expected = "backward() before the value is asked for, or a value of known size"
+        raise GradientError("backward meets a value of symbolic size that was computed before", expected=expected)
+    return (g,)
 
 
 def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
@@ -175,10 +213,7 @@ def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
     while u.op in ("RESHAPE", "PERMUTE", "FLIP", "SHRINK"):  # that repeat no element
         views.append(u)
         u = u.src[0]
-    is_part = any(x.op == "SHRINK" for x in views)
-    if u.op != "BUFFER" or (is_part and u in _closed):  # another part is there
-        return computed, graph, ()
-    return u, v, tuple(reversed(views))
+    return (u, v, tuple(reversed(views))) if u.op == "BUFFER" else (computed, graph, ())
 
 
 def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:
@@ -190,7 +225,7 @@ def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:
     lost = None
     while stack:
         u = stack.pop()
-        if u in leaves or (u.op == "BUFFER" and u in _closed):
+        if u in leaves or (u.op in ("BUFFER", "DETACH") and u in _closed):
             return u
         if u not in seen:
             seen.add(u)

@@ -21,29 +21,27 @@ _GIVEN = frozenset(("CONST", "IOTA", "BUFFER", "PARAM"))  # shared at no cost
 
 
 def resolve_functions(roots: list[UOp]) -> list[UOp]:
-    """`roots` with each GETTUPLE(FUNCTION(body, args...)) replaced by its body over the arguments; CALLs stay."""
+    """`roots` with each GETTUPLE(FUNCTION(body, args...)) replaced by its body over the arguments; CALLs stay, over
+    arguments without FUNCTIONs.
+    """
     while True:
-        order = toposort(*roots, stop=_stops)
+        order = toposort(*roots, stop=is_body)
         if not any(u.op == "GETTUPLE" and not is_opaque(u) for u in order):
             return roots
         new: dict[UOp, UOp] = {}
         values: dict[UOp, tuple[UOp, ...]] = {}  # of each FUNCTION
         for u in order:
-            if _stops(u):
+            if is_body(u):
                 new[u] = u
             elif u.op == "FUNCTION":
                 values[u] = applied(u.src[0], tuple([new[a] for a in u.src[1:]]))
                 new[u] = u
-            elif u.op == "GETTUPLE":
+            elif u.op == "GETTUPLE" and not is_opaque(u):
                 call = u.src[0]
                 new[u] = values[call][u.arg] if call.op == "FUNCTION" else call.src[u.arg]
             else:
                 new[u] = rebuild(u, tuple([new[s] for s in u.src]))
         roots = [new[r] for r in roots]
-
-
-def _stops(u: UOp) -> bool:
-    return u.op == "TUPLE" or is_opaque(u)
 
 
 def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:

@@ -156,15 +156,18 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
             value = u
     nodes_of_leaves = leaf_nodes()
     leaves: Collection[UOp] = {*nodes_of_leaves, *watched.nodes} if watched.nodes else nodes_of_leaves
-    is_part = under_way and (changes.captures or changes.is_inside)  # of a step: it stores what it is asked for
+    is_part = bool(under_way and (changes.captures or changes.is_inside))  # of a step: it stores what it is asked for
     also: list[tuple[UOp, UOp]] | None = None if is_part else []
     new = compute(before, also=also)
     rows: Iterable[tuple[Tensor, UOp, UOp]] = zip(batch, before, new, strict=True)
     if also:
         rows = [*rows, *((t, old, u) for old, u in also if (t := old.holder()) is not None)]
+    if leaves or (len(new) > 1 and not is_part):
+        rows = [*rows]
+        leaves = {*leaves, *(u for t, _, u in rows if t._requires_grad)}
+        kept = remember([(u, u if t._requires_grad else old) for t, old, u in rows], leaves, may_share=is_part)
+        rows = [(t, old, u) for (t, old, _), u in zip(rows, kept, strict=True)]
     for t, old, u in rows:
-        if leaves and not t._requires_grad and t.dtype.is_float:
-            remember(u, old, leaves)
         if t._is_view:
             settle(t, old, u)
         elif t._uop is old:  # otherwise another thread has assigned to it since

@@ -87,3 +87,47 @@ def test_values_computed_before_backward_pass_the_same_gradients(
 
     for got, wanted in zip(gradients(True), gradients(False), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+
+
+PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "whole": lambda t: t,
+    "first": lambda t: t[..., :1],
+    "last": lambda t: t[..., -1:].reshape(-1),
+    "row": lambda t: t[:1].squeeze(0) if t.ndim > 1 else t,
+    "all but one": lambda t: t.flip(0)[: max(1, t.shape[0] - 1)],
+    "transposed": lambda t: t.movedim(0, -1),
+    "from the end": lambda t: t.flip(-1)[..., :2],
+    "detached": lambda t: t.detach(),
+    "detached part": lambda t: t.detach()[..., :2],
+}
+
+
+@given(
+    st.sampled_from(SHAPES),
+    st.sampled_from(sorted(FUNCTIONS)),
+    st.lists(st.sampled_from(sorted(PARTS)), min_size=2, max_size=4),
+    st.sampled_from(sorted(VIEWS)),
+    st.sampled_from(("a value each", "one value", "a function")),
+    st.integers(0, 9999),
+)
+def test_parts_of_one_value_that_are_computed_together_pass_their_own_gradients(
+    shape: tuple[int, ...], f: str, parts: list[str], view: str, made: str, seed: int
+) -> None:
+    arrays = np.random.default_rng(seed).normal(size=(2, *shape))
+
+    def of(x: Tensor, y: Tensor) -> list[Tensor]:
+        t = FUNCTIONS[f](x, y)
+        return [PARTS[p](FUNCTIONS[f](x, y) if made == "a value each" else t) for p in parts]
+
+    def gradients(is_read: bool) -> list[np.ndarray]:
+        x, y = (Tensor(a, requires_grad=True) for a in arrays)
+        results = (function(of) if made == "a function" else of)(x, y)
+        if is_read:
+            Random(seed).choice(results).realize(*results)
+        rng = Random(seed)
+        terms = [(k + 1) * VIEWS[view](t, rng).square().sum() for k, t in enumerate(results)]
+        sum(terms, x.sum() + y.sum()).backward()
+        return [leaf.grad.numpy() for leaf in (x, y)]
+
+    for got, wanted in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)

@@ -492,3 +492,16 @@ def test_a_view_that_is_assigned_to_in_part(precompile):
         x, wanted = view(Tensor(base)), view(Tensor(base))
         assert f(x).tolist() == swapped(wanted).tolist()
         assert x.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_results_of_a_function_are_operands_of_a_kernel_of_its_own(precompile):
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    wanted = np.sort(np.sort(x, 0), 1)
+    f = function(lambda x: x.sort(0).values, precompile=precompile)
+    g = function(lambda x: f(x).sort(1).values, precompile=precompile)
+    step = jit(lambda x: f(x).sort(1).values)
+    for of in (lambda t: f(t).sort(1).values, g, step, step):
+        np.testing.assert_array_equal(of(Tensor(x)).numpy(), wanted)
+    both = np.sort(np.sort(np.sort(x, 1), 0), 1)
+    np.testing.assert_array_equal(f(Tensor(x).sort(1).values).sort(1).values.numpy(), both)

@@ -14,6 +14,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS, ParamArg, Stage
 from monolect.ir.uop import build, const, node, shape_source
+from monolect.tensor.function import function
 from monolect.tensor.tensor import Tensor, leaf_nodes
 from monolect.tensor.transform import grad, value_and_grad
 
@@ -278,6 +279,62 @@ def test_a_constant_gradient_lives_where_its_tensor_does(device: str) -> None:
     of_sum, of_none = grad(lambda a, b: a.sum(), (0, 1))(x, x * 2)
     assert of_none.realize().device == of_sum.realize().device == device
     assert (x * 2 + of_sum + of_none).tolist() == [[3.0] * 3] * 2
+
+
+def test_parts_of_ordered_values_that_a_function_returns_pass_gradients_of_their_own() -> None:
+    x = Tensor(np.arange(12.0).reshape(4, 3), requires_grad=True)
+    rows = function(lambda x: x.sort(0).values.unbind(0))(x)
+    rows[0].realize(*rows[1:])
+    sum(k * rows[k].unsqueeze(0).sum() for k in range(4)).backward()
+    assert x.grad.tolist() == [[float(k)] * 3 for k in range(4)]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_equal_values_that_are_computed_together_are_leaves_of_their_own(is_first: bool) -> None:
+    a, b = Tensor([1.0, 2.0]) * 2, Tensor([1.0, 2.0]) * 2
+    a.realize(b)
+    leaf, other = (a, b) if is_first else (b, a)
+    leaf.requires_grad_()
+    (leaf * other * other).sum().backward()
+    assert leaf.grad.tolist() == [4.0, 16.0]
+
+
+def test_copies_that_are_computed_with_their_leaf_pass_no_gradient_to_it() -> None:
+    x = (Tensor([1.0, 2.0]) * 2).requires_grad_()
+    copies = [x.detach() * 1, x.detach().contiguous(), x.detach().clone()]
+    copies[0].realize(*copies[1:], x)
+    sum((x * c).sum() for c in copies).backward()
+    assert x.grad.tolist() == [6.0, 12.0]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_early", [True, False])
+def test_equal_values_that_are_computed_together_give_up_graphs_of_their_own(is_first: bool, is_early: bool) -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    values = (x * x).sum(), (x * x).sum()
+    first, second = values if is_first else values[::-1]
+    if is_early:
+        values[0].realize(values[1])
+    first.backward()
+    values[0].realize(values[1])
+    second.backward()
+    assert x.grad.tolist() == [4.0, 8.0]
+    for spent in values:
+        with pytest.raises(GradientError, match="a second time"):
+            spent.backward()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_detached_value_in_the_memory_of_an_equal_one_passes_no_gradient(is_first: bool) -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y, constant = x * x, (x * x).detach()
+    if is_first:
+        constant.realize(y)
+    else:
+        y.realize(constant)
+    (y * constant).sum().backward()
+    assert x.grad.tolist() == [2.0, 16.0]
+    assert (y.tolist(), constant.tolist()) == ([1.0, 4.0], [1.0, 4.0])
 
 
 @pytest.mark.parametrize("later", ["reshape", "unsqueeze", "matmul", "transpose"])

@@ -8,6 +8,7 @@ from monolect import (
     Context,
     Device,
     DTypeError,
+    GradientError,
     IndexRangeError,
     JitError,
     ShapeError,
@@ -480,3 +481,15 @@ def test_sizes_are_compared_as_products_are_multiplied_out(rows: int) -> None:
     for wrong in ((n, m), (n + 1, m), ((n + 1) * m,), (n * (m - 1),)):
         with pytest.raises(ShapeError, match="number of elements"):
             x[: n + 1, : m - 1].reshape(*wrong)
+
+
+def test_backward_through_a_value_of_symbolic_size_that_was_computed_is_refused() -> None:
+    x = Tensor(X, requires_grad=True)
+    with N.bind(3):
+        y = x[:N] * x[:N]
+        loss = y.sum()
+        y.numpy()
+        with pytest.raises(GradientError, match="a value of symbolic size that was computed before"):
+            (y * 2.0).sum().backward()
+        loss.backward()
+        np.testing.assert_allclose(x.grad.numpy()[:3], 2 * X[:3], rtol=1e-6)
