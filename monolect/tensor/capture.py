@@ -39,10 +39,11 @@ from monolect.tensor.outside import (
 from monolect.tensor.reach import Reach
 from monolect.tensor.recording import Recording
 from monolect.tensor.replay import MISS, usual_call
-from monolect.tensor.returned import put_back, results
+from monolect.tensor.returned import results
 from monolect.tensor.step_gradients import (
     as_buffer,
     is_found,
+    refuse_both_gradients,
     refuse_twice,
 )
 from monolect.tensor.tensor import Tensor, compute_pending
@@ -51,7 +52,7 @@ from monolect.tensor.tree import (
     is_in_order,
     unflatten,
 )
-from monolect.tensor.view import in_memory, root_of
+from monolect.tensor.view import in_memory, root_of, target_of
 
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
@@ -82,8 +83,8 @@ class Jit:
         self.__call__ = self._general = _general(self)
         self.around = Reach(())  # looked for at the first call: much may come to stand around it until then
         self._methods: dict[int, Jit] = {}
-        self._roots: dict[int, int] = {}  # of the arguments of a call with views: the root of each, by identity
-        self.is_writing = False  # does the next call assign?
+        self._views: dict[int, Tensor] = {}  # that are arguments of the call, by identity of what the step gets instead
+        self.is_general = False  # does the next call assign, or return arguments? Views among them matter
         self.keeps = False  # gradients that it updates with
         self.not_kept = NotKept(_asked(self))  # those of its replays
         code = getattr(function, "__code__", None)
@@ -196,29 +197,36 @@ class Jit:
         self.captures.move_to_end(captured.key)
         self.n_changing = 0
         refuse_two_ways(two_ways(with_gradients, captured.capture.assigned, captured.capture.read))
-        refuse_shared(self._shared(with_gradients, captured.capture.assigned))
+        read = [*captured.capture.read, *(ref() for ref, _ in captured.capture.woven)]
+        refuse_shared(self._shared(with_gradients, captured.capture.assigned, read))
+        refuse_both_gradients(self._shown(with_gradients), captured.looked)
         if len(with_gradients) > len(tensors):
             refuse_twice(with_gradients, captured.capture.assigned)
         self._expect(captured)
-        values = self._replayed(captured, inputs, with_gradients)
+        found, looks = self._replayed(captured, inputs, with_gradients)
         self._give_up(args, kwargs, tensors, inputs)
-        if captured.checks:
-            look(captured.checks, values[-2 * len(captured.checks) :])
-        roots = functools.partial(given, tensors=with_gradients)
-        return unflatten(captured.template, results(captured.leaves, values, roots))
+        look(captured.checks, looks)
+        return unflatten(captured.template, iter(found))
 
-    def _replayed(self, captured: Captured, inputs: list[UOp], tensors: list[Tensor]) -> list[Tensor]:
-        """The values of a call, those for checks and gradients included."""
-        capture, origins, values = captured.capture, self._origins(captured), []
+    def _replayed(
+        self, captured: Captured, inputs: list[UOp], tensors: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The Tensors that a call returns, and its values for checks."""
+        capture, origins = captured.capture, self._origins(captured)
+        found: list[Tensor] = []
+        looks: list[Tensor] = []
 
         def finish(outs: list[UOp]) -> None:
             whence = (origins[v.at] if v.source == "fresh" else None for v in capture.outputs)
-            values.extend([self._result(u, o) for u, o in zip(outs, whence, strict=False)])
-            shown = [(given(t, tensors), given(g, tensors)) for t, g in captured.shared]
+            values = [self._result(u, o) for u, o in zip(outs, whence, strict=False)]
+            looks.extend(values[len(values) - 2 * len(captured.checks) :])
+            leaves = [*captured.leaves, *(leaf for _, leaf in captured.shared)]
+            found.extend(results(leaves, values, functools.partial(given, tensors=self._shown(tensors))))
             for t, grad in zip(captured.graded, values[captured.n_values :], strict=False):
                 given(t, tensors)._grad = grad
-            for t, grad in shown:
-                t._grad = grad
+            for t, grad in zip((t for t, _ in captured.shared), found[len(captured.leaves) :], strict=True):
+                given(t, tensors)._grad = grad
+            del found[len(captured.leaves) :]
             for t in captured.cleared:
                 given(t, tensors)._grad = None
             for t in captured.used_up:
@@ -233,12 +241,12 @@ class Jit:
         states = random_state.states_of(capture.assigned)
         if not states:
             capture.replay(inputs, addresses, tensors, finish)
-            return values
+            return found, looks
         execute.running.wait()
         with execute.running.lock:  # no other thread draws in between
             random_state.settle(states)
             capture.replay(inputs, addresses, tensors, finish)
-        return values
+        return found, looks
 
     def _with_views(self, args: tuple, kwargs: dict[str, Any], found: list[Tensor]) -> Any:
         """A call with views as arguments: the step gets Tensors of the same memory, and what it assigns to these is
@@ -246,29 +254,44 @@ class Jit:
         """
         given = {id(t): t for t in found}
         instead = {k: in_memory(t) if t._is_view else t for k, t in given.items()}
-        before = {k: t._uop for k, t in instead.items()}
+        before = {k: (t._uop, t._grad) for k, t in instead.items()}
         args, kwargs = unflatten((args, kwargs), iter([instead[id(t)] for t in found]))
-        outer, self._roots = self._roots, {id(instead[k]): id(root_of(t)) for k, t in given.items()}
+        outer, self._views = self._views, {id(instead[k]): t for k, t in given.items()}
         try:
-            back = self._general(*args, **kwargs) if self.is_writing else self.__call__(*args, **kwargs)
+            back = self._general(*args, **kwargs) if self.is_general else self.__call__(*args, **kwargs)
         finally:
-            self._roots = outer
+            self._views = outer
         for k, t in given.items():
             new = instead[k]
             if new is not t and not hasattr(type(new), "donated_at"):
-                t._grad = new._grad
-                if new._uop is not before[k]:
+                if new._grad is not before[k][1]:
+                    t._grad = new._grad
+                if new._uop is not before[k][0]:
                     t.assign(new)
-        return put_back(back, {id(new): given[k] for k, new in instead.items() if new is not given[k]})
+        return back
 
-    def _shared(self, tensors: list[Tensor], assigned: Iterable[int | Tensor]) -> list[Tensor]:
-        """The arguments that share memory with what the step assigns: arguments, by number, and outside Tensors."""
-        if not self._roots:
+    def _shown(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The arguments as they were given: the views among them."""
+        return [self._views.get(id(t), t) for t in tensors]
+
+    def _shared(
+        self, tensors: list[Tensor], assigned: Iterable[int | Tensor], read: Iterable[Any] = ()
+    ) -> list[Tensor]:
+        """The arguments that share memory with what the step assigns: arguments, by number, and outside Tensors; or
+        that it assigns, and that share memory with what it reads from outside.
+
+        Raises ArgumentError for an assigned argument whose elements share memory.
+        """
+        if not self._views:
             return []
-        roots = [self._roots.get(id(t), id(t)) for t in tensors]
+        roots = [id(root_of(t)) for t in self._shown(tensors)]
         outside = {id(t) for t in assigned if t.__class__ is not int}
-        written = {roots[t] for t in assigned if t.__class__ is int}
-        return [t for t, r in zip(tensors, roots, strict=True) if r in outside or (r in written and roots.count(r) > 1)]
+        places = [t for t in assigned if t.__class__ is int]
+        for i in places:
+            target_of(self._views.get(id(tensors[i]), tensors[i]))
+        written = {roots[i] for i in places}
+        twice = {r for r in written if roots.count(r) > 1} | written.intersection(map(id, read))
+        return [t for t, r in zip(tensors, roots, strict=True) if r in outside or r in twice]
 
     def _reached(self) -> Reach:
         return Reach((self.function, None if self.owner is None else self.owner()), self.around.named)
@@ -317,7 +340,7 @@ class Jit:
                 call = usual_call(captured, around, self._origins(captured), self._general, self.not_kept)
                 calls.clear()
                 calls[around] = call
-        self.is_writing = captured is None or bool(captured.capture.assigned)
+        self.is_general = captured is None or bool(captured.capture.assigned) or captured.shows_arguments
         self.__call__ = self._general if call is None else call
         if self.keeps and captured is not None and captured.used_up:  # asked for meanwhile, by another thread
             self.__call__ = self._general

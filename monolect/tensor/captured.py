@@ -93,13 +93,24 @@ class Captured(NamedTuple):
     lost: frozenset[int] = frozenset()  # what of `capture.made` would have a graph, if it were not replayed
     checks: tuple[Check, ...] = ()  # what is looked at after each call: values behind the gradients
     leaves: tuple[Leaf, ...] = ()  # of `template`; roots as in `graded`
-    shared: list[tuple[Any, Any]] = []  # what gets a Tensor from outside as its gradient; both as in `graded`
+    shared: list[tuple[Any, Leaf]] = []  # what gets a gradient that is described as a result is
 
     @property
     def key(self) -> Any:
         """That of the call, and the gradients that it finds: those of a view by identity."""
         seen = ((t if t.__class__ is int else id(t), g if is_brought(g) else id(g)) for t, g in self.found)
         return (*self.spec.key, tuple(seen))
+
+    @property
+    def looked(self) -> list[Any]:
+        """What has a gradient that the step reads, sets or clears; as in `graded`."""
+        pairs = (*self.found, *self.shared)
+        return [*self.graded, *self.cleared, *self.used_up, *self.dropped, *(t for t, _ in pairs)]
+
+    @property
+    def shows_arguments(self) -> bool:
+        """Whether an argument, or a view of one, is a result or a gradient."""
+        return any(leaf.root.__class__ is int for leaf in (*self.leaves, *(leaf for _, leaf in self.shared)))
 
     @property
     def n_values(self) -> int:

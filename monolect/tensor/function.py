@@ -17,7 +17,7 @@ import copy
 import functools
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from monolect.autograd.gradient import Backward, replace
@@ -32,6 +32,7 @@ from monolect.runtime.execute import running, stand_ins
 from monolect.runtime.jit import changes
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
+from monolect.tensor.captured import given
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
 from monolect.tensor.reach import Reach
@@ -59,7 +60,7 @@ class Trace(NamedTuple):
     result: Any
     n_results: int
     assigned: tuple[tuple[int, bool], ...]  # for each assigned Tensor its place in `Reach.tensors`; deferred?
-    leaves: tuple[Leaf, ...]  # of the results; roots are places in `Reach.tensors`
+    leaves: tuple[Leaf, ...]  # of the results; roots are places in `Reach.tensors`, and views from outside
 
 
 class Function:
@@ -94,21 +95,22 @@ class Function:
         flatten((args, kwargs), given)
         views = {id(t): t for t in given if t._is_view}
         if not views:
-            return self._called(args, kwargs, ())
+            return self._called(args, kwargs, {})
         # Views are values of the call, not of the trace, so that one trace serves all of them.
         values = {k: _value(t) for k, t in views.items()}
         args, kwargs = unflatten((args, kwargs), iter([values.get(id(t), t) for t in given]))
         before = {k: t._uop for k, t in values.items()}
-        back = self._called(args, kwargs, [root_of(t) for t in views.values()])
+        back = self._called(args, kwargs, {id(values[k]): root_of(t) for k, t in views.items()})
         for k, t in views.items():
             if values[k]._uop is not before[k]:
                 t.assign(values[k])
         return put_back(back, {id(values[k]): t for k, t in views.items()})
 
-    def _called(self, args: tuple, kwargs: dict[str, Any], roots: Sequence[Tensor]) -> Any:
-        """A call whose arguments are no views. `roots`: of the views that were given.
+    def _called(self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]) -> Any:
+        """A call whose arguments are no views. `roots`: of the views that were given, by identity of their values.
 
-        Raises JitError when the function assigns to one of the roots: the arguments would not see it.
+        Raises JitError when the function assigns to memory that it reaches in two ways, one of them such a value: the
+        other would not see it.
         """
         f = self.__wrapped__  # type: ignore[attr-defined]
         running.wait()
@@ -126,7 +128,7 @@ class Function:
                     self.traces[key] = t
                     if len(self.traces) > MOST_TRACES:
                         self.traces.popitem(last=False)
-        if roots and any(found.tensors[place] is r for place, _ in t.assigned for r in roots):
+        if roots and _is_shared([found.tensors[place] for place, _ in t.assigned], found.tensors, roots):
             expected, name = "arguments that share no memory, such as x.clone()", self.name or "a function"
             raise JitError("a @function assigns to memory that an argument shows, too", expected=expected, found=name)
         call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
@@ -136,7 +138,7 @@ class Function:
             if late:
                 defer(found.tensors[place])
         made = [Tensor._wrap(u) for u in values[: t.n_results]]
-        return unflatten(t.result, results(t.leaves, made, lambda place: found.tensors[place]))
+        return unflatten(t.result, results(t.leaves, made, functools.partial(given, tensors=found.tensors)))
 
 
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:
@@ -177,6 +179,12 @@ def _value(t: Tensor) -> Tensor:
     return new
 
 
+def _is_shared(assigned: Sequence[Tensor], reached: Sequence[Tensor], roots: Mapping[int, Tensor]) -> bool:
+    """Whether memory of one of `assigned` is that of another of `reached`. `roots`: as in `Function._called`."""
+    memory = [id(roots.get(id(t), t)) for t in reached]
+    return any(memory.count(id(roots.get(id(t), t))) > 1 for t in assigned)
+
+
 def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach, has_gradient: bool) -> Trace:
     """Run `f` on stand-ins for the Tensors found, and what it made of them as a TUPLE over PARAMs. With a gradient of
     its own all results are values of the call, those that are Tensors from outside, too.
@@ -198,7 +206,11 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach, has_gradi
             flatten(result, outputs)
             check_results(result, (), "@function")
             places = {id(t): k for k, t in enumerate(found.tensors)}
-            made, leaves = described(outputs, (), lambda t: None if has_gradient else places.get(id(t)))
+            views = {id(t): t for t, _ in found.flags if t._is_view}  # from outside: the key of the trace has them
+            grads = {id(g): g for *_, g in real if isinstance(g, Tensor)}  # it has not those
+            known = {**grads, **views, **places}
+            made, leaves = described(outputs, (), lambda t: None if has_gradient else known.get(id(t)))
+            found.is_complete &= not any(id(leaf.root) in grads for leaf in leaves)
             values = [t._uop for t in made]
             result = unflatten(result, itertools.repeat(Tensor._wrap(const(0, dtypes.bool))))
             outputs.clear()  # what nobody but the function held is gone

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,19 @@ from monolect.tensor.outside import (
     refuse_two_ways,
 )
 from monolect.tensor.reach import Reach, own_of
-from monolect.tensor.returned import described, results
-from monolect.tensor.step_gradients import After, Brought, bringing, found_by, own_gradients
+from monolect.tensor.returned import described, put_back, results
+from monolect.tensor.step_gradients import (
+    After,
+    Brought,
+    bringing,
+    found_by,
+    own_gradients,
+    refuse_both_gradients,
+    refuse_twice,
+)
 from monolect.tensor.tensor import Tensor, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import check_results, flatten, kind, unflatten
+from monolect.tensor.view import root_of
 
 
 class Recording:
@@ -92,10 +102,15 @@ class Recording:
         changed = [t for t, _ in self.seen.alive()]
         refuse_two_ways(two_ways(self.tensors, changed, ()))
         refuse_shared(self.step._shared(self.tensors, self.named(changed)))
+        refuse_twice(self.tensors, self.named(changed))
+        refuse_both_gradients(self.step._shown(self.tensors), self.named([t for t, _ in self.seen.looked.alive()]))
 
     def named(self, tensors: list[Tensor]) -> list[Any]:
         """Arguments by place, others as they are."""
         return [self.place.get(id(t), t) for t in tensors]
+
+    def _owner(self, t: Tensor) -> Any:
+        return self.place.get(id(t), t)
 
     def name(self, t: Tensor) -> Any:
         """The place of an argument, a Tensor from outside itself; None for one that the step made, or that it may
@@ -112,25 +127,33 @@ class Recording:
         """
         step, seen = self.step, self.seen
         places = {id(t): i for i, t in enumerate(self.tensors)}
-        self.known = self.before.keys() | {id(t) for r in self.reached for t in r.tensors}
+        shown = [g for _, g in seen.looked.alive() if isinstance(g, Tensor)]  # gradients that are views
+        self.known = self.before.keys() | {id(t) for r in self.reached for t, _ in r.flags} | {*map(id, shown)}
         self.donated = {places[id(t)] for t in step.donation.tensors(*self.given)}
         outputs: list[Tensor] = []
         flatten(result, outputs)
         check_results(result, _objects(self.given, step.owner), "jitted function")
         self.template = unflatten(result, itertools.repeat(Tensor._wrap(const(0, dtypes.bool))))
         own = own_gradients(seen.looked, self.name)
-        updated = [] if step.keeps else [t for t, _ in seen.alive()]
+        outputs = put_back(outputs, own)
+        returned = {id(root_of(t)) for t in outputs}  # a gradient among them is read at each call
+        updated = [] if step.keeps else [t for t, _ in seen.alive() if id(t._grad) not in returned]
         self.after = after = After(self.before, updated, seen.looked, self.name)
         del updated
         kept = [t._grad for t in after.kept]
-        outputs, self.leaves = described([own.get(id(t), t) for t in outputs], kept, self.name)
+        n, given = len(outputs), [t._grad for t in after.given]
+        outputs, leaves = described([*outputs, *given], kept, self.name)
+        self.leaves, self.shared = leaves[:n], [*zip(map(self._owner, after.given), leaves[n:], strict=True)]
+        for t, g in zip(after.given, given, strict=True):
+            t._grad = Tensor._wrap(g._uop) if g._is_view else g  # what it is a view of is no state
+        del given
+        self.returned = [(weakref.ref(t), t._uop) for t in outputs]
         outputs = [t if id(t) in self.before and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
         del result, own
         apart([t for t, _ in seen.alive()])
         for t in after.used_up:
             t._grad = NotKept(step.not_kept.asked, t._grad)
         self.outputs, self.values = outputs, [*outputs, *kept]
-        self.shown = [(self.place.get(id(t), t), self.name(t._grad)) for t in after.given]
         self.late = [t._grad.tensor for t in (*after.used_up, *after.dropped)]
         self.found_gradients = found_by(seen.looked, self.before, self.brought)
         self.looks = [t for _, *both in self.checks for t in both]
@@ -165,7 +188,7 @@ class Recording:
         made = {b for r in self.runs for b in r.fresh}
         for b in made.intersection(base_of(self.outputs[i]._uop) for i in self.lost):  # what was there is as it was
             b.origin = step._origin(True)
-        fresh = [Tensor._wrap(t._uop) for t in self.outputs]
+        fresh = [self._as_held(i) for i in range(len(self.outputs))]
         olds = {before for _, before, _ in states}
         read = {*external(self.runs, inputs)} - olds
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
@@ -173,12 +196,18 @@ class Recording:
         reads, woven = readers(lambda: [t for t in self.live() if id(t) not in mine], read, self.graph, shown)
         around = {id(t) for t in step.around.tensors}  # another Tensor may be a view of the same memory
         outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in around)]
-        refuse_two_ways(two_ways(tensors, [s for s, *_ in states], outside))
+        assigned = [s for s, *_ in states]
+        refuse_two_ways(two_ways(tensors, assigned, outside))
+        refuse_shared(step._shared(tensors, assigned, [*outside, *(ref() for ref, _ in woven)]))
         self._give_back()
         others = {t._uop for r in self.reached for t in r.tensors}
         shared = others if len(olds) == len(states) else olds
         values = [*fresh, *self.values[len(fresh) :]]
-        back = unflatten(self.template, results(self.leaves, values, functools.partial(given, tensors=tensors)))
+        leaves = [*self.leaves, *(leaf for _, leaf in self.shared)]
+        found = results(leaves, values, functools.partial(given, tensors=step._shown(tensors)))
+        back = unflatten(self.template, found)
+        for (owner, _), g in zip(self.shared, found, strict=True):
+            given(owner, tensors)._grad = g
         if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states):
             return back, None
         capture = Capture(*record(self.runs, inputs, outs, states, reads, self.donated), woven)
@@ -198,8 +227,20 @@ class Recording:
             frozenset(v.at for i in self.lost if (v := capture.outputs[i]).source == "fresh"),
             checks,
             self.leaves,
-            self.shown,
+            self.shared,
         )
+
+    def _as_held(self, i: int) -> Tensor:
+        """A new Tensor of a result; the Tensor itself where the function has also put it somewhere, as into an
+        attribute. One with a graph keeps it, as no result does.
+        """
+        ref, node = self.returned[i]
+        t = None if i in self.lost else ref()
+        if t is None or t._is_view or id(t) in self.before:
+            return Tensor._wrap(self.outputs[i]._uop)
+        if t._uop is node:
+            t._uop = self.outputs[i]._uop
+        return t
 
     def _give_back(self) -> None:
         """The arguments and brought gradients get the nodes and gradients of their stand-ins."""
@@ -209,9 +250,9 @@ class Recording:
         for t, stand_in, u in zip(self.tensors, self.stand_ins, self.inputs, strict=True):
             if stand_in._uop is not u:
                 t._uop = stand_in._uop
-            t._grad = stand_in._grad
-        for owner, g in self.shown:
-            given(owner, self.tensors)._grad = given(g, self.tensors)
+            known = self.before.get(id(stand_in))
+            if known is None or stand_in._grad is not known[1]:  # else it may be that of the Tensor from outside
+                t._grad = stand_in._grad
 
 
 def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | None) -> set[int]:

@@ -100,6 +100,7 @@ class _Writer:
         self.brought = captured.brought
         self.n = len(captured.kinds)
         self.named = [f"a{i}" for i in range(self.n - len(self.brought))]  # arguments of the function
+        self.made: set[str] = set()  # values and views of results
         self.draws = random_state.states_of(self.capture.assigned)
         self.names: dict[str, Any] = {
             "MISS": MISS, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
@@ -145,6 +146,10 @@ class _Writer:
             differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
             lines += _refuse([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
         lines += _refuse([f"u{i} is u{k}" for i, k in combinations(range(n), 2)])
+        looked = self.captured.looked
+        if places := sorted({i for i in looked if i.__class__ is int}):  # its gradient would be that of either
+            names["graded"] = {id(t) for t in looked if t.__class__ is not int}
+            lines += _refuse([f"id(a{i}) in graded" for i in places if names["graded"]])
         if self.capture.moves and n:  # an argument that the step reaches from outside, too
             names["outside"] = {*(id(s.tensor) for s in self.capture.brought), *map(id, self.capture.read)}
             lines += _refuse([f"not outside.isdisjoint(map(id, ({', '.join((*self.named, *brought))},)))"])
@@ -184,10 +189,10 @@ class _Writer:
         c, names, n = self.captured, self.names, self.captured.n_values
         after = [f" {' = '.join(_gradient(t, names) for t in ts)} = {value}" for ts, value in
                  ((c.cleared, "None"), (c.used_up, "not_kept")) if ts]  # fmt: skip
-        after += [f" g{i} = {_tensor(g, names)}" for i, (_, g) in enumerate(c.shared)]
         after += [self.value(i) for i in range(n, len(self.capture.outputs))]
         after += [f" {_gradient(t, names)} = t{i}" for i, t in enumerate(c.graded, n)]
-        return [*after, *(f" {_gradient(t, names)} = g{i}" for i, (t, _) in enumerate(c.shared))]
+        lines, found = self.leaves([leaf for _, leaf in c.shared])
+        return [*after, *lines, *(f" {_gradient(t, names)} = {g}" for (t, _), g in zip(c.shared, found, strict=True))]
 
     def value(self, i: int) -> str:
         """A line that makes a Tensor of an output."""
@@ -196,11 +201,21 @@ class _Writer:
 
     def results(self) -> list[str]:
         """Lines that return the results."""
-        leaves = self.captured.leaves
-        used = {k for leaf in leaves for k in _values(leaf)}
-        lines = [self.value(i) for i in range(self.captured.n_values) if i in used]
-        found = [_leaf(i, leaf, self.names) for i, leaf in enumerate(leaves)]
+        lines, found = self.leaves(self.captured.leaves)
         return [*lines, f" return {_tree(self.captured.template, found)}"]
+
+    def leaves(self, leaves: Sequence[Leaf]) -> tuple[list[str], list[str]]:
+        """Lines that make the values and the views of results that no line has made yet; the results as expressions."""
+        lines: list[str] = []
+        for leaf in leaves:
+            at = leaf.of if leaf.path else leaf.value
+            if leaf.root is None and at < self.captured.n_values and f"t{at}" not in self.made:
+                self.made.add(f"t{at}")
+                lines.append(self.value(at))
+            if leaf.path and f"l{leaf.value}" not in self.made:  # one that is returned twice is one
+                self.made.add(f"l{leaf.value}")
+                lines.append(f" l{leaf.value} = {_view(leaf, self.names)}")
+        return lines, [f"l{k.value}" if k.path else _whole(k, self.names) for k in leaves]
 
 
 def _tensor(t: Any, names: dict[str, Any]) -> str:
@@ -216,20 +231,15 @@ def _gradient(t: Any, names: dict[str, Any]) -> str:
     return _tensor(t, names) + "._grad"
 
 
-def _values(leaf: Leaf) -> tuple[int, ...]:
-    """The values that a Tensor of a result is made from."""
-    if leaf.root is not None:
-        return ()
-    return (leaf.of,) if leaf.path else (leaf.value,)
+def _whole(leaf: Leaf, names: dict[str, Any]) -> str:
+    """A Tensor of a result, or what it is a view of, as an expression."""
+    return _tensor(leaf.root, names) if leaf.root is not None else f"t{leaf.of if leaf.path else leaf.value}"
 
 
-def _leaf(i: int, leaf: Leaf, names: dict[str, Any]) -> str:
-    """A Tensor of a result as an expression."""
-    whole = _tensor(leaf.root, names) if leaf.root is not None else f"t{leaf.of if leaf.path else leaf.value}"
-    if not leaf.path:
-        return whole
-    names[f"path{i}"] = leaf.path
-    return f"along({whole}, path{i})"
+def _view(leaf: Leaf, names: dict[str, Any]) -> str:
+    """A view that is a result as an expression."""
+    names[f"path{leaf.value}"] = leaf.path
+    return f"along({_whole(leaf, names)}, path{leaf.value})"
 
 
 def _refuse(conditions: list[str]) -> list[str]:

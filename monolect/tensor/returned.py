@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten, unflatten
-from monolect.tensor.view import Path, along, path_of
+from monolect.tensor.view import Path, given_along, path_of, root_of
 
 
 class Leaf(NamedTuple):
@@ -33,13 +33,15 @@ def described(
     """The Tensors to compute, each once, and a leaf for each of `found`. `others` are computed anyway: their numbers
     follow. `name`: of a Tensor from outside, else None.
 
-    A view has a value, too: a saved step has no other.
+    A view has a value, too: a saved step has no other. So has a Tensor that two of `found` are views of.
     """
     known = {id(t) for t in others}
     roots = [name(t) for t in found]
-    own = {
-        id(t): t for t, root in zip(found, roots, strict=True) if (root is None or t._is_view) and id(t) not in known
-    }
+    new = {id(t): t for t, root in zip(found, roots, strict=True) if root is None}
+    bases = [b for t in new.values() if t._is_view and name(b := root_of(t)) is None]
+    shared = [b for b, n in zip(bases, [sum(x is b for x in bases) for b in bases], strict=True) if n > 1]
+    own = new | {id(t): t for t in (*shared, *(t for t in found if t._is_view))}
+    own = {k: t for k, t in own.items() if k not in known}
     values = [*own.values()]
     numbers = {id(t): k for k, t in enumerate((*values, *others))}
     leaves = []
@@ -59,11 +61,11 @@ def described(
 
 def results(leaves: Sequence[Leaf], values: Sequence[Tensor], given: Callable[[Any], Tensor]) -> Iterator[Tensor]:
     """The Tensors of a result. `given`: the Tensor from outside of that name."""
+    views: dict[int, Tensor] = {}  # by their value: one that is returned twice is one
     for value, root, of, path in leaves:
-        if root is not None:
-            yield along(given(root), path)
-        else:
-            yield along(values[of], path) if path else values[value]
+        if path and value not in views:
+            views[value] = given_along(values[of] if root is None else given(root), path)
+        yield views[value] if path else values[value] if root is None else given(root)
 
 
 def put_back(tree: Any, instead: Mapping[int, Tensor]) -> Any:
@@ -72,12 +74,9 @@ def put_back(tree: Any, instead: Mapping[int, Tensor]) -> Any:
     """
     found: list[Tensor] = []
     flatten(tree, found)
-    paths = [path_of(t) for t in found]
-    if not any(id(root) in instead for root, _ in paths):
-        return tree
-    new = [along(instead[id(root)], path) if id(root) in instead else t
-           for t, (root, path) in zip(found, paths, strict=True)]  # fmt: skip
-    return unflatten(tree, iter(new))
+    paths = {id(t): path_of(t) for t in found}
+    new = {k: given_along(instead[id(root)], path) for k, (root, path) in paths.items() if id(root) in instead}
+    return unflatten(tree, iter([new.get(id(t), t) for t in found])) if new else tree
 
 
 __all__ = ["Leaf", "described", "put_back", "results"]

@@ -139,7 +139,7 @@ class _Writer:
             expected = "kernels whose indices are proven to stay inside"
             raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
         places = iter(c.spec.places or range(len(c.kinds)))
-        leaves = iter([k.value if k.value >= 0 else {"given": self.who(k.root)} for k in c.leaves])
+        leaves = map(self.leaf, c.leaves)
         n_args = len(c.kinds) - len(c.brought)
         return {
             "args": encode(c.spec.args, lambda _: next(places), "an argument"),
@@ -159,7 +159,7 @@ class _Writer:
             "dropped": self.known_of(c.dropped),
             "lost": sorted(c.lost),
             "checks": c.checks,
-            "shared": [[self.who(t), self.who(g)] for t, g in c.shared],
+            "shared": [[self.who(t), self.leaf(g)] for t, g in c.shared],
         }, text
 
     def _params(self, c: Captured) -> list[UOp]:
@@ -179,6 +179,10 @@ class _Writer:
             self.known[id(t)] = (self.names.get(id(t), str(len(self.tensors))), t.requires_grad)
             self.tensors.append(t)
         return [next(k for k, x in enumerate(self.tensors) if x is t)]
+
+    def leaf(self, k: Leaf) -> Any:
+        """How a Tensor of a result is made: the number of its value, or the Tensor from outside that it is."""
+        return k.value if k.value >= 0 else {"given": self.who(k.root)}
 
     def known_of(self, tensors: list[Any]) -> list[Any]:
         """Those that the step has to do with otherwise, too; a loaded step has no others."""
@@ -296,10 +300,10 @@ class _Part:
         ways = ("graded", "cleared", "used_up", "dropped", "found")
         graded, cleared, used_up, dropped, seen_at = map(self._who, ways)
         found = self._found(seen_at)
-        shared = [(self._one(t), self._one(g)) for t, g in data["shared"]]
-        seen = {k.value for k in leaves}.difference([-1])
+        shared = [(self._one(t), self._leaf(g, nodes)) for t, g in data["shared"]]
+        seen = {k.value for k in (*leaves, *(k for _, k in shared))}.difference([-1])
         n_values, n_looked = len(nodes) - 2 * len(checks) - len(graded), len(nodes) - 2 * len(checks)
-        if n_values < 0 or not {*range(n_values)} <= seen <= {*range(n_looked)}:
+        if n_values < 0 or not seen <= {*range(n_looked)}:
             raise damaged("the results of a step", f"each of {n_values} values", sorted(seen))
         if any(t.shape or not t.dtype.is_int for t in nodes[n_looked:]):
             raise damaged("the checks of a step", "two integers each", checks)
@@ -373,13 +377,16 @@ class _Part:
         (k,) = x
         return self.tensors[index(k, len(self.tensors))]
 
+    def _leaf(self, x: Any, nodes: list[Tensor]) -> Leaf:
+        return Leaf(-1, self._one(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes)))
+
     def _results(self, nodes: list[Tensor]) -> tuple[Any, tuple[Leaf, ...]]:
         """The tree of results, and how its Tensors are made."""
         leaves: list[Leaf] = []
         hole = Tensor._wrap(const(0, dtypes.bool))
 
         def leaf(x: Any) -> Tensor:
-            leaves.append(Leaf(-1, self._one(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes))))
+            leaves.append(self._leaf(x, nodes))
             return hole
 
         return decode(self.data["results"], leaf), tuple(leaves)

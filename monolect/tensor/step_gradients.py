@@ -16,7 +16,9 @@ from monolect.base.errors import JitError
 from monolect.ir.uop import UOp, build
 from monolect.runtime import execute
 from monolect.runtime.jit import OWN, Noted, NotKept
+from monolect.tensor.returned import put_back
 from monolect.tensor.tensor import Tensor
+from monolect.tensor.view import root_of
 
 Gradients = dict[int, tuple[Tensor, Tensor | None]]  # of tensors from outside, by identity
 Brought = list[tuple[Tensor, Tensor, Tensor, UOp]]  # a tensor, its gradient, what stands for that, and the node of that
@@ -25,9 +27,9 @@ StandIn = Callable[[Tensor, UOp], Tensor]
 
 
 class After:
-    """The tensors whose gradients a call leaves: `kept` ones; a Tensor from outside (`given`); none any more
-    (`cleared`); those that were updated with it, which no step writes out (`used_up`); those where one was added to
-    what is not kept (`dropped`).
+    """The tensors whose gradients a call leaves: `kept` ones; a Tensor from outside, a view, or that of another of them
+    (`given`); none any more (`cleared`); those that were updated with it, which no step writes out (`used_up`); those
+    where one was added to what is not kept (`dropped`).
     """
 
     def __init__(self, before: Gradients, assigned: Sequence[Tensor], looked: Noted, name: Name):
@@ -45,10 +47,13 @@ class After:
                 self.cleared += [t] * (first is not None)
             elif new.__class__ is NotKept:
                 self.dropped.append(t)
-            elif name(new) is not None:
+            elif name(new) is not None or name(root_of(new)) is not None:
                 self.given.append(t)
+            elif id(t) in updated:
+                self.used_up.append(t)
             else:
-                (self.used_up if id(t) in updated else self.kept).append(t)
+                is_shared = new._is_view or any(new is u._grad for u in self.kept)
+                (self.given if is_shared else self.kept).append(t)
 
 
 def own_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
@@ -60,7 +65,12 @@ def own_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
         new = t._grad
         if new is None or new is first or new.__class__ is NotKept or new._is_view or name(new) is not None:
             continue
-        t._grad = own[id(new)] = Tensor._wrap(new._uop)
+        if id(new) not in own:
+            own[id(new)] = Tensor._wrap(new._uop)
+        t._grad = own[id(new)]
+    for t, _ in looked.alive():
+        if isinstance(t._grad, Tensor) and t._grad._is_view:
+            t._grad = put_back(t._grad, own)
     return own
 
 
@@ -123,12 +133,24 @@ def is_brought(state: Any) -> bool:
 
 def refuse_twice(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> None:
     """Raise JitError for a tensor that comes twice, as an argument and as a gradient, where the step assigns to it."""
+    places = {s for s in assigned if s.__class__ is int}
     numbers: dict[int, int] = {}
     for i, t in enumerate(tensors):
         first = numbers.setdefault(id(t), i)
-        if first != i and (first in assigned or i in assigned):
+        if first != i and not places.isdisjoint((first, i)):
             expected, found = "a tensor of its own, such as x.clone()", f"a gradient of shape {t.shape}"
             raise JitError("a jitted function assigns to a gradient that comes twice", expected=expected, found=found)
+
+
+def refuse_both_gradients(tensors: Sequence[Tensor], looked: Sequence[Any]) -> None:
+    """Raise JitError for an argument that the step also reaches from outside, where it reads or sets the gradient of
+    either: each has the gradient of its own uses. `looked`: tensors from outside, and arguments by place.
+    """
+    outside = {id(t) for t in looked if t.__class__ is not int}
+    if both := [tensors[i] for i in looked if i.__class__ is int and id(tensors[i]) in outside]:
+        expected, found = "a tensor that is either an argument or from outside", f"both, of shape {both[0].shape}"
+        message = "a jitted function has gradients of an argument that it also reaches from outside"
+        raise JitError(message, expected=expected, found=found)
 
 
 __all__ = [
@@ -141,6 +163,7 @@ __all__ = [
     "is_found",
     "is_brought",
     "own_gradients",
+    "refuse_both_gradients",
     "refuse_twice",
     "state_of",
 ]

@@ -8,6 +8,7 @@ Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call th
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -66,6 +67,7 @@ from monolect.tensor.view import (
     as_leaf,
     computed_by,
     detached,
+    in_rows,
     is_alone,
     is_row_major,
     settle,
@@ -607,7 +609,7 @@ class Tensor(
         [[1, 3], [2, 4]]
         """
         if is_row_major(self):
-            return aliases(self, lambda u: build("CONTIGUOUS", u))
+            return aliases(self, lambda u: build("CONTIGUOUS", u), functools.partial(in_rows, self.shape))
         return self._wrap(build("CONTIGUOUS", self._uop))
 
     def contiguous_backward(self) -> Tensor:

@@ -217,9 +217,25 @@ def along(root: Tensor, path: Path) -> Tensor:
     return root
 
 
-def aliases(t: Any, make: Make) -> Tensor:
-    """A view of all of `t`, of the same values: `make` of its node."""
-    return shown(t, make, _same, _same)
+def given_along(t: Any, path: Path) -> Tensor:
+    """What a function returns for the argument `t`, if it is on that path from what the function got for `t`, whose
+    elements are in a row. Where those of `t` are not, a step such as `reshape` may be a copy.
+    """
+    if is_row_major(t):
+        return along(t, path)
+    for make, restride, writes in path:
+        now = strides(t)
+        if now is not None and restride is not None and restride(now) is None:
+            t = t._wrap(make(t._uop))
+        else:
+            t = shown(t, make, restride, writes)
+    found: Tensor = t
+    return found
+
+
+def aliases(t: Any, make: Make, restride: Restride | None = None) -> Tensor:
+    """A view of all of `t`, of the same values: `make` of its node. `restride`: None for strides that are the same."""
+    return shown(t, make, restride or _same, _same)
 
 
 def _same(x: Any) -> Any:
@@ -278,16 +294,20 @@ def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
     return tuple(reversed(out))
 
 
+def in_rows(shape: tuple, found: Strides) -> Strides | None:
+    """The strides if elements of that shape are in a row in memory, in their order; else None."""
+    wanted = row_major(shape)
+    assert wanted is not None
+    in_order = 0 in shape or all(n == 1 or a == b for n, a, b in zip(shape, found, wanted, strict=True))
+    return found if in_order else None
+
+
 def is_row_major(t: Any) -> bool:
     """Whether the elements of `t` are known to lie in a row in memory, in their order."""
     if not t._is_view:
         return True
     found = strides(t)
-    if found is None:
-        return False
-    wanted = row_major(t.shape)
-    assert wanted is not None
-    return 0 in t.shape or all(n == 1 or a == b for n, a, b in zip(t.shape, found, wanted, strict=True))
+    return found is not None and in_rows(t.shape, found) is not None
 
 
 __all__ = [
@@ -301,7 +321,9 @@ __all__ = [
     "as_leaf",
     "computed_by",
     "detached",
+    "given_along",
     "in_memory",
+    "in_rows",
     "is_alone",
     "is_row_major",
     "names_of",
