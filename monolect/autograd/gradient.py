@@ -147,6 +147,13 @@ def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_sha
     if they `may_share` it, as the results of a captured step.
     Nothing is kept where the graph holds the buffer itself (it was updated in place).
     """
+    if len(values) == 1:  # as nearly always: what follows would take a tenth of computing a small value
+        ((u, graph),) = values
+        if u is graph:
+            return [u]
+        if (leaf := _leads(graph, leaves)) is not None:
+            return [_remembered(u, graph, leaf, False)]
+        return [u if u.op == "BUFFER" and u not in leaves and u not in _closed else _unless_led(u, leaves)]
     found = [None if computed is graph else _leads(graph, leaves) for computed, graph in values]
     new: list[UOp] = []
     taken: set[UOp] = set()
@@ -160,9 +167,14 @@ def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_sha
             u = _remembered(u, graph, f, is_shared)
         new.append(build("DETACH", u) if f is None and is_shared else u)
     return [
-        build("DETACH", u) if f is None and u is not graph and _leads(u, leaves) is not None else u
+        _unless_led(u, leaves) if f is None and u is not graph else u
         for u, (_, graph), f in zip(new, values, found, strict=True)
     ]
+
+
+def _unless_led(u: UOp, leaves: Collection[UOp]) -> UOp:
+    """`u`, detached if a leaf is below it."""
+    return u if _leads(u, leaves) is None else build("DETACH", u)
 
 
 def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:

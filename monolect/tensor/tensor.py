@@ -166,7 +166,8 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
         rows = [*rows, *((t, old, u) for old, u in also if (t := old.holder()) is not None)]
     if leaves or (len(new) > 1 and not is_part):
         rows = [*rows]
-        leaves = {*leaves, *(u for t, _, u in rows if t._requires_grad)}
+        if own := [u for t, _, u in rows if t._requires_grad]:
+            leaves = {*leaves, *own}
         kept = remember([(u, u if t._requires_grad else old) for t, old, u in rows], leaves, may_share=is_part)
         rows = [(t, old, u) for (t, old, _), u in zip(rows, kept, strict=True)]
     for t, old, u in rows:
