@@ -419,12 +419,13 @@ class ElementwiseMixin(TensorBase):
         )
 
     def square(self) -> Tensor:
-        """`self * self`.
+        """`self * self`; of bools in int64.
 
         >>> Tensor([-3, 4]).square().tolist()
         [9, 16]
         """
-        return self * self
+        x = self.cast(dtypes.int64) if self.dtype is dtypes.bool else self
+        return x * x
 
     def reciprocal(self) -> Tensor:
         """`1 / self`; of integers in float32.
