@@ -304,7 +304,7 @@ class _Part:
         seen = {k.value for k in (*leaves, *(k for _, k in shared))}.difference([-1])
         n_values, n_looked = len(nodes) - 2 * len(checks) - len(graded), len(nodes) - 2 * len(checks)
         if n_values < 0 or not seen <= {*range(n_looked)}:
-            raise damaged("the results of a step", f"each of {n_values} values", sorted(seen))
+            raise damaged("the results of a step", f"numbers below {n_looked}", sorted(seen))
         if any(t.shape or not t.dtype.is_int for t in nodes[n_looked:]):
             raise damaged("the checks of a step", "two integers each", checks)
         for t, g in zip(graded, nodes[n_values:n_looked], strict=True):
