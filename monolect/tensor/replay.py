@@ -59,12 +59,13 @@ def usual_call(
     `around`: what must hold. `origins`: the line that each of `capture.made` is said to come from. `not_kept`: what
     stands for a gradient that the step updates with.
     """
-    if not _is_written_down(captured.capture, around):
+    looked_at = list(_around(around))
+    if not _is_written_down(captured.capture, around, len(looked_at)):
         return None
     writer = _Writer(captured, origins)
     names = writer.names
     names |= {"general": general, "not_kept": not_kept}
-    lines = [*writer.surroundings(around), *writer.arguments(), *writer.run(), *writer.results()]
+    lines = [*writer.surroundings(looked_at), *writer.arguments(), *writer.run(), *writer.results()]
     # who gives up leaves the block, and with it the lock, before the general way begins
     given = "".join(f"{a}, " for a in writer.named)
     head = "".join(f"{a}=MISS, " for a in writer.named) + "/, " * bool(writer.named)
@@ -76,8 +77,8 @@ def usual_call(
     return call
 
 
-def _is_written_down(capture: Capture, around: Reach) -> bool:
-    """Whether a call of the step is simple, and takes few lines."""
+def _is_written_down(capture: Capture, around: Reach, n_around: int) -> bool:
+    """Whether a call of the step is simple, and takes few lines, `n_around` of them for what is around it."""
     values = (*capture.outputs, *(s.after for s in capture.moves))
     known = all(v.source in ("fresh", "constant", "given") for v in values)
     simple = known and all(m.shape is None for m in capture.made) and not capture.reuse
@@ -86,7 +87,7 @@ def _is_written_down(capture: Capture, around: Reach) -> bool:
     saves = capture.may_fail and capture.in_place and device.space == HOST  # what a launch that fails has changed
     if not simple or settings.VERIFY > 1 or not runs or saves:
         return False
-    n = sum(1 for _ in _around(around)) + sum(1 for _ in _states(capture)) + len(capture.moves)
+    n = n_around + sum(1 for _ in _states(capture)) + len(capture.moves)
     return n <= MOST_PLACES and not any(value is EMPTY for _, value in around.cells)
 
 
@@ -113,11 +114,10 @@ class _Writer:
             "capture": self.capture,  # what native code reads lives as long as the call, though another took its place
         }  # fmt: skip
 
-    def surroundings(self, around: Reach) -> list[str]:
+    def surroundings(self, looked_at: list[Line]) -> list[str]:
         """Lines that give up where something around the step is not as it was."""
         lines = _refuse(["more", "named", "under_way", "settings.tracing", "profile.recording"])
         lines += _refuse(["settings.steering is not steering"])
-        looked_at = list(_around(around))
         for _, bound in looked_at:
             self.names |= bound
         if looked_at:  # a cell may have become empty, an entry gone
