@@ -95,6 +95,9 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
     # In the sum of these an overflow does no harm: it is right again where its value is inside.
     terms = [x for m in polynomial(index) for x in m]
     if not _is_exact(*terms):
+        at, *found = _narrowed((index, *conditions), conditions)
+        if at is not index:
+            return is_inside(at, size, _all_of(found), solver=solver)
         return _is_inside_hidden(index, size, gate, terms, solver)
     if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
         return True
@@ -123,6 +126,17 @@ def _overflows(v: UOp) -> bool:
         return may_wrap(v)
     c, a, b = v.src
     return c.shape != () or not _is_exact(c, _where_holds(a, c), _where_holds(b, negate(c)))
+
+
+def _narrowed(us: Sequence[UOp], conditions: Sequence[UOp]) -> list[UOp]:
+    """`us` with a loop for each number that is no loop and that `conditions` bound by constants: what is computed from
+    a number of few values does not overflow.
+    """
+    found = {x: limit for x, limit in limits(conditions).items() if x.op not in ("RANGE", "SPECIAL")}
+    if any(lo > hi for lo, hi in found.values()):
+        return list(us)
+    loops = {x: node("RANGE", (idx(hi - lo + 1),), (-1001 - x.serial, "LOOP")) + lo for x, (lo, hi) in found.items()}
+    return substitute_all(us, loops)
 
 
 def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:

@@ -478,3 +478,12 @@ def test_a_clamp_of_what_may_overflow_has_bounds_under_its_gate():
     assert not is_inside(negative * -1 + -1, idx(1))
     assert not is_inside(negative * -1, idx(1), negative < 0)
     assert not is_inside(r + x * 2 + negative, idx(2), negative < 0)
+
+
+def test_a_multiple_of_what_a_gate_bounds_does_not_overflow() -> None:
+    x = build("CAST", node("PARAM", (), ParamArg(0, dtypes.int64, None, None, "x")), arg=dtypes.index)
+    index = x % 2 + x * 3 // 2 * 6 + loop(2) * 3
+    assert is_inside(index, idx(12), within(x, 0, 2), solver=False)
+    assert not is_inside(index, idx(10), within(x, 0, 2), solver=False)
+    assert not is_inside(index, idx(12), x < 2, solver=False)
+    assert not is_inside(index, idx(12), within(x * 3 + loop(2), 0, 6), solver=False)  # holds where x * 3 overflows, too
