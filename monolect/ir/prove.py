@@ -128,13 +128,13 @@ def _overflows(v: UOp) -> bool:
     return c.shape != () or not _is_exact(c, _where_holds(a, c), _where_holds(b, negate(c)))
 
 
-def _narrowed(us: Sequence[UOp], conditions: Sequence[UOp]) -> list[UOp]:
+def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
     """`us` with a loop for each number that is no loop and that `conditions` bound by constants: what is computed from
     a number of few values does not overflow.
     """
     found = {x: limit for x, limit in limits(conditions).items() if x.op not in ("RANGE", "SPECIAL")}
     if any(lo > hi for lo, hi in found.values()):
-        return list(us)
+        return us
     loops = {x: node("RANGE", (idx(hi - lo + 1),), (-1001 - x.serial, "LOOP")) + lo for x, (lo, hi) in found.items()}
     return substitute_all(us, loops)
 

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.numpy import np
 from monolect.command.forms import buffer_bytes
-from monolect.ir.uop import UOp, new_buffer
+from monolect.ir.ops import ParamArg
+from monolect.ir.text import parse, show
+from monolect.ir.uop import UOp, new_buffer, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.execute import realize, running
 from monolect.runtime.jit import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase
-from monolect.tensor.view import again
+from monolect.tensor.view import again, is_alone, shown, strides
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -55,8 +58,19 @@ class CopyMixin(TensorBase):
         return new
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        """The values, computed, with device, `requires_grad` and `grad`. Raises JitError inside a jitted function."""
+        """The values, computed, with device, `requires_grad` and `grad`; of a view that shares memory with others, its
+        base with all values, as `torch.save` does. Raises JitError inside a jitted function.
+
+        >>> import pickle
+        >>> a = Tensor([1.0, 2.0])
+        >>> b, part = pickle.loads(pickle.dumps((a, a[1:])))
+        >>> _ = part.assign(Tensor([5.0]))
+        >>> b.tolist()
+        [1.0, 5.0]
+        """
         refuse_while_capturing("pickling a tensor", self._uop)
+        if self._is_view and not is_alone(self) and not is_on_disk(self.device):
+            return _from_base, _view_as_text(self), self.__getstate__()
         values = self.numpy()
         device = "cpu" if is_on_disk(self.device) else self.device
         return _from_values, (self._kind, values, device), self.__getstate__()
@@ -95,6 +109,27 @@ def _own_value(t: Any) -> UOp:
 def _from_values(kind: Any, values: np.ndarray, device: str) -> Any:
     """The Tensor that a pickle holds, before its state."""
     return kind._wrap(from_numpy(values, device))
+
+
+def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:
+    """The base of the view `t`; its node and the target of writes over a PARAM for the base; strides of both."""
+    window, base = t._view, t._view.parent
+    over = node("PARAM", (shape_source(base.shape),), ParamArg(0, base.dtype, base.device))
+    writes = None if window.writes is None else show(window.writes(over))
+    return base, show(window.make(over)), writes, (strides(base), strides(t))
+
+
+def _from_base(base: Any, made: str, writes: str | None, known: tuple[Any, Any]) -> Any:
+    """The view of `base` that a pickle holds, before its state."""
+    before, after = known
+    return shown(base, _over(made), lambda now: after if now == before else None, writes is not None and _over(writes))
+
+
+def _over(text: str) -> Callable[[UOp], UOp]:
+    """The function from a node to what `text` makes of the PARAM 0 without a name."""
+    template = parse(text)
+    hole = next(u for u in toposort(template) if u.op == "PARAM" and u.arg.name is None)
+    return lambda u: substitute(template, {hole: u})
 
 
 def global_name(x: Any) -> str | None:

@@ -6,6 +6,8 @@ program all names agree. Computed values are made contiguous in PyTorch: the str
 here, so `reshape` of one is always a view.
 """
 
+import io
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monolect import ArgumentError, Context, MonolectError, Tensor, dtypes, function, jit
+from monolect import ArgumentError, MonolectError, Tensor, dtypes, function, jit
 from monolect.runtime.buffer import base_of
 
 
@@ -214,6 +216,15 @@ class Program:
         else:
             self.add(WRITES(x), _row_major(WRITES.function(t)))
 
+    def pickled(self, a: int, b: int, c: int) -> None:
+        """All names come from one file, where the program saves and loads."""
+        if a % 4 == 0:
+            ours, theirs = zip(*self.names, strict=True)
+            torch.save(theirs, file := io.BytesIO())
+            file.seek(0)
+            self.names = list(zip(pickle.loads(pickle.dumps(ours)), torch.load(file), strict=True))
+            self.steps.clear()  # these know the names before
+
     # ---- agreement ---------------------------------------------------------------------------------------------------
     def check(self, i: int) -> None:
         ours, theirs = self.names[i]
@@ -253,6 +264,7 @@ ACTIONS = [
     *(Program.step,) * 2,
     *(Program.call,) * 3,
     *(Program.argument,) * 2,
+    Program.pickled,
 ]
 SMALL = st.integers(0, 40)
 

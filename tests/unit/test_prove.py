@@ -486,4 +486,6 @@ def test_a_multiple_of_what_a_gate_bounds_does_not_overflow() -> None:
     assert is_inside(index, idx(12), within(x, 0, 2), solver=False)
     assert not is_inside(index, idx(10), within(x, 0, 2), solver=False)
     assert not is_inside(index, idx(12), x < 2, solver=False)
-    assert not is_inside(index, idx(12), within(x * 3 + loop(2), 0, 6), solver=False)  # holds where x * 3 overflows, too
+    assert not is_inside(
+        index, idx(12), within(x * 3 + loop(2), 0, 6), solver=False
+    )  # holds where x * 3 overflows, too
