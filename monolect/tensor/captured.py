@@ -41,10 +41,11 @@ class Spec(NamedTuple):
         return call_key(*self)
 
     def describe(self) -> str:
-        """The arguments as text: each Tensor by its dtype and shape."""
+        """The arguments as text: each Tensor by its dtype, its shape, and its device where that is not the CPU."""
         found: list[Tensor] = []
         flatten((self.args, self.kwargs), found)
-        kinds = iter([_Kind(f"{t.dtype.name}{list(t.shape)}") for t in found])
+        devices = ["" if t.device == "cpu" else f" on {t.device}" for t in found]
+        kinds = iter([_Kind(f"{t.dtype.name}{list(t.shape)}{d}") for t, d in zip(found, devices, strict=True)])
         args, kwargs = unflatten((self.args, self.kwargs), kinds)
         return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
