@@ -21,6 +21,7 @@ from monolect.base.settings import TABLE, settings
 from monolect.base.version import COMPILED
 from monolect.cli.devices import rows
 from monolect.cli.explain import explain
+from monolect.cli.report import is_report, replay, report
 from monolect.cli.run import run
 from monolect.cli.where import places
 from monolect.ir.ops import ROWS, Row
@@ -35,7 +36,10 @@ Command = Callable[[argparse.Namespace], None]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status. Errors of monolect's own tree are printed, without a traceback."""
-    options = _parser().parse_args(arguments)
+    given = [*(sys.argv[1:] if arguments is None else arguments)]
+    own = given.index("--") if given[:1] == ["report"] and "--" in given else len(given)
+    options = _parser().parse_args(given[:own])
+    options.passed_on = given[own + 1 :]  # argparse takes no options between two groups of positional arguments
     try:
         options.command(options)
         sys.stdout.flush()
@@ -83,6 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--inputs", nargs="*", metavar="SLOT=FILE", help=text)
     made.add_argument("--outputs", default="", metavar="FOLDER", help="write the results there, as .npy files")
     made.add_argument("--kernels", action="store_true", help="print the kernels of a graph after each pass, too")
+
+    reported = add("report", _report, "write what a line of a program computes to a file, or run such a file")
+    reported.add_argument("place", metavar="FILE.py[:LINE]|BUG.ir", help="the program and the line, or a report to run")
+    reported.add_argument("-o", dest="output", metavar="BUG.ir", default="bug.ir", help="the file to write")
+    reported.add_argument("--no-data", action="store_true", help="random numbers in place of the inputs")
+    reported.usage = "monolect report [-o BUG.ir] [--no-data] FILE.py[:LINE] [-- ARGUMENT ...]"
 
     explained = add(
         "explain", _explain, "run a program and show its kernels: line, formulas, actions and why, loops, IR, code"
@@ -195,5 +205,12 @@ def _settings(options: argparse.Namespace) -> None:
 
 
 # ---- passes ----------------------------------------------------------------------------------------------------------
+def _report(options: argparse.Namespace) -> None:
+    if is_report(options.place):
+        replay(options.place)
+    else:
+        report(options.place, options.passed_on, options.output, not options.no_data)
+
+
 def _explain(options: argparse.Namespace) -> None:
     explain(options.place, options.arguments, options.brief)

@@ -44,22 +44,26 @@ def split_place(place: str) -> tuple[str, int | None]:
 
 def recorded(file: str, arguments: Sequence[str]) -> list[list[profile.KernelRun]]:
     """The runs of each distinct kernel that running `file` runs, in the order of the first ones."""
+    with Context(COMPILE_CACHE=0), profile.Recorder() as runs:
+        run_program(file, arguments)
+        found: dict[UOp, list[profile.KernelRun]] = {}
+        for k in runs:
+            found.setdefault(k.call.src[0], []).append(k)
+        return list(found.values())
+
+
+def run_program(file: str, arguments: Sequence[str]) -> None:
+    """Run `file` as `python FILE.py` does, in this process."""
     argv, path = list(sys.argv), list(sys.path)
     sys.argv = [file, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
     try:
-        with Context(COMPILE_CACHE=0), profile.Recorder() as runs:
-            try:
-                runpy.run_path(file, run_name="__main__")
-            except SystemExit:
-                pass  # a program may end with sys.exit(main())
-            sys.stdout.flush()
-            found: dict[UOp, list[profile.KernelRun]] = {}
-            for k in runs:
-                found.setdefault(k.call.src[0], []).append(k)
-            return list(found.values())
+        runpy.run_path(file, run_name="__main__")
+    except SystemExit:
+        pass  # a program may end with sys.exit(main())
     finally:
         sys.argv, sys.path = argv, path
+        sys.stdout.flush()
 
 
 def lines_of(call: UOp, file: str) -> set[int]:

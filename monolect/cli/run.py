@@ -24,7 +24,7 @@ from monolect.cli.arrays import read_inputs, run_on, show_arrays
 from monolect.command.forms import calls_in, items_of, kernel_of, once_of, program_of
 from monolect.ir.ops import StepInfo
 from monolect.ir.text import parse, show
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, toposort
 from monolect.ir.verify import verify
 from monolect.pipeline import COMMAND, GRAPH, KERNEL, MACHINE, PIPELINE, Pass, run_pass
 from monolect.runtime.lowering import searched
@@ -71,7 +71,7 @@ def _kernels(step: UOp, target: Target) -> None:
 def _section(ir: UOp) -> Sequence[Pass]:
     """The passes that take such IR."""
     if ir.op == "TUPLE" and not any(u.op == "AFTER" and u.src[1:] and u.src[1].op == "LINEAR" for u in ir.src):
-        return GRAPH
+        return GRAPH[1:] if any(u.op == "PARAM" and u.arg.name is None for u in toposort(*ir.src)) else GRAPH
     if ir.op == "TUPLE" or (ir.op == "FUNCTION" and isinstance(ir.arg, StepInfo)):
         return COMMAND
     return GRAPH[1:] if ir.op == "FUNCTION" else SECTIONS[1]

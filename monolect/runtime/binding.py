@@ -6,7 +6,8 @@ the shape they have at this value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -28,6 +29,18 @@ def value_of(p: UOp) -> int:
         expected = f"a value in {bounds}, as in `with {name}.bind(value):`"
         raise ArgumentError(f"Variable {name} is not bound", expected=expected, found=value)
     return value
+
+
+@contextmanager
+def bound(p: UOp, value: int) -> Iterator[None]:
+    """In the block, the Variable of the PARAM `p` has that value. Raises ArgumentError outside of its bounds."""
+    if value.__class__ is not int or not p.arg.min <= value <= p.arg.max:
+        raise ArgumentError(f"Variable {p.arg.name}", expected=f"{p.arg.min}..{p.arg.max}", found=value)
+    token = values.set({**values.get(_none), p.arg.symbol: value})
+    try:
+        yield
+    finally:
+        values.reset(token)
 
 
 def as_written(p: UOp) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,6 +56,7 @@ class _Listeners(threading.local):
 
     def __init__(self) -> None:
         self.captures: list[list[Run]] = []
+        self.see: Callable[[list[UOp], str], None] | None = None  # called before each batch, by `batches_to`
 
     @contextmanager
     def to(self, runs: list[Run]) -> Iterator[None]:
@@ -68,6 +69,17 @@ class _Listeners(threading.local):
 
 
 listening = _Listeners()
+
+
+@contextmanager
+def batches_to(see: Callable[[list[UOp], str], None]) -> Iterator[None]:
+    """In the block, `see` is called before each batch that this thread runs, with its values and its device."""
+    outer, listening.see = listening.see, see
+    plans.clear()  # a plan that is known runs unseen
+    try:
+        yield
+    finally:
+        listening.see = outer
 
 
 running = Turns()  # around compiling, binding and launching
@@ -131,6 +143,9 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     if plan is None:
         if shape is not None and not listening.captures and (general := with_inputs(batch, shape, dev)) is not None:
             return _run_batch(general, dev, as_symbolic)
+        if listening.see is not None:
+            listening.see(batch, dev)
+            plans.clear()
         _prepare(batch, Device[dev])
         plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
