@@ -167,13 +167,18 @@ class Module:
     def realize(self) -> Self:
         """Compute all tensors of this module, such as its initial weights, in one batch.
 
-        >>> nn.Linear(3, 2).realize().weight
+        >>> nn.LayerNorm(2).realize().weight
+        Tensor([1., 1.], requires_grad=True)
         Tensor(shape=(2, 3), dtype=float32, device='cpu', requires_grad=True)
         """
         tensors = list(get_state_dict(self).values())
         if tensors:
             tensors[0].realize(*tensors[1:])
         return self
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """Name and text of each part."""
+        return ((name, repr(m)) for name, m in self.named_children())
 
     def extra_repr(self) -> str:
         """What stands between the brackets in the text of this module.
@@ -184,7 +189,7 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"({n}): " + repr(m).replace("\n", "\n  ") for n, m in self.named_children()]
+        lines = [f"({name}): " + text.replace("\n", "\n  ") for name, text in self._parts()]
         extra = self.extra_repr()
         if not lines:
             return f"{type(self).__name__}({extra})"
@@ -205,6 +210,13 @@ class Sequential(Module):
 
     def _entries(self) -> dict[str, Any]:
         return {str(i): layer for i, layer in enumerate(self.layers)}
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        for name, layer in self._entries().items():
+            called = getattr(layer, "__name__", "")
+            is_method = bool(called) and getattr(Tensor, called, None) is layer  # of a base of Tensor, by its own name
+            text = f"Tensor.{called}" if is_method else getattr(layer, "__qualname__", repr(layer))
+            yield name, repr(layer) if isinstance(layer, Module) else text
 
     def forward(self, x: Any) -> Any:
         """Each layer applied to the result of the one before it."""

@@ -62,10 +62,11 @@ def _donated(kind: type) -> type:
         expected = "the result of the step it was donated to, or a step that does not take it (donate=)"
         raise JitError("a donated tensor is used", expected=expected, found=f"donated at {file}:{line}")
 
+    def text(t: Any) -> str:
+        return "Tensor(donated at {}:{})".format(*t.donated_at)
+
     names = {"__slots__": (), "_uop": property(uop), "donated_at": property(lambda t: _slot.__get__(t))}
-    return type(
-        kind.__name__, (kind,), {**names, "__repr__": lambda t: "Tensor(donated at {}:{})".format(*t.donated_at)}
-    )
+    return type(kind.__name__, (kind,), {**names, "__repr__": text, "__str__": text, "_repr_html_": text})
 
 
 __all__ = ["Donation", "give_up"]

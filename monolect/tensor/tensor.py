@@ -56,6 +56,7 @@ from monolect.tensor.index import IndexMixin
 from monolect.tensor.linalg import LinalgMixin
 from monolect.tensor.loss import LossMixin
 from monolect.tensor.movement import MovementMixin
+from monolect.tensor.printed import PrintMixin
 from monolect.tensor.random import RandomMixin
 from monolect.tensor.reduce import ReduceMixin
 from monolect.tensor.scan import ScanMixin
@@ -231,6 +232,7 @@ class Tensor(
     LossMixin,
     RandomMixin,
     CopyMixin,
+    PrintMixin,
 ):
     """An n-dimensional array that is computed when its values are asked for.
 
@@ -394,7 +396,7 @@ class Tensor(
         >>> total.realize(twice) is total  # both, in one batch
         True
         >>> total, twice
-        (Tensor(shape=(), dtype=float32, device='cpu'), Tensor(shape=(2,), dtype=float32, device='cpu'))
+        (Tensor(3.), Tensor([2., 4.]))
         """
         for t in others:
             _check_tensor("realize", t)
@@ -558,15 +560,6 @@ class Tensor(
         [0, 5, 0]
         """
         return cls._wrap(_dlpack().borrow(x, None if device is None else as_device(device), copy))
-
-    def __repr__(self) -> str:
-        at = "" if is_realized(self._uop) else ", lazy"
-        grad = ", requires_grad=True" if self._requires_grad else ""
-        return f"Tensor(shape={self.shape}, dtype={self.dtype.name}, device={self.device!r}{grad}{at})"
-
-    def __format__(self, spec: str) -> str:
-        """`repr`, which computes nothing; with a format, that of the one element: f"{loss:.3f}". Raises ShapeError."""
-        return format(self.item(), spec) if spec else repr(self)
 
     __hash__ = object.__hash__
 

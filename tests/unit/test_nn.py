@@ -160,6 +160,7 @@ def test_containers() -> None:
     assert list(s.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert len(s) == 3 and isinstance(s[1], nn.ReLU) and len(s[:2]) == 2
     assert "Linear(2, 3, bias=True)" in repr(s)
+    assert "(1): Tensor.relu\n  (2): " in repr(nn.Sequential(nn.ReLU(), Tensor.relu, nn.Sequential(nn.Tanh())))
     with pytest.raises(AxisError, match="Sequential"):
         s[3]
     layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])

@@ -14,6 +14,7 @@ from monolect.base.errors import ArgumentError, DeviceError, DTypeError, Gradien
 from monolect.base.settings import Context
 from monolect.ir.uop import live_nodes, toposort
 from monolect.runtime import execute
+from monolect.tensor.capture import jit
 from monolect.tensor.tensor import Tensor
 
 CREATION: list[Any] = [
@@ -92,7 +93,7 @@ def test_python_protocols() -> None:
     assert bool(Tensor(1)) and int(Tensor(3)) == 3 and float(Tensor(2.5)) == 2.5 and list(range(Tensor(2))) == [0, 1]
     assert np.asarray(x).tolist() == x.tolist() and np.array(x, dtype=np.float32).dtype == np.float32
     assert x.size() == (2, 2) and x.size(1) == 2 and x.numel() == 4 and x.ndim == x.dim() == 2 and x.nbytes == 32
-    assert "int64" in repr(x) and "(2, 2)" in repr(x)
+    assert "int64" in repr(x + 1) and "(2, 2)" in repr(x + 1)
     assert hash(x) == hash(x) and x in [x]
 
 
@@ -280,9 +281,39 @@ def test_a_batch_built_again_is_found_by_its_structure(monkeypatch: pytest.Monke
         assert build(2.0).tolist() == [7.0] * 7 and made  # another program
 
 
+def test_text_shows_values_and_what_is_unusual() -> None:
+    t = Tensor([[1.0, 2.5], [-3.0, 4.0]])
+    assert repr(t + 1).endswith("lazy)") and str(t + 1) == "Tensor([[ 2. ,  3.5],\n        [-2. ,  5. ]])"
+    assert repr((t + 1).realize()) == str(t + 1)
+    assert str(Tensor([1.5], requires_grad=True) * 2) == "Tensor([3.])" and "True" in str(
+        Tensor([1.0], requires_grad=True)
+    )
+    assert str(Tensor([1, 2], dtype=dtypes.uint8)) == "Tensor([1, 2], dtype=uint8)"
+    assert str(Tensor([1.5], dtype=dtypes.bfloat16, device="c")) == "Tensor([1.5], dtype=bfloat16, device='c')"
+    assert str(Tensor.zeros(0, 3)) == "Tensor([], shape=(0, 3))" and str(Tensor(True)) == "Tensor(True)"
+    assert str(Tensor.zeros(2000)) == "Tensor([0., 0., 0., ..., 0., 0., 0.])"
+    assert str(t[0]) == "Tensor([1. , 2.5])"
+
+
+def test_text_inside_of_a_step_computes_nothing() -> None:
+    @jit
+    def step(x: Tensor) -> Tensor:
+        assert "shape=(1,)" in str(x * 2) and "shape=(1,)" in f"{x * 2}" and "shape=()" in f"{x.sum()}"
+        return x + 1
+
+    assert [step(Tensor([1.0])).item() for _ in range(3)] == [2.0] * 3
+
+
+def test_notebooks_show_a_table() -> None:
+    table = Tensor([[1.0, 2.0], [3.0, 4.0]])._repr_html_()
+    assert table.count("<tr>") == 2 and table.count("<td>") == 4 and "(2, 2) float32, cpu" in table
+    assert Tensor.zeros(20, 20)._repr_html_().count("<tr>") == 11 and "<td>5</td>" in Tensor(5)._repr_html_()
+    assert "<table>" in Tensor.zeros(3, 0)._repr_html_()
+
+
 def test_a_format_is_that_of_the_element():
     assert f"{Tensor(1.25):.1f} {Tensor([7]):03d}" == "1.2 007"
-    assert f"{Tensor(1.5)}" == repr(Tensor(1.5))
+    assert f"{Tensor(1.5)} {Tensor(3)} {Tensor([2])}" == "1.5 3 Tensor([2])"
     with pytest.raises(ShapeError, match="exactly one element"):
         f"{Tensor([1.0, 2.0]):.2f}"
 

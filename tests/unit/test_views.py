@@ -180,4 +180,4 @@ def test_an_expression_of_state_that_somebody_else_holds_too(expression) -> None
 def test_roots() -> None:
     t = table()
     assert root_of(t[1:].T[0].reshape(2, 1)) is t and root_of(t) is t and root_of(t.flip(0)) is not t
-    assert t[1].dtype is dtypes.float32 and isinstance(t[0], Tensor) and repr(t[0]).startswith("Tensor(shape=(4,)")
+    assert t[1].dtype is dtypes.float32 and isinstance(t[0], Tensor) and "shape=(4,)" in repr(t[0] + 1)
