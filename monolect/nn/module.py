@@ -169,7 +169,6 @@ class Module:
 
         >>> nn.LayerNorm(2).realize().weight
         Tensor([1., 1.], requires_grad=True)
-        Tensor(shape=(2, 3), dtype=float32, device='cpu', requires_grad=True)
         """
         tensors = list(get_state_dict(self).values())
         if tensors:
