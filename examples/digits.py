@@ -4,7 +4,7 @@
     python examples/digits.py --mnist FOLDER     the real MNIST files (idx, gzip or not)
 
 Prints the held-out accuracy of the trained model and of a fresh one that loaded its saved weights, the kernels of one
-step, and one kernel from the line of this file that made it to the generated code.
+step, and of the slowest one the line of this file that made it, its formula and what was done to its loops.
 """
 
 import time
@@ -24,6 +24,13 @@ from monolect import Tensor, jit, nn  # noqa: E402
 from monolect.interop.safetensors import safe_load, safe_save  # noqa: E402
 from monolect.runtime import profile  # noqa: E402
 from monolect.runtime.page import explain_kernel  # noqa: E402
+
+NEXT = """
+next, with .venv/bin in PATH where make set it up
+  monolect explain examples/digits.py:46    the kernels of a line, down to their IR and the generated code
+  DEBUG=2 python examples/digits.py         each kernel as it runs: buffers, time, GFLOP/s
+  python examples/gpt2.py --tokens 20       GPT-2's size, with random weights or those of a folder
+  docs/tour/README.md                       six short lessons, from a Tensor to the command buffer"""
 
 BATCH = 64
 LEARNING_RATE = 0.005
@@ -139,13 +146,13 @@ def reloaded(model: Net, side: int, path: str) -> Net:
 
 
 def show_kernels(step: Callable[..., tuple[Tensor, Tensor]], data: Data) -> None:
-    """The kernels of one more step, and the slowest of them in full."""
+    """The kernels of one more step, and a page on the slowest of them."""
     x, y = data.batches(np.random.default_rng(0))[0]
     with profile.Recorder() as kernels:
         step(Tensor(x), Tensor(y))
     print("\nkernels of one step\n" + profile.kernel_table(kernels))
     slowest = max(kernels, key=lambda k: k.time_ns)
-    print("\nthe slowest kernel\n" + explain_kernel(slowest))
+    print("\nthe slowest kernel\n" + explain_kernel(slowest, brief=True))
 
 
 def main() -> int:
@@ -170,6 +177,7 @@ def main() -> int:
     print(f"\nheld-out accuracy {before:.2f} % as trained, {after:.2f} % as loaded")
     total = time.perf_counter() - STARTED
     print(f"held-out accuracy {before:.2f} %, first step {first:.2f} s, total {total:.2f} s")
+    print(NEXT)
     return 0 if before == after else 1
 
 
