@@ -19,6 +19,7 @@ from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import ArgumentError, MonolectError
 from monolect.base.settings import TABLE, settings
 from monolect.base.version import COMPILED
+from monolect.cli import glossary
 from monolect.cli.devices import rows
 from monolect.cli.explain import explain
 from monolect.cli.report import is_report, replay, report
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "rules": add("rules", _rules, "every named rule"),
         "accuracy": add("accuracy", _accuracy, "the largest error of each function"),
         "devices": add("devices", _devices, "the devices that are here, and what the others miss"),
+        "glossary": add("glossary", _glossary, "the field's terms, and the modules that do what they name"),
         "settings": add("settings", _settings, "every setting, its value now and its meaning"),
     }
     for table in tables.values():
@@ -187,7 +189,16 @@ def _devices(options: argparse.Namespace) -> None:
 
 
 def _where(options: argparse.Namespace) -> None:
-    _print_table(options, ("place", "name", "meaning"), places(options.word))
+    terms = glossary.found(options.word) if options.word else []
+    if terms:
+        _print_table(options, ("term", "modules", "meaning"), [(t.name, " ".join(t.where), t.meaning) for t in terms])
+        print()
+    _print_table(options, ("place", "name", "meaning"), places(options.word, bool(terms)))
+
+
+def _glossary(options: argparse.Namespace) -> None:
+    cells = [(t.name, t.meaning, " ".join(f"`{w}`" for w in t.where), ", ".join(t.others)) for t in glossary.TERMS]
+    _print_table(options, ("term", "meaning", "modules", "other words"), cells)
 
 
 def _settings(options: argparse.Namespace) -> None:

@@ -14,10 +14,10 @@ from monolect.base.errors import ArgumentError
 ROOT = Path(monolect.__file__).parent
 
 
-def places(word: str = "") -> list[tuple[str, str, str]]:
+def places(word: str = "", is_term: bool = False) -> list[tuple[str, str, str]]:
     """(file:line, name, first sentence) of what has `word` in its name, then of what has it in its docstring.
 
-    Without one, every module. Raises ArgumentError where nothing has it.
+    Without one, every module. Raises ArgumentError where nothing has it, unless it `is_term`, which the glossary has.
     """
     named, told = [], []
     for path in sorted(ROOT.rglob("*.py")):
@@ -29,7 +29,7 @@ def places(word: str = "") -> list[tuple[str, str, str]]:
                 named.append(place)
             elif word.lower() in text.lower():
                 told.append(place)
-    if not named and not told:
+    if not named and not told and not is_term:
         expected = "a word of a name or a docstring; `grep` finds what only code says"
         raise ArgumentError("no code is about that", expected=expected, found=word)
     return named + told

@@ -13,7 +13,8 @@ from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import CompileError
 from monolect.base.settings import TABLE, Context
 from monolect.cli import devices, main
-from monolect.cli.where import places
+from monolect.cli.glossary import TERMS, found
+from monolect.cli.where import ROOT, places
 from monolect.command.forms import calls_in, items_of, program_of
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
@@ -301,6 +302,22 @@ def test_where_finds_code_by_words(capsys):
     assert "monolect/tensor/winograd.py:1" in out
     assert main(["where", "RowThatNobodyWrote"]) == 1
     assert "no code is about that\n  expected: a word" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "word", ["prefetch", "gemv", "epilogue", "double buffer", "im2col", "roofline", "CSE", "peephole"]
+)
+def test_where_knows_the_terms_of_the_field(word, capsys):
+    assert main(["where", word]) == 0
+    assert "term " in capsys.readouterr().out.splitlines()[0]
+
+
+def test_terms_name_modules_that_are_there():
+    names = [t.name for t in TERMS]
+    assert names == sorted(set(names)) and len(names) > 70
+    assert [w for t in TERMS for w in t.where if not (ROOT / w).is_file()] == []
+    assert all(t.meaning.endswith(".") and t.where for t in TERMS)
+    assert found("spill")[0].name == "spill" and found("AMX")[0].name == "matrix unit" and found("nonesuch") == []
 
 
 def test_names_come_before_what_only_mentions_them():

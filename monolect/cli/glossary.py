@@ -1,0 +1,470 @@
+"""The field's terms, and which modules do what they name: `monolect where TERM`, and docs/glossary.md.
+
+What it is for: a reader who knows compilers finds the code by the word that they know. `others` are words of this code
+and of other projects for the same thing.
+What it is not: documentation of the modules, which say themselves what they do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Term(NamedTuple):
+    """One row: the term, one sentence, modules below monolect/, other words for it."""
+
+    name: str
+    meaning: str
+    where: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+
+def _rows(*rows: tuple[str, str, str, str]) -> tuple[Term, ...]:
+    return tuple(
+        Term(name, meaning, tuple(where.split()), tuple(o.strip() for o in others.split(",") if o))
+        for name, meaning, where, others in sorted(rows)
+    )
+
+
+TERMS = _rows(
+    (
+        "alias",
+        "Two names of one memory; a write through one is seen through the other.",
+        "tensor/view.py tensor/outside.py tensor/returned.py",
+        "view, shared memory of tensors",
+    ),
+    (
+        "arena",
+        "One allocation that holds all intermediate buffers of a step at planned offsets.",
+        "command/memory.py backend/common/arena.py",
+        "memory pool",
+    ),
+    (
+        "autotuning",
+        "Choosing a kernel's actions by timing candidates.",
+        "optimize/search.py runtime/search.py runtime/bench.py",
+        "BEAM, search, tuning",
+    ),
+    (
+        "barrier",
+        "A point that all threads or lanes reach before any goes on.",
+        "command/group.py backend/common/pool_ir.py",
+        "fence, BARRIER",
+    ),
+    (
+        "blocked summation",
+        "Adding a long float sum in blocks whose partial sums are added last, for a smaller error.",
+        "lower/folds.py optimize/sums.py",
+        "pairwise summation, part by part, folds",
+    ),
+    (
+        "bounds check",
+        "A proof while compiling that each index stays inside its buffer.",
+        "ir/prove.py ir/admitted.py",
+        "CHECK_BOUNDS, out of bounds",
+    ),
+    (
+        "branch of the rare case",
+        "Code that runs only when some lane needs it.",
+        "lower/seldom.py",
+        "cold path, unlikely, seldom",
+    ),
+    (
+        "broadcast operand",
+        "The operand of a register tile whose scalars are repeated over a vector.",
+        "optimize/contraction.py optimize/tile_cost.py",
+        "scalars",
+    ),
+    (
+        "cache block",
+        "The part of the operands that a loop nest works on while it stays in a cache.",
+        "optimize/contraction.py optimize/tile_cost.py",
+        "blocking, tiling, panel",
+    ),
+    (
+        "canonical form",
+        "One form for all equal expressions, built when a node is built.",
+        "ir/normal.py",
+        "normal form, simplification, constant fold, reassociate",
+    ),
+    (
+        "captured step",
+        "A function whose kernels were recorded once and are replayed as one command buffer.",
+        "tensor/capture.py tensor/recording.py tensor/replay.py",
+        "jit, trace, graph capture, usual call, fast path",
+    ),
+    (
+        "causal bound",
+        "The end of a loop where a causal mask hides all later iterations.",
+        "optimize/visible.py",
+        "BOUND, masked attention",
+    ),
+    (
+        "coalesced access",
+        "Neighbouring lanes read neighbouring addresses.",
+        "optimize/groups.py optimize/shared.py",
+        "coalescing",
+    ),
+    (
+        "command buffer",
+        "The list of launches and copies that a device runs at one submission.",
+        "command/forms.py command/passes.py runtime/encode.py backend/common/entry.py",
+        "command table, graph, schedule",
+    ),
+    (
+        "common subexpression",
+        "An expression that occurs twice is one node, since nodes are interned.",
+        "ir/uop.py schedule/partition.py",
+        "CSE, hash consing, interning",
+    ),
+    (
+        "concatenation",
+        "Tensors stored one after another along an axis, without a select inside of the loop.",
+        "rules/joined.py rules/seams.py",
+        "cat, join, seam",
+    ),
+    (
+        "constant hoisting",
+        "What depends on constants alone is computed once for all replays.",
+        "command/once.py runtime/prologue.py runtime/hoist.py",
+        "HOIST, loop-invariant, prologue",
+    ),
+    (
+        "copy-on-write",
+        "A state is written over its old version where nobody else can see it, else into new memory.",
+        "command/in_place.py tensor/view.py",
+        "in place, donation, alias analysis",
+    ),
+    (
+        "dead code",
+        "What no result needs is in no graph, as graphs are built from their results.",
+        "ir/uop.py schedule/partition.py",
+        "elimination",
+    ),
+    (
+        "decomposition",
+        "An op that a target lacks, in terms of ops that it has.",
+        "rules/decompose.py rules/transcendental.py rules/trigonometric.py lower/select.py",
+        "expansion, polyfill",
+    ),
+    (
+        "deoptimization",
+        "A call whose guards fail leaves the fast path.",
+        "tensor/replay.py tensor/places.py",
+        "bailout, guard failure",
+    ),
+    (
+        "depthwise convolution",
+        "A convolution whose channels do not mix: no product of matrices.",
+        "tensor/convolution.py optimize/heuristic.py",
+        "grouped convolution",
+    ),
+    (
+        "dispatch",
+        "From a call of the user to launched kernels.",
+        "runtime/execute.py tensor/replay.py",
+        "launch, host overhead",
+    ),
+    (
+        "donation",
+        "An argument whose memory a step may reuse for its results.",
+        "tensor/donated.py command/in_place.py",
+        "donate, buffer reuse",
+    ),
+    (
+        "double buffer",
+        "Two blocks of local memory: one is filled while the other is read.",
+        "lower/ahead.py optimize/shared.py",
+        "software pipelining, multi-buffer, in turns",
+    ),
+    (
+        "epilogue",
+        "Elementwise work that is fused behind a reduction, while its result is in registers.",
+        "schedule/partition.py optimize/sums.py",
+        "fusion, post-op",
+    ),
+    (
+        "fusion",
+        "Several operations in one kernel, without memory between them.",
+        "schedule/partition.py schedule/materialize.py schedule/stages.py",
+        "kernel fusion, loop fusion",
+    ),
+    (
+        "flash attention",
+        "Attention in blocks of keys with an online softmax, without storing the scores.",
+        "schedule/split_softmax.py optimize/staged.py tensor/attention.py",
+        "online softmax, streaming attention",
+    ),
+    (
+        "gather and scatter",
+        "Reading, writing and adding at computed indices.",
+        "tensor/rows.py tensor/index.py schedule/split_scatters.py",
+        "index_add, take_along_dim, embedding",
+    ),
+    (
+        "gemm",
+        "A product of matrices: register tile, cache blocks, packed panels.",
+        "optimize/contraction.py optimize/tile_cost.py optimize/pack.py",
+        "matmul, contraction, sum of products, microkernel",
+    ),
+    (
+        "gemv",
+        "A product of a matrix and a vector, limited by memory.",
+        "optimize/dots.py optimize/heuristic.py",
+        "matvec, dot product",
+    ),
+    (
+        "guard",
+        "A cell, attribute or entry that a captured step read, and the check that it is unchanged.",
+        "tensor/places.py tensor/reach.py tensor/names.py",
+        "places, assumption, cache key",
+    ),
+    (
+        "im2col",
+        "A convolution as a product over the windows of its input, which are views.",
+        "tensor/windows.py tensor/convolution.py optimize/pack.py",
+        "implicit gemm, unfold",
+    ),
+    (
+        "instruction selection",
+        "From operations on values to those that a target has.",
+        "lower/select.py lower/matrix.py lower/fragments.py",
+        "isel, legalization",
+    ),
+    (
+        "interpreter",
+        "What IR means, on NumPy arrays: the oracle of tests.",
+        "ir/interp.py ir/points.py command/interp.py backend/python/interpret.py",
+        "reference, oracle, VERIFY",
+    ),
+    (
+        "interval analysis",
+        "The least and the largest value that an index expression can have.",
+        "ir/bounds.py",
+        "value range, bounds",
+    ),
+    (
+        "kernel cache",
+        "Machine code on disk, by the kernel, the target and the compiler's own source.",
+        "backend/common/programs.py base/cache.py base/version.py runtime/kept.py",
+        "compile cache, disk cache, memoize",
+    ),
+    (
+        "launch",
+        "One run of a kernel with its buffers and sizes.",
+        "command/forms.py lower/launch.py backend/common/launch.py",
+        "grid, workgroups, CALL",
+    ),
+    (
+        "legalization",
+        "Types that a target lacks, in terms of those that it has.",
+        "rules/legalize.py",
+        "emulation of bf16, fp8, float16",
+    ),
+    (
+        "liveness",
+        "From the first write to the last read of a buffer: buffers whose lifetimes do not meet share memory.",
+        "command/memory.py",
+        "lifetime, memory plan, buffer reuse",
+    ),
+    (
+        "loop interchange",
+        "Exchanging two loops of a nest.",
+        "optimize/action.py optimize/nest.py optimize/sequence.py",
+        "SWAP, reorder, permutation of loops",
+    ),
+    (
+        "loop nest",
+        "The loops of a kernel, as axes with types.",
+        "optimize/action.py optimize/nest.py",
+        "axes, ranges, schedule of a kernel",
+    ),
+    ("loop split", "One loop as two, an outer and an inner one.", "optimize/action.py", "SPLIT, strip-mine, tile"),
+    (
+        "matrix unit",
+        "An instruction that multiplies small matrices.",
+        "optimize/matrix.py lower/matrix.py backend/cpu/units.py backend/cuda/units.py optimize/warp.py",
+        "AMX, tensor core, WMMA, TC, VNNI, MFMA",
+    ),
+    (
+        "microkernel",
+        "The innermost block of a product: vectors by rows that stay in registers.",
+        "optimize/tile_cost.py optimize/contraction.py",
+        "register block, register tile",
+    ),
+    ("non-temporal store", "A store that bypasses the caches.", "optimize/stream.py", "NONTEMPORAL, streaming store"),
+    (
+        "one-hot product",
+        "A sum of a mask times a table, which is a gather.",
+        "rules/loops.py rules/tables.py schedule/masked_sums.py",
+        "embedding by matmul, masked sum",
+    ),
+    (
+        "packing",
+        "A copy of a block in the order in which the kernel reads it.",
+        "optimize/pack.py optimize/blocks.py command/pack_once.py",
+        "PACK, panel, prepacked weights, layout transform",
+    ),
+    (
+        "page fault",
+        "The first touch of a page, which the system must find: memory is touched ahead of its use.",
+        "backend/common/pages.py backend/common/memory.py",
+        "huge page, prefault, mmap",
+    ),
+    (
+        "peel",
+        "The first or last iterations of a loop as code of their own, so that the rest needs no masks.",
+        "optimize/peel.py lower/tails.py",
+        "PEEL, remainder loop, loop peeling, tail",
+    ),
+    (
+        "predication",
+        "Lanes whose condition is false read nothing and write nothing.",
+        "lower/control.py backend/common/llvm_memory.py",
+        "predicate, mask, gate, masked load",
+    ),
+    (
+        "prefetch",
+        "Asking for a cache line before it is read.",
+        "optimize/stream.py optimize/contraction.py",
+        "PREFETCH, software prefetch",
+    ),
+    ("radix sort", "Sorting by digits in linear time.", "tensor/radix.py tensor/order.py", "sort, topk, argsort"),
+    (
+        "rematerialization",
+        "Computing a value again where that costs less than storing it.",
+        "schedule/materialize.py",
+        "recompute, checkpointing",
+    ),
+    (
+        "reduction",
+        "Many values joined to one along an axis.",
+        "lower/reduce.py schedule/split_reductions.py optimize/sums.py",
+        "sum, max, accumulator, tree reduction, split-k",
+    ),
+    (
+        "register pressure",
+        "More live values than registers: the rest is spilled to memory.",
+        "optimize/tile_cost.py",
+        "spill, occupancy of registers",
+    ),
+    (
+        "rewrite rule",
+        "A pattern and what replaces it.",
+        "ir/pattern.py ir/rewrite.py rules/algebra.py rules/loops.py",
+        "peephole, simplification, strength reduction",
+    ),
+    (
+        "roofline",
+        "The time that arithmetic or memory allows at best.",
+        "optimize/cost.py command/estimate.py runtime/profile.py",
+        "peak, GFLOP/s, GB/s, bandwidth",
+    ),
+    (
+        "scan",
+        "Running sums, products and extremes along an axis.",
+        "tensor/scan.py lower/scan.py rules/carried.py",
+        "cumsum, prefix sum, running sum",
+    ),
+    (
+        "shape inference",
+        "The shape and dtype of a node, by the row of its op.",
+        "ir/ops.py ir/uop.py",
+        "type rule, dtype rule",
+    ),
+    (
+        "shared memory",
+        "Memory that the lanes of a workgroup have in common.",
+        "optimize/shared.py optimize/workgroup.py optimize/boxes.py",
+        "LOCAL, local memory, TMA, bank conflict",
+    ),
+    (
+        "sharding",
+        "A tensor in parts on several devices.",
+        "schedule/shard.py ir/place.py",
+        "axis, collective, multi-device",
+    ),
+    (
+        "snapshot",
+        "A computed value does not follow later writes to what it was made from.",
+        "tensor/view.py runtime/held.py",
+        "version, value semantics",
+    ),
+    (
+        "sorting network",
+        "A fixed order of compare-exchange steps on whole vectors.",
+        "tensor/network.py",
+        "bitonic sort",
+    ),
+    (
+        "spill",
+        "A value that leaves registers for memory and comes back.",
+        "optimize/tile_cost.py optimize/sums.py",
+        "waiting accumulator",
+    ),
+    (
+        "stencil",
+        "Each result reads a window of its neighbours.",
+        "tensor/windows.py tensor/pool.py optimize/peel.py",
+        "window, halo, pooling",
+    ),
+    (
+        "symbolic size",
+        "A size that is bound when a program runs, with bounds that the compiler knows.",
+        "tensor/variable.py runtime/binding.py",
+        "Variable, dynamic shape",
+    ),
+    (
+        "thread affinity",
+        "Keeping a worker off the processor of the caller.",
+        "backend/common/pool_place.py",
+        "pinning, sched_setaffinity",
+    ),
+    (
+        "thread pool",
+        "Native threads that run command tables and spin before they sleep.",
+        "backend/common/pool.py backend/common/pool_ir.py",
+        "workers, THREADS, fork-join",
+    ),
+    (
+        "topological order",
+        "Sources before users.",
+        "ir/uop.py schedule/order.py lower/linearize.py",
+        "toposort, linearization",
+    ),
+    (
+        "translation validation",
+        "Comparing a kernel before and after each pass, and what it wrote with what it means.",
+        "ir/validate.py ir/compare.py runtime/verified.py",
+        "VERIFY, differential testing",
+    ),
+    (
+        "transposition in registers",
+        "A block of vectors turned by shuffles.",
+        "backend/common/llvm_shuffle.py",
+        "shuffle, permute, transpose",
+    ),
+    (
+        "unroll",
+        "The iterations of a short loop as straight-line code.",
+        "optimize/action.py lower/expand.py",
+        "UNROLL, UPCAST, loop unrolling",
+    ),
+    (
+        "vectorization",
+        "Iterations of a loop as lanes of a vector.",
+        "lower/expand.py optimize/heuristic.py backend/common/llvm_values.py",
+        "SIMD, UPCAST, lanes",
+    ),
+    ("winograd", "A 3x3 convolution by fewer products.", "tensor/winograd.py", "minimal filtering, WINOGRAD"),
+)
+
+
+def found(word: str) -> list[Term]:
+    """The terms that have a word in their name, or among the other words for them; names first."""
+    lower = word.lower()
+    named = [t for t in TERMS if lower in t.name.lower()]
+    return named + [t for t in TERMS if t not in named and any(lower in o.lower() for o in t.others)]
+
+
+__all__ = ["TERMS", "Term", "found"]
