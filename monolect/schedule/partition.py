@@ -130,6 +130,21 @@ def is_innermost(scan: UOp | None, blocks: list[RangeSet]) -> bool:
     return not any(scan in b for b in kept[:-1])
 
 
+def is_nest(blocks: list[RangeSet], stores: list[Store]) -> bool:
+    """Whether each of `blocks` is inside the same others in every store that has it: stores that share a loop share
+    those around it. Stores over (i, j) and (i, k) share i. A third over (i, j, k) would have k inside of j, where the
+    second has no j.
+    """
+    around: dict[RangeSet, RangeSet] = {}
+    for s in stores:
+        own, outer = ranges_of(s.index), frozenset[UOp]()
+        for b in filter(own.intersection, blocks):
+            if around.setdefault(b, outer) != outer:
+                return False
+            outer |= b
+    return True
+
+
 class Partition:
     """The walk. `stored[v]` is (kernel, index) for values with a buffer, `staged[v]` for values in local
     memory; `kernels` the result, dead ones None.
@@ -233,7 +248,8 @@ class Partition:
                 return None
         assert ba is not None
         blocks = [*ba, *(b for b in bb if not b <= common)]
-        return blocks if is_innermost(ka.scan or kb.scan, blocks) else None
+        fits = is_innermost(ka.scan or kb.scan, blocks) and is_nest(blocks, ka.stores + kb.stores)
+        return blocks if fits else None
 
     # ---- the walk ----------------------------------------------------------------------------------------------------
     def run(self) -> Partition:

@@ -229,3 +229,13 @@ def test_roll_along_what_may_be_empty_is_refused():
     assert "0..9" in str(error.value)
     with pytest.raises(ArgumentError, match="roll"):
         x.roll(0.5, 1)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x, n: x[:, :n][:, : n - 1], lambda x, n: x[:, :n].T.T, lambda x, n: x[:, :n][:, :2].T]
+)
+def test_contiguous_of_a_view_of_a_view(view):
+    data = np.arange(18, dtype=np.float32).reshape(2, 9)
+    for n in (3, 9):
+        with N.bind(n):
+            np.testing.assert_array_equal(view(Tensor(data), N).contiguous().numpy(), view(data, n))
