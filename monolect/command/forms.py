@@ -185,7 +185,7 @@ def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, thre
 def device_of(item: UOp, default: str) -> str:
     """The device that an item runs on, of a copy the one that it is to; `default` if it touches no memory."""
     operands = item.src[:1] if item.op == "STORE" else item.src[1:]
-    found = (home(b, default) for b in map(base_of, operands) if b.op in ("PARAM", "BUFFER") and b.shape)
+    found = (home(b, default) for b in map(base_of, operands) if b.op in ("PARAM", "BUFFER") and not is_scalar(b))
     return next(found, default)
 
 

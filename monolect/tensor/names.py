@@ -13,20 +13,23 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-_BY_NAME = {"getattr": 1, "hasattr": 1, "attrgetter": 0, "methodcaller": 0}  # which argument is the name
+# which argument is the name; -1: the last
+_BY_NAME = {"getattr": 1, "hasattr": 1, "attrgetter": 0, "methodcaller": 0, "__getattribute__": -1, "getattr_static": 1}
 _TOLD = frozenset((*_BY_NAME, "setattr", "delattr", "__getattribute__", "getattr_static"))
 _OF_MODULES = frozenset(("import_module", "__import__", "modules"))  # what is told the name of one
 _OF_ALL = frozenset(("globals", "locals", "eval", "exec"))  # and those for which any text may be one
 # functions and methods that read attributes whose names the code does not show
 _OF_ANY = frozenset(("eval", "exec", "format", "format_map", "getmembers"))
 ANY = "*"  # in place of a name that the code computes
+ABSENT = "?"  # among attributes: the code may ask for one that is not there, and go on
 
 
 @functools.lru_cache(4096)
 def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
     """What a function names, and all that is defined inside it: attributes, global variables, modules it imports.
 
-    Attributes that need not be there, what is stored and texts beside `getattr`, stand there with a question mark, too.
+    Attributes that need not be there, what is stored and texts beside `getattr`, stand there with a question mark, too;
+    ABSENT where code catches exceptions, or leaves a block that may, or asks for attributes by text.
     ANY stands for a computed name, of an attribute of an object or its class; `__dict__` for all of an object's own;
     `__class__` where code may make another object of the class. A module's name begins with a dot for each package up.
     """
@@ -47,6 +50,8 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
                 (absent if step.opname == "STORE_ATTR" else attributes).add(step.argval)
             elif step.opname.endswith(("_GLOBAL", "_NAME")) and not step.opname.startswith("IMPORT"):
                 variables[step.argval] = None
+            elif step.opname == "POP_EXCEPT":
+                attributes.add(ABSENT)
             elif step.opname == "MATCH_CLASS":  # after a tuple of names; others are those of `__match_args__`
                 attributes.update(steps[at - 1].argval, (ANY, "__dict__") * bool(step.arg))
             elif step.opname == "LOAD_DEREF" and step.argval == "__class__":
@@ -59,12 +64,13 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
                 attributes |= {ANY, "__dict__"}
     if not _OF_ANY.isdisjoint(variables.keys() - {"format"}) or not _OF_ANY.isdisjoint(attributes):
         attributes |= {ANY, "__dict__"}
-    if "vars" in variables or "__getstate__" in attributes:
+    if not {"vars", "dir"}.isdisjoint(variables) or not {"__getstate__", "__dir__"}.isdisjoint(attributes):
         attributes.add("__dict__")
     if not {"type", "eval", "exec"}.isdisjoint(variables):
         attributes.add("__class__")
     if not _TOLD.isdisjoint(variables) or not _TOLD.isdisjoint(attributes):
         absent |= texts.union(*(k.split(".") for k in dotted))
+        attributes.add(ABSENT)
     if not _OF_MODULES.isdisjoint(variables) or not _OF_MODULES.isdisjoint(attributes):
         modules |= dict.fromkeys(sorted(dotted))
     if not variables.keys().isdisjoint(_OF_ALL):
@@ -81,7 +87,7 @@ def _says_the_name(steps: Sequence[dis.Instruction], first: int) -> bool:
     for step in steps:
         if step.opname in ("CALL", "CALL_FUNCTION"):
             args = loads[len(loads) - (step.arg or 0) :]
-            told = args[first : first + 1] if first else args
+            told = args[first:][:1] if first else args
             return len(args) > first and len(args) == step.arg and all(isinstance(x, str) for x in told)
         if step.opname.startswith("LOAD_") and not step.opname.endswith(("_ATTR", "_METHOD")):
             loads.append(step.argval if step.opname == "LOAD_CONST" else None)
@@ -103,4 +109,4 @@ def names_of_module(module: str) -> frozenset[str]:
     return frozenset(found)
 
 
-__all__ = ["ANY", "names_in", "names_of_module"]
+__all__ = ["ABSENT", "ANY", "names_in", "names_of_module"]

@@ -48,6 +48,19 @@ class Elements:
         return iter(self.array.flat)
 
 
+class Subclasses:
+    """The classes that are derived from a class, as a sequence."""
+
+    def __init__(self, of: type) -> None:
+        self.of = of
+
+    def __len__(self) -> int:
+        return len(self.of.__subclasses__())
+
+    def __iter__(self) -> Iterator[type]:
+        return iter(self.of.__subclasses__())
+
+
 class Places:
     """Each list is of one kind of place: what is looked at, and what was there."""
 
@@ -60,7 +73,7 @@ class Places:
         self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
         self.contents: list[tuple[Any, tuple[Any, ...]]] = []  # of what has a length and an order
         self.sizes: list[tuple[Any, int]] = []
-        self.orders: list[tuple[dict, list[Any]]] = []  # dicts, each with its keys
+        self.orders: list[tuple[Any, list[Any]]] = []  # dicts, each with its keys
         self.kinds: list[tuple[Any, type]] = []  # objects, each with its class
         self.plains: list[tuple[Any, str]] = []  # a mapping and a key, whose value is plain
         self.deaths: list[tuple[weakref.ref, bool]] = []  # references: do they refer to nothing any more?
@@ -99,4 +112,4 @@ def is_plain(value: Any) -> bool:
     return kind in PLAIN or (kind in _LISTS and PLAIN.issuperset(map(type, value)))
 
 
-__all__ = ["EMPTY", "Current", "Elements", "Places", "content", "is_plain"]
+__all__ = ["EMPTY", "Current", "Elements", "Places", "Subclasses", "content", "is_plain"]

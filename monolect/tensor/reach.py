@@ -33,8 +33,8 @@ from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.uop import UOp
 from monolect.tensor import drawn
 from monolect.tensor.base import TensorBase
-from monolect.tensor.names import ANY, names_in, names_of_module
-from monolect.tensor.places import EMPTY, Current, Elements, Places, content, is_plain
+from monolect.tensor.names import ABSENT, ANY, names_in, names_of_module
+from monolect.tensor.places import EMPTY, Current, Elements, Places, Subclasses, content, is_plain
 from monolect.tensor.tree import PLAIN, Same, bytes_of, content_of, fields, plain
 
 _OURS = __name__.partition(".")[0]
@@ -44,7 +44,8 @@ _OF_LIBRARIES = (types.FunctionType, types.BuiltinMethodType, type(os.environ), 
 _WEAKLY: Any = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 Parts = Iterator[tuple[Any, str]]  # values, each with a name for it
 _MAKERS = frozenset(("__new__", "__init__", "__post_init__"))  # methods that only who makes an object calls
-_READERS = tuple(map(id, (getattr, hasattr, vars, eval, exec, attrgetter, methodcaller)))  # they take names as texts
+# they take names as texts, or tell all names
+_READERS = tuple(map(id, (getattr, hasattr, vars, dir, eval, exec, attrgetter, methodcaller)))
 
 
 class _Bases(NamedTuple):
@@ -104,7 +105,7 @@ class Reach(Places):
                 if type(x).__dictoffset__:  # of a class of its own
                     own: Any = own_of(x)
                     self.sizes.append((own, len(own)))
-                    stack.extend(part for k in sorted(self.named.intersection(own)) for part in self._entry(own, k))
+                    stack.extend(self._attributes(own))
                     stack.append((x._kind, name))
             elif (number := self._seen.get(id(x))) is not None:
                 self._key.append(("again", number))
@@ -141,7 +142,7 @@ class Reach(Places):
         if isinstance(x, types.MethodType):
             return _parts(name, x.__func__, x.__self__)
         if isinstance(x, functools.partial):
-            return _parts(name, x.func, x.args, x.keywords)
+            return chain(_parts(name, x.func, x.args, x.keywords), self._attributes(vars(x)))
         if isinstance(x, types.BuiltinMethodType):
             self.asks |= drawn.differs_each_time(x)
             self._key.append((type(x), x.__name__))
@@ -184,7 +185,8 @@ class Reach(Places):
             self._key.append(plain(x))
             return iter(())
         if not self._is_users(type(x).__module__) and _is_wrapper(x):  # as a jitted function, which becomes a part
-            return _parts(name, x.__wrapped__, getattr(x, "__self__", None), getattr(x, "gradient", None))
+            inside = _parts(name, x.__wrapped__, getattr(x, "__self__", None), getattr(x, "gradient", None))
+            return inside if _is_ours(type(x).__module__) else chain(inside, self._attributes(own_of(x) or {}))
         if is_container:
             return self._container(x, name)
         if is_array(x) and x.dtype.hasobject:
@@ -226,8 +228,7 @@ class Reach(Places):
         self._met.update(attributes)
         self.asks |= not drawn.ASKED.isdisjoint(attributes) or not drawn.ASKED.isdisjoint(variables)
         self.codes.append((f, f.__code__))
-        for name in sorted(self.named.intersection(f.__dict__)):
-            yield from self._entry(f.__dict__, name)
+        yield from self._attributes(f.__dict__)
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=False):
             self.cells.append((cell, value := content(cell)))
             is_super = name == "__class__" and name not in attributes and isinstance(value, type)
@@ -238,6 +239,8 @@ class Reach(Places):
                 yield value, f.__name__
         for name in variables:
             value = f.__globals__.get(name, EMPTY)
+            if value is EMPTY:
+                yield EMPTY, name
             if value is type:
                 self._met.add("__class__")
             elif id(value) in _READERS and name != value.__name__:
@@ -252,6 +255,22 @@ class Reach(Places):
             m = ".".join(filter(None, (home, m[depth:])))
             if not _is_ours(m):
                 yield from self._entry(sys.modules, m)
+
+    def _attributes(self, own: dict[str, Any]) -> Parts:
+        """Those of a function that the code names; all of them where it may name any."""
+        self._whole(own)
+        for name in sorted(own if self._reads_all() else self.named.intersection(own)):
+            yield name, name
+            yield from self._entry(own, name)
+
+    def _reads_all(self) -> bool:
+        """Whether the code may read attributes that it does not name."""
+        return not self.named.isdisjoint((ANY, "__dict__"))
+
+    def _whole(self, own: Any) -> None:
+        """Looks for attributes that come where none was, if those may change what the code does."""
+        if ABSENT in self.named or self._reads_all():
+            self.orders.append((own, [*own]))
 
     def _entry(self, mapping: Any, name: str, known_as: str = "") -> Parts:
         """What is there under a name; `known_as`: its name for the user, where that is another one."""
@@ -275,12 +294,24 @@ class Reach(Places):
         for c in kinds:
             if self._is_users(_module_of(c)):
                 self._class(c)
+                self._whole(vars(c))
                 for name in sorted(k for k, v in vars(c).items() if self._counts(k, v, makes)):
+                    yield name, name
                     yield from self._entry(vars(c), name)
             elif isinstance(c, types.ModuleType):
                 for name in sorted(self.named.intersection(vars(c))):
                     if vars(c)[name].__class__ in PLAIN or isinstance(vars(c)[name], _OF_LIBRARIES):
+                        yield name, name
                         yield from self._entry(vars(c), name)
+        if "__subclasses__" in self.named and isinstance(x, type):
+            yield from self._derived(x)
+
+    def _derived(self, c: type) -> Parts:
+        """The classes that are derived from one of the user's, or of ours."""
+        if self._is_users(c.__module__) or _is_ours(c.__module__):
+            found = Subclasses(c)
+            self.contents.append((found, values := tuple(found)))
+            yield values, c.__name__
 
     def _class(self, c: Any) -> None:
         """Looks for what comes to stand in a class of the user's, before what it inherits, and at its bases."""
@@ -325,8 +356,10 @@ class Reach(Places):
             found = set(own if every else self.named.intersection(own))
             if not users and type(x).__module__ in sys.stdlib_module_names:  # whose code is not read either
                 found.update(k for k, v in own.items() if v.__class__ in PLAIN)
-            if not of_ours and ("__dict__" in self.named or hasattr(type(x), "__getattr__")):
-                self.sizes.append((own, len(own)))  # attributes of any name may come
+            if not of_ours:
+                self._whole(own)
+                if not users or hasattr(type(x), "__getattr__"):
+                    self.sizes.append((own, len(own)))  # attributes of any name may come
             if of_ours:  # such as `training`, which may come to stand in the object
                 found.update(k for c in of_ours for k, v in vars(c).items() if v.__class__ in PLAIN and k[0] != "_")
                 found.difference_update(
@@ -346,10 +379,11 @@ class Reach(Places):
                     yield getattr(type(x), k, EMPTY), known_as
             yield None, name  # no more of them
             if not of_ours:  # where every attribute counts, and how many they are, none comes unseen
-                absent = {name[1:] for name in self.named if name[0] == "?"}
+                absent = {name[1:] for name in self.named if name[0] == "?" and name != ABSENT}
                 for k in absent.union(inherited.keys() & self.named).difference(own, names):
                     self.entries.append((own, k, EMPTY))
         for name, c in sorted(inherited.items(), key=lambda item: item[0]):
+            yield name, name
             if isinstance(vars(c)[name], types.MemberDescriptorType):
                 if name != "__dict__":
                     self.slots.append((_reference(x), name, getattr(x, name, EMPTY)))
@@ -378,9 +412,13 @@ class Reach(Places):
 
     def _counts(self, name: str, value: Any, makes: bool = True) -> bool:
         """Whether an attribute of a class or a module of the user's is looked at."""
-        any_value = ANY in self.named and name[:2] != "__"
+        any_value = (ANY in self.named or self._is_data(value)) and name[:2] != "__"
         called = _is_called(name, value) and (makes or name not in _MAKERS or "__class__" in self.named)
         return name in self.named or called or any_value
+
+    def _is_data(self, value: Any) -> bool:
+        """Whether the code may read `value` in the dict of a class or a module, where it is no code."""
+        return "__dict__" in self.named and not isinstance(value, (*_CODE, type, types.ModuleType))
 
     def _is_users(self, module: str | None) -> bool:
         return _is_users(module) or _top(module) in self._homes
