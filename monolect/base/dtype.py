@@ -240,8 +240,9 @@ def accumulator(d: DType) -> DType:
 
 
 def as_python(value: Any, d: DType) -> Any:
-    """`value` as the Python object a CONST of type `d` holds. Integers wrap, floats are rounded; a float saturates
-    into integers, and nan becomes 0. An index of any size is kept: it is arithmetic of whole numbers.
+    """`value` as the Python object a CONST of type `d` holds. Integers wrap, floats are rounded, an infinity is nan in
+    a type that has none; a float saturates into integers, and nan becomes 0. An index of any size is kept: it is
+    arithmetic of whole numbers.
     """
     if d.kind == "b":
         return bool(value)
@@ -251,7 +252,9 @@ def as_python(value: Any, d: DType) -> Any:
         except OverflowError as error:  # of an integer: a float would be infinite
             bits = int(value).bit_length()
             raise ArgumentError("a number no float holds", expected="at most 1.8e308", found=f"{bits} bits") from error
-        return x if d.bits == 64 or x - x != 0.0 else _round_float(x, d)
+        if x - x != 0.0:  # an infinity or a nan
+            return x if d.max == _INF or x != x else math.nan
+        return x if d.bits == 64 else _round_float(x, d)
     if value.__class__ is not int and not hasattr(value, "__index__"):  # a float
         return 0 if value != value else int(max(d.min, min(d.max, value)))
     v = int(value)

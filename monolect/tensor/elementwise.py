@@ -57,10 +57,12 @@ def operand(self: Any, u: UOp, other: Any) -> UOp:
 
 
 def held(d: DType, number: Any) -> Any:
-    """`number`; an integer beyond the integers of `d`, which would wrap, as the nearest of them."""
+    """`number`; one beyond the numbers of `d` that would wrap, or become nan, as the nearest of them."""
     number = number.item() if is_scalar(number) else number
-    # an integer that fits is returned as the same object
-    return sorted((d.min, number, d.max))[1] if number.__class__ is int and d.kind in "iu" else number
+    if number.__class__ is int and d.kind in "iu" or number.__class__ in (int, float) and d.is_float and d.max < inf:
+        # a number that fits is returned as the same object, and so is nan
+        return number if number != number else sorted((d.min, number, d.max))[1]
+    return number
 
 
 def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
@@ -165,7 +167,9 @@ def _compare(name: str, sign: str, floats: tuple[str, bool], rest: tuple[str, bo
             other = other.item() if is_scalar(other) else other
             b = operand(self, a, other)
             if (most := held(scalar_dtype(0, a.dtype), other)) is not other:  # no element is as large, or as small
-                return ~self._nowhere() if getattr(operator, name)(most, other) else self._nowhere()
+                if not a.dtype.is_float:
+                    return ~self._nowhere() if getattr(operator, name)(most, other) else self._nowhere()
+                a, b = cast(a, dtypes.float32), number(other, dtypes.float32)  # an element may be nan
         if a.dtype is not b.dtype and not _are_mixed(a.dtype, b.dtype):
             a, b = promoted(a, b)
         if a.op != "CONST" and b.op != "CONST":
@@ -436,7 +440,7 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("RECIP", floating(self)))
 
     def maximum(self, other: Any) -> Tensor:
-        """The larger of both; nan where either is nan. A number beyond the integers of self means the nearest of them.
+        """The larger of both; nan where either is nan. A number beyond those of the dtype means the nearest of them.
 
         >>> Tensor([1, 5]).maximum(Tensor([4, 2])).tolist()
         [4, 5]
@@ -444,7 +448,7 @@ class ElementwiseMixin(TensorBase):
         return binary(self, "MAX", held(self.dtype, other))
 
     def minimum(self, other: Any) -> Tensor:
-        """The smaller of both; nan where either is nan. A number beyond the integers of self means the nearest of them.
+        """The smaller of both; nan where either is nan. A number beyond those of the dtype means the nearest of them.
 
         >>> Tensor([1.0, 5.0]).minimum(Tensor([float("nan"), 2.0])).tolist()
         [nan, 2.0]
@@ -476,7 +480,7 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1, 1]).addcmul(Tensor([2, 3]), Tensor([4, 5]), value=10).tolist()
         [81, 151]
         """
-        return self + self._scalar(tensor1) * tensor2 * value
+        return self + self._scalar(tensor1) * value * tensor2
 
     @in_single
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
@@ -485,7 +489,8 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1.0, 1.0]).addcdiv(Tensor([1.0, 3.0]), Tensor([2.0, 4.0])).tolist()
         [1.5, 1.75]
         """
-        return self + self._scalar(tensor1) / tensor2 * value
+        x = self._scalar(tensor1)
+        return self + (x * value / tensor2 if x.dtype.is_float else x / tensor2 * value)
 
     # ---- comparisons -------------------------------------------------------------------------------------------------
     lt = less = __lt__ = _lt
@@ -520,8 +525,8 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1.0, float("inf"), float("nan")]).isfinite().tolist()
         [True, False, False]
         """
-        if not self.dtype.is_float:
-            return ~self._nowhere()
+        if not self.dtype.is_float or self.dtype.max < inf:
+            return ~self.isnan()
         return self._wrap(e("CMPLT", special.absolute(self._uop), inf))
 
     def _nowhere(self) -> Tensor:

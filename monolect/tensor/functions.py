@@ -280,7 +280,7 @@ class FunctionsMixin(TensorBase):
         """`self` kept within [min, max], either of which may be missing or a tensor; nan stays, also that of a bound.
         The derivative is 0 at nan, as PyTorch has it.
 
-        A number beyond the integers of the tensor means the nearest of them. Raises ArgumentError without a bound.
+        A number beyond those of the dtype means the nearest of them. Raises ArgumentError without a bound.
 
         >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
         [0.0, 0.5, 1.0]

@@ -2,17 +2,19 @@
 to narrow floats those of exact arithmetic.
 """
 
+import operator
 import random
 from fractions import Fraction
 from math import inf, nan
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, Tensor, dtypes, jit
 from monolect.backend.registry import Device
+from monolect.base.dtype import USER
 from monolect.runtime.execute import plans
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
@@ -248,3 +250,44 @@ def test_casts_of_the_largest_and_the_smallest(source):
         for device in DEVICES:
             got = Tensor(x, device=device).cast(getattr(dtypes, name)).double().numpy()
             np.testing.assert_array_equal(got, want, err_msg=f"{name} {device}")
+
+
+NUMBERS = [0.0, -0.0, 1.0, -1.5, 0.1, 300.0, 448.0, 464.0, 465.0, 7e4, 2.0**31, -(2.0**63), 1e39, 1e300, inf, -inf, nan]
+NAMES = [d.name for d in USER]
+
+
+@given(st.lists(st.sampled_from(NAMES), min_size=2, max_size=4), st.sampled_from(DEVICES))
+@example(["float32", "fp8e4m3", "float32"], "cpu")
+@example(["fp8e4m3", "uint64"], "python")
+def test_casts_of_constants_are_those_of_data(chain, device):
+    """What is folded while nodes are built has the numbers of a kernel, over any chain of types."""
+    first, *rest = (getattr(dtypes, name) for name in chain)
+    data = Tensor(NUMBERS, dtype=first, device=device)
+    constants = [Tensor.full((2,), v, dtype=first, device=device) for v in NUMBERS]
+    for d in rest:
+        data, constants = data.cast(d), [c.cast(d) for c in constants]
+    got = Tensor.stack(*(c[0] for c in constants))
+    if rest[-1].is_float:
+        data, got = data.double(), got.double()
+    np.testing.assert_array_equal(got.numpy(), data.numpy())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_type_without_infinity(device):
+    """An infinity of it is nan. Comparisons see the number itself, bounds the nearest number of the type."""
+    x = Tensor(np.arange(256, dtype=np.uint8), device=device).bitcast(dtypes.fp8e4m3)
+    w = x.float().numpy()
+    same = np.testing.assert_array_equal
+    for c in (inf, -inf, nan, 1000.0, -1000, 10**9, 448, -448.0, 3.0, np.float32(1e6)):
+        for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+            same(getattr(x, name)(c).numpy(), getattr(operator, name)(w, c), err_msg=f"{name} {c}")
+        low, high = (np.clip(y, -448, 448) for y in (np.maximum(w, c), np.minimum(w, c)))
+        same(x.maximum(c).float().numpy(), low, err_msg=f"maximum {c}")
+        same(x.minimum(c).float().numpy(), high, err_msg=f"minimum {c}")
+        same(x.clamp(min=c).float().numpy(), low, err_msg=f"clamp from {c}")
+        same(x.clamp(max=c).float().numpy(), high, err_msg=f"clamp to {c}")
+    same(x.isfinite().numpy(), np.isfinite(w))
+    same(x.isinf().numpy(), np.isinf(w))
+    same(x.nan_to_num(1.0, 2.0, 3.0).float().numpy(), np.where(np.isnan(w), 1, w))
+    endless = Tensor.full((3,), inf, dtype=dtypes.fp8e4m3, device=device)
+    assert endless.isnan().tolist() == [True] * 3 and np.isnan(endless.float().numpy()).all()

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError
@@ -292,8 +294,25 @@ def test_infinities_and_nan(check: Any) -> None:
     check(Tensor([nan, 1.0]).clamp(0, 0.5), torch.tensor([nan, 0.5]))
     check(Tensor([1.0, nan]).clamp(Tensor([nan, 0.0])), torch.tensor([nan, nan]))
     check(Tensor([1.0, 2.0]).clamp(max=nan), torch.tensor([nan, nan]))
+    check(Tensor([1.0, nan]).maximum(nan), torch.tensor([nan, nan]))
+    check(Tensor([1.0, 2.0]).maximum(Tensor.full((2,), nan)), torch.tensor([nan, nan]))
+    check(Tensor([1.0, 2.0]).minimum(nan), torch.tensor([nan, nan]))
     check(Tensor([inf, -inf, inf]).logaddexp(Tensor([inf, -inf, -inf])), torch.tensor([inf, -inf, inf]))
     check(Tensor([inf, 3e38]).hypot(Tensor([nan, 1e38])), torch.tensor([inf, float(np.hypot(3e38, 1e38))]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(st.integers(0, 2**32 - 1))
+def test_scaled_terms_are_multiplied_in_the_order_written(dtype: str, seed: int) -> None:
+    """Numbers of any magnitude: another order overflows, or vanishes, elsewhere."""
+    rng = np.random.default_rng(seed)
+    high = np.log10(float(np.finfo(dtype).max)) - 1
+    x, y, z, c = ((rng.choice([-1, 1], 9) * 10 ** rng.uniform(-high, high, 9)).astype(dtype) for _ in range(4))
+    value = c[0].item()
+    with np.errstate(all="ignore"):
+        product, quotient = x + value * y * z, x + value * y / z
+    np.testing.assert_array_equal(Tensor(x).addcmul(Tensor(y), Tensor(z), value=value).numpy(), product)
+    np.testing.assert_array_equal(Tensor(x).addcdiv(Tensor(y), Tensor(z), value=value).numpy(), quotient)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64"])

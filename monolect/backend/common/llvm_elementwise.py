@@ -165,7 +165,8 @@ class ElementwiseRenderer(ValueRenderer):
     def op_max(self, u: UOp, lanes: int, a: str, b: str) -> str:
         if u.dtype.is_float and magnitude_argument(u) is not None:
             return self.call("fabs", u.dtype, lanes, a)
-        return self.maximum(u.dtype, lanes, a, b, u.src[1].op == "CONST")
+        c = u.src[1]
+        return self.maximum(u.dtype, lanes, a, b, c.op == "CONST" and c.value == c.value)
 
     def maximum(self, d: DType, lanes: int, a: str, b: str, b_is_number: bool = False) -> str:
         """The larger of two, or nan where one is; cheaper where `b` is known not to be nan."""
