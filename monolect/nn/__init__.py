@@ -51,3 +51,7 @@ def __getattr__(name: str) -> Any:
     if name == "datasets":
         return import_module("monolect.nn.datasets")
     raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

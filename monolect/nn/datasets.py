@@ -118,3 +118,10 @@ def _find(folder: str | os.PathLike[str], stem: str, kind: str) -> str:
         if os.path.isfile(full):
             return full
     raise FileNotFoundError(f"no {names[0]} (nor {', '.join(names[1:])}) in {os.fspath(folder)}")
+
+
+__all__ = ["load_digits", "mnist_from_folder", "read_idx"]
+
+
+def __dir__() -> list[str]:
+    return __all__

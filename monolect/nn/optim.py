@@ -387,3 +387,10 @@ class RMSprop(Optimizer):
             buffer.assign((buffer * self.momentum + change).cast(buffer.dtype))
             change = buffer
         return change * shared[0]
+
+
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -106,3 +106,10 @@ def _some(names: list[str]) -> str:
     if not names:
         return "none"
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+__all__ = ["get_parameters", "get_state_dict", "load_state_dict"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -420,3 +420,12 @@ def test_softmax_without_an_axis_takes_that_of_torch() -> None:
         x = array(*shape)
         expected = torch.nn.Softmax()(torch.tensor(x))
         np.testing.assert_allclose(nn.Softmax()(Tensor(x)).numpy(), expected.numpy(), rtol=1e-5, err_msg=str(shape))
+
+
+@pytest.mark.parametrize("module", [nn, nn.optim, nn.state, nn.datasets])
+def test_dir_lists_what_is_public(module) -> None:
+    names = dir(module)
+    assert names == module.__all__ and not {"Any", "import_module", "annotations"} & {*names}
+    for name in names:
+        x = getattr(module, name)
+        assert getattr(x, "__module__", x.__name__).startswith("monolect")
