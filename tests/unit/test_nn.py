@@ -425,7 +425,7 @@ def test_softmax_without_an_axis_takes_that_of_torch() -> None:
 @pytest.mark.parametrize("module", [nn, nn.optim, nn.state, nn.datasets])
 def test_dir_lists_what_is_public(module) -> None:
     names = dir(module)
-    assert names == module.__all__ and not {"Any", "import_module", "annotations"} & {*names}
+    assert names == sorted(module.__all__) and not {"Any", "import_module", "annotations"} & {*names}
     for name in names:
         x = getattr(module, name)
         assert getattr(x, "__module__", x.__name__).startswith("monolect")
