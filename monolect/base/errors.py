@@ -248,7 +248,7 @@ class MissingExtraError(MonolectError, ImportError):
     """An optional dependency that is not installed; the message holds the `pip install` line that mends it."""
 
     def __init__(self, package: str, extra: str, *, line: tuple[str, int] | None = None) -> None:
-        message = f"the package '{package}' is not installed; mend it with: pip install 'monolect[{extra}]'"
+        message = f"the package '{package}' is not installed; install it with: pip install 'monolect[{extra}]'"
         super().__init__(message, line=line)
         self.package = package
         self.extra = extra

@@ -31,7 +31,7 @@ def places(word: str = "", is_term: bool = False) -> list[tuple[str, str, str]]:
                 told.append(place)
     if not named and not told and not is_term:
         expected = "a word of a name or a docstring; `grep` finds what only code says"
-        raise ArgumentError("no code is about that", expected=expected, found=word)
+        raise ArgumentError("no name and no docstring has that word", expected=expected, found=word)
     return named + told
 
 

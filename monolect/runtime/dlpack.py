@@ -4,7 +4,7 @@ NumPy makes and takes the capsules of the protocol and looks after lifetimes: me
 capsule or a tensor of any library refers to it. What NumPy has no words for, narrow floats and the memory of a GPU, is
 written into the description of the tensor while the capsule is in our hands; its values are not touched.
 
-What it does not do: share what is no row-major array with its axes permuted, flipped or repeated: that is copied.
+Only permuted, flipped and repeated row-major arrays are shared; other layouts are copied.
 Source: https://dmlc.github.io/dlpack/latest/, version 1.1.
 """
 

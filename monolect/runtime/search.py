@@ -121,7 +121,11 @@ def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
             bench.close()
         if found.n_rounds == 0:  # the heuristic's own plan has no time
             why = "; ".join(f"{f.kind}: {f.text}" for f in bench.failures)
-            raise DeviceError("no search without a time of its own plan", expected="a candidate that runs", found=why)
+            raise DeviceError(
+                "BEAM: the heuristic's plan cannot be timed, so there is no search",
+                expected="a candidate that runs",
+                found=why,
+            )
     except Exception as error:  # also of an action that breaks the compiler: the program does without
         why = f", please report: {type(error).__name__}: {error}"
         if isinstance(error, MonolectError):

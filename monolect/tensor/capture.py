@@ -102,7 +102,9 @@ class Jit:
                 ref = weakref.ref(instance, lambda _: self._methods.pop(key, None))
             except TypeError:
                 expected, name = "a class without __slots__, or with __weakref__ among them", type(instance).__name__
-                raise JitError("a jitted method of what cannot be held weakly", expected=expected, found=name) from None
+                raise JitError(
+                    "a jitted method of an object that has no weak references", expected=expected, found=name
+                ) from None
             found = self._methods[key] = Jit(self.function, ref, self.donation.names)
         return Method(found, instance)
 

@@ -1,4 +1,4 @@
-"""What differs at each call though nothing that a function reaches does: numbers drawn by Python or NumPy, and clocks.
+"""Sources of nondeterminism that a capture cannot replay: random numbers of Python and NumPy, and clocks.
 
 What it is for: a replay of a captured step would use them again. `tensor/reach.py` finds generators that a function
 names, and a capture compares them before and after; where code names what asks the system, a capture listens whether it

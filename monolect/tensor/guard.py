@@ -44,7 +44,7 @@ def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
             from inspect import signature  # costs 10 ms to import, and only errors need it
 
             expected = f"{name}{signature(f)}"
-            raise ArgumentError(f"{name}: an argument of a wrong kind", expected=expected, found=str(e)) from e
+            raise ArgumentError(f"{name}: bad argument", expected=expected, found=str(e)) from e
 
     # the name that provenance reports
     method.__code__ = method.__code__.replace(co_name=f.__name__)  # type: ignore[attr-defined]

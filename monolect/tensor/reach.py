@@ -1,4 +1,4 @@
-"""What a Python function depends on beside the values of Tensors: all that it can reach, and whether that changed.
+"""Dependencies of a Python function other than the values of Tensors: all that it can reach, and whether that changed.
 
 What it is for: `@function` traces once, and `@jit` captures once, for each `key`; so the key must hold whatever may
 steer the function: numbers and texts, what lists and dicts hold, which Tensors stand where. One walk goes through

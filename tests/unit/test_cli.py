@@ -301,7 +301,7 @@ def test_where_finds_code_by_words(capsys):
     out = capsys.readouterr().out
     assert "monolect/tensor/winograd.py:1" in out
     assert main(["where", "RowThatNobodyWrote"]) == 1
-    assert "no code is about that\n  expected: a word" in capsys.readouterr().err
+    assert "no name and no docstring has that word\n  expected: a word" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
