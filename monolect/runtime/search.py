@@ -122,7 +122,7 @@ def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
         if found.n_rounds == 0:  # the heuristic's own plan has no time
             why = "; ".join(f"{f.kind}: {f.text}" for f in bench.failures)
             raise DeviceError(
-                "BEAM: the heuristic's plan cannot be timed, so there is no search",
+                "the heuristic's plan cannot be timed, so there is no search",
                 expected="a candidate that runs",
                 found=why,
             )

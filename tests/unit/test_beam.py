@@ -246,7 +246,7 @@ def test_a_search_that_failed_is_tried_again_by_the_next_process(asked, monkeypa
     """As on a machine that has no memory, or no time, for it just now: neither actions nor a program are kept."""
     with monkeypatch.context() as m, Context(BEAM=1):
         m.setattr(benches.ProcessBench, "times", lambda self, kernels: [float("inf")] * len(kernels))
-        with pytest.warns(RuntimeWarning, match="keeps the heuristic's actions: no search without a time"):
+        with pytest.warns(RuntimeWarning, match="keeps the heuristic's actions: the heuristic's plan cannot be timed"):
             np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
