@@ -46,8 +46,9 @@ def _check_weight(w: UOp, channels: int, n: int, groups: int, name: str) -> None
     if len(w.shape) != n + 2:
         raise ShapeError(f"{name}: weight", expected=f"(out, in / groups, {n} kernel axes)", found=w.shape)
     if w.shape[1] * groups != channels:
-        expected = f"{channels} input channels = {groups} groups * weight.shape[1]"
-        raise ShapeError(f"{name}: channels", expected=expected, found=f"weight {w.shape}")
+        grouped = "" if groups == 1 else f" = {groups} groups * {w.shape[1]}"
+        expected = f"{w.shape[1] * groups} channels{grouped}, as the weight is {w.shape}"
+        raise ShapeError(f"{name}: the input does not fit the weight", expected=expected, found=f"{channels} channels")
     if w.shape[0] % groups:
         expected = f"output channels divisible by {groups} groups"
         raise ShapeError(f"{name}: output channels", expected=expected, found=w.shape[0])

@@ -107,9 +107,10 @@ class LinalgMixin(TensorBase):
         """
         x, w = self._uop, node_of(self, weight, "linear")
         if len(w.shape) not in (1, 2) or not x.shape or x.shape[-1] != w.shape[-1]:
-            raise ShapeError(
-                "linear: weight", expected=f"(out features, {x.shape[-1] if x.shape else 'in features'})", found=w.shape
-            )
+            if len(w.shape) not in (1, 2):
+                raise ShapeError("linear: weight", expected="(out features, in features)", found=w.shape)
+            expected = f"(..., {w.shape[-1]}), as the weight is {w.shape}"
+            raise ShapeError("linear: the input does not fit the weight", expected=expected, found=x.shape)
         out = matmul(x, g.permute(w, tuple(reversed(range(len(w.shape))))), "linear")
         if bias is None:
             return self._wrap(out)

@@ -49,8 +49,8 @@ class MovementMixin(TensorBase):
                 return self._wrap(graph.reshape(self._uop, new))
             return shown(self, lambda u: graph.reshape(u, new), lambda s: reshaped(old, s, new))
         except IRError:
-            n = count(old)
-            raise ShapeError("reshape changes the number of elements", expected=f"{n} elements", found=new) from None
+            expected, found = f"{count(old)} elements, as {old} has", f"{count(new)} elements, in {new}"
+            raise ShapeError("reshape changes the number of elements", expected=expected, found=found) from None
 
     view = reshape
 
@@ -603,7 +603,9 @@ def _infer(old: tuple, new: tuple) -> tuple:
     total, known = count(tuple(left_of_old)), count(tuple(given))
     if total.__class__ is int and known.__class__ is int:
         if known == 0 or total % known:
-            raise ShapeError("reshape changes the number of elements", expected=f"{total} elements", found=new)
+            raise ShapeError(
+                "reshape changes the number of elements", expected=f"{total} elements, as {old} has", found=new
+            )
         left: Any = total // known
     else:
         left = idx(total) // idx(known)

@@ -19,7 +19,7 @@ from typing import Any
 from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, spent
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.backend.registry import Device, is_on_disk
-from monolect.base.dtype import DType, as_dtype
+from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.normal import count
@@ -576,7 +576,7 @@ class Tensor(
         'python'
         """
         for a in args:
-            if isinstance(a, DType) or isinstance(a, type):
+            if isinstance(a, DType | type) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
                 dtype = a
             elif a is not None:
                 device = a

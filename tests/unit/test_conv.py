@@ -180,7 +180,7 @@ def test_conv_errors() -> None:
     x, w = Tensor.ones(1, 3, 4, 4), Tensor.ones(2, 3, 3, 3)
     with pytest.raises(ShapeError, match="channels") as e:
         x.conv2d(Tensor.ones(2, 4, 3, 3))
-    assert "expected: 3 input channels" in str(e.value)
+    assert "expected: 4 channels, as the weight is (2, 4, 3, 3)" in str(e.value)
     with pytest.raises(ShapeError, match="rank of the input"):
         Tensor.ones(4, 4).conv2d(w)
     with pytest.raises(ShapeError, match="weight"):

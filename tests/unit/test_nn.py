@@ -190,8 +190,12 @@ def test_layer_errors() -> None:
         nn.Dropout(-0.1)
     with pytest.raises(ArgumentError, match="padding_idx"):
         nn.Embedding(3, 2, padding_idx=3)
-    with pytest.raises(ShapeError, match="linear: weight"):
+    with pytest.raises(ShapeError, match="the input does not fit the weight") as e:
         nn.Linear(3, 2)(Tensor.ones(2, 4))
+    assert (e.value.expected, str(e.value.found)) == ("(..., 3), as the weight is (2, 3)", "(2, 4)")
+    with pytest.raises(ShapeError, match="conv2d: the input does not fit the weight") as e:
+        nn.Conv2d(4, 2, 3, groups=2)(Tensor.ones(1, 3, 5, 5))
+    assert "4 channels = 2 groups * 2, as the weight is (2, 2, 3, 3)" in str(e.value.expected)
 
 
 # ---- optimizers ------------------------------------------------------------------------------------------------------
