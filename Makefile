@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-cuda golden docs clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden docs clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -80,6 +80,9 @@ test-hip-compile: .venv/.stamp-test clang ## compile kernels for AMD GPUs; none 
 test-wasm: .venv/.stamp-test clang node ## link kernels as WebAssembly and run them in node
 	$(TOOLS) $(BIN)/python -m pytest tests/backend/test_elsewhere.py -k wasm32 -rs
 
+test-export: .venv/.stamp-test clang node ## export models as C and WebAssembly, build and run them
+	$(TOOLS) $(BIN)/python -m pytest tests/export -rs
+
 test-llvm-targets: .venv/.stamp-test clang emulators ## run kernels of AArch64 and RISC-V under qemu, validate SPIR-V
 	$(TOOLS) $(BIN)/python -m pytest $(PARALLEL) tests/backend/test_elsewhere.py tests/backend/test_llvm_gpu.py \
 	  -k "not wasm32" -rs
@@ -132,6 +135,9 @@ bench-against: .venv/.stamp-test ## the table against that of another commit of 
 
 bench-host: .venv/.stamp-bench ## what the host does beside the kernels, beside other libraries, a minute
 	$(BIN)/python -m benchmarks.host
+
+bench-export: .venv/.stamp-test ## exported steps against the devices c and cpu, some minutes
+	$(BIN)/python -m benchmarks.export
 
 bench-cuda: .venv/.stamp-test .venv/.stamp-cuda ## the table of a GPU beside PyTorch; needs an NVIDIA GPU and its driver
 	$(BIN)/python -m benchmarks.gpu

@@ -23,6 +23,7 @@ with collection_paused():
         CompileError,
         DeviceError,
         DTypeError,
+        ExportError,
         FileFormatError,
         GradientError,
         IndexRangeError,
@@ -52,9 +53,9 @@ __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
     "nn", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
-    "DTypeError", "DeviceError", "FileFormatError", "GradientError", "IRError", "IndexRangeError", "InternalError",
-    "JitError", "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError", "ShapeError",
-    "VerifyError",
+    "DTypeError", "DeviceError", "ExportError", "FileFormatError", "GradientError", "IRError", "IndexRangeError",
+    "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError",
+    "ShapeError", "VerifyError",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ every message can say what was expected, what was found, and which line of the u
     ├── ArgumentError      ValueError     any other argument that makes no sense
     ├── GradientError      RuntimeError   a derivative that does not exist or was not asked for
     ├── JitError           RuntimeError   a captured step that cannot be captured or replayed
+    ├── ExportError        RuntimeError   a captured step that cannot be written as a program of its own
     ├── IRError            ValueError     a malformed node; has `op`
     │   └── VerifyError                   a graph that breaks the rules of its stage
     ├── ParseError         ValueError     text IR that does not parse
@@ -204,6 +205,21 @@ class JitError(MonolectError, RuntimeError):
     """
 
 
+class ExportError(MonolectError, RuntimeError):
+    """A captured step that cannot be written as a program without monolect; the message names the item that needs more.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> step = jit(lambda x: (w * x).sum().backward())
+    >>> _ = step(Tensor([1.0, 1.0]))
+    >>> step.export("never")
+    Traceback (most recent call last):
+    monolect.base.errors.ExportError: ...
+    >>> returned = jit(lambda x: x * 2)
+    >>> returned(Tensor([1.0])).tolist()  # a step that returns what it computes has all it needs
+    [2.0]
+    """
+
+
 class IRError(MonolectError, ValueError):
     """A node that breaks the row of its op in the op table. `op` names the op."""
 
@@ -290,6 +306,7 @@ __all__ = [
     "CompileError",
     "DTypeError",
     "DeviceError",
+    "ExportError",
     "FileFormatError",
     "GradientError",
     "IRError",

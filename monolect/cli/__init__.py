@@ -1,7 +1,8 @@
 """The `monolect` command: prints the tables the compiler is made of, runs passes on text IR, and explains programs.
 
 What it is for: `monolect ops|passes|rules|accuracy|devices|settings` show the one table that states each fact; `run`
-takes a kernel through some of the passes; `explain` runs a program and shows its kernels; `where` finds code by words.
+takes a kernel through some of the passes; `explain` runs a program and shows its kernels; `where` finds code by words;
+`export` writes a saved step as a program of its own.
 What it is not: it holds no facts and no compiler logic.
 Invariant: nobody imports it, and what `run` prints after a pass is text that `run` reads.
 """
@@ -22,6 +23,7 @@ from monolect.base.version import COMPILED
 from monolect.cli import glossary
 from monolect.cli.devices import rows
 from monolect.cli.explain import explain
+from monolect.cli.export import add_options, export_file
 from monolect.cli.report import is_report, replay, report
 from monolect.cli.run import run
 from monolect.cli.where import places
@@ -95,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     reported.add_argument("-o", dest="output", metavar="BUG.ir", default="bug.ir", help="the file to write")
     reported.add_argument("--no-data", action="store_true", help="random numbers in place of the inputs")
     reported.usage = "monolect report [-o BUG.ir] [--no-data] FILE.py[:LINE] [-- ARGUMENT ...]"
+    add_options(add("export", export_file, "write a saved step as C or WebAssembly that needs no monolect"))
 
     explained = add(
         "explain", _explain, "run a program and show its kernels: line, formulas, actions and why, loops, IR, code"

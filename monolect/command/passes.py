@@ -41,11 +41,14 @@ class Pass(NamedTuple):
     why: str = ""
 
 
+# programs of kernels, each with the operands of one CALL, for a target: the PROGRAM node of each kernel
+Programs = Callable[[Mapping[UOp, Sequence[UOp]], Target], dict[UOp, UOp]]
+
+
 class Services:
     """What passes need of the runtime, which sets it when it is imported: programs, and memory for packed constants."""
 
-    # programs of kernels, each with the operands of one CALL, for a target: the PROGRAM node of each kernel
-    programs: Callable[[Mapping[UOp, Sequence[UOp]], Target], dict[UOp, UOp]] | None = None
+    programs: Programs | None = None
     target: Callable[[str], Target] | None = None  # of a device
     # what the plan of a kernel packs of its frozen PARAMs, on a target
     packed_blocks: Callable[[UOp, Target], tuple[Packed, ...]] | None = None
@@ -55,8 +58,11 @@ class Services:
 services = Services()
 
 
-def lower(step: UOp, target: Target) -> UOp:
-    """The pass: each distinct kernel becomes a PROGRAM, by the kernel passes where no cache has it."""
+def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
+    """The pass: each distinct kernel becomes a PROGRAM, by the kernel passes where no cache has it. `programs`: instead
+    of those that the devices of this process run.
+    """
+    programs = programs or services.programs
     linear = program_of(step)
     first, items = once_of(linear), items_of(linear)
     operands: dict[str, dict[UOp, Sequence[UOp]]] = {}
@@ -65,11 +71,11 @@ def lower(step: UOp, target: Target) -> UOp:
             operands.setdefault(device_of(c, target.name), {}).setdefault(c.src[0], c.src[1:])
     if not operands:
         return step
-    if services.programs is None or services.target is None:
+    if programs is None or services.target is None:
         raise InternalError("kernels are lowered by the runtime", expected="monolect.runtime imported", found="none")
     made: dict[str, dict[UOp, UOp]] = {}
     for name, kernels in operands.items():
-        made[name] = services.programs(kernels, target if name == target.name else services.target(name))
+        made[name] = programs(kernels, target if name == target.name else services.target(name))
 
     def lowered(c: UOp) -> UOp:
         if c.op != "CALL" or c.src[0].op == "PROGRAM":
@@ -105,9 +111,11 @@ COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
 # fmt: on
 
 
-def planned(step: UOp, target: Target) -> UOp:
-    """A step through the passes from `once` on: ready to be encoded."""
+def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
+    """A step through the passes from `once` on: ready to be encoded. `programs`: see `lower`."""
     for row in COMMAND[1:]:
+        if row.name == "lower" and programs is not None:
+            row = row._replace(run=lambda s, t: lower(s, t, programs))
         step = run(row, step, target)
     return step
 
@@ -128,4 +136,4 @@ def run(row: Pass, step: UOp, target: Target) -> UOp:
     return out
 
 
-__all__ = ["COMMAND", "Pass", "Services", "joined", "lower", "planned", "run", "services"]
+__all__ = ["COMMAND", "Pass", "Programs", "Services", "joined", "lower", "planned", "run", "services"]

@@ -33,13 +33,14 @@ def programs(operands: Mapping[UOp, Sequence[UOp]], target: Target) -> dict[UOp,
     made = compile_kernels([*operands], target.name)
     out: dict[UOp, UOp] = {}
     for kernel, program in made.items():
-        info = _info(kernel, operands[kernel], program, target)
+        info = info_of(kernel, operands[kernel], program, target)
         out[kernel] = new = node("PROGRAM", (kernel,), info)
         loaded[new] = program
     return out
 
 
-def _info(kernel: UOp, operands: Sequence[UOp], program: Program, target: Target) -> ProgramInfo:
+def info_of(kernel: UOp, operands: Sequence[UOp], program: Program, target: Target) -> ProgramInfo:
+    """The info of the PROGRAM that a kernel was made into, to run on operands such as these."""
     info = program_info(kernel, operands, program.name, key_of(kernel), program.n_threads, program.local_bytes)
     if not isinstance(kernel.arg, KernelInfo) or not kernel.arg.fills:
         return info
@@ -99,4 +100,4 @@ def _native(function: UOp, dev: str) -> Program:
 
 services.programs = programs
 
-__all__ = ["compile_kernels", "key_of", "loaded", "programs"]
+__all__ = ["compile_kernels", "info_of", "key_of", "loaded", "programs"]

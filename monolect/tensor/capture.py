@@ -77,6 +77,7 @@ class Jit:
     def __init__(self, function: Callable[..., Any], owner: Callable[[], Any] | None = None, donate: Any = ()):
         self.function, self.owner = function, owner
         self.donation = Donation(function, donate, owner is not None)
+        self.parameters = parameters(function)[owner is not None :]
         self.captures: OrderedDict[Any, Captured] = OrderedDict()  # by their keys
         self.variants: dict[Any, list[Captured]] = {}  # by the key of a call: they find other gradients
         self.n_changing = 0  # captures in a row that changed what is around them
@@ -432,6 +433,32 @@ class Jit:
         True
         """
         import_module("monolect.tensor.saved").save(self, path, tensors or {})
+
+    def export(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        """Write this step as a program without monolect to the new folder `folder`: C, or WebAssembly.
+
+        The folder has `model.c` and `model.h` with `model_init` and `model_step`, a file of weights if there are any, a
+        Makefile and a program that reads inputs from files. Options: `target`, "c" or "wasm"; `march`, the processor
+        that C is compiled for, as compilers name it, or "native"; `threads`; `weights`, "file" or "array"; `name`, in
+        place of "model"; `tensors`, names as for `save`; `capture`, the number of one where there are several.
+
+        Raises ExportError for a step that needs more than kernels of one processor, ArgumentError for options.
+
+        >>> import tempfile
+        >>> double = jit(lambda x: x * 2)
+        >>> double(Tensor([1.0])).item()
+        2.0
+        >>> double.export(os.path.join(folder := tempfile.mkdtemp(), "double"))
+        >>> sorted(os.listdir(os.path.join(folder, "double")))
+        ['Makefile', 'main.c', 'model.c', 'model.h']
+        """
+        import_module("monolect.export.write").export(self, folder, **options)
+
+
+def parameters(function: Any) -> tuple[str, ...]:
+    """The names of a function's arguments, as far as they have one."""
+    code = getattr(function, "__code__", None)
+    return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _general(step: Jit) -> Callable[..., Any]:

@@ -57,7 +57,7 @@ from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 from monolect.tensor.view import in_memory
 
-FORMAT = 14  # of what is stored, as a test sees: whoever changes that counts on
+FORMAT = 15  # of what is stored, as a test sees: whoever changes that counts on
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
@@ -73,22 +73,14 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
             raise DTypeError(f"save: {name!r}", expected="a Tensor", found=type(t).__name__)
-    now = [c for c in jit.captures.values() if c.spec.around == jit.around.key]
-    captures = [c for c in now if c.capture.is_current()]  # what changed since is in the others as it was
-    if not captures:
-        why = "none since a tensor that it returns or has a view of changed" if now else "no capture"
-        raise JitError("a step is saved once it is captured", expected="a call before", found=why)
-    names = {c.capture.device.name for c in captures if c.capture.device is not None}
-    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
-    if len(names) > 1 or not names <= {*DEVICES}:
-        found = sorted(names) if len(names) > 1 else names.pop()
-        raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
-    writer = _Writer(names.pop(), tensors)
+    captures = current(jit)
+    writer = _Writer(device_of(captures), tensors)
     steps = {c._replace(spec=_without_looking(c.spec)).key: writer.part(c) for c in captures}
     parts, texts = zip(*steps.values(), strict=True)
     donation = jit.donation
     head = {
         "device": writer.device.name,
+        "parameters": jit.parameters,
         "steps": parts,
         "tensors": [(*writer.known[id(t)], writer.array(as_buffer(t._uop))) for t in writer.tensors],
         "donation": {"names": donation.names, "arguments": donation.arguments},
@@ -103,6 +95,42 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
         body += [data.data, bytes(-len(data) % _ALIGN)]
     n_bytes = sum(map(len, body)) - sum(sizes)
     write_whole(path, [_HEADER.pack(_MAGIC, FORMAT, *sizes, n_bytes, _checksum(body)), *body])
+
+
+def current(jit: Jit) -> list[Captured]:
+    """The captures of a step for what is around it now. Raises JitError where there is none."""
+    now = [c for c in jit.captures.values() if c.spec.around == jit.around.key]
+    captures = [c for c in now if c.capture.is_current()]  # what changed since is in the others as it was
+    if not captures:
+        why = "none since a tensor that it returns or has a view of changed" if now else "no capture"
+        raise JitError("a step is saved once it is captured", expected="a call before", found=why)
+    return captures
+
+
+def device_of(captures: Sequence[Captured]) -> str:
+    """The device of captures. Raises DeviceError where they have several, or another than `cpu` and `c`."""
+    names = {c.capture.device.name for c in captures if c.capture.device is not None}
+    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
+    if len(names) > 1 or not names <= {*DEVICES}:
+        found = sorted(names) if len(names) > 1 else names.pop()
+        raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
+    return names.pop()
+
+
+def text_of(c: Captured, device: str) -> str:
+    """The graph of a capture on that device. Raises JitError where no reader would take it."""
+    text = stored.write(c.capture.step, _params(c, device))
+    try:
+        stored.read(text, device)
+    except (FileFormatError, VerifyError) as e:
+        expected = "kernels whose indices are proven to stay inside"
+        raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
+    return text
+
+
+def on_device(text: str, old: str, new: str) -> str:
+    """The graph of a capture on another device."""
+    return text.replace(f'device="{old}"', f'device="{new}"')
 
 
 def _without_looking(spec: Spec) -> Spec:
@@ -132,12 +160,7 @@ class _Writer:
     def part(self, c: Captured) -> tuple[dict[str, Any], str]:
         """A capture as JSON, and its graph."""
         outside = c.capture.outside()
-        text = stored.write(c.capture.step, self._params(c))
-        try:
-            stored.read(text, self.device.name)
-        except (FileFormatError, VerifyError) as e:  # no reader would take it
-            expected = "kernels whose indices are proven to stay inside"
-            raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
+        text = text_of(c, self.device.name)
         places = iter(c.spec.places or range(len(c.kinds)))
         leaves = map(self.leaf, c.leaves)
         n_args = len(c.kinds) - len(c.brought)
@@ -162,15 +185,6 @@ class _Writer:
             "shared": [[self.who(t), self.leaf(g)] for t, g in c.shared],
         }, text
 
-    def _params(self, c: Captured) -> list[UOp]:
-        """The PARAMs of a step: those of results and sizes as they are, the others of the kind they have now."""
-        known = {p.arg.slot: p for p in (*c.capture.variables, *(_memory(u) for u in c.capture.step.src[0].src))}
-        for slot, u in c.capture.bound_now().items():
-            known.setdefault(slot, _param(slot, u, self.device.name))
-        for slot, k in enumerate(c.kinds):
-            known.setdefault(slot, node("PARAM", (k[0],), ParamArg(slot, k[1], k[2], "GLOBAL")))
-        return [known[k] for k in range(len(c.capture.roles))]
-
     def who(self, t: Any) -> int | list[int]:
         """A tensor by its number, in a list; an argument by its place."""
         if t.__class__ is int:
@@ -192,6 +206,16 @@ class _Writer:
         return self.arrays.setdefault(b, len(self.arrays))
 
 
+def _params(c: Captured, device: str) -> list[UOp]:
+    """The PARAMs of a step: those of results and sizes as they are, the others of the kind they have now."""
+    known = {p.arg.slot: p for p in (*c.capture.variables, *(_memory(u) for u in c.capture.step.src[0].src))}
+    for slot, u in c.capture.bound_now().items():
+        known.setdefault(slot, _param(slot, u, device))
+    for slot, k in enumerate(c.kinds):
+        known.setdefault(slot, node("PARAM", (k[0],), ParamArg(slot, k[1], k[2], "GLOBAL")))
+    return [known[k] for k in range(len(c.capture.roles))]
+
+
 def _memory(u: UOp) -> UOp:
     return memory_of(u.src[0] if u.op == "AFTER" else u)
 
@@ -210,6 +234,7 @@ class Loaded(Jit):
         super().__init__(_nothing)
         self.around = self._reached()
         self.__name__, self.donation = path, _donation(head["donation"])
+        self.parameters = tuple(map(_text, head["parameters"]))
         self.tensors: dict[str, Tensor] = {}
         for name, wants_gradient, number in head["tensors"]:
             at = index(number, len(arrays))
@@ -486,7 +511,7 @@ def load(
         if head["device"] not in DEVICES:
             raise DeviceError(f"{name}: a step for another device", expected=DEVICES, found=str(head["device"])[:80])
         if device is not None:
-            texts = [text.replace(f'device="{head["device"]}"', f'device="{device}"') for text in texts]
+            texts = [on_device(text, head["device"], device) for text in texts]
             head = _moved(head, device)
         arrays = _arrays(head["arrays"], body[n_json + n_text :], Device[head["device"]])
         return Loaded(name, head, texts, arrays, tensors or {})
@@ -537,4 +562,4 @@ def _text(x: Any) -> str:
     return str(x)
 
 
-__all__ = ["Loaded", "load", "save"]
+__all__ = ["Loaded", "current", "device_of", "load", "on_device", "save", "text_of"]

@@ -13,7 +13,7 @@ MODULES = sorted(
     if path.name not in ("__init__.py", "__main__.py")
 )
 LAYERS = ("base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py",
-          "runtime", "tensor", "interop", "nn", "cli")  # fmt: skip
+          "runtime", "tensor", "interop", "nn", "export", "cli")  # fmt: skip
 
 
 def named() -> list[str]:

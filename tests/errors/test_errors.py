@@ -20,6 +20,7 @@ BUILTINS = {
     "ArgumentError": ValueError,
     "GradientError": RuntimeError,
     "JitError": RuntimeError,
+    "ExportError": RuntimeError,
     "IRError": ValueError,
     "VerifyError": IRError,
     "ParseError": ValueError,

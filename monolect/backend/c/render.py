@@ -5,14 +5,21 @@ What it does not do: include a header, or call a library. The code is freestandi
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 from monolect.backend.common import c_style
 from monolect.backend.common.c_language import Language
 from monolect.backend.common.c_style import C_NATIVE, Renderer
+from monolect.backend.common.c_values import Value
 from monolect.backend.common.shaped import local_places
+from monolect.command.forms import accesses
 from monolect.ir.uop import UOp
 
 NATIVE = C_NATIVE
 MOST_LANES = 16
+INLINE = "static inline __attribute__((always_inline))"
+LOCAL_FUNCTION = "static __attribute__((noinline)) void"  # apart, however often it is called
 _BASES = {
     "f16": ("_Float16", 2), "f32": ("float", 4), "f64": ("double", 8), "i8": ("signed char", 1), "i16": ("short", 2),
     "i32": ("int", 4), "i64": ("long long", 8), "u8": ("unsigned char", 1), "u16": ("unsigned short", 2),
@@ -31,37 +38,58 @@ _GATED = {
 }
 
 
-def _typedefs(bases: dict[str, tuple[str, int]]) -> str:
+def _typedefs(bases: dict[str, tuple[str, int]]) -> dict[str, str]:
     """Names for the types, their vectors, and vectors that lie anywhere in memory."""
-    out = []
+    out = {}
     for t, (c, size) in bases.items():
-        out.append(f"typedef {c} {t};")
+        out[t] = f"typedef {c} {t};"
         n = 2
         while n <= MOST_LANES:
-            out.append(f"typedef {t} {t}x{n} __attribute__((vector_size({n * size})));")
-            out.append(f"typedef {t} {t}x{n}_at __attribute__((vector_size({n * size}), aligned({size}), may_alias));")
+            v, n_bytes = f"{t}x{n}", n * size
+            out[v] = f"typedef {t} {v} __attribute__((vector_size({n_bytes})));"
+            out[f"{v}_at"] = f"typedef {t} {v}_at __attribute__((vector_size({n_bytes}), aligned({size}), may_alias));"
             n *= 2
-    return "\n".join(out) + "\n"
+    return out
 
 
-def _multiply_adds() -> str:
-    """Multiply-adds that round once; the compiler makes one instruction of the lanes of a vector."""
-    out = []
+def _multiply_adds() -> dict[str, str]:
+    """Multiply-adds that round once. GCC makes one instruction of a loop over the lanes of a vector; clang makes narrow
+    ones of that, and has a function of vectors.
+    """
+    out = {}
     for t, builtin in (("f32", "fmaf"), ("f64", "fma")):
         n = 1
         while n <= MOST_LANES:
             v, x = (t, "{0}") if n == 1 else (f"{t}x{n}", "{0}[i]")
             one = f"{x.format('c')} = __builtin_{builtin}({', '.join(map(x.format, 'abc'))});"
             loop = f"for (int i = 0; i < {n}; i++) " if n > 1 else ""
-            out.append(f"static inline __attribute__((always_inline)) {v} fma_{v}({v} a, {v} b, {v} c) {{")
-            out.append(f"  {loop}{one}\n  return c;\n}}")
+            head = f"{INLINE} {v} fma_{v}({v} a, {v} b, {v} c) {{"
+            body = f"  {loop}{one}\n  return c;"
+            if n > 1:
+                whole = "  return __builtin_elementwise_fma(a, b, c);"
+                body = f"#if __has_builtin(__builtin_elementwise_fma)\n{whole}\n#else\n{body}\n#endif"
+            out[f"fma_{v}"] = f"{head}\n{body}\n}}"
             n *= 2
-    return "\n".join(out) + "\n"
+    return out
+
+
+def _bases(has_half: bool) -> dict[str, tuple[str, int]]:
+    return {t: c for t, c in _BASES.items() if t != "f16" or has_half}
+
+
+def definitions(text: str, has_half: bool = True) -> str:
+    """The types and functions of the header that `text` names, and those that these name."""
+    known = _typedefs(_bases(has_half)) | _multiply_adds()
+    needed: set[str] = set()
+    found = set(re.findall(r"\w+", text)) & known.keys()
+    while found:
+        needed |= found
+        found = {w for name in found for w in re.findall(r"\w+", known[name]) if w in known} - needed
+    return "".join(f"{known[name]}\n" for name in known if name in needed)
 
 
 def language(has_half: bool) -> Language:
     """C, with or without a type for float16."""
-    bases = {t: c for t, c in _BASES.items() if t != "f16" or has_half}
     return Language(
         name="c",
         types=_TYPES | ({"float16": "f16"} if has_half else {}),
@@ -93,7 +121,7 @@ def language(has_half: bool) -> Language:
         atomic_add={"": "{e} = {sum}"},  # one thread owns the kernel's whole target
         kernel="void {name}(const i64* args, i64 thread) {{",
         ids={"thread0": "thread"},
-        header=_typedefs(bases) + _multiply_adds(),
+        header="\n".join([*_typedefs(_bases(has_half)).values(), *_multiply_adds().values(), ""]),
     )
 
 
@@ -118,9 +146,62 @@ class CRenderer(Renderer):
         self.line(f"{t}* const {v} = ({t}*)(local + {self.places_of_local[u]});")
 
 
+class FunctionRenderer(Renderer):
+    """A function of the file that has it: typed parameters in the order of the slots, then the number of the thread and
+    a piece of local memory for each, where the kernel looks at them.
+    """
+
+    def __init__(self, lang: Language, linear: UOp, name: str):
+        super().__init__(lang, linear, name)
+        self.how = accesses(linear)
+
+    def render(self) -> str:
+        """The text of the function, without variables that nothing reads: compilers that are asked to warn do so."""
+        lines = super().render().split("\n")
+        reads = Counter(w for line in lines for w in re.findall(r"\bv\d+\b", line))
+        for i in range(len(lines) - 1, -1, -1):  # what is read is read further below
+            made = re.match(r" *const \w+ (v\d+) = ", lines[i])
+            if made and reads[made[1]] == 1:
+                reads.subtract(re.findall(r"\bv\d+\b", lines[i]))
+                del lines[i]
+        return "\n".join(lines)
+
+    def signature(self) -> str:
+        texts = []
+        for u in self.params:
+            if u.arg.name is None:
+                v = self.buffers[u] = f"data{u.arg.slot}"
+                const = "const " if self.how[u.arg.slot] == "read" else ""
+                texts.append(f"{const}{self.lang.stored(u.dtype)}* {v}")
+            else:
+                v = f"size{u.arg.slot}"
+                self.vals[u] = Value([v], 1)
+                texts.append(f"i64 {v}")
+        n_bytes, self.places_of_local = local_places(self.program)
+        has_threads = any(u.op == "SPECIAL" for u in self.program)
+        texts += ["i64 thread"] * (has_threads or bool(n_bytes)) + ["char* scratch"] * bool(n_bytes)
+        if n_bytes:
+            self.line(f"char* const local = scratch + thread * {n_bytes};")
+        return f"{LOCAL_FUNCTION} {self.function_name}({', '.join(texts)}) {{"
+
+    def local_buffer(self, u: UOp, v: str, n: int) -> None:
+        t = self.lang.stored(u.dtype)
+        self.line(f"{t}* const {v} = ({t}*)(local + {self.places_of_local[u]});")
+
+
+def render_functions(kernels: list[tuple[str, UOp]], has_half: bool = True) -> tuple[list[str], list[str]]:
+    """A function for each (name, LINEAR), and the functions that these share: parts of them, as vectors that are wider
+    than the processor's are no arguments of others without a warning.
+    """
+    rendered = [FunctionRenderer(language(has_half), linear, name) for name, linear in kernels]
+    texts = [r.render() for r in rendered]
+    shared = dict.fromkeys(f for r in rendered for f in r.demanded)
+    return texts, [f.replace("static __attribute__((noinline))", INLINE) for f in shared]
+
+
 def render_module(kernels: list[tuple[str, UOp]], has_half: bool = True) -> str:
     """One source file with a function for each (name, LINEAR)."""
     return c_style.render_module(kernels, language(has_half), CRenderer)
 
 
-__all__ = ["NATIVE", "render_module"]
+__all__ = ["NATIVE", "definitions", "render_functions", "render_module"]

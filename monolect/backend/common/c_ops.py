@@ -25,6 +25,7 @@ C_NATIVE = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
      "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
 )  # fmt: skip
+LONG = 32  # characters; a literal of more, as of an infinity by its bits, has a name before it fills a vector
 _NEAR = 1 << 20  # offsets and bounds below it are compared in 32 bits
 _LARGEST = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}  # finite number, by bits
 
@@ -76,7 +77,9 @@ class Ops(Values):
     def constant(self, value: object, d: DType, n: int) -> str:
         """The same number in every lane."""
         x = self.lang.literal(value, d)
-        return x if n == 1 else self._vector(d, [x] * n)
+        if n == 1:
+            return x
+        return self._vector(d, [self.emit(d, 1, x) if len(x) > LONG else x] * n)
 
     # ---- arithmetic --------------------------------------------------------------------------------------------------
     def _wrapping(self, sign: str, d: DType, n: int, a: str, b: str) -> str:

@@ -169,7 +169,7 @@ class NativeCommands:
     def __init__(self, device: NativeDevice, calls: Sequence[Call], groups: Sequence[Group] = ()):
         self.n = len(calls)
         flat = [pair for call in calls for pair in ((LOCAL, 0), *call.operands)]
-        local, n_local = _local_offsets(calls, groups)
+        local, n_local = local_offsets(calls, groups)
         self.local = device.local(n_local) if n_local else None
         self.local_bytes, self.shares_local = n_local, n_local >= SHARED_BYTES
         self.slots = (ctypes.c_int64 * max(1, len(flat)))()
@@ -234,7 +234,7 @@ class NativeCommands:
         return out
 
 
-def _local_offsets(calls: Sequence[Call], groups: Sequence[Group]) -> tuple[list[int], int]:
+def local_offsets(calls: Sequence[Call], groups: Sequence[Group]) -> tuple[list[int], int]:
     """The offset of each call's scratch memory, and the bytes of all: calls in lanes may not share."""
     programs = [call.program for call in calls]
     n_bytes = [-(-p.local_bytes * p.n_threads // memory.ALIGN_BYTES) * memory.ALIGN_BYTES for p in programs]

@@ -7,6 +7,7 @@ holds the address of local memory, `local_bytes` for each thread. What it does n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from monolect.backend.common import lld
@@ -71,18 +72,21 @@ def compiler(machine: str) -> Compiler:
     return Compiler(machine, m.features, triple=m.triple, abi=m.abi)
 
 
-def compile_for(machine: str, kernels: list[tuple[str, UOp]]) -> bytes:
-    """The object file with a function for each (name, LINEAR)."""
-    return compiler(machine).compile(render_module(kernels))
+def compile_for(machine: str, kernels: list[tuple[str, UOp]], text: str = "") -> bytes:
+    """The object file with a function for each (name, LINEAR), and those that `text` defines."""
+    return compiler(machine).compile(render_module(kernels) + text)
 
 
-def link_for(machine: str, kernels: list[tuple[str, UOp]]) -> bytes:
+def link_for(
+    machine: str, kernels: list[tuple[str, UOp]], text: str = "", exported: Sequence[str] | None = None
+) -> bytes:
     """The same as a shared library, or as a module of WebAssembly with a memory of its own, which ends in what is free
-    from `__heap_base` on. Raises CompileError where there is no lld.
+    from `__heap_base` on. It exports the kernels, or these functions. Raises CompileError where there is no lld.
     """
     m = MACHINES[machine]
-    exports = [f"--export={name}" for name, _ in kernels] if m.linker == "wasm-ld" else []
-    return lld.link(m.linker, compile_for(machine, kernels), *m.options, *exports)
+    names = [name for name, _ in kernels] if exported is None else exported
+    exports = [f"--export={name}" for name in names] if m.linker == "wasm-ld" else []
+    return lld.link(m.linker, compile_for(machine, kernels, text), *m.options, *exports)
 
 
 __all__ = ["MACHINES", "Machine", "compile_for", "compiler", "link_for", "target"]

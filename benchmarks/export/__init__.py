@@ -1,0 +1,1 @@
+"""Exported steps beside the devices: equal bits, speed."""

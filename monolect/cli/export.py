@@ -1,0 +1,36 @@
+"""`monolect export`: a saved step as a folder of C, or of WebAssembly, that needs no monolect."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from monolect.backend.c.elsewhere import MACHINES, MOST_THREADS
+from monolect.base.errors import FileFormatError
+from monolect.export.write import TARGETS, export
+from monolect.tensor.capture import jit
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("file", help="a saved step, from `step.save`")
+    parser.add_argument("-o", dest="folder", required=True, help="the folder to make")
+    parser.add_argument("--target", default="c", help=" or ".join(TARGETS))
+    known = ", ".join(["native", *filter(None, MACHINES)])
+    parser.add_argument("--march", default="", help=f"the processor to compile C for: {known}; without it, any")
+    parser.add_argument("--threads", type=int, default=1, help=f"of the C program, 1 to {MOST_THREADS}")
+    parser.add_argument("--weights", default="file", help="file, or array: in C")
+    parser.add_argument("--name", default="model", help="of the files, and what the functions begin with")
+    parser.add_argument("--capture", type=int, help="the number of a capture, where the step has several")
+
+
+def export_file(options: argparse.Namespace) -> None:
+    """Write the folder; print its files."""
+    try:
+        step = jit.load(options.file, device="cpu")  # a step fits any target, and this one needs no compiler
+    except OSError as e:
+        raise FileFormatError("cannot read a saved step", expected="a readable file", found=f"{e}") from None
+    keys = ("target", "march", "threads", "weights", "name", "capture")
+    export(step, options.folder, **{k: getattr(options, k) for k in keys})
+    for name in sorted(os.listdir(options.folder)):
+        print(f"{name}, {os.path.getsize(os.path.join(options.folder, name))} bytes")
