@@ -2,7 +2,8 @@
 
     python examples/gpt2.py FOLDER --prompt "Once upon"   Hugging Face's config.json, model.safetensors, tokenizer.json
     python examples/gpt2.py --prompt "Once upon"          GPT-2's size with random weights; a token is a byte
-    python examples/gpt2.py FOLDER --save step.saved      also store the step that writes a token, with all it needs
+    python examples/gpt2.py FOLDER --save step.saved      also store the step that writes a token, with all it needs;
+                                                          `monolect export step.saved -o out` makes C of it
 
 `--device` chooses where it runs; `--temperature 0` takes the likeliest token. Prints the text and the tokens a second.
 """

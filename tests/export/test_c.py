@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.export.models import digits, gpt2, lstm
 from benchmarks.export.program import Program, build, compilers
+from benchmarks.generate import PROMPT, TorchWriter, model_of
+from examples.gpt2 import SIZE, Writer
 from monolect import Tensor, Variable, dtypes, jit
 
 COMPILERS = compilers()
@@ -283,3 +285,29 @@ def test_names_of_the_user_s_reach_no_compiler(tmp_path, compiler):
             "memcpy": a + 6, "v1": a + 7, "k0_map_4": a + 8}  # fmt: skip
     for got, x in zip(outs, want.values(), strict=True):
         np.testing.assert_array_equal(got, x)
+
+
+# ---- GPT-2 of the examples -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"n_layer": 2, "n_head": 4, "n_embd": 64, "n_positions": 48, "vocab_size": 300},
+        pytest.param(SIZE, marks=pytest.mark.slow),
+    ],
+    ids=["small", "124 M"],
+)
+def test_gpt2_writes_on_where_it_was_exported(config, compiler, tmp_path):
+    """Its tokens are those of PyTorch; from a saved step, and from one exported out of that file."""
+    writer = Writer(model_of(config), config["n_positions"], temperature=0)
+    tokens = TorchWriter(writer.model, config).write(PROMPT, 10)
+    assert [*writer.write(PROMPT, 5)] == tokens[:5]
+    writer.decode.save(tmp_path / "step.saved")
+    step = jit.load(tmp_path / "step.saved", device="c")
+    program = exported(jit.load(tmp_path / "step.saved"), tmp_path / "out", compiler, "-O2")
+    token, out = Tensor([[tokens[4]]], device="c"), np.array([[tokens[4]]])
+    for n in range(5, 10):
+        past = len(PROMPT) + n - 1
+        with writer.past.bind(past):
+            token = step(token)
+        program(out.copy(), past, out)
+        assert token.item() == out.item() == tokens[n]
