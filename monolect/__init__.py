@@ -12,6 +12,7 @@ from monolect.base.collector import collection_paused
 
 with collection_paused():
     from monolect.backend.registry import Device
+    from monolect.base import settings as _settings
     from monolect.base.dtype import dtypes
     from monolect.base.errors import (
         ActionError,
@@ -57,6 +58,15 @@ __all__ = [
     "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError",
     "ShapeError", "VerifyError",
 ]  # fmt: skip
+
+
+def _check_names(names: list[str]) -> None:
+    import_module("monolect.pipeline").check_disabled(names)  # it knows all rules, passes and actions
+
+
+_settings.check_names = _check_names
+if _settings.settings.DISABLE:
+    _check_names(_settings.settings.DISABLE.split(","))
 
 
 # Imported when it is first used, from this module: a program that does without it starts sooner.

@@ -25,12 +25,16 @@ from monolect.base.target import Target
 from monolect.command.check import check as check_step
 from monolect.command.passes import COMMAND, Pass
 from monolect.ir.admitted import has_axes
+from monolect.ir.identities import IDENTITIES
+from monolect.ir.index import as_sums
+from monolect.ir.named import Family
 from monolect.ir.ops import KernelInfo, ProgramInfo, Stage
 from monolect.ir.prove import check_bounds
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, toposort
 from monolect.ir.validate import validate
 from monolect.ir.verify import verify
+from monolect.lower import reduce
 from monolect.lower.ahead import ahead
 from monolect.lower.control import control
 from monolect.lower.demote import demote_registers
@@ -43,8 +47,10 @@ from monolect.lower.reduce import lower_reduce
 from monolect.lower.seldom import seldom
 from monolect.lower.select import select
 from monolect.lower.tails import peel_last
+from monolect.optimize.action import ACTIONS
 from monolect.optimize.apply import apply, apply_actions, choose_actions
 from monolect.optimize.merge import merge_ranges
+from monolect.rules import algebra, decompose, flat, joined, legalize, loops, seams
 from monolect.rules.algebra import simplify
 from monolect.rules.joined import read_at_once, stored_apart
 from monolect.rules.loops import simplify_loops
@@ -88,36 +94,36 @@ GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
     Pass("shard",            T, T, _each(shard), ("BUFFER",), ("callify",), "per-device graphs must look like single-device ones to all that follows; several devices are refused"),
     Pass("strip_markers",    T, T, _each(strip_markers), (), ("shard",), "a requested value and what it marks are one value with one buffer"),
     Pass("own_targets",      T, T, _each(own_targets), (), ("strip_markers",), "a partial assign needs a buffer of its own before buffers are decided"),
-    Pass("closed_forms",     T, T, _each(closed_forms), (), ("own_targets",), "an index written as a running sum of ones must be an index before masks are looked for"),
-    Pass("masked_sums",      T, T, lambda v, t: _each(lambda roots: masked_sums(roots, _scratch_bytes(t)))(v, t), (), ("closed_forms",), "counts of values that are not finite need kernels of their own: partition gives them"),
-    Pass("join_parts",       T, T, _each(join_parts), (), ("own_targets",), "partition stores padded parts in full: those of one value must be one before"),
-    Pass("join_products",    T, T, _each(join_products), (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before"),
-    Pass("split_scatters",   T, T, _each(split_scatters), (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known"),
-    Pass("split_reductions", T, T, _each(split_reductions), (), ("own_targets",), "partition fuses what it finds: loops to share out must be there before"),
-    Pass("split_softmax",    T, T, lambda v, t: _each(lambda roots: split_softmax(roots, _scratch_bytes(t)))(v, t), (), ("own_targets",), "partition keeps a row of scores in local memory where it fits: it must be cut before"),
+    Pass("closed_forms",     T, T, _each(closed_forms), (), ("own_targets",), "an index written as a running sum of ones must be an index before masks are looked for", optional=True),
+    Pass("masked_sums",      T, T, lambda v, t: _each(lambda roots: masked_sums(roots, _scratch_bytes(t)))(v, t), (), ("closed_forms",), "counts of values that are not finite need kernels of their own: partition gives them", optional=True),
+    Pass("join_parts",       T, T, _each(join_parts), (), ("own_targets",), "partition stores padded parts in full: those of one value must be one before", optional=True),
+    Pass("join_products",    T, T, _each(join_products), (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before", optional=True),
+    Pass("split_scatters",   T, T, _each(split_scatters), (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known", optional=True),
+    Pass("split_reductions", T, T, _each(split_reductions), (), ("own_targets",), "partition fuses what it finds: loops to share out must be there before", optional=True),
+    Pass("split_softmax",    T, T, lambda v, t: _each(lambda roots: split_softmax(roots, _scratch_bytes(t)))(v, t), (), ("own_targets",), "partition keeps a row of scores in local memory where it fits: it must be cut before", optional=True),
     Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_parts", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
     Pass("order",            C, C, lambda s, t: order(s), ("GROUP",), ("partition",), "needs the kernels' dependencies"),
 )
 KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LINEAR
     Pass("simplify",       K, K, simplify, (), ("partition",), "named rules, on the smallest form of the kernel"),
-    Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store for each: before its condition is in a loop rule"),
-    Pass("split_seams",    K, K, _loops(lambda s, t: split_seams(s)), (), ("stored_apart",), "loops of a kernel with scratch rows are cut where rows are concatenated: conditions go away before loops are simplified"),
-    Pass("read_at_once",   K, K, _loops(lambda s, t: read_at_once(s)), (), ("split_seams",), "the choices between concatenated rows that are left become one load"),
-    Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed"),
-    Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling"),
+    Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store for each: before its condition is in a loop rule", optional=True),
+    Pass("split_seams",    K, K, _loops(lambda s, t: split_seams(s)), (), ("stored_apart",), "loops of a kernel with scratch rows are cut where rows are concatenated: conditions go away before loops are simplified", optional=True),
+    Pass("read_at_once",   K, K, _loops(lambda s, t: read_at_once(s)), (), ("split_seams",), "the choices between concatenated rows that are left become one load", optional=True),
+    Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed", optional=True),
+    Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling", optional=True),
     Pass("choose",         K, K, choose_actions, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors; on the loops that are left"),
     Pass("apply",          K, K, apply, (), ("choose",), "loops are what the actions make of them before they become lanes"),
     Pass("device_axes",    K, K, device_axes, (), ("apply",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
     Pass("expand",         K, K, lambda s, t: expand(s), (), ("device_axes",), "vector ranges become shape while reductions are still one node"),
-    Pass("peel_last",      K, K, lambda s, t: s if t.workgroups else peel_last(s), (), ("expand",), "masks of the last vector are conditions once expand made lanes; where lanes are threads they cost nothing"),
-    Pass("fold_sums",      K, K, lambda s, t: s if t.workgroups else fold_sums(s), (), ("peel_last",), "how many values an accumulator takes is known once the last step is peeled"),
+    Pass("peel_last",      K, K, lambda s, t: s if t.workgroups else peel_last(s), (), ("expand",), "masks of the last vector are conditions once expand made lanes; where lanes are threads they cost nothing", optional=True),
+    Pass("fold_sums",      K, K, lambda s, t: s if t.workgroups else fold_sums(s), (), ("peel_last",), "how many values an accumulator takes is known once the last step is peeled", optional=True),
     Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("fold_sums",), "accumulators need the lanes that expand made"),
-    Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape"),
+    Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape", optional=True),
     Pass("demote_registers", K, K, demote_registers, (), ("ahead",), "which registers are indexed is known once loops and accumulators are what they will be"),
     Pass("matrix_units",   K, K, matrix_units, (), ("demote_registers",), "a product of tiles is a pattern of casts and sums: before they are decomposed"),
     Pass("select",         K, K, select, (), ("matrix_units",), "decompositions are of values: loops, accumulators and shapes must be what they will be"),
-    Pass("seldom",         K, K, seldom, (), ("select",), "a branch for rare lanes is around what select makes of its value"),
-    Pass("linearize",      K, P, lambda s, t: linearize(s), ("SINK",), ("seldom",), "graph to list, after the last rewrite"),
+    Pass("seldom",         K, K, seldom, (), ("select",), "a branch for rare lanes is around what select makes of its value", optional=True),
+    Pass("linearize",      K, P, lambda s, t: linearize(as_sums(s)), ("SINK",), ("seldom",), "graph to list, after the last rewrite"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
 )
 MACHINE: tuple[Pass, ...] = (  # a program, as the device takes it: LINEAR to PROGRAM
@@ -146,6 +152,29 @@ def check_order(*sections: Sequence[Pass]) -> None:
 
 
 check_order(GRAPH, KERNEL, MACHINE, COMMAND)
+
+
+FAMILIES: tuple[Family, ...] = (  # of rules and actions, in the order in which a program meets them
+    IDENTITIES, flat.ROWS, algebra.ROWS, joined.ROWS, seams.ROWS, loops.ROWS, ACTIONS, reduce.ROWS, legalize.ROWS, decompose.ROWS,
+)  # fmt: skip
+
+
+def needed() -> dict[str, str]:
+    """Every name that DISABLE may meet: of a rule, a pass or an action, with why it cannot be switched off, "" if it can."""
+    rows = {row.name: row.needed for family in FAMILIES for row in family.rows.values()}
+    return rows | {row.name: "" if row.optional else "it lowers what no other pass does" for row in PIPELINE}
+
+
+def check_disabled(names: Sequence[str]) -> None:
+    """Raises SettingError for a name that is of no rule, pass or action, or of one that cannot be switched off."""
+    known = needed()
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known) or "a name that `monolect rules` or `monolect passes` prints"
+            raise SettingError("DISABLE names no rule, pass or action", expected=hint, found=name)
+        if known[name]:
+            expected = "a row that `monolect rules` or `monolect passes` gives no reason for"
+            raise SettingError(f"cannot be switched off: {known[name]}", expected=expected, found=name)
 
 
 def check_stop_after() -> None:
@@ -225,7 +254,9 @@ interpret_program: Callable[[UOp, dict[int, Any]], None] | None = None
 
 
 def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
-    """One pass, traced and verified as the settings ask."""
+    """One pass, traced and verified as the settings ask; none where DISABLE names it."""
+    if row.name in settings.disabled:
+        return ir
     tracing = settings.tracing
     if not tracing and not settings.checks_passes and not settings.DUMP and not settings.CHECK_BOUNDS:
         return row.run(ir, target)
@@ -268,7 +299,7 @@ def _run_in_order(target: Target, ir: UOp, args: dict[int, Any]) -> None:
         seen = isinstance(ir.arg, KernelInfo) and ir.arg.is_applied
         nest = ir if seen else apply_actions(ir, (), target)  # the optimizer decides the order of loops, always
         nest = device_axes(nest, target)  # lanes are no loops
-        ir = linearize(lower_reduce(expand(nest)))
+        ir = linearize(as_sums(lower_reduce(expand(nest))))
     interpret_program(ir, args)
 
 

@@ -37,6 +37,7 @@ from monolect.autograd.graph import (
 )
 from monolect.autograd.parts import Part, joined_parts
 from monolect.base.errors import GradientError
+from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
 from monolect.ir.call import parameters
 from monolect.ir.normal import count
@@ -66,6 +67,7 @@ _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOT
 _CALLS = frozenset(("FUNCTION", "CALL"))
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
+switched.append(_derivatives.clear)
 
 ClosedForm = Callable[..., Sequence[UOp | None]]
 _closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], ClosedForm]] = weakref.WeakKeyDictionary()

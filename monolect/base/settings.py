@@ -12,10 +12,11 @@ DEBUG levels are presets of TRACE, each adding to the one below; `settings.traci
 
     DEBUG=1  totals   kernels, time and bytes of each run      DEBUG=4  src         the generated source
     DEBUG=2  cmds     one line per kernel                      DEBUG=5  passes, ir  each pass; IR after each change
-    DEBUG=3  actions  the optimizer actions that were chosen   DEBUG=6  rules       every rule that fired
+    DEBUG=3  actions  the optimizer actions that were chosen   DEBUG=6  rules       every rule that fired, before and after
 """
 
 import os
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +30,9 @@ COMPILING_WORDS = frozenset(word for words in DEBUG_PRESETS[3:] for word in word
 
 
 class Setting(NamedTuple):
-    """One row: `kind` is int, str, `flag` (any non-empty text means 1) or `words` (comma list out of `choices`)."""
+    """One row: `kind` is int, str, `flag` (any non-empty text means 1), `words` (comma list out of `choices`) or `names`
+    (comma list of what `check_names` knows).
+    """
 
     name: str
     kind: str
@@ -44,6 +47,8 @@ class Setting(NamedTuple):
         """What a value of this setting must be, in words."""
         if self.kind == "words":
             return "a comma list of " + ", ".join(self.choices)
+        if self.kind == "names":
+            return "a comma list of names"
         if self.kind == "str":
             named = ", ".join(filter(None, self.choices)) + (", or empty" if "" in self.choices else "")
             return f"one of {named}" if self.choices else "a text"
@@ -59,8 +64,12 @@ class Setting(NamedTuple):
             if allowed and isinstance(value, int) and (self.max is None or value <= self.max):
                 return int(value)
         elif isinstance(value, str):
+            words = [word.strip() for word in value.split(",") if word.strip()]
+            if self.kind == "names":
+                if check_names is not None and words:
+                    check_names(words)
+                return ",".join(sorted(set(words)))
             if self.kind == "words":
-                words = [word.strip() for word in value.split(",") if word.strip()]
                 if all(word in self.choices for word in words):
                     return ",".join(words)
             elif not self.choices or value in self.choices:
@@ -83,6 +92,11 @@ class Setting(NamedTuple):
         return self.check(text)
 
 
+# Raises SettingError for a name that DISABLE may not hold. The package sets it: the layers that own the names are above.
+check_names: Callable[[list[str]], None] | None = None
+watchers: list[Callable[[], None]] = []  # called when SIMPLIFY, DISABLE, DEBUG or TRACE has changed
+switched: list[Callable[[], None]] = []  # empty caches whose keys lack SIMPLIFY and DISABLE, when one of these changes
+
 CUDA_COMPILERS = ("auto", "nvrtc", "llvm")
 CPU_UNITS = ("", "amx", "bf16", "vnni", "avxvnni")
 
@@ -92,6 +106,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("DEBUG",          "int",   0,      (),          0,    6,    "all",      "how much to print; presets of TRACE"),
     Setting("TRACE",          "words", "",     TRACE_WORDS, None, None, "all",      "what to print"),
     Setting("NOOPT",          "int",   0,      (),          0,    1,    "optimize", "1: apply no optimizer action"),
+    Setting("SIMPLIFY",       "int",   1,      (),          0,    1,    "ir",       "0: nodes are built as they are asked for, without the identities of `monolect rules` that are applied on construction. For debugging: slow code"),
+    Setting("DISABLE",        "names", "",     (),          None, None, "all",      "rules, passes and actions that are not used: names from `monolect rules` and `monolect passes`, but for those that are needed. For debugging; `monolect bisect` sets it"),
     Setting("BEAM",           "int",   0,      (),          0,    64,   "optimize", "plans kept in each round of a search for actions by timing; 0: the heuristic chooses"),
     Setting("TF32",           "int",   0,      (),          0,    1,    "optimize", "1: matrix units of a GPU may round the operands of float32 products to 10 fraction bits"),
     Setting("EMULATE_UNITS",  "str",   "",     CPU_UNITS,   None, None, "backend",  "the cpu device has the matrix units of such an x86 processor, each instruction in software: amx (with bf16 and vnni), bf16 (with vnni), vnni, avxvnni; empty: the units of this processor. For tests: slow"),
@@ -131,12 +147,16 @@ def find_setting(name: str) -> Setting:
 
 # Settings under which the compiler checks, prints or stops, as under VERIFY below 3 and DEBUG or TRACE with COMPILING_WORDS.
 LOOKING: frozenset[str] = frozenset(("CHECK_BOUNDS", "DUMP", "STOP_AFTER"))
-STEERING: tuple[str, ...] = ("TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32", "EMULATE_UNITS")
+STEERING: tuple[str, ...] = (
+    "TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32", "EMULATE_UNITS", "SIMPLIFY", "DISABLE",
+)  # fmt: skip
+_WATCHED: frozenset[str] = frozenset(("SIMPLIFY", "DISABLE", "DEBUG", "TRACE"))
 _steerings: dict[tuple, tuple] = {}
 
 
 class Settings:
-    """The current values, one attribute a row; `tracing`: the set of TRACE words that are on.
+    """The current values, one attribute a row; `tracing`: the set of TRACE words that are on, `disabled`: of the names
+    in DISABLE. `switches` is SIMPLIFY and DISABLE as part of a name, "" where nothing is switched off.
 
     `choices` decides on the plans of kernels and is part of the key of everything that is compiled. `steering` adds what
     decides on the graph that a function builds, and is part of the key of everything that is captured (equal ones are
@@ -148,13 +168,15 @@ class Settings:
     Assigning checks the value against its row; reading checks nothing.
     """
 
-    __slots__ = (*BY_NAME, "_times", "choices", "looking", "steering", "tracing")
+    __slots__ = (*BY_NAME, "_times", "choices", "disabled", "looking", "steering", "switches", "tracing")
 
     if TYPE_CHECKING:
         _times: int
         choices: tuple[int | str, ...]
+        disabled: frozenset[str]
         looking: int
         steering: tuple[int | str, ...]
+        switches: str
         tracing: frozenset[str]
 
         def __getattr__(self, name: str) -> Any: ...
@@ -163,6 +185,7 @@ class Settings:
         for row in TABLE:
             object.__setattr__(self, row.name, row.parse(environment.get(row.name, "")))
         object.__setattr__(self, "_times", 1)
+        self._switch()
         self._derive(1)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -172,11 +195,23 @@ class Settings:
             self._derive(self._times)
         else:
             self._derive(self.looking)
+        if name in _WATCHED:
+            before = self.switches
+            self._switch()
+            for watcher in watchers:
+                watcher()
+            for forget in switched if self.switches != before else ():
+                forget()
 
     @property
     def checks_passes(self) -> bool:
         """Whether every pass is verified, so that kernels are compiled once more."""
         return 0 < self.VERIFY < 3
+
+    def _switch(self) -> None:
+        off = "" if self.SIMPLIFY and not self.DISABLE else f"/{self.SIMPLIFY}/{self.DISABLE}"
+        object.__setattr__(self, "switches", off)
+        object.__setattr__(self, "disabled", frozenset(filter(None, self.DISABLE.split(","))))
 
     def _words(self) -> frozenset[str]:
         words = [word for preset in DEBUG_PRESETS[: self.DEBUG + 1] for word in preset]
@@ -186,7 +221,10 @@ class Settings:
         object.__setattr__(self, "tracing", self._words())
         asked = self.checks_passes or any(getattr(self, n) for n in LOOKING) or self.tracing & COMPILING_WORDS
         object.__setattr__(self, "looking", looking if asked else 0)
-        object.__setattr__(self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, self.looking))
+        steered = (self.SIMPLIFY, self.DISABLE)
+        object.__setattr__(
+            self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, *steered, self.looking)
+        )
         steering = (*(getattr(self, name) for name in STEERING), self.looking)
         object.__setattr__(self, "steering", _steerings.setdefault(steering, steering))
 

@@ -10,28 +10,26 @@ Invariant: nobody imports it, and what `run` prints after a pass is text that `r
 import argparse
 import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 
 import monolect.base.settings
-import monolect.rules
 from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import ArgumentError, MonolectError
 from monolect.base.settings import TABLE, settings
 from monolect.base.version import COMPILED
 from monolect.cli import glossary
+from monolect.cli.bisect import KINDS, bisect, program_at
 from monolect.cli.devices import rows
 from monolect.cli.explain import explain
 from monolect.cli.export import add_options, export_file
 from monolect.cli.report import is_report, replay, report
+from monolect.cli.rules import HEADER, rules
 from monolect.cli.run import run
 from monolect.cli.where import places
 from monolect.ir.ops import ROWS, Row
-from monolect.ir.pattern import RuleSet
 from monolect.pipeline import PIPELINE
 from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
-from monolect.rules.decompose import DECOMPOSE
 
 Cells = Sequence[Sequence[object]]
 Command = Callable[[argparse.Namespace], None]
@@ -67,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     tables = {
         "ops": add("ops", _ops, "the op table, or all about one op"),
         "passes": add("passes", _passes, "the order of the compiler"),
-        "rules": add("rules", _rules, "every named rule"),
+        "rules": add("rules", _rules, "every named rule and action: what it says, which code applies it"),
         "accuracy": add("accuracy", _accuracy, "the largest error of each function"),
         "devices": add("devices", _devices, "the devices that are here, and what the others miss"),
         "glossary": add("glossary", _glossary, "the field's terms, and the modules that do what they name"),
@@ -98,6 +96,17 @@ def _parser() -> argparse.ArgumentParser:
     reported.add_argument("--no-data", action="store_true", help="random numbers in place of the inputs")
     reported.usage = "monolect report [-o BUG.ir] [--no-data] FILE.py[:LINE] [-- ARGUMENT ...]"
     add_options(add("export", export_file, "write a saved step as C or WebAssembly that needs no monolect"))
+    text = "run a program with actions, passes and rules switched off by halves; name the first that changes its result"
+    bisected = add("bisect", _bisect, text)
+    text = "compare the arrays in these files (.npy, .npz, .safetensors), which each run writes, not what is printed"
+    bisected.add_argument("--outputs", action="append", default=[], metavar="FILE", help=text)
+    text = "floats that differ by this part of the largest number of the line or array are the same; 0: bits count"
+    bisected.add_argument("--rtol", type=float, default=1e-4, help=text)
+    bisected.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each run")
+    bisected.add_argument("--skip", default="", metavar="NAMES", help="names that stay on, with commas between them")
+    bisected.add_argument("--only", choices=KINDS, help="switch off only rules, passes or actions")
+    bisected.add_argument("program", metavar="FILE.py", help="the program")
+    bisected.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
 
     explained = add(
         "explain", _explain, "run a program and show its kernels: line, formulas, actions and why, loops, IR, code"
@@ -150,24 +159,15 @@ def _ops(options: argparse.Namespace) -> None:
 
 def _passes(options: argparse.Namespace) -> None:
     cells = [
-        (p.name, p.reads.name, p.leaves.name, " ".join(p.removes) or "-", " ".join(p.after) or "-", p.why)
+        (p.name, p.reads.name, p.leaves.name, " ".join(p.removes) or "-", " ".join(p.after) or "-",
+         "optional" if p.optional else "-", p.why)
         for p in PIPELINE
-    ]
-    _print_table(options, ("pass", "reads", "leaves", "removes", "after", "why here"), cells)
+    ]  # fmt: skip
+    _print_table(options, ("pass", "reads", "leaves", "removes", "after", "DISABLE", "why here"), cells)
 
 
 def _rules(options: argparse.Namespace) -> None:
-    sets: dict[str, RuleSet] = {}
-    for module in pkgutil.iter_modules(monolect.rules.__path__, "monolect.rules."):
-        values = vars(importlib.import_module(module.name)).values()
-        sets |= {value.name: value for value in values if isinstance(value, RuleSet) and "+" not in value.name}
-    cells = [
-        (table.name, " ".join(rule.pattern.ops or ("any",)), rule.name, repr(rule).partition(": ")[2])
-        for table in sets.values()
-        for rule in table
-    ]
-    cells += [("decompose", op, way.name, way.rewrite.__name__) for op, ways in DECOMPOSE.items() for way in ways]
-    _print_table(options, ("table", "op", "rule", "rewrite"), cells)
+    _print_table(options, HEADER, rules())
 
 
 def _accuracy(options: argparse.Namespace) -> None:
@@ -228,3 +228,8 @@ def _report(options: argparse.Namespace) -> None:
 
 def _explain(options: argparse.Namespace) -> None:
     explain(options.place, options.arguments, options.brief)
+
+
+def _bisect(options: argparse.Namespace) -> None:
+    program = program_at(options.program, options.arguments, options.outputs, options.rtol, options.timeout)
+    bisect(program, list(filter(None, options.skip.split(","))), (options.only,) if options.only else KINDS)

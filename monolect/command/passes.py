@@ -29,7 +29,8 @@ C = Stage.COMMAND
 
 class Pass(NamedTuple):
     """One row. `run` takes (ir, target), the target being named as the device is. Behind it the graph has none of the
-    ops `removes`; the passes `after` must have run before.
+    ops `removes`; the passes `after` must have run before. An `optional` one may be left out (DISABLE): what follows
+    takes what it was given. The others lower what nothing else does.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Pass(NamedTuple):
     removes: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     why: str = ""
+    optional: bool = False
 
 
 # programs of kernels, each with the operands of one CALL, for a target: the PROGRAM node of each kernel
@@ -100,12 +102,12 @@ def _rebase(step: UOp, target: Target) -> UOp:
 # fmt: off
 COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
     Pass("join",         C, C, lambda s, t: join(s), (), ("order",), "runs of a captured step, or the one of a batch, as one program over what a call binds"),
-    Pass("once",         C, C, lambda s, t: once(s), (), ("join",), "what depends on constants alone leaves the program before anything of it is planned"),
-    Pass("pack_once",    C, C, _pack_once, (), ("once",), "constants that kernels pack are known now; the kernels must still be whole"),
-    Pass("rebase",       C, C, _rebase, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled"),
+    Pass("once",         C, C, lambda s, t: once(s), (), ("join",), "what depends on constants alone leaves the program before anything of it is planned", optional=True),
+    Pass("pack_once",    C, C, _pack_once, (), ("once",), "constants that kernels pack are known now; the kernels must still be whole", optional=True),
+    Pass("rebase",       C, C, _rebase, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled", optional=True),
     Pass("lower",        C, C, lower, (), ("rebase",), "groups depend on the threads of programs, operands on what they access"),
-    Pass("group",        C, C, group, (), ("lower",), "what may run at once must be known before memory is shared"),
-    Pass("plan_memory",  C, C, plan_memory, (), ("group",), "lifetimes are known once the order and the groups are"),
+    Pass("group",        C, C, group, (), ("lower",), "what may run at once must be known before memory is shared", optional=True),
+    Pass("plan_memory",  C, C, plan_memory, (), ("group",), "lifetimes are known once the order and the groups are", optional=True),
     Pass("dependencies", C, C, lambda s, t: dependencies(s), (), ("plan_memory",), "memory that is taken again is a reason to wait, as data is"),
 )
 # fmt: on
@@ -128,7 +130,7 @@ def joined(step: UOp, target: Target) -> UOp:
 def run(row: Pass, step: UOp, target: Target) -> UOp:
     """One pass; by the pipeline's runner where a setting looks at passes."""
     if not settings.looking:
-        return row.run(step, target)
+        return step if row.name in settings.disabled else row.run(step, target)
     pipeline: Any = import_module("monolect.pipeline")
     out: UOp = pipeline.run_pass(row, step, target)
     if settings.STOP_AFTER == row.name:

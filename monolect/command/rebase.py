@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from monolect.base.settings import switched
 from monolect.command.forms import calls_in, items_of, once_of, program_of, rebuilt, view, with_program
 from monolect.command.memory import ALIGN_BYTES
 from monolect.ir.bounds import min_max
@@ -53,6 +54,9 @@ def from_parts(kernel: UOp, n_args: int) -> FromParts:
     for p, (first, _) in parts.items():
         offsets[p.arg.slot] = first * p.dtype.itemsize
     return FromParts(new[kernel], tuple(offsets))
+
+
+switched.append(from_parts.cache_clear)
 
 
 def _reach(order: list[UOp]) -> dict[UOp, tuple[int, int]]:

@@ -1,9 +1,8 @@
 """Construction-time normal form: what is local and always right is applied the moment a node is built.
 
-Every function here takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is kept as one
-canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node and divisions, remainders and comparisons
-are decided from the terms and their intervals. Other integers fold and drop neutral elements; floats keep IEEE meaning
-(x*1 is x, but x+0 is not, because -0.0 + 0 is 0.0).
+Every function here takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is a canonical
+sum (`ir.index`). Other integers fold and drop neutral elements; floats keep IEEE meaning (x*1 is x, but x+0 is not,
+because -0.0 + 0 is 0.0). Each identity has a row in `ir.identities`, which the code names where it holds.
 
 What it does not do: anything that needs a choice or a whole graph; those are named rules in `rules/`.
 Invariant: the result has the dtype of the plain node, and its value wherever that is defined.
@@ -11,321 +10,36 @@ Invariant: the result has the dtype of the plain node, and its value wherever th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import e, gcd, log, log2, pi, prod
+from math import e, log, log2, pi, prod
 from typing import Any
 
 from monolect.base.dtype import as_python, dtypes, to_numpy
 from monolect.base.numpy import np
-from monolect.ir.bounds import Interval, min_max, ranges
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.identities import connect
+from monolect.ir.index import (
+    FALSE,
+    TRUE,
+    from_linear,
+    index_add,
+    index_idiv,
+    index_less,
+    index_mod,
+    index_mul,
+    is_unbounded,
+    limits,
+    linear,
+)
 from monolect.ir.ops import INVALID, ROWS
 from monolect.ir.place import memory_of
 from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
 
-Terms = tuple[tuple[UOp, int], ...]
-TRUE, FALSE = const(True, dtypes.bool), const(False, dtypes.bool)
+asked: Any = None  # asks whether an identity of that name is applied; None: all of them
 
 
-# ---- sums of index terms ---------------------------------------------------------------------------------------------
-def linear(u: UOp) -> tuple[int, Terms]:
-    """`u` as `(k, ((x1, c1), ...))`, meaning k + c1*x1 + ...; no xi is a sum, a constant, or a constant multiple."""
-    if u._linear is not None:
-        return u._linear
-    out: tuple[int, Terms]
-    if u.op == "CONST" and u.arg[0] is not INVALID:
-        out = (u.arg[0], ())
-    elif u.op == "MUL" and u.src[1].op == "CONST":
-        out = (0, ((u.src[0], u.src[1].arg[0]),))
-    elif u.op == "ADD":
-        out = _sum_of(u)
-    else:
-        out = (0, ((u, 1),))
-    u._linear = out
-    return out
-
-
-def _sum_of(u: UOp) -> tuple[int, Terms]:
-    k = 0
-    terms: list[tuple[UOp, int]] = []
-    while u.op == "ADD" and u._linear is None:  # the left-leaning chain that `from_linear` builds
-        r = linear(u.src[1])
-        k += r[0]
-        terms.extend(reversed(r[1]))
-        u = u.src[0]
-    r = linear(u)
-    return k + r[0], (*r[1], *reversed(terms))
-
-
-def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
-    """From where to where index values go while `conditions` hold; those that no condition bounds alone are missing."""
-    out: dict[UOp, Interval] = {}
-    for c in conditions:
-        if c.op == "CMPLT" and c.src[0].dtype.kind == "x":
-            k, terms = linear(c.src[0] + c.src[1] * -1)
-            if len(terms) == 1:  # m*x <= most
-                (x, m), most = terms[0], -k - 1
-                lo, hi = out.get(x) or min_max(x)
-                out[x] = (lo, min(hi, most // m)) if m > 0 else (max(lo, -(most // -m)), hi)
-    return out
-
-
-def _term_key(t: tuple[UOp, int]) -> tuple:
-    u = t[0]
-    return (len(u.shape), 0, u.arg[0], u.serial) if u.op == "RANGE" else (len(u.shape), 1, u.serial, 0)
-
-
-def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UOp:
-    """The canonical node for k + the sum of c*x. Recombines x // c * c + x % c."""
-    items = [(x, c) for x, c in (terms.items() if isinstance(terms, dict) else terms) if c]
-    if len(items) > 1:
-        more, items = _recombine(items)
-        k += more
-        items.sort(key=_term_key)
-    acc = None
-    for x, c in items:
-        t = x if c == 1 else node("MUL", (x, idx(c)))
-        acc = t if acc is None else node("ADD", (acc, t))
-    if acc is None:
-        return idx(k)
-    return acc if k == 0 else node("ADD", (acc, idx(k)))
-
-
-def _recombine(items: list[tuple[UOp, int]]) -> tuple[int, list[tuple[UOp, int]]]:
-    """(k, items) with remainders and multiples of what they are left of put together again."""
-    k, found = 0, dict(items)
-    again = True
-    while again and any(x.op == "MOD" for x in found):
-        again = False
-        for x, c in list(found.items()):
-            if x.op == "MOD" and x in found and (more := _put_back(found, x, c)) is not None:
-                k, again = k + more, True
-    return k, [(x, c) for x, c in found.items() if c]
-
-
-def _put_back(found: dict[UOp, int], x: UOp, c: int) -> int | None:
-    """Terms c * (y % n) and c*n * (z // n) become c * z, z being y up to multiples of n; z // n may be written
-    a // (m*n) for z = a // m. Returns the constant part of c * z, None when there is no such pair.
-    """
-    y, n = x.src[0], x.src[1].arg[0] if x.src[1].op == "CONST" else 0
-    if n < 1:
-        return None
-    pairs = [(node("IDIV", (y, x.src[1])), y)]
-    if y.op == "IDIV" and y.src[1].op == "CONST":
-        pairs.append((node("IDIV", (y.src[0], idx(y.src[1].arg[0] * n))), y))
-    same = (w for w in found if w.op == "IDIV" and w.src[1] is x.src[1] and _is_congruent(w.src[0], y, n))
-    whole, z = next(((w, z) for w, z in (*pairs, *((w, w.src[0]) for w in same)) if found.get(w) == c * n), (x, x))
-    if whole is x:
-        return None
-    k, terms = linear(z)
-    del found[whole], found[x]
-    for t, ct in terms:
-        found[t] = found.get(t, 0) + ct * c
-    return k * c
-
-
-def _is_congruent(x: UOp, y: UOp, n: int) -> bool:
-    """Whether x and y differ by a multiple of n."""
-    (kx, tx), (ky, ty) = linear(x), linear(y)
-    terms = dict(tx)
-    for z, c in ty:
-        terms[z] = terms.get(z, 0) - c
-    return (kx - ky) % n == 0 and all(c % n == 0 for c in terms.values())
-
-
-def _index_add(a: UOp, b: UOp) -> UOp:
-    ka, ta = linear(a)
-    kb, tb = linear(b)
-    if not tb:
-        return a if kb == 0 else from_linear(ka + kb, ta)
-    if not ta and ka == 0:
-        return b
-    terms = dict(ta)
-    for x, c in tb:
-        terms[x] = terms.get(x, 0) + c
-    return from_linear(ka + kb, terms)
-
-
-def _index_mul(a: UOp, b: UOp) -> UOp:
-    ka, ta = linear(a)
-    kb, tb = linear(b)
-    if ta and tb:
-        single_a, single_b = len(ta) == 1 and not ka, len(tb) == 1 and not kb
-        if len(ta) > 1 and single_b or single_a and len(tb) > 1:  # distribute over one symbolic factor
-            many, (k, ts), one = (a, (ka, ta), b) if len(ta) > 1 else (b, (kb, tb), a)
-            out = one * k
-            for x, c in ts:
-                out = out + _product(x, one) * c
-            return out
-        return _product(a, b)
-    if not tb:
-        if kb == 1:
-            return a
-        return from_linear(ka * kb, tuple((x, c * kb) for x, c in ta))
-    return b if ka == 1 else from_linear(ka * kb, tuple((x, c * ka) for x, c in tb))
-
-
-def _product(a: UOp, b: UOp) -> UOp:
-    ca = cb = 1
-    if a.op == "MUL" and a.src[1].op == "CONST":
-        a, ca = a.src[0], a.src[1].arg[0]
-    if b.op == "MUL" and b.src[1].op == "CONST":
-        b, cb = b.src[0], b.src[1].arg[0]
-    u = node("MUL", (a, b) if a.serial <= b.serial else (b, a))
-    return u if ca * cb == 1 else from_linear(0, ((u, ca * cb),))
-
-
-def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int], int, dict[UOp, int]]:
-    """k + terms as c * (whole) + rest, with the rest's constant in [0, c)."""
-    whole: dict[UOp, int] = {}
-    rest: dict[UOp, int] = {}
-    for x, m in terms:
-        (whole if m % c == 0 else rest)[x] = m // c if m % c == 0 else m
-    return k // c, whole, k % c, rest
-
-
-def _index_idiv(a: UOp, b: UOp) -> UOp:
-    if b.op != "CONST":
-        if a is b and min_max(a)[0] > 0:
-            return idx(1)
-        if _counts_to(a, b) or (min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]):
-            return idx(0)
-        return node("IDIV", (a, b))
-    c = b.arg[0]
-    if c == 0:
-        return idx(0)
-    if c == 1:
-        return a
-    k, terms = linear(a)
-    if not terms:
-        return idx(k // c)
-    lo, hi = min_max(a)
-    if lo // c == hi // c:
-        return idx(lo // c)
-    if c < 0:
-        return node("IDIV", (a, b))
-    kq, whole, kr, rest = _split_multiples(k, terms, c)
-    if not rest:
-        return from_linear(kq, whole)
-    g = gcd(c, *rest.values())
-    if g > 1:  # floor((g*A + kr) / (g*c')) == floor((A + kr // g) / c')
-        inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
-        q = _index_idiv(inner, idx(c // g))
-    else:
-        q = _idiv_rest(from_linear(kr, rest), c)
-    return q if not whole and kq == 0 else from_linear(kq, whole) + q
-
-
-def _idiv_rest(r: UOp, c: int) -> UOp:
-    lo, hi = min_max(r)
-    if lo // c == hi // c:
-        return idx(lo // c)
-    k, terms = linear(r)
-    # drop small terms that never carry: when all the others are multiples of g and the small part stays within [0, g)
-    if len(terms) > 1 or k:
-        for _, m in sorted(terms, key=lambda t: -abs(t[1])):
-            big = {y: n for y, n in terms if n % m == 0} if m > 1 else {}
-            small = from_linear(k, {y: n for y, n in terms if y not in big})
-            if m > 1 and big and c % m == 0 and min_max(small)[0] >= 0 and min_max(small)[1] < m:
-                return _index_idiv(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m))
-    if r.op == "IDIV" and r.src[1].op == "CONST" and r.src[1].arg[0] > 0:  # (x // a) // c == x // (a*c)
-        return _index_idiv(r.src[0], idx(r.src[1].arg[0] * c))
-    if r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] > 0 and r.src[1].arg[0] % c == 0:
-        # (x % (c*m)) // c == (x // c) % m
-        return _index_mod(_index_idiv(r.src[0], idx(c)), idx(r.src[1].arg[0] // c))
-    return node("IDIV", (r, idx(c)))
-
-
-def _counts_to(a: UOp, b: UOp) -> bool:
-    """True for a loop that ends before `b`, whatever that is."""
-    return a.op == "RANGE" and a.src[0] is b
-
-
-def _index_mod(a: UOp, b: UOp) -> UOp:
-    if b.op != "CONST":
-        if a is b:
-            return idx(0)
-        if _counts_to(a, b) or (min_max(a)[0] >= 0 and min_max(a)[1] < min_max(b)[0]):
-            return a
-        return node("MOD", (a, b))
-    c = b.arg[0]
-    if c in (0, 1):
-        return idx(0)
-    if c < 0:
-        return node("MOD", (a, b))
-    lo, hi = min_max(a)
-    if lo // c == hi // c:
-        return a + -(lo // c) * c
-    k, terms = linear(a)
-    _, _, kr, rest = _split_multiples(k, terms, c)
-    if not rest:
-        return idx(kr)
-    g = gcd(c, *rest.values())
-    if g > 1:  # (g*A + g*kq + ks) mod (g*c') == g * ((A + kq) mod c') + ks
-        inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
-        return _index_mod(inner, idx(c // g)) * g + kr % g
-    rest = {x: m % c if m > 0 else m for x, m in rest.items()}
-    r = from_linear(kr, rest)
-    lo, hi = min_max(r)
-    if lo // c == hi // c:
-        return r + -(lo // c) * c
-    split = _mod_carry_free(kr, rest, c)
-    if split is not None:
-        return split
-    if r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] % c == 0:
-        return _index_mod(r.src[0], b)
-    return node("MOD", (r, b))
-
-
-def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
-    """(m*A + small) % c == m * (A % (c/m)) + small, when m divides c and small stays within [0, m)."""
-    for m in sorted({n for n in rest.values() if n > 1 and c % n == 0}, reverse=True):
-        big = {y: n for y, n in rest.items() if n % m == 0}
-        small = from_linear(k, {y: n for y, n in rest.items() if y not in big})
-        if min_max(small)[0] >= 0 and min_max(small)[1] < m:
-            return _index_mod(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m)) * m + small
-    return None
-
-
-def _index_less(a: UOp, b: UOp) -> UOp:
-    """a < b as `terms < k` with the terms' common divisor taken out; decided when the interval allows.
-
-    Where the sum of the terms may overflow, those without a bound stay on the side on which they have no minus sign.
-    """
-    k, terms = linear(a + b * -1)
-    lo, hi = _sum_range(k, terms)
-    if hi < 0:
-        return TRUE
-    if lo >= 0:
-        return FALSE
-    g = gcd(*(c for _, c in terms))
-    bound = -k
-    if g > 1:
-        terms = tuple((x, c // g) for x, c in terms)
-        bound = -((-bound) // g)  # ceil: x < bound/g over integers
-    lo, hi = _sum_range(0, terms)
-    if dtypes.index.min <= lo and hi <= dtypes.index.max:
-        return node("CMPLT", (from_linear(0, terms), idx(bound)))
-    left = [(x, c) for x, c in terms if c > 0 and is_unbounded(x)]
-    right = [(x, -c) for x, c in terms if c < 0 and is_unbounded(x)]
-    rest = [(x, c) for x, c in terms if not is_unbounded(x)]
-    if left:
-        return node("CMPLT", (from_linear(0, left), from_linear(bound, [*right, *((x, -c) for x, c in rest)])))
-    return node("CMPLT", (from_linear(-bound, rest), from_linear(0, right)))
-
-
-def _sum_range(k: int, terms: Terms) -> Interval:
-    """From where to where k + c1*x1 + ... goes over whole numbers, which do not wrap."""
-    lo = hi = k
-    for x, c in terms:
-        a, b = min_max(x)
-        lo, hi = lo + min(c * a, c * b), hi + max(c * a, c * b)
-    return lo, hi
-
-
-def is_unbounded(x: UOp) -> bool:
-    """Whether a value, as of an index in memory, may be so large that a sum with it overflows."""
-    lo, hi = min_max(x)
-    return bool(lo < -(2**62) or hi > 2**62)
+def _ask(may: Any) -> None:
+    global asked
+    asked = may
 
 
 # ---- one simplifier per op -------------------------------------------------------------------------------------------
@@ -340,9 +54,9 @@ def _known(*src: UOp) -> bool:
 def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
     """The CONST an op on CONSTs gives, through the row's meaning; None when it has none."""
     row = ROWS[op]
-    if row.meaning is None:
-        return None
     d = src[-1].dtype
+    if row.meaning is None or asked is not None and not asked("index_numbers" if d.kind == "x" else "numbers"):
+        return None
     if d.kind == "x":
         vals: list[Any] = [s.arg[0] for s in src]
         if any(abs(v) > 2**62 for v in vals):
@@ -359,7 +73,8 @@ def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
 def _commute(op: str, a: UOp, b: UOp) -> UOp:
     """Constants to the right, otherwise the older operand first."""
     if a.op == "CONST" and b.op != "CONST" or (b.op != "CONST" and a.serial > b.serial):
-        a, b = b, a
+        if asked is None or asked("commute"):
+            a, b = b, a
     return node(op, (a, b))
 
 
@@ -371,15 +86,16 @@ def _keep(op: str, src: tuple[UOp, ...], like: UOp) -> UOp | None:
 def _add(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
     if a.dtype.kind == "x" and b.dtype.kind == "x":
-        return _index_add(a, b)
+        return index_add(a, b)
     if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype and (f := fold("ADD", src)) is not None:
         return f
     if not a.dtype.is_float and a.dtype is b.dtype:
-        if _is(b, 0) and a.dtype.is_int:
+        if _is(b, 0) and a.dtype.is_int and (asked is None or asked("add_zero")):
             return a
-        if _is(a, 0) and a.dtype.is_int:
+        if _is(a, 0) and a.dtype.is_int and (asked is None or asked("add_zero")):
             return b
-        if b.op == "CONST" and a.op == "ADD" and a.src[1].op == "CONST" and a.dtype.is_int:
+        is_number = b.op == "CONST" and a.op == "ADD" and a.src[1].op == "CONST" and a.dtype.is_int
+        if is_number and (asked is None or asked("add_numbers")):
             return build("ADD", a.src[0], build("ADD", a.src[1], b))
     return _commute("ADD", a, b)
 
@@ -397,32 +113,31 @@ def is_mark(c: UOp, *marks: float) -> bool:
 def _mul(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
     if a.dtype.kind == "x" and b.dtype.kind == "x":
-        return _index_mul(a, b)
+        return index_mul(a, b)
     if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype:
         if (is_mark(a, MARKS[0]) or is_mark(b, MARKS[0])) and not (_is(a, 1) or _is(b, 1)):
             return _commute("MUL", a, b)
         if (f := fold("MUL", src)) is not None:
             return f
     if a.dtype is b.dtype:
-        if _is(b, 1):
-            return a
-        if _is(a, 1):
-            return b
-        if a.dtype.is_int and (_is(b, 0) and a.shape == () or _is(a, 0) and b.shape == ()):
+        if (_is(b, 1) or _is(a, 1)) and (asked is None or asked("mul_one")):
+            return a if _is(b, 1) else b
+        is_zero = a.dtype.is_int and (_is(b, 0) and a.shape == () or _is(a, 0) and b.shape == ())
+        if is_zero and (asked is None or asked("mul_zero")):
             return const(0, a.dtype)
     return _commute("MUL", a, b)
 
 
 def _max(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
-    if a is b:
+    if a is b and (asked is None or asked("max_self")):
         return a
     if _known(a, b) and a.dtype is b.dtype and (f := fold("MAX", src)) is not None:
         return f
     if a.dtype.is_int and a.dtype is b.dtype:
-        if min_max(a)[0] >= min_max(b)[1] and _keep("MAX", src, a):
+        if min_max(a)[0] >= min_max(b)[1] and _keep("MAX", src, a) and (asked is None or asked("max_bounds")):
             return a
-        if min_max(b)[0] >= min_max(a)[1] and _keep("MAX", src, b):
+        if min_max(b)[0] >= min_max(a)[1] and _keep("MAX", src, b) and (asked is None or asked("max_bounds")):
             return b
     return _commute("MAX", a, b)
 
@@ -430,16 +145,16 @@ def _max(src: tuple[UOp, ...], arg: Any) -> UOp:
 def _idiv(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
     if a.dtype.kind == "x" and b.dtype.kind == "x":
-        return _index_idiv(a, b)
+        return index_idiv(a, b)
     if _known(a, b) and a.dtype is b.dtype and (f := fold("IDIV", src)) is not None:
         return f
-    return a if _is(b, 1) and a.dtype is b.dtype else node("IDIV", src)
+    return a if _is(b, 1) and a.dtype is b.dtype and (asked is None or asked("div_one")) else node("IDIV", src)
 
 
 def _mod(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
     if a.dtype.kind == "x" and b.dtype.kind == "x":
-        return _index_mod(a, b)
+        return index_mod(a, b)
     if _known(a, b) and a.dtype is b.dtype and (f := fold("MOD", src)) is not None:
         return f
     return node("MOD", src)
@@ -448,13 +163,13 @@ def _mod(src: tuple[UOp, ...], arg: Any) -> UOp:
 def _cmplt(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
     if a.dtype.kind == "x" and b.dtype.kind == "x" and a.shape == b.shape == ():
-        return _index_less(a, b)
+        return index_less(a, b)
     if _known(a, b) and a.dtype is b.dtype and (f := fold("CMPLT", src)) is not None:
         return f
     if a.dtype.is_int and a.shape == b.shape == () and "CAST" in (a.op, b.op):
         i, j = _as_index(a), _as_index(b)
-        if i is not None and j is not None:
-            return _index_less(i, j)
+        if i is not None and j is not None and (asked is None or asked("less_of_casts")):
+            return index_less(i, j)
     return node("CMPLT", src)
 
 
@@ -474,12 +189,12 @@ def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
         return f
     if a.dtype.is_int and a.dtype is b.dtype and a.shape == b.shape == ():
         lo, hi = min_max(node("CMPNE", (a, b))) if a is not b else (False, False)
-        if lo == hi:
+        if lo == hi and (asked is None or asked("differ_bounds")):
             return TRUE if lo else FALSE
     if a.dtype is dtypes.bool and b.dtype is dtypes.bool and b.op == "CONST":
-        if b.arg[0] is False:
+        if b.arg[0] is False and (asked is None or asked("differ_false")):
             return a
-        if a.op == "CMPNE" and a.src[1] is TRUE:  # not not x
+        if a.op == "CMPNE" and a.src[1] is TRUE and b.arg[0] is True and (asked is None or asked("not_not")):
             return a.src[0]
         if a.op == "CMPLT" and a.src[0].dtype.kind == "x" and a.shape == ():
             return negate(a)
@@ -500,17 +215,19 @@ def conjuncts(u: UOp) -> list[UOp]:
 
 def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
-    if a is b:
+    if a is b and (asked is None or asked("and_self")):
         return a
     if a.dtype is not dtypes.bool or b.dtype is not dtypes.bool:
         return (fold("AND", src) if _known(a, b) and a.dtype is b.dtype else None) or _commute("AND", a, b)
     for x, y in ((a, b), (b, a)):
-        if x is TRUE:
+        if x is TRUE and (asked is None or asked("and_true")):
             return y
-        if x is FALSE and y.shape == ():
+        if x is FALSE and y.shape == () and (asked is None or asked("and_true")):
             return x
     if a.shape != b.shape or a.shape != ():
         return _commute("AND", a, b)
+    if asked is not None and not asked("and_set"):
+        return node("AND", (a, b))
     parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=lambda u: u.serial)
     acc = parts[0]
     for p in parts[1:]:
@@ -520,13 +237,13 @@ def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _or(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
-    if a is b:
+    if a is b and (asked is None or asked("or_self")):
         return a
     if a.dtype is dtypes.bool and b.dtype is dtypes.bool:
         for x, y in ((a, b), (b, a)):
-            if x is FALSE:
+            if x is FALSE and (asked is None or asked("or_false")):
                 return y
-            if x is TRUE and y.shape == ():
+            if x is TRUE and y.shape == () and (asked is None or asked("or_false")):
                 return x
     elif _known(a, b) and a.dtype is b.dtype and (f := fold("OR", src)) is not None:
         return f
@@ -535,37 +252,39 @@ def _or(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _where(src: tuple[UOp, ...], arg: Any) -> UOp:
     c, a, b = src
-    if a is b and (c.shape == () or c.shape == a.shape):
+    if a is b and (c.shape == () or c.shape == a.shape) and (asked is None or asked("where_same")):
         return a
     if c.op == "CONST" and c.dtype is dtypes.bool:
         pick, drop = (a, b) if c.arg[0] else (b, a)
-        if pick.dtype is drop.dtype and (drop.shape == () or drop.shape == pick.shape):
+        fits = pick.dtype is drop.dtype and (drop.shape == () or drop.shape == pick.shape)
+        if fits and (asked is None or asked("where_known")):
             return pick
     # what an equal condition never picks is gone, unless it is what the shape of the whole comes from
     if a.op == "WHERE" and a.src[0] is c and a.shape in (a.src[1].shape, b.shape, c.shape):
-        a = a.src[1]
+        a = a.src[1] if (asked is None or asked("where_left")) else a
     if b.op == "WHERE" and b.src[0] is c and b.shape in (b.src[2].shape, a.shape, c.shape):
-        b = b.src[2]
-    if a is b and (c.shape == () or c.shape == a.shape):
+        b = b.src[2] if (asked is None or asked("where_right")) else b
+    if a is b and (c.shape == () or c.shape == a.shape) and (asked is None or asked("where_same")):
         return a
-    if a.dtype is dtypes.bool and a is TRUE and b is FALSE:
+    if a.dtype is dtypes.bool and a is TRUE and b is FALSE and (asked is None or asked("where_bools")):
         return c
     return node("WHERE", (c, a, b))
 
 
 def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
     (x,) = src
-    if x.dtype is arg:
+    if x.dtype is arg and (asked is None or asked("cast_same")):
         return x
-    if x.op == "CONST" and x.arg[0] is not INVALID:
+    if x.op == "CONST" and x.arg[0] is not INVALID and (asked is None or asked("cast_number")):
         return const(as_python(x.arg[0], dtypes.int64) if arg.kind == "x" else x.arg[0], arg)  # an index of 64 bits
     if x.op == "CAST" and arg.kind == "x" and x.src[0].dtype.kind == "x":
         lo, hi = min_max(x.src[0])  # index -> int32 -> index is lossless within the bounds
-        if x.dtype.is_int and x.dtype.min <= lo and hi <= x.dtype.max:
+        fits = x.dtype.is_int and x.dtype.min <= lo and hi <= x.dtype.max
+        if fits and (asked is None or asked("cast_index_back")):
             return x.src[0]
-    if x.op == "CAST" and x.src[0].dtype is dtypes.bool:  # every number type holds 0 and 1
-        return _cast(x.src, arg)
-    if x.op == "WHERE" and _known(*x.src[1:]):
+    if x.op == "CAST" and x.src[0].dtype is dtypes.bool and (asked is None or asked("cast_of_bools")):
+        return _cast(x.src, arg)  # every number type holds 0 and 1
+    if x.op == "WHERE" and _known(*x.src[1:]) and (asked is None or asked("cast_of_where")):
         return _where((x.src[0], _cast(x.src[1:2], arg), _cast(x.src[2:], arg)), None)
     return node("CAST", src, arg)
 
@@ -573,11 +292,13 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
 def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
     """A bool is a byte that is 0 or 1 in memory and a single bit in a register: it goes through uint8."""
     (x,) = src
-    if x.dtype is arg:
+    if x.dtype is arg and (asked is None or asked("bits_same")):
         return x
-    if x.dtype is dtypes.bool:
+    if (x.dtype is dtypes.bool) is not (arg is dtypes.bool) and asked is not None:
+        asked("bits_of_bool")
+    if x.dtype is dtypes.bool and arg is not dtypes.bool:
         return _bitcast((_cast(src, dtypes.uint8),), arg)
-    if arg is dtypes.bool:
+    if arg is dtypes.bool and x.dtype is not dtypes.bool:
         return build("CMPNE", _bitcast(src, dtypes.uint8), const(0, dtypes.uint8))
     return node("BITCAST", src, arg)
 
@@ -594,17 +315,17 @@ def _unary(op: str) -> Any:
 # ---- movement ops: trivial ones vanish, chains of one kind merge -----------------------------------------------------
 def _reshape(src: tuple[UOp, ...], arg: Any) -> UOp:
     x, s = src
-    if x.shape == s.sizes:
+    if x.shape == s.sizes and (asked is None or asked("reshape_same")):
         return x
-    if x.op == "RESHAPE":
+    if x.op == "RESHAPE" and (asked is None or asked("reshape_reshape")):
         return _reshape((x.src[0], s), None)
     return node("RESHAPE", src)
 
 
 def _expand(src: tuple[UOp, ...], arg: Any) -> UOp:
-    if src[0].shape == src[1].sizes:
+    if src[0].shape == src[1].sizes and (asked is None or asked("expand_same")):
         return src[0]
-    if src[0].op == "EXPAND":
+    if src[0].op == "EXPAND" and (asked is None or asked("expand_expand")):
         ROWS["EXPAND"].shape(src, arg)  # an axis that is repeated already has its size
         return _expand((src[0].src[0], src[1]), None)
     return node("EXPAND", src)
@@ -612,22 +333,23 @@ def _expand(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _permute(src: tuple[UOp, ...], arg: Any) -> UOp:
     x = src[0]
-    if arg == tuple(range(len(arg))):
+    if arg == tuple(range(len(arg))) and (asked is None or asked("permute_same")):
         return x
-    if x.op == "PERMUTE" and len(arg) == len(x.arg):
+    if x.op == "PERMUTE" and len(arg) == len(x.arg) and (asked is None or asked("permute_permute")):
         return _permute((x.src[0],), tuple(x.arg[i] for i in arg))
     return node("PERMUTE", src, arg)
 
 
 def _flip(src: tuple[UOp, ...], arg: Any) -> UOp:
-    return node("FLIP", src, arg) if any(arg) else src[0]
+    return src[0] if not any(arg) and (asked is None or asked("flip_none")) else node("FLIP", src, arg)
 
 
 def _shrink(src: tuple[UOp, ...], arg: Any) -> UOp:
     x, off, new = src
-    if x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes):
+    is_whole = x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes)
+    if is_whole and (asked is None or asked("shrink_whole")):
         return x
-    if x.op == "SHRINK" and len(off.sizes) == len(x.shape):
+    if x.op == "SHRINK" and len(off.sizes) == len(x.shape) and (asked is None or asked("shrink_shrink")):
         both = tuple(
             a + b if a.__class__ is int and b.__class__ is int else idx(a) + b
             for a, b in zip(x.src[1].sizes, off.sizes, strict=True)
@@ -638,26 +360,29 @@ def _shrink(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _pad(src: tuple[UOp, ...], arg: Any) -> UOp:
     x, off, new = src
-    if x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes):
-        return x
-    return node("PAD", src)
+    is_whole = x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes)
+    return x if is_whole and (asked is None or asked("pad_nothing")) else node("PAD", src)
 
 
 def _load(src: tuple[UOp, ...], arg: Any) -> UOp:
     src = _gated(src)
-    if len(src) == 3 and src[2] is FALSE and src[1].shape == src[0].shape:
+    if len(src) == 3 and src[2] is FALSE and src[1].shape == src[0].shape and (asked is None or asked("load_never")):
         return src[1]
-    return node("LOAD", src[:-2] if len(src) == 3 and src[2] is TRUE else src, arg)
+    is_open = len(src) == 3 and src[2] is TRUE and (asked is None or asked("gate_true"))
+    return node("LOAD", src[:-2] if is_open else src, arg)
 
 
 def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
     src = _gated(src)
-    return node("STORE", src[:-1] if len(src) == 3 and src[2] is TRUE else src, arg)
+    is_open = len(src) == 3 and src[2] is TRUE and (asked is None or asked("gate_true"))
+    return node("STORE", src[:-1] if is_open else src, arg)
 
 
 def _after(src: tuple[UOp, ...], arg: Any) -> UOp:
     """Without effects on parts that have no element: of a loop that never runs, no element would be left to index."""
     effects = tuple([e for e in src[1:] if not _is_nothing(e, src[0])])
+    if asked is not None and len(effects) < len(src) - 1:
+        asked("after_nothing")
     return node("AFTER", (src[0], *effects), arg) if effects or len(src) == 1 else src[0]
 
 
@@ -668,6 +393,8 @@ def _is_nothing(effect: UOp, base: UOp) -> bool:
 def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
     """The loops `src[1:]` around effects that name each of them, so that no pass moves an effect out of one."""
     loops = tuple([r for r in src[1:] if r.op == "RANGE" and r.arg[1] == "LOOP"])
+    if asked is not None:
+        asked("end_in_loops")
     return node("END", (_repeated(src[0], loops), *src[1:]), arg)
 
 
@@ -702,7 +429,7 @@ def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
         return src
     gate = TRUE
     for c in conjuncts(src[2]):
-        if not (c.shape in ((), src[0].shape) and min_max(c)[0]):
+        if not (c.shape in ((), src[0].shape) and min_max(c)[0] and (asked is None or asked("gate_lanes"))):
             gate = _and((gate, c), None)
     return (*src[:2], gate)
 
@@ -710,13 +437,20 @@ def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
 def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
     op, axes = arg
     if len(src) == 1:
-        axes = tuple(sorted(a for a in set(axes) if src[0].shape[a] != 1)) if _in_rank(src[0], axes) else axes
         if not axes:
             return src[0]
-    elif src[0].shape == () and any(r.op == "RANGE" and r.src[0] is idx(0) for r in src[1:]):
+        if _in_rank(src[0], axes) and (asked is None or asked("reduce_ones")):
+            axes = tuple(sorted(a for a in set(axes) if src[0].shape[a] != 1))
+            if not axes:
+                return src[0]
+    elif _is_empty(src) and (asked is None or asked("reduce_nothing")):
         d = src[0].dtype  # a loop that never runs has no element to read
         return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
     return node("REDUCE", src, (op, axes))
+
+
+def _is_empty(src: tuple[UOp, ...]) -> bool:
+    return src[0].shape == () and any(r.op == "RANGE" and r.src[0] is idx(0) for r in src[1:])
 
 
 def _in_rank(x: UOp, axes: tuple) -> bool:
@@ -724,11 +458,13 @@ def _in_rank(x: UOp, axes: tuple) -> bool:
 
 
 def _detach(src: tuple[UOp, ...], arg: Any) -> UOp:
-    return src[0] if src[0].op == "DETACH" and src[0].tag is None else node("DETACH", src)
+    is_one = src[0].op == "DETACH" and src[0].tag is None
+    return src[0] if is_one and (asked is None or asked("detach_detach")) else node("DETACH", src)
 
 
 def _contiguous(src: tuple[UOp, ...], arg: Any) -> UOp:
-    return src[0] if src[0].op in ("CONTIGUOUS", "BUFFER") else node("CONTIGUOUS", src)
+    is_stored = src[0].op in ("CONTIGUOUS", "BUFFER")
+    return src[0] if is_stored and (asked is None or asked("contiguous_stored")) else node("CONTIGUOUS", src)
 
 
 SIMPLIFIERS.update(
@@ -742,6 +478,7 @@ SIMPLIFIERS.update(
     # without EXP2, LOG2 and SIN: no target has NumPy's bits, which an unrolled step would then have in one kernel alone
     | {op: _unary(op) for op in ("RECIP", "TRUNC", "XOR", "SHR", "SHL", "SQRT")}
 )  # fmt: skip
+connect(_ask)
 
 
 # ---- shorthands used by every layer above ----------------------------------------------------------------------------
@@ -768,7 +505,7 @@ def negate(u: UOp) -> UOp:
         return TRUE
     if u.op != "CMPLT" or u.src[0].dtype.kind != "x":
         return build("CMPNE", u, TRUE)
-    if is_unbounded(u.src[0]) and is_unbounded(u.src[1]):
+    if (is_unbounded(u.src[0]) and is_unbounded(u.src[1])) or not (asked is None or asked("index_not_less")):
         return node("CMPNE", (u, TRUE))
     return build("CMPLT", u.src[1] + -1, u.src[0])
 
@@ -794,3 +531,9 @@ def count(shape: tuple) -> Any:
     for s in shape:
         acc = acc * s
     return acc.arg[0] if acc.op == "CONST" else acc
+
+
+__all__ = [
+    "FALSE", "MARKS", "TRUE", "conjuncts", "count", "everywhere", "fold", "from_linear", "is_mark", "is_unbounded",
+    "is_zero", "less", "limits", "linear", "negate", "smaller", "told_apart", "within",
+]  # fmt: skip

@@ -180,9 +180,11 @@ def _is_valid(u: UOp) -> bool:
 
 
 class Rule:
-    """One named rewrite. Raises InternalError when made with a right side that uses names the left side lacks."""
+    """One named rewrite, and its `text` as a formula. Raises InternalError when made with a right side that uses names
+    the left side lacks.
+    """
 
-    __slots__ = ("changes_type", "name", "pattern", "replacement", "when")
+    __slots__ = ("changes_type", "name", "pattern", "replacement", "text", "when")
 
     def __init__(
         self,
@@ -191,8 +193,10 @@ class Rule:
         replacement: P | Callable[..., UOp | None] | int | float,
         when: Callable[..., Any] | None = None,
         *,
+        text: str = "",
         changes_type: bool = False,
     ) -> None:
+        self.text = text or name
         self.name, self.pattern, self.when, self.changes_type = name, pattern, when, changes_type
         self.replacement: P | Callable[..., UOp | None]
         self.replacement = replacement if isinstance(replacement, P) or callable(replacement) else _lift(replacement)
@@ -242,6 +246,12 @@ class RuleSet:
 
     def __add__(self, o: RuleSet) -> RuleSet:
         return RuleSet(f"{self.name}+{o.name}", *self.rules, *o.rules)
+
+    def without(self, names: frozenset[str]) -> RuleSet:
+        """The set but for the rules of these names; itself where it has none of them."""
+        if names.isdisjoint(r.name for r in self.rules):
+            return self
+        return RuleSet(self.name, *(r for r in self.rules if r.name not in names))
 
     def compile(self) -> RuleSet:
         """Compile for every op now, rather than for each op when it is first met."""

@@ -32,6 +32,8 @@ _INFIX = {
 }  # fmt: skip
 _TIGHT = 9
 _SUMS = {"ADD": "sum", "MUL": "product", "MAX": "max"}
+_OF_TENSORS = (1 << 32) - 1  # slots above it are of memory that tensors have (`ir.uop`)
+_MOST_OPERANDS = 6  # that are written in one line
 _LONGEST, _SHORT = 60, 12  # a formula that is longer has a name; one that is used twice, unless it is short
 _NAMELESS = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "AFTER", "END", "GROUP", "SINK"))
 
@@ -61,6 +63,39 @@ def pseudocode(sink: UOp) -> str:
         mine = sorted(ranges(u) | frozenset(around.get(u, ())), key=lambda r: r.arg[0])
         lines.append((tuple(mine), text))
     return "\n".join(_nested(lines, texts))
+
+
+def brief(u: UOp, depth: float = 6) -> str:
+    """A graph of any stage as one line: a formula of at most that depth, `..` for what is below."""
+    return _cut(u, depth)[0]
+
+
+class _Cut(dict[UOp, tuple[str, int]]):
+    """The texts of nodes, each written when it is asked for."""
+
+    def __init__(self, depth: float):
+        super().__init__()
+        self.depth = depth
+
+    def __missing__(self, u: UOp) -> tuple[str, int]:
+        return _cut(u, self.depth)
+
+
+def _cut(u: UOp, depth: float) -> tuple[str, int]:
+    if u.op == "BUFFER" and u.arg.slot > _OF_TENSORS:
+        return f"b{u.arg.slot - _OF_TENSORS}", _TIGHT
+    if depth <= 0 and u.src and u.op not in ("PARAM", "BUFFER", "RANGE"):
+        return "..", _TIGHT
+    texts = _Cut(depth - (0.5 if u.dtype.kind == "x" else 1))  # indices are deeper than values
+    if u.op in ("PERMUTE", "FLIP") or (u.op in ("REDUCE", "SCAN") and len(u.src) == 1):
+        name, *more = u.arg if u.op in ("REDUCE", "SCAN") else (u.op.lower(), u.arg)
+        return f"{_SUMS.get(name, name)}({texts[u.src[0]][0]}, {', '.join(map(str, more))})", _TIGHT
+    if u.op == "END":
+        return f"for {_headers(u.src[1:], texts)}: {texts[u.src[0]][0]}", 0
+    if len(u.src) > _MOST_OPERANDS:
+        shown = ", ".join(texts[s][0] for s in u.src[:_MOST_OPERANDS])
+        return f"{u.op.lower()}({shown}, ..)", _TIGHT
+    return _written(u, texts)
 
 
 def _nested(lines: list[Line], texts: dict[UOp, tuple[str, int]], indent: str = "") -> Iterator[str]:

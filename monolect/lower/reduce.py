@@ -14,10 +14,16 @@ from __future__ import annotations
 
 from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
+from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.ops import BufferArg, broadcast
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.lower.tails import PEELED
+
+ROWS = Family(
+    "lowering", __name__,
+    Row("sum_of_products", "sum + a * b, of floats, is mulacc(a, b, sum): the product is not rounded by itself"),
+)  # fmt: skip
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
 
@@ -110,8 +116,10 @@ class ReduceLowering:
     def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
         """`acc` joined with each step in turn; a product is added without being rounded by itself."""
         for s in steps:
-            product = op == "ADD" and s.op == "MUL" and s.dtype.is_float
-            acc = build("MULACC", *s.src, acc) if product else build(op, acc, s)
+            if op == "ADD" and s.op == "MUL" and s.dtype.is_float and is_on("sum_of_products"):
+                acc = fired("sum_of_products", s, build("MULACC", *s.src, acc))
+            else:
+                acc = build(op, acc, s)
         return acc
 
     def _own_ranges(self, group: Group, body: UOp, closed: list[UOp]) -> dict[UOp, UOp]:

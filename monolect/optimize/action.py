@@ -44,6 +44,7 @@ from monolect.base.target import MatrixUnit, Target
 from monolect.ir.admitted import check_target, has_axes
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.digest import digests
+from monolect.ir.named import Family, Row, is_on
 from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.place import memory_of
 from monolect.ir.uop import UOp, toposort
@@ -79,7 +80,39 @@ SPLIT_RULES: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "UPCAST": (("LOOP", "LOCAL", "GLOBAL"), (False,)),
     "UNROLL": (("REDUCE", "GROUP_REDUCE"), (False,)),
 }
+ACTIONS = Family(
+    "actions", __name__,
+    Row("SPLIT_LOOP", "a loop becomes two, one inside the other, or blocks around all others"),
+    Row("SPLIT_REDUCE", "the loop of a reduction becomes two, or steps through blocks of a workgroup's memory"),
+    Row("SPLIT_GLOBAL", "iterations become workgroups"),
+    Row("SPLIT_LOCAL", "iterations become lanes of a workgroup"),
+    Row("SPLIT_THREAD", "iterations are shared out to threads"),
+    Row("SPLIT_GROUP_REDUCE", "a reduction has a partial result for each lane"),
+    Row("SPLIT_UPCAST", "iterations become elements of a vector or a tile"),
+    Row("SPLIT_UNROLL", "several steps of a reduction are written out in one step of its loop"),
+    Row("PADTO", "an axis grows to a multiple, guarded by masks"),
+    Row("SWAP", "two loops of the nest are exchanged"),
+    Row("PEEL", "the first and last iterations of a loop are peeled off"),
+    Row("PACK", "the block of memory that a load reads is first copied to local memory"),
+    Row("BOUND", "loops end where a mask hides the rest"),
+    Row("NONTEMPORAL", "a store bypasses the caches"),
+    Row("PREFETCH", "a load asks for memory ahead of its address"),
+    Row("NOLOCALS", "no local memory, no workgroup dimensions"),
+    Row("TC", "steps of a sum become steps of a matrix unit"),
+)  # fmt: skip
 MOST_ELEMENTS = 2048  # in one shaped value
+
+
+def row_name(action: Action) -> str:
+    """The name of an action in ACTIONS: its op, with the target of a SPLIT."""
+    op, _, arg = action
+    return f"{op}_{arg[1]}" if op == "SPLIT" and isinstance(arg, tuple) and len(arg) > 1 else op
+
+
+def allowed(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """`actions` up to the first that DISABLE names: those behind it count on it."""
+    first = next((k for k, a in enumerate(actions) if not is_on(row_name(a))), len(actions))
+    return actions[:first]
 
 
 class Part:
@@ -232,6 +265,8 @@ class Plan:
     def act(self, action: Action) -> None:
         """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
         op, axis, arg = action
+        if not is_on(name := row_name(action)):
+            raise ActionError(f"{name} is switched off", expected="DISABLE without it", found=settings.DISABLE)
         if self.is_given:
             raise ActionError(f"{op} of a kernel whose axes are given", expected="LOOP and REDUCE ranges", found=op)
         if op == "NOLOCALS":

@@ -26,7 +26,7 @@ from monolect.ir.normal import TRUE, is_zero, less, linear, smaller
 from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
-from monolect.optimize.action import Action, Part, Plan
+from monolect.optimize.action import Action, Part, Plan, allowed
 from monolect.optimize.blocks import shared_loads
 from monolect.optimize.given import kept_axes
 from monolect.optimize.heuristic import choose
@@ -45,7 +45,8 @@ def choose_actions(sink: UOp, target: Target) -> UOp:
     """The kernel with the actions of the heuristic in its info; as it is where they are named already."""
     info = sink.arg or KernelInfo()
     if info.actions is not None:
-        return sink
+        kept = allowed(info.actions)
+        return sink if kept == info.actions else node("SINK", sink.src, info._replace(actions=kept))
     plan = planned(sink, target)
     out = node("SINK", sink.src, info._replace(actions=tuple(plan.actions)))
     _plans[out] = target, plan
@@ -72,13 +73,13 @@ def planned(sink: UOp, target: Target) -> Plan:
     if info.actions is not None or settings.NOOPT:
         return _plan_of(sink, info.actions or (), target)
     if info.frozen:  # asked for once by each of the two kernels, and for what they share
-        return _chosen(node("SINK", sink.src, info._replace(fills=False)), target)
+        return _chosen(node("SINK", sink.src, info._replace(fills=False)), target, settings.choices)
     return _choice(sink, target)
 
 
 def _plan_of(sink: UOp, actions: tuple[Action, ...], target: Target) -> Plan:
     plan = Plan(sink, target)
-    for a in actions:
+    for a in allowed(actions):
         plan.act(a)
     return plan
 
@@ -92,7 +93,9 @@ def _choice(sink: UOp, target: Target) -> Plan:
     return plan
 
 
-_chosen = lru_cache(maxsize=64)(_choice)
+@lru_cache(maxsize=64)
+def _chosen(sink: UOp, target: Target, choices: tuple[int | str, ...]) -> Plan:
+    return _choice(sink, target)
 
 
 def kept_blocks(plan: Plan) -> dict[UOp, Block]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from monolect.base.settings import switched
 from monolect.ir.bounds import ranges
 from monolect.ir.normal import linear
 from monolect.ir.ops import DECOMPOSED, ParamArg
@@ -144,6 +145,9 @@ def _decomposed(op: str, src: tuple[UOp, ...], native: frozenset[str]) -> int:
             n += operations(u, native)
             stack += u.src if u.tag != SELDOM else (u.src[0], u.src[2])
     return n
+
+
+switched.append(_decomposed.cache_clear)
 
 
 def _access(u: UOp) -> Access:

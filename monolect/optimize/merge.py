@@ -49,6 +49,7 @@ def _divided(sink: UOp, lanes: int) -> UOp:
     inner = order if any(is_stage(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
     found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
+    whole = {r: n for r, n in whole.items() if 1 < n < r.src[0].value}  # r % n may be r, where identities are off
     whole = {r: n for r, n in whole.items() if _is_loop(r) or (r.arg[1] == "REDUCE" and lanes <= n)}
     carried = carried_ranges(order) if whole else ()
     whole = {r: n for r, n in whole.items() if r not in carried}

@@ -10,10 +10,10 @@ After:  WHERE(c, b, a)
 from __future__ import annotations
 
 import math
-import sys
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
+from monolect.ir.named import Family, Row, fired, listening
 from monolect.ir.normal import conjuncts
 from monolect.ir.pattern import Const, Pat, Rule, RuleSet, Var
 from monolect.ir.rewrite import rewrite
@@ -62,29 +62,28 @@ def gated(flag: UOp, load: UOp, c: UOp) -> UOp | None:
     return node("LOAD", (index, c, gate), load.arg)
 
 
+# fmt: off
 ALGEBRA = RuleSet(
     "algebra",
-    Rule("where_swap", Pat("WHERE", flag.differs(True), y, z), lambda flag, y, z: build("WHERE", flag, z, y)),
-    Rule("neg_neg", Pat("NEG", Pat("NEG", x)), x),
-    Rule("sub_neg", Pat("SUB", x, Pat("NEG", y)), lambda x, y: build("ADD", x, y)),
-    Rule("add_neg", x + Pat("NEG", y), lambda x, y: build("SUB", x, y)),
-    Rule("mul_neg_neg", Pat("NEG", x) * Pat("NEG", y), lambda x, y: x * y),
-    Rule("mul_minus_one", Var("x", dtype="float") * Const(-1), lambda x: build("NEG", x)),
-    Rule("div_power_of_two", Pat("DIV", Var("x", dtype="float"), Const("c")), scaled),
-    Rule("cast_back", Pat("CAST", Pat("CAST", x)), widened),
-    Rule("cast_of_bool", Pat("CAST", Pat("CAST", flag)), lambda root, flag: build("CAST", flag, arg=root.arg)),
-    Rule("bool_of_number", Pat("CAST", flag).differs(0), lambda flag: flag),
-    Rule("max_max", Pat("MAX", Pat("MAX", x, Const("a")), Const("b")), larger),
-    Rule("where_of_gated_load", Pat("WHERE", flag, Pat("LOAD", x, y, z, name="load"), Const("c")), gated),
-    Rule("shift_by_zero", Pat(("SHL", "SHR"), x, Const(0)), x),
+    Rule("where_swap", Pat("WHERE", flag.differs(True), y, z), lambda flag, y, z: build("WHERE", flag, z, y), text="(y if not p else z) is (z if p else y)"),
+    Rule("neg_neg", Pat("NEG", Pat("NEG", x)), x, text="-(-x) is x"),
+    Rule("sub_neg", Pat("SUB", x, Pat("NEG", y)), lambda x, y: build("ADD", x, y), text="x - -y is x + y"),
+    Rule("add_neg", x + Pat("NEG", y), lambda x, y: build("SUB", x, y), text="x + -y is x - y"),
+    Rule("mul_neg_neg", Pat("NEG", x) * Pat("NEG", y), lambda x, y: x * y, text="-x * -y is x * y"),
+    Rule("mul_minus_one", Var("x", dtype="float") * Const(-1), lambda x: build("NEG", x), text="x * -1 is -x, of floats"),
+    Rule("div_power_of_two", Pat("DIV", Var("x", dtype="float"), Const("c")), scaled, text="x / 2**k is x * 2**-k, where the factor is a normal number"),
+    Rule("cast_back", Pat("CAST", Pat("CAST", x)), widened, text="a cast to a dtype that holds all values of x, and back, is x"),
+    Rule("cast_of_bool", Pat("CAST", Pat("CAST", flag)), lambda root, flag: build("CAST", flag, arg=root.arg), text="a cast of a cast of a bool is one cast"),
+    Rule("bool_of_number", Pat("CAST", flag).differs(0), lambda flag: flag, text="number(p) != 0 is p"),
+    Rule("max_max", Pat("MAX", Pat("MAX", x, Const("a")), Const("b")), larger, text="max(max(x, a), b) is max(x, max(a, b)), of constants a and b"),
+    Rule("where_of_gated_load", Pat("WHERE", flag, Pat("LOAD", x, y, z, name="load"), Const("c")), gated, text="(a load that is c where p does not hold, if p else c) is the load"),
+    Rule("shift_by_zero", Pat(("SHL", "SHR"), x, Const(0)), x, text="x << 0 and x >> 0 are x"),
 )
+# fmt: on
+ROWS = Family("algebra", __name__, *(Row(rule.name, rule.text) for rule in ALGEBRA))
 
 
 def simplify(sink: UOp, target: Target) -> UOp:
-    """The rules applied to a fixed point, on flat memory; TRACE=rules prints each firing."""
-    trace = _print if "rules" in settings.tracing else None
-    return rewrite(flat_memory(sink), ALGEBRA, trace=trace)
-
-
-def _print(name: str, before: UOp, after: UOp) -> None:
-    print(f"       rule {name}: {before!r} => {after!r}", file=sys.stderr)
+    """The rules that DISABLE leaves applied to a fixed point, on flat memory."""
+    trace = fired if listening.heard is not None else None
+    return rewrite(flat_memory(sink), ALGEBRA.without(settings.disabled), trace=trace)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import Target
+from monolect.ir.named import fired, is_on
 from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, build, node
 
@@ -21,8 +22,9 @@ ROUNDED = LoadArg(rounded=True)
 
 def carried_type(op: str, d: DType, target: Target) -> DType:
     """The type of the accumulator of a running `op` whose results are `d`."""
-    wide = dtypes.float64 if d is dtypes.float32 and op in ("ADD", "MUL") else d
-    return wide if wide in target.native_dtypes else d
+    if d is not dtypes.float32 or op not in ("ADD", "MUL") or dtypes.float64 not in target.native_dtypes:
+        return d
+    return dtypes.float64 if is_on("carry_in_double") else d
 
 
 def step(op: str, acc: UOp, before: UOp, term: UOp) -> UOp:
@@ -30,7 +32,8 @@ def step(op: str, acc: UOp, before: UOp, term: UOp) -> UOp:
     wide, d = before.dtype, term.dtype
     after = node("STORE", (acc, build(op, before, build("CAST", term, arg=wide))))
     mark = ROUNDED if op == "ADD" and wide is not d else None
-    return build("CAST", node("LOAD", (node("AFTER", (acc, after)),), mark), arg=d)
+    out = build("CAST", node("LOAD", (node("AFTER", (acc, after)),), mark), arg=d)
+    return out if wide is d else fired("carry_in_double", term, out)
 
 
 def rounded_sum(u: UOp) -> UOp | None:

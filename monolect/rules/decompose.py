@@ -20,6 +20,7 @@ import numpy as np
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max
+from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.uop import UOp, build, const
 from monolect.rules import transcendental, trigonometric
 from monolect.rules.formula import (
@@ -55,6 +56,8 @@ class Decomposition(NamedTuple):
     name: str
     when: Callable[[UOp], bool]
     rewrite: Callable[[UOp], UOp]
+    text: str
+    needed: str = ""  # why it cannot be switched off
     lacks: str | None = None  # the op the target must lack, if not that of the node; ABS and COS are patterns of two
     needs: str | None = None  # an op the target must have
 
@@ -366,69 +369,178 @@ def is_magnitude(u: UOp) -> bool:
     return u.dtype.is_float and magnitude_argument(u) is not None
 
 
-_NARROW = Decomposition("in single precision", is_narrow, in_single)
+_LAST = "the only way to do without the op"
+_EXACT = "the other way is wrong for nan"
+_NARROW = Decomposition(
+    "narrow_in_single", is_narrow, in_single, "op(x), of a narrow float, is narrow(op(float32(x)))", _LAST
+)
 
 # By op, in order of preference: what stands first and applies is taken.
 DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
-    "NEG": (Decomposition("negation is a product", always, neg),),
-    "SUB": (Decomposition("difference is a sum", always, subtract),),
-    "DIV": (_NARROW, Decomposition("corrected reciprocal", is_wide, divide)),
-    "CMPGT": (Decomposition("operands swapped", always, greater),),
+    "NEG": (Decomposition("neg_as_product", always, neg, "-x is x * -1", _LAST),),
+    "SUB": (Decomposition("sub_as_sum", always, subtract, "a - b is a + b * -1", _LAST),),
+    "DIV": (
+        _NARROW,
+        Decomposition(
+            "div_by_reciprocal", is_wide, divide, "a / b is q + (a - q*b) * (1/b), with q = a * (1/b)", _LAST
+        ),
+    ),
+    "CMPGT": (Decomposition("greater_as_less", always, greater, "a > b is b < a", _LAST),),
     "CMPGE": (
-        Decomposition("greater or equal", is_float, at_least_float),
-        Decomposition("not less", always, at_least),
+        Decomposition("at_least_of_floats", is_float, at_least_float, "a >= b is b < a or a == b", _EXACT),
+        Decomposition("at_least_as_not_less", always, at_least, "a >= b is not a < b", _LAST),
     ),
     "CMPLE": (
-        Decomposition("less or equal", is_float, at_most_float),
-        Decomposition("not greater", always, at_most),
+        Decomposition("at_most_of_floats", is_float, at_most_float, "a <= b is a < b or a == b", _EXACT),
+        Decomposition("at_most_as_not_greater", always, at_most, "a <= b is not b < a", _LAST),
     ),
-    "CMPEQ": (Decomposition("not different", always, equal),),
-    "NOT": (Decomposition("complement", always, invert),),
+    "CMPEQ": (Decomposition("equal_as_not_different", always, equal, "a == b is not a != b", _LAST),),
+    "NOT": (
+        Decomposition("not_as_complement", always, invert, "not p is p != True; of an integer it is x ^ -1", _LAST),
+    ),
     "MAX": (
-        Decomposition("no sign", is_magnitude, without_sign, lacks="ABS"),
-        Decomposition("select the larger", always, maximum),
+        Decomposition(
+            "max_without_sign", is_magnitude, without_sign, "max(x, -x) is x without its sign bit", lacks="ABS"
+        ),
+        Decomposition("max_as_choice", always, maximum, "max(a, b) is (b if a < b or b is nan else a)", _LAST),
     ),
-    "MULACC": (Decomposition("product and sum", always, multiply_add),),
-    "TRUNC": (_NARROW, Decomposition("magic add", is_wide, truncate)),
+    "MULACC": (Decomposition("mulacc_as_sum", always, multiply_add, "mulacc(a, b, c) is a * b + c", _LAST),),
+    "TRUNC": (
+        _NARROW,
+        Decomposition(
+            "trunc_by_adding",
+            is_wide,
+            truncate,
+            "trunc(x) is |x| + 2**52 - 2**52, one less where that went up, with the sign of x",
+            _LAST,
+        ),
+    ),
     "CAST": (
-        Decomposition("differs from zero", casts_to_bool, to_bool),
-        Decomposition("saturate", may_overflow, saturate),
+        Decomposition("bool_as_difference", casts_to_bool, to_bool, "bool(x) is x != 0", _LAST),
+        Decomposition(
+            "cast_saturates",
+            may_overflow,
+            saturate,
+            "int(x) is the largest or smallest integer where x does not fit, 0 for nan",
+            "what does not fit has no meaning",
+        ),
     ),
     "IDIV": (
-        Decomposition("shift", by_power_of_two, quotient_by_shift),
-        Decomposition("multiply and shift", multiplies, quotient_by_product),
+        Decomposition("div_by_shift", by_power_of_two, quotient_by_shift, "x // 2**k is x >> k"),
+        Decomposition(
+            "div_by_product",
+            multiplies,
+            quotient_by_product,
+            "x // d is x * m >> s, for a constant d and what x can be",
+        ),
     ),
     "MOD": (
-        Decomposition("mask", by_power_of_two, remainder_by_mask),
-        Decomposition("multiply, shift, subtract", multiplies, remainder_by_product),
+        Decomposition("mod_by_mask", by_power_of_two, remainder_by_mask, "x % 2**k is x & 2**k - 1"),
+        Decomposition(
+            "mod_by_product", multiplies, remainder_by_product, "x % d is x - (x * m >> s) * d, for a constant d"
+        ),
     ),
     "EXP2": (
         _NARROW,
-        Decomposition("scaled exponential", is_exp, transcendental.exp_by_ldexp, needs="LDEXP"),
-        Decomposition("scaled power of two", is_wide, transcendental.exp2_by_ldexp, needs="LDEXP"),
-        Decomposition("exponential", is_exp, transcendental.exp),
-        Decomposition("power of two", is_wide, transcendental.exp2),
+        Decomposition(
+            "exp_by_ldexp",
+            is_exp,
+            transcendental.exp_by_ldexp,
+            "exp(x) is ldexp(polynomial(x - n*ln2), n)",
+            needs="LDEXP",
+        ),
+        Decomposition(
+            "exp2_by_ldexp",
+            is_wide,
+            transcendental.exp2_by_ldexp,
+            "exp2(x) is ldexp(polynomial(x - n), n)",
+            needs="LDEXP",
+        ),
+        Decomposition("exp_by_polynomial", is_exp, transcendental.exp, "exp(x) is polynomial(x - n*ln2) * 2**n"),
+        Decomposition("exp2_by_polynomial", is_wide, transcendental.exp2, "exp2(x) is polynomial(x - n) * 2**n", _LAST),
     ),
-    "LOG2": (_NARROW, Decomposition("binary logarithm", is_wide, transcendental.log2)),
+    "LOG2": (
+        _NARROW,
+        Decomposition(
+            "log2_by_polynomial",
+            is_wide,
+            transcendental.log2,
+            "log2(x) is n + polynomial(m - 1), with x = m * 2**n",
+            _LAST,
+        ),
+    ),
     "MUL": (
-        Decomposition("logarithm in single precision", is_narrow_log, in_single, lacks="LOG2"),
-        Decomposition("natural logarithm", is_log, transcendental.log, lacks="LOG2"),
+        Decomposition(
+            "narrow_log_in_single",
+            is_narrow_log,
+            in_single,
+            "log(x), of a narrow float, is narrow(log(float32(x)))",
+            lacks="LOG2",
+        ),
+        Decomposition(
+            "log_by_polynomial",
+            is_log,
+            transcendental.log,
+            "log2(x) * ln2 is n*ln2 + polynomial(m - 1), with x = m * 2**n",
+            lacks="LOG2",
+        ),
     ),
     "SIN": (
         _NARROW,
-        Decomposition("cosine", is_cosine, trigonometric.cosine),
-        Decomposition("sine", is_wide, trigonometric.sine),
-        Decomposition("cosine beside a sine", is_cosine, trigonometric.cosine_by_sine, lacks="COS"),
+        Decomposition(
+            "cos_by_polynomial", is_cosine, trigonometric.cosine, "sin(pi/2 - x) is a polynomial of x - n*pi/2"
+        ),
+        Decomposition("sin_by_polynomial", is_wide, trigonometric.sine, "sin(x) is a polynomial of x - n*pi/2", _LAST),
+        Decomposition(
+            "cos_by_sine",
+            is_cosine,
+            trigonometric.cosine_by_sine,
+            "sin(pi/2 - x) is the native sine of what is left of x",
+            lacks="COS",
+        ),
     ),
-    "SQRT": (_NARROW, Decomposition("Heron's steps", is_wide, transcendental.sqrt)),
+    "SQRT": (
+        _NARROW,
+        Decomposition(
+            "sqrt_by_steps",
+            is_wide,
+            transcendental.sqrt,
+            "sqrt(x) is Heron's steps from a guess by the bits of x",
+            _LAST,
+        ),
+    ),
     "POW": (
         _NARROW,
-        Decomposition("logarithm in double precision", is_single, transcendental.power_by_scaling, needs="LDEXP"),
-        Decomposition("logarithm in two parts", is_wide, transcendental.power),
+        Decomposition(
+            "pow_in_double",
+            is_single,
+            transcendental.power_by_scaling,
+            "x ** y is exp2(log2(x) * y), in double precision",
+            needs="LDEXP",
+        ),
+        Decomposition(
+            "pow_in_two_parts",
+            is_wide,
+            transcendental.power,
+            "x ** y is exp2(log2(x) * y), the logarithm in two parts",
+            _LAST,
+        ),
     ),
-    "LDEXP": (_NARROW, Decomposition("products", is_wide, scale)),
-    "THREEFRY": (Decomposition("rounds", always, threefry),),
+    "LDEXP": (
+        _NARROW,
+        Decomposition(
+            "ldexp_as_products", is_wide, scale, "ldexp(a, n) is a * 2**(n/3) * 2**(n/3) * 2**(n - 2*(n/3))", _LAST
+        ),
+    ),
+    "THREEFRY": (
+        Decomposition(
+            "threefry_as_rounds", always, threefry, "threefry is 20 rounds of add, rotate, exclusive or", _LAST
+        ),
+    ),
 }
+ROWS = Family(
+    "decompose", __name__, *dict.fromkeys(Row(d.name, d.text, d.needed) for ds in DECOMPOSE.values() for d in ds)
+)
 
 
 def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
@@ -440,6 +552,6 @@ def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
     that leaves out CAST asks for saturating casts.
     """
     for d in DECOMPOSE.get(u.op, ()):
-        if (d.lacks or u.op) not in native and (d.needs is None or d.needs in native) and d.when(u):
-            return d.rewrite(u)
+        if (d.lacks or u.op) not in native and (d.needs is None or d.needs in native) and d.when(u) and is_on(d.name):
+            return fired(d.name, u, d.rewrite(u))
     return None

@@ -13,8 +13,14 @@ from __future__ import annotations
 from math import prod
 
 from monolect.base.errors import VerifyError
+from monolect.ir.named import Family, Row, fired
 from monolect.ir.place import is_memory, memory_of
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+
+ROWS = Family(
+    "memory", __name__,
+    Row("flat_memory", "m[i, j], of memory of shape (a, b), is m[i*b + j]", "passes count elements along one axis"),
+)  # fmt: skip
 
 _MEMORY = ("AFTER", "PARAM", "BUFFER")
 _ACCESSES = ("LOAD", "STORE", "ATOMICADD")
@@ -36,11 +42,11 @@ def flat_memory(sink: UOp) -> UOp:
         elif u.op == "AFTER" and u.src[0].op in _MEMORY:
             new[u] = node("AFTER", src)
         elif u.op == "INDEX" and u.src[0].op in _MEMORY:
-            new[u] = node("INDEX", (src[0], _flat_index(u, src[1:])))
+            new[u] = fired("flat_memory", u, node("INDEX", (src[0], _flat_index(u, src[1:]))))
         elif u.op in _ACCESSES and u.src[0].op == "INDEX":
             new[u] = node(u.op, src, u.arg)
         elif u.op in _ACCESSES:
-            new[u] = _whole(u, src)
+            new[u] = fired("flat_memory", u, _whole(u, src))
         else:
             raise VerifyError("a view of memory in a kernel", op=u.op, expected="INDEX", found=repr(u))
     return new[sink]

@@ -21,8 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monolect.ir.bounds import Interval, ranges, replace_ranges, unused_ranges
+from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.normal import conjuncts, limits, linear, negate
 from monolect.ir.uop import UOp, build, idx, node, rebuild, toposort
+
+ROWS = Family(
+    "joined", __name__,
+    Row("store_each_step", "a loop that only picks among its iterations' values is a store for each of them"),
+    Row("store_each_piece", "a loop that only picks among many pieces is a loop and a store for each of them"),
+    Row("loop_each_piece", "the loop over neighbours in memory is the innermost of each piece, not one for all"),
+    Row("read_rows_at_once", "(m[a] if p else m[b]) is m[b + (a - b if p else 0)], p being the same along rows"),
+)  # fmt: skip
 
 MOST_PIECES = 64
 MANY_SEAMS = 8  # from which on pieces of several elements are stored apart: more sections than a loop is cut into
@@ -40,10 +49,11 @@ def stored_apart(sink: UOp, own_loops: bool = True) -> UOp:
     k = 0
     while k < len(sink.src):
         before, end, after = sink.src[:k], sink.src[k], sink.src[k + 1 :]
-        for pieces in _apart(end, sink, own_loops):
+        for name, pieces in _apart(end, sink, own_loops):
             apart = node("SINK", (*before, *(_runs(pieces, sink) if own_loops else pieces), *after), sink.arg)
             if _nest(apart):
                 sink = apart
+                fired(name, end, node("SINK", tuple(pieces)))
                 break
         else:
             k += 1
@@ -65,8 +75,8 @@ def _nest(sink: UOp) -> bool:
     return all(sets[b] <= sets[a] for a, b in pairs)
 
 
-def _apart(end: UOp, sink: UOp, own_loops: bool) -> Iterator[list[UOp]]:
-    """For each loop of an END that only picks: the stores of its iterations, or of its pieces."""
+def _apart(end: UOp, sink: UOp, own_loops: bool) -> Iterator[tuple[str, list[UOp]]]:
+    """For each loop of an END that only picks: the rule, and the stores of its iterations, or of its pieces."""
     if end.op != "END" or end.src[0].op != "STORE":
         return
     store, loops = end.src[0], end.src[1:]
@@ -81,14 +91,15 @@ def _apart(end: UOp, sink: UOp, own_loops: bool) -> Iterator[list[UOp]]:
         n = r.src[0].value if r.src[0].op == "CONST" else MOST_PIECES + 1
         near = dict(linear(store.src[0].src[1])[1]).get(r) == 1
         single = len(loops) > 1 and n <= MOST_PIECES and picks.count(frozenset((r,))) == n - 1
-        if single and not (near and len(body) < WORTH_IT):
+        if single and not (near and len(body) < WORTH_IT) and is_on("store_each_step"):
             rest = tuple(x for x in loops if x is not r)
             holds = _holds(asked, r)
-            yield [node("END", (_piece(store, r, k, idx(k), holds), *rest), end.arg) for k in range(n)]
-        elif own_loops and len(seams := _seams(asked, r)) >= MANY_SEAMS:
+            pieces = [node("END", (_piece(store, r, k, idx(k), holds), *rest), end.arg) for k in range(n)]
+            yield "store_each_step", pieces
+        elif own_loops and len(seams := _seams(asked, r)) >= MANY_SEAMS and is_on("store_each_piece"):
             pieces = _pieces(end, r, seams, sink, _holds(asked, r))
             if sum(len(toposort(p)) for p in pieces) <= MOST_NODES:
-                yield pieces
+                yield "store_each_piece", pieces
 
 
 def _runs(pieces: list[UOp], sink: UOp) -> list[UOp]:
@@ -101,7 +112,9 @@ def _runs(pieces: list[UOp], sink: UOp) -> list[UOp]:
         if around and last is not None and last.src[0].op == "CONST" and last.src[0].value >= LONG_RUN:
             if dict(linear(end.src[0].src[0].src[1])[1]).get(last) == 1:
                 own = node("RANGE", last.src, (next(numbers), last.arg[1]))
-                end = node("END", (replace_ranges(end.src[0], {last: own}), *around, own), end.arg)
+                if is_on("loop_each_piece"):
+                    apart = node("END", (replace_ranges(end.src[0], {last: own}), *around, own), end.arg)
+                    end = fired("loop_each_piece", end, apart)
         out.append(end)
     return out
 
@@ -182,7 +195,8 @@ def read_at_once(sink: UOp) -> UOp:
     new: dict[UOp, UOp] = {}
     for u in order:
         v = rebuild(u, tuple(new[s] for s in u.src))
-        new[u] = (_read_at_once(v) or v) if _is_choice(v) else v
+        once = _read_at_once(v) if _is_choice(v) and is_on("read_rows_at_once") else None
+        new[u] = v if once is None else fired("read_rows_at_once", v, once)
     return new[sink]
 
 

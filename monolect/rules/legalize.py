@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max
+from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, build, const
 from monolect.rules.formula import (
@@ -53,6 +54,22 @@ NARROW: dict[DType, Narrow] = {
     dtypes.fp8e5m2: Narrow(dtypes.uint8, 2, 15, 0x7C, 0x7E),
     dtypes.fp8e4m3: Narrow(dtypes.uint8, 3, 7, 0x7F, 0x7F),
 }
+_NEEDED = "the target has no arithmetic on such floats"
+ROWS = Family(
+    "legalize", __name__,
+    Row("narrow_and_back", "a narrow float as float32, and back, is itself"),
+    Row("cast_through_single", "a cast of a narrow float goes through float32", _NEEDED),
+    Row("widen_by_bits", "a narrow float becomes float32 by its bits", _NEEDED),
+    Row("narrow_by_bits", "float32 is rounded to a narrow float by its bits", _NEEDED),
+    Row("narrow_of_bool", "a narrow float of a bool is (1 if p else 0)", _NEEDED),
+    Row("round_to_odd", "float64 and large integers are cut to float32 with the last bit set, so that they are rounded once"),
+    Row("reduce_in_single", "a reduction of narrow floats is one of float32, rounded", _NEEDED),
+    Row("op_in_single", "an op on narrow floats is one on float32, rounded", _NEEDED),
+    Row("exp_in_single", "exp of a narrow float is that of float32, its constant in full"),
+    Row("log_in_single", "log of a narrow float is that of float32, its constant in full"),
+    Row("cos_in_single", "cos of a narrow float is that of float32, its constant in full"),
+    Row("abs_in_single", "|x| of a narrow float is that of float32: of two zeros it is 0.0"),
+)  # fmt: skip
 _MOVED = frozenset(("WHERE",))  # elementwise, but no arithmetic on the operands' values
 
 
@@ -138,12 +155,12 @@ def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozens
     if u.op == "CAST":
         return _cast(u, native, casts)
     if u.op in ("REDUCE", "SCAN") and u.dtype in NARROW and u.dtype not in native:
-        return cast(build(u.op, cast(u.src[0], F32), *u.src[1:], arg=u.arg), u.dtype)
+        return fired("reduce_in_single", u, cast(build(u.op, cast(u.src[0], F32), *u.src[1:], arg=u.arg), u.dtype))
     if u.op not in ELEMENTWISE or u.op in _MOVED:
         return None
     if not any(s.dtype in NARROW and s.dtype not in native for s in u.src):
         return None
-    return in_single(u)
+    return fired("op_in_single", u, in_single(u))
 
 
 def in_single(u: UOp) -> UOp:
@@ -159,30 +176,32 @@ def in_single(u: UOp) -> UOp:
 
 
 def _pair_in_single(u: UOp) -> UOp | None:
-    if u.op == "EXP2" and (x := exp_argument(u)) is not None:
-        return build("EXP2", cast(x, F32) * LOG2E)
-    if u.op == "SIN" and (x := cosine_argument(u)) is not None:
-        return build("SIN", build("SUB", const(HALF_PI, F32), cast(x, F32)))
-    if u.op == "MUL" and is_log(u):
+    if u.op == "EXP2" and (x := exp_argument(u)) is not None and is_on("exp_in_single"):
+        return fired("exp_in_single", u, build("EXP2", cast(x, F32) * LOG2E))
+    if u.op == "SIN" and (x := cosine_argument(u)) is not None and is_on("cos_in_single"):
+        return fired("cos_in_single", u, build("SIN", build("SUB", const(HALF_PI, F32), cast(x, F32))))
+    if u.op == "MUL" and is_log(u) and is_on("log_in_single"):
         x = (u.src[0] if u.src[0].op == "LOG2" else u.src[1]).src[0]
-        return build("LOG2", cast(x, F32)) * LN2
-    if u.op == "MAX" and (x := magnitude_argument(u)) is not None:
-        return build("MAX", cast(x, F32), build("NEG", cast(x, F32)))
+        return fired("log_in_single", u, build("LOG2", cast(x, F32)) * LN2)
+    if u.op == "MAX" and (x := magnitude_argument(u)) is not None and is_on("abs_in_single"):
+        return fired("abs_in_single", u, build("MAX", cast(x, F32), build("NEG", cast(x, F32))))
     return None
 
 
 def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | None:
     x, d = u.src[0], u.dtype
-    if d in NARROW and x.op == "CAST" and x.dtype is F32 and x.src[0].dtype is d:
-        return x.src[0]
+    if d in NARROW and x.op == "CAST" and x.dtype is F32 and x.src[0].dtype is d and is_on("narrow_and_back"):
+        return fired("narrow_and_back", u, x.src[0])
     if x.dtype in NARROW and x.dtype not in native:
         if d is not F32:
-            return cast(cast(x, F32), d)
-        return None if x.dtype in casts else widen(x)
+            return fired("cast_through_single", u, cast(cast(x, F32), d))
+        return None if x.dtype in casts else fired("widen_by_bits", u, widen(x))
     if d in NARROW and d not in native:
         if x.dtype is F32:
-            return None if d in casts else narrow(x, d)
+            return None if d in casts else fired("narrow_by_bits", u, narrow(x, d))
         if x.dtype is dtypes.bool:
-            return build("WHERE", x, const(1, d), const(0, d))
-        return cast(to_odd(x) if _rounds_twice(x, d) else cast(x, F32), d)
+            return fired("narrow_of_bool", u, build("WHERE", x, const(1, d), const(0, d)))
+        if _rounds_twice(x, d) and is_on("round_to_odd"):
+            return fired("round_to_odd", u, cast(to_odd(x), d))
+        return fired("cast_through_single", u, cast(cast(x, F32), d))
     return None

@@ -24,11 +24,24 @@ from monolect.base.dtype import DType, dtypes
 from monolect.base.target import Target
 from monolect.ir.admitted import has_axes
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_slots
+from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.normal import conjuncts, linear, negate, smaller, within
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.rules.carried import carried_type, step
 from monolect.rules.tables import binned, tallies
+
+ROWS = Family(
+    "loops", "monolect.rules.loops monolect.rules.carried",
+    Row("reduce_repeats", "the sum over j < n of x, free of j, is n*x, of integers; the maximum is x"),
+    Row("reduce_counts", "the sum over j < n of [j < a] is a, clamped into 0..n"),
+    Row("reduce_picks", "the sum over j < n of [j == e] * f(j) is f(e) where 0 <= e < n, else 0"),
+    Row("reduce_scans", "the sum over j <= i of f(j) is that of i - 1, plus f(i)"),
+    Row("reduce_slides", "the sum over the last i + 1 of n padded elements is that of i - 1, plus the last one"),
+    Row("reduce_tallies", "the sum over j <= i of [k(j) == k(i)] * f(j) is an element of a table, which grows with i"),
+    Row("reduce_bins", "the sum over j of [k(j) == i] * f(j) is element i of a table, which one loop over j fills"),
+    Row("carry_in_double", "a running sum or product of float32 is carried in float64"),
+)  # fmt: skip
 
 Nests = dict[UOp, frozenset[UOp]]  # for each output loop, those of the smallest nest it is in
 NEUTRAL = {"ADD": 0, "MUL": 1}
@@ -57,8 +70,8 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
 def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
     op = u.arg[0]
     for j in u.src[1:]:
-        if (out := _repeats(u, j)) is not None:
-            return out
+        if is_on("reduce_repeats") and (out := _repeats(u, j)) is not None:
+            return fired("reduce_repeats", u, out)
         body, conds, alt = _conditional(u.src[0])
         if alt is None or not _is_neutral(alt, op):
             return u
@@ -159,7 +172,7 @@ def _holds(d: DType, u: UOp) -> bool:
 
 def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp | None:
     e = _equal_to(c, j)
-    if e is None:
+    if e is None or not is_on("reduce_picks"):
         return None
     inside = within(e, 0, j.src[0])
     lo, hi = min_max(e)
@@ -170,7 +183,7 @@ def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp 
     if hi >= n:
         safe = smaller(safe, j.src[0] + -1)
     value = replace_ranges(_when(rest, body, alt), {j: safe})
-    return _rest_of(u, j, build("WHERE", inside, value, alt))
+    return fired("reduce_picks", u, _rest_of(u, j, build("WHERE", inside, value, alt)))
 
 
 def below(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
@@ -208,13 +221,14 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
     if j in ranges(body) or any(j in ranges(d) for d in rest) or not body.dtype.is_int:
         return None  # floats would round differently
     found = below(c, j)
-    if found is None:
+    if found is None or not is_on("reduce_counts"):
         return None
     a, under = found
     n = j.src[0]
     a = smaller(build("MAX", a, idx(0)), n)
     many = build("CAST", a if under else n + a * -1, arg=body.dtype)
-    return _rest_of(u, j, _when(rest, build("MUL", body, many), const(0, body.dtype)))
+    out = _rest_of(u, j, _when(rest, build("MUL", body, many), const(0, body.dtype)))
+    return fired("reduce_counts", u, out)
 
 
 def _scans(
@@ -225,7 +239,8 @@ def _scans(
     if found is None or len(u.src) != 2:
         return None
     value = _when(rest, body, alt)
-    i, term = (_grows(found[0], j, value) if found[1] else _slides(found[0], j, value)) or (None, value)
+    name, grown = ("reduce_scans", _grows) if found[1] else ("reduce_slides", _slides)
+    i, term = (grown(found[0], j, value) if is_on(name) else None) or (None, value)
     if i is None or i not in nests or i.src != j.src or not ranges(u) <= nests[i]:
         return None
     # it starts anew in every iteration of the other loops of its smallest nest, used or not: they are outside of it
@@ -234,30 +249,32 @@ def _scans(
     acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), wide, None, "REG"))
     start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, build("CAST", alt, arg=wide)))
     before = node("LOAD", (node("AFTER", (acc, start, i)),))
-    return step(u.arg[0], acc, before, term)
+    return fired(name, u, step(u.arg[0], acc, before, term))
 
 
 def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
     """A sum over the earlier elements of a class."""
     found = below(c, j)
-    if found is None or not found[1] or len(u.src) != 2:
+    if found is None or not found[1] or len(u.src) != 2 or not is_on("reduce_tallies"):
         return None
     i = next((t for t, _ in linear(found[0])[1]), None)
     if i not in nests:
         return None
     outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
-    return tallies(u.arg[0], j, found[0], body, rest, alt, outer, slots)
+    out = tallies(u.arg[0], j, found[0], body, rest, alt, outer, slots)
+    return None if out is None else fired("reduce_tallies", u, out)
 
 
 def _bins(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
     """A sum over the elements whose place is an output loop."""
-    if target.workgroups or len(u.src) != 2 or min_max(j.src[0])[1] < FEWEST:
+    if target.workgroups or len(u.src) != 2 or min_max(j.src[0])[1] < FEWEST or not is_on("reduce_bins"):
         return None
     for i in ranges(c) & nests.keys():
         if (e := _equal_to(c, i)) is not None and min_max(i.src[0])[0] >= FEWEST:
-            return binned(u.arg[0], i, j, e, body, rest, alt, target, slots)
+            out = binned(u.arg[0], i, j, e, body, rest, alt, target, slots)
+            return None if out is None else fired("reduce_bins", u, out)
     return None
 
 

@@ -18,7 +18,13 @@ from collections.abc import Iterator
 from functools import reduce
 
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
+from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+
+ROWS = Family(
+    "seams", __name__,
+    Row("loop_each_side", "a loop over joined rows, in a kernel with rows in local memory, is one for each side of the seam"),
+)  # fmt: skip
 
 FEW_ROWS = 4  # of a piece up to here stand apart one by one: they fill no vector
 
@@ -35,8 +41,8 @@ def _split(sink: UOp) -> UOp | None:
     order = toposort(sink)
     for r, at in dict.fromkeys(s for u in order if (s := _seam(u)) is not None):
         seam = Seam(order, r, at)
-        if seam.is_closed():
-            return seam.split(sink)
+        if seam.is_closed() and is_on("loop_each_side"):
+            return fired("loop_each_side", sink, seam.split(sink))
     return None
 
 

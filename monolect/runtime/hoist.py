@@ -28,7 +28,7 @@ def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
     """See `passes.Services`."""
     if settings.NOOPT or settings.STOP_AFTER or target.workgroups:
         return ()
-    key = f"{digest(kernel)}/{target.key}/{compiler_version()}"
+    key = f"{digest(kernel)}/{target.key}/{compiler_version()}{settings.switches}"
     if key not in known:
         found = read(cache.get(key)) if settings.COMPILE_CACHE else None
         if found is None:

@@ -35,7 +35,8 @@ def name_of(batch: tuple | UOp, target: Target) -> str:
         or profile.recording
     ):
         return ""
-    return f"{_digest(batch)}/{target.name}/{target.workgroups}/{target.local_bytes}/{compiler_version()}"
+    of_target = f"{target.name}/{target.workgroups}/{target.local_bytes}"
+    return f"{_digest(batch)}/{of_target}/{compiler_version()}{settings.switches}"
 
 
 def _digest(batch: tuple | UOp) -> str:

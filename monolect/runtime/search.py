@@ -68,7 +68,8 @@ def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
     """The actions for a kernel, None to leave them to the heuristic."""
     target = device.target
     caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)  # a folder may be shared with other processors
-    key = f"{digest(sink)}/{target.key}/{caches}/{compiler_version()}/{settings.BEAM}/{settings.TF32}"
+    asked = f"{settings.BEAM}/{settings.TF32}{settings.switches}"
+    key = f"{digest(sink)}/{target.key}/{caches}/{compiler_version()}/{asked}"
     found = known.get(key)
     if found is None:
         found = read(cache.get(key), sink, target)

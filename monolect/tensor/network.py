@@ -25,6 +25,7 @@ from typing import NamedTuple
 from monolect.autograd.graph import cast, e, reshape, where
 from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
+from monolect.base.settings import switched
 from monolect.base.target import Target
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
 from monolect.ir.place import device as place_device
@@ -236,6 +237,9 @@ def _result_of(s: Sorting, words: Words) -> UOp:
 def kernel(s: Sorting, block: Block, device: str) -> UOp:
     """The SINK that stores the sorted rows of PARAM 1 to PARAM 0."""
     return _Builder(s, block, device).sink()
+
+
+switched.append(kernel.cache_clear)
 
 
 class _Builder:

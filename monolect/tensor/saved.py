@@ -57,7 +57,10 @@ from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 from monolect.tensor.view import in_memory
 
-FORMAT = 15  # of what is stored, as a test sees: whoever changes that counts on
+FORMAT = 16  # of what is stored, as a test sees: whoever changes that counts on
+_COMPILING = frozenset(
+    ("NOOPT", "BEAM", "TF32", "SIMPLIFY", "DISABLE")
+)  # settings under which a step is compiled again
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
 _ALIGN = 64  # where an array starts
@@ -302,7 +305,7 @@ class _Part:
         data, steering = self.data, self.data["steering"]
         if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
             raise damaged("the settings of a step", settings.steering[:-1], steering)
-        compiling = {name: x for name, x in zip(STEERING, steering, strict=True) if name in ("NOOPT", "BEAM", "TF32")}
+        compiling = {name: x for name, x in zip(STEERING, steering, strict=True) if name in _COMPILING}
         with Context(**compiling):  # compiled as it was before
             step = stored.read(text, device)
             self.params, self.roles, self.moves = step.src[1:], step.arg.roles, step.arg.moves

@@ -19,7 +19,7 @@ from monolect.command.forms import calls_in, items_of, program_of
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
 from monolect.ir.uop import node
-from monolect.pipeline import COMMAND, GRAPH, MACHINE, PIPELINE
+from monolect.pipeline import COMMAND, FAMILIES, GRAPH, MACHINE, PIPELINE
 from monolect.pipeline import KERNEL as KERNEL_ROWS
 from monolect.runtime.execute import plans
 from tests.passes.conftest import assert_same_graph
@@ -103,7 +103,10 @@ def test_passes_prints_every_row_in_order(capsys):
 def test_rules_prints_names(capsys):
     assert main(["rules"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("decompose") and "THREEFRY" in line for line in lines)
+    assert any(line.startswith("decompose") and "threefry_as_rounds" in line for line in lines)
+    names = [line.split()[1] for line in lines[1:]]
+    assert names == [row.name for family in FAMILIES for row in family.rows.values()]
+    assert all("monolect/" in line for line in lines[1:])
 
 
 def test_devices_names_every_target_and_the_default(capsys):

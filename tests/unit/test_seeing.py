@@ -22,6 +22,7 @@ from monolect.command.forms import (
 )
 from monolect.command.memory import plan_memory
 from monolect.command.passes import joined
+from monolect.ir import index, normal
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, node
 from monolect.pipeline import PIPELINE, schedule, scheduled
@@ -99,11 +100,30 @@ def test_dump_writes_each_pass_and_what_it_writes_is_text_ir(tmp_path):
     assert (ops["order"], ops["control"]) == ("TUPLE", "LINEAR")
 
 
-def test_rules_that_fired_are_named(capsys):
+def test_each_rule_that_fires_is_shown_before_and_after(capsys):
     x = array(3, 19)
     with Context(DEBUG=6, COMPILE_CACHE=0):
         (x != 1).logical_not().where(x, x * 2).realize()
-    assert "rule where_swap: " in capsys.readouterr().err
+        (x[1:].T / 4).cumsum(0).realize()
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines() if " rule " in line]
+    assert len(lines) == len(set(lines)), "each once"
+    assert all("  =>  " in line for line in lines)
+    rules = {name: line for line in lines for name in line[5 : line.index(":")].split(" + ")}
+    assert {"where_swap", "reduce_scans", "carry_in_double", "index_sum", "gate_lanes"} & rules.keys() >= {"where_swap"}
+    assert (
+        "(p1[r0*19 + r1] if p1[r0*19 + r1] != 1.0 != True else p1[r0*19 + r1] * 2.0)  =>  (p1[" in rules["where_swap"]
+    )
+    assert "/ 4.0  =>  p1[" in rules["div_power_of_two"] and rules["div_power_of_two"].endswith(" * 0.25")
+    assert "sum(r1000 < 19: (p1[" in rules["reduce_scans"]
+
+
+def test_nobody_listens_to_rules_unless_asked_to(capsys):
+    x = array(3, 23)
+    with Context(TRACE="rules", COMPILE_CACHE=0):
+        (x * 1 / 4).realize()
+    assert "rule mul_one: b" in capsys.readouterr().err
+    (x * 1 / 8).realize()
+    assert capsys.readouterr().err == "" and index.asked is None and normal.asked is None
 
 
 def test_a_recorder_knows_the_line_and_the_methods():

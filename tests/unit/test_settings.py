@@ -13,7 +13,7 @@ from monolect.base.settings import BY_NAME, DEBUG_PRESETS, TABLE, TRACE_WORDS, C
 def test_rows_are_complete():
     assert len(BY_NAME) == len(TABLE)
     for row in TABLE:
-        assert row.meaning and row.layer and row.kind in ("int", "str", "flag", "words")
+        assert row.meaning and row.layer and row.kind in ("int", "str", "flag", "words", "names")
         assert row.check(row.default) == row.default
 
 

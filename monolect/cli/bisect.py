@@ -1,0 +1,210 @@
+"""`monolect bisect FILE.py`: the rule, pass or action without which a program has another result.
+
+The result of a program is its exit status and what it prints, or, with --outputs, its exit status and the arrays in the
+files it writes. Floating-point numbers are the same where they differ by no more than rounding explains (--rtol); all
+else is the same letter for letter. The program runs as it is and with all that may be switched off switched off
+(DISABLE). Where the results differ, the actions are halved until one is found without which the result is the second;
+then likewise the passes, and the rules. The first that is found is named, and what was found among the others: the less
+of the compiler a name changes, the earlier it is tried, from the code back to the tensors.
+
+Each run is a process of its own, with COMPILE_CACHE=0. Neither result is judged to be the right one.
+"""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from monolect.base.errors import ArgumentError, FileFormatError
+from monolect.base.settings import settings
+from monolect.cli.explain import split_place
+from monolect.cli.rules import rules
+from monolect.interop.safetensors import safe_load
+from monolect.pipeline import PIPELINE, check_disabled
+
+KINDS = ("action", "pass", "rule")
+NUMBER = re.compile(r"[-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+|\binf\b|\bnan\b)", re.IGNORECASE)
+
+
+class Candidate(NamedTuple):
+    """A rule, pass or action that may be switched off."""
+
+    kind: str
+    name: str
+    text: str
+    where: str
+
+
+class Result(NamedTuple):
+    """The result of a run, and the last line of its errors, which is not compared."""
+
+    status: int
+    printed: str
+    arrays: Mapping[str, np.ndarray]
+    complaint: str
+
+
+class Program:
+    """A program that is run again and again. `outputs`: files of arrays that it writes, instead of what it prints."""
+
+    def __init__(self, file: str, arguments: Sequence[str], outputs: Sequence[str], rtol: float, timeout: float):
+        self.command = [sys.executable, file, *arguments]
+        self.outputs, self.rtol, self.timeout = outputs, rtol, timeout
+        self.runs = 0
+        self.known: dict[str, Result] = {}
+
+    def without(self, off: Sequence[str]) -> Result:
+        """The result without `off`, of a run that may be over."""
+        names = ",".join(sorted({*settings.disabled, *off}))
+        if names not in self.known:
+            self.known[names] = self.run(names)
+        return self.known[names]
+
+    def run(self, names: str) -> Result:
+        """The result with DISABLE=names. Raises ArgumentError where it takes too long, or does not write its files."""
+        self.runs += 1
+        environment = {**os.environ, "DISABLE": names, "COMPILE_CACHE": "0"}
+        before = {file: _written_at(file) for file in self.outputs}
+        try:
+            done = subprocess.run(self.command, env=environment, capture_output=True, text=True, timeout=self.timeout)
+        except subprocess.TimeoutExpired:
+            expected = f"an end within {self.timeout:g} seconds (--timeout)"
+            raise ArgumentError("the program runs too long", expected=expected, found=f"DISABLE={names}") from None
+        lines = done.stderr.strip().splitlines()
+        arrays: dict[str, np.ndarray] = {}
+        for file in self.outputs if done.returncode == 0 else ():
+            if _written_at(file) in (None, before[file]):
+                raise ArgumentError("--outputs", expected="a file that each run writes", found=file)
+            arrays |= _arrays(file)
+        return Result(done.returncode, "" if self.outputs else done.stdout, arrays, lines[-1] if lines else "")
+
+    def difference(self, a: Result, b: Result) -> str:
+        """The first thing in which two results differ, "" where they are the same."""
+        if a.status != b.status:
+            return f"exit status {_status(a)} or {_status(b)}"
+        if a.arrays.keys() != b.arrays.keys():
+            return f"arrays {sorted(a.arrays)} or {sorted(b.arrays)}"
+        for name, x in a.arrays.items():
+            if found := _apart(x, b.arrays[name], self.rtol):
+                return f"{name}: {found}"
+        lines = a.printed.splitlines(), b.printed.splitlines()
+        for k, (p, q) in enumerate(zip(*lines, strict=False), 1):
+            if not _same_line(p, q, self.rtol):
+                return f"line {k}: {p.strip()!r} or {q.strip()!r}"
+        return "" if len(lines[0]) == len(lines[1]) else f"{len(lines[0])} or {len(lines[1])} lines"
+
+
+def bisect(program: Program, skipped: Sequence[str] = (), kinds: Sequence[str] = KINDS) -> None:
+    """Print what was found. Raises ArgumentError for a program whose results differ from run to run."""
+    check_disabled(skipped)
+    off = {*skipped, *settings.disabled}
+    every = [c for c in candidates() if c.kind in kinds and c.name not in off]
+    usual = program.without(())
+    if apart := program.difference(usual, program.run(settings.DISABLE)):
+        raise ArgumentError("two runs of the program differ", expected="the same result in each run", found=apart)
+    plain = program.without([c.name for c in every])
+    what = program.difference(usual, plain)
+    if not what:
+        print(f"the result is the same with all {len(every)} of {', '.join(kinds)} switched off; {program.runs} runs")
+        return
+    print(f"with all, or with {len(every)} of {', '.join(kinds)} switched off: {what}")
+    groups = [[c for c in every if c.kind == kind] for kind in kinds]
+    named = [found for group in groups if (found := _first(program, plain, group))]
+    for k, found in enumerate(named or [_first(program, plain, every)]):  # at times it takes several kinds
+        c, alone = found[-1], not program.difference(program.without([found[-1].name]), plain)
+        more = "" if alone else ", together with others before it"
+        print(f"{'also ' if k else 'found'}: {c.kind} {c.name}: {c.text}  ({c.where}){more}")
+        if k == 0:
+            names = ",".join([c.name] if alone else [x.name for x in found])
+    print(f"{program.runs} runs; DISABLE={names} switches it off")
+
+
+def candidates() -> list[Candidate]:
+    """All that may be switched off: actions, passes, rules, of each kind what runs last first."""
+    out = [
+        Candidate("action" if family == "actions" else "rule", name, text, where)
+        for family, name, text, where, needed in rules()
+        if needed == "-"
+    ]
+    out += [Candidate("pass", p.name, p.why, "monolect/pipeline.py") for p in PIPELINE if p.optional]
+    return sorted(reversed(out), key=lambda c: KINDS.index(c.kind))
+
+
+def _first(program: Program, plain: Result, group: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The first of `group` that leaves the result `plain` when it is off, behind those that are off then, too; () where
+    none does.
+    """
+
+    def is_plain(n: int) -> bool:
+        off = [c.name for c in group[:n]]
+        same = not program.difference(program.without(off), plain)
+        what = "the second result" if same else "not the second"
+        print(f"  {len(off):3} of {len(group)} off, up to {off[-1]}: {what}", flush=True)
+        return same
+
+    low, high = 0, len(group)
+    if not group or not is_plain(high):
+        return ()
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_plain(middle) else (middle, high)
+    return group[:high]
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+def _status(r: Result) -> str:
+    return f"{r.status} ({r.complaint})" if r.status and r.complaint else str(r.status)
+
+
+def _written_at(file: str) -> int | None:
+    return os.stat(file).st_mtime_ns if os.path.exists(file) else None
+
+
+def _arrays(file: str) -> dict[str, np.ndarray]:
+    """The arrays of a .npy, .npz or .safetensors file, by name."""
+    try:
+        if file.endswith(".safetensors"):
+            return {f"{file} {name}": t.numpy() for name, t in safe_load(file).items()}
+        found = np.load(file, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {file: found}
+        return {f"{file} {name}": found[name] for name in found.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise FileFormatError("cannot read an output", expected="arrays", found=f"{file}: {error}") from None
+
+
+def _apart(a: np.ndarray, b: np.ndarray, rtol: float) -> str:
+    """How far two arrays are apart, "" where rounding explains it: of floats a part of the largest magnitude."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{a.dtype}{list(a.shape)} or {b.dtype}{list(b.shape)}"
+    if a.dtype.kind in "biu":
+        n = int((a != b).sum())
+        return f"{n} elements differ" if n else ""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    largest = max((float(np.abs(v[np.isfinite(v)]).max(initial=0)) for v in (x, y)), default=0.0)
+    if np.allclose(x, y, rtol, rtol * largest, equal_nan=True):
+        return ""
+    finite = np.isfinite(x) & np.isfinite(y)
+    return f"differs by up to {np.abs(x - y)[finite].max(initial=0):g}, or in what is finite"
+
+
+def _same_line(a: str, b: str, rtol: float) -> bool:
+    if a == b:
+        return True
+    if NUMBER.sub("", a) != NUMBER.sub("", b):
+        return False
+    pairs = [(float(x), float(y)) for x, y in zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)]
+    largest = max((abs(x) for pair in pairs for x in pair if math.isfinite(x)), default=0.0)
+    return all(
+        x == y or (x != x and y != y) or math.isclose(x, y, rel_tol=rtol, abs_tol=rtol * largest) for x, y in pairs
+    )
+
+
+def program_at(place: str, arguments: Sequence[str], outputs: Sequence[str], rtol: float, timeout: float) -> Program:
+    """The program in a file. Raises ArgumentError when there is no such file."""
+    return Program(split_place(place)[0], arguments, outputs, rtol, timeout)

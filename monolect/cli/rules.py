@@ -1,0 +1,51 @@
+"""`monolect rules`: every rule and action that has a name, with what it says and which code applies it.
+
+The function that applies it is read from the source: it names the row.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import monolect
+from monolect.ir.named import Family
+from monolect.pipeline import FAMILIES
+from monolect.rules.decompose import DECOMPOSE
+
+HEADER = ("family", "name", "meaning", "where", "cannot be switched off because")
+
+
+@cache
+def rules() -> tuple[tuple[str, str, str, str, str], ...]:
+    """The rows of all families, in the order in which a program meets them."""
+    out = []
+    for family in FAMILIES:
+        where = _where(family)
+        out += [(family.name, row.name, row.text, where[row.name], row.needed or "-") for row in family.rows.values()]
+    return tuple(out)
+
+
+def _where(family: Family) -> dict[str, str]:
+    """For each row the file, and the functions that name it."""
+    found: dict[str, str] = {}
+    for module in family.module.split():
+        file = Path(module.replace(".", "/")).with_suffix(".py")
+        tree = ast.parse((Path(monolect.__file__).parent.parent / file).read_text(encoding="utf-8"))
+        for name in family.rows:
+            here = [f for f, words in _words(tree) if name in words]
+            if here:
+                found[name] = "; ".join(filter(None, (found.get(name), f"{file.as_posix()} {', '.join(here)}")))
+    found = {name: found.get(name, family.module.replace(".", "/") + ".py") for name in family.rows}
+    return found | {d.name: f"{_file(d.rewrite)} {d.rewrite.__name__}" for ds in DECOMPOSE.values() for d in ds}
+
+
+def _file(f: object) -> str:
+    return str(f.__module__).replace(".", "/") + ".py"
+
+
+def _words(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
+    """The strings that each function has."""
+    for f in ast.walk(tree):
+        if isinstance(f, ast.FunctionDef):
+            yield f.name, {x.value for x in ast.walk(f) if isinstance(x, ast.Constant) and isinstance(x.value, str)}
