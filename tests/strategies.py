@@ -210,12 +210,17 @@ def arguments() -> st.SearchStrategy[Any]:
     leaf = st.one_of(
         st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(), dtype,
         st.binary(max_size=9), st.just(INVALID),
-        st.builds(ParamArg, st.integers(0, 9), dtype, name, st.sampled_from([None, "GLOBAL", "REG"]), name,
+        _record(ParamArg, st.integers(0, 9), dtype, name, st.sampled_from([None, "GLOBAL", "REG"]), name,
                   st.none() | st.integers(), st.none() | st.integers()),
-        st.builds(BufferArg, st.integers(0, 9), dtype, name | st.tuples(st.text(max_size=3), st.text(max_size=3))),
-        st.builds(KernelInfo, st.text(max_size=9), st.none() | st.tuples(st.text(max_size=4)), st.integers(1, 8)),
+        _record(BufferArg, st.integers(0, 9), dtype, name | st.tuples(st.text(max_size=3), st.text(max_size=3))),
+        _record(KernelInfo, st.text(max_size=9), st.none() | st.tuples(st.text(max_size=4)), st.integers(1, 8)),
     )  # fmt: skip
     return st.recursive(leaf, lambda inner: st.lists(inner, max_size=4).map(tuple), max_leaves=8)
+
+
+def _record(kind: Any, *fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Records of these fields; `st.builds` would draw the others, whose types compiled modules do not tell."""
+    return st.tuples(*fields).map(lambda values: kind(*values))
 
 
 @st.composite
@@ -223,7 +228,7 @@ def any_graphs(draw: Draw) -> UOp:
     """A graph of any stage, with any tags and arguments of INS; it has a shape and a dtype but no meaning."""
     of_op = {
         "INS": arguments(),
-        "SINK": st.none() | st.builds(KernelInfo, st.text(max_size=9), threads=st.integers(1, 8)),
+        "SINK": st.none() | _record(KernelInfo, st.text(max_size=9), st.none(), st.integers(1, 8)),
         "GROUP": st.none() | st.integers(1, 8),
         "TUPLE": st.none(),
         "BARRIER": st.none(),

@@ -29,13 +29,16 @@ import functools
 import itertools
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import IRError, ParseError
+from monolect.base.version import COMPILED
 from monolect.ir.ops import INVALID
 from monolect.ir.packed import DTYPES, RECORDS
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, node, toposort
@@ -308,7 +311,16 @@ def _is_exact(op: str, arg: Any) -> bool:
 
 @functools.cache
 def _field_types(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+    """The types of a record's fields. A compiled module keeps plain classes alone; its source has the others."""
+    if not COMPILED:
+        return get_type_hints(kind)
+    import ast  # a compiled build needs it, when it first reads a record
+
+    module = sys.modules[kind.__module__]
+    source = Path(str(module.__file__)).with_name(module.__name__.rpartition(".")[2] + ".py").read_text("utf-8")
+    body = next(c.body for c in ast.parse(source).body if isinstance(c, ast.ClassDef) and c.name == kind.__name__)
+    fields = [a for a in body if isinstance(a, ast.AnnAssign)]
+    return {ast.unparse(a.target): eval(ast.unparse(a.annotation), vars(module)) for a in fields}
 
 
 def _fields_fit(kind: Any, fields: dict[str, Any]) -> bool:
