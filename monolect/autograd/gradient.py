@@ -434,12 +434,12 @@ def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> l
         grads = tuple([results.get(k, full(v.shape, 0, v.dtype)) for k, v in enumerate(body.src)])
         return [(a, d) for a, d in zip(args, own(args, grads), strict=False) if d is not None and a in wanted]
     slots = tuple([k for k, a in enumerate(args) if a in wanted and a.dtype.is_float])
-    key = (tuple(sorted(results)), slots)
+    key = (len(args), tuple(sorted(results)), slots)  # a call has arguments that the body does not use, too
     cache = _derivatives.setdefault(body, {})
     if key not in cache:
-        cache[key] = _derivative(body, len(args), *key)
+        cache[key] = _derivative(body, *key)
     back, reached = cache[key]
-    call = node(u.op, (back, *args, *(results[k] for k in key[0])))
+    call = node(u.op, (back, *args, *(results[k] for k in key[1])))
     return [(args[k], node("GETTUPLE", (call,), i)) for i, k in enumerate(reached)]
 
 

@@ -96,8 +96,8 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
     terms = [x for m in polynomial(index) for x in m]
     if not _is_exact(*terms):
         at, *found = _narrowed((index, *conditions), conditions)
-        if at is not index:
-            return is_inside(at, size, _all_of(found), solver=solver)
+        if at is not index and is_inside(at, size, _all_of(found), solver=solver):
+            return True  # else what decides may be a condition that is not exact itself
         return _is_inside_hidden(index, size, gate, terms, solver)
     if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
         return True

@@ -37,7 +37,7 @@ from monolect.command.forms import (
 from monolect.command.memory import ALIGN_BYTES
 from monolect.command.passes import planned
 from monolect.ir.place import memory_of
-from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, toposort
+from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, node, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
@@ -653,12 +653,12 @@ def has_lock() -> bool:
 
 
 def _buffer_of(tensor: Any) -> UOp:
-    """The BUFFER a tensor stands for, computed if it is not. Raises JitError when that is a view of another."""
+    """The BUFFER a tensor stands for: computed if it is not, copied if it is a part of what was computed."""
     u: UOp = tensor._uop
     if u.op != "BUFFER" or u.storage is None:
         (new,) = realize([u])
         if new.op != "BUFFER":
-            raise JitError("a captured tensor became a view", expected="a buffer of its own", found=new.op)
+            (new,) = realize([build("CONTIGUOUS", new)])
         if tensor._uop is u:  # otherwise another thread has assigned to it since
             tensor._uop = new
         return new

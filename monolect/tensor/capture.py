@@ -57,6 +57,8 @@ from monolect.tensor.view import in_memory, root_of, target_of
 MOST_CAPTURES = 64
 MOST_AROUND = 8  # of them for the same arguments: each holds what was around it, Tensors included
 ENOUGH_IN_A_ROW = 3  # captures without a replay, each of which changed what is around it: it will not end
+UNCHANGING = "keep it in a Tensor that the step assigns, or pass it as an argument"
+SHARING = "reads or shows a part of a tensor that is assigned between the calls, or shares its memory", "clone() it"
 _new = object.__new__
 
 
@@ -80,7 +82,7 @@ class Jit:
         self.parameters = parameters(function)[owner is not None :]
         self.captures: OrderedDict[Any, Captured] = OrderedDict()  # by their keys
         self.variants: dict[Any, list[Captured]] = {}  # by the key of a call: they find other gradients
-        self.n_changing = 0  # captures in a row that changed what is around them
+        self.n_changing = 0  # captures in a row that changed what is around them, or could not be replayed
         self.__call__ = self._general = _general(self)
         self.around = Reach(())  # looked for at the first call: much may come to stand around it until then
         self._methods: dict[int, Jit] = {}
@@ -188,13 +190,14 @@ class Jit:
             key = call_key(args, kwargs, self.around.key, places, self.around.named, self._steering())
             captured = self._known(key, tensors)
         with_gradients = [*tensors, *(given(t, tensors)._grad for t in captured.brought)] if captured else tensors
-        if captured is not None and not self._fits(captured, with_gradients):
+        is_outdated = captured is not None and not self._fits(captured, with_gradients)
+        if captured is not None and is_outdated:
             self._drop(captured)
             captured = None
         if captured is None:
             self._expect(None)
             back = self._capture(key, args, kwargs, tensors, inputs)
-            self._bounded(key)
+            self._bounded(key, is_outdated)
             self._give_up(args, kwargs, tensors, inputs)
             return back
         self.captures.move_to_end(captured.key)
@@ -361,18 +364,20 @@ class Jit:
     def _origin(self, is_lost: bool) -> tuple:
         return (*self.origin[:2], NO_GRAPH) if is_lost else self.origin
 
-    def _bounded(self, key: Any) -> None:
-        """After a capture: drop old ones, and warn when there will be no end to them."""
+    def _bounded(self, key: Any, is_outdated: bool) -> None:
+        """After a capture: drop old ones, and warn when there will be no end to them. `is_outdated`: it took the place
+        of one of the same call.
+        """
         alike = [k for k in self.captures if (k[:2], k[3]) == (key[:2], key[3])]
         old = alike[:-MOST_AROUND] or [*self.captures][: len(self.captures) > MOST_CAPTURES]
         for k in old:
             self._drop(self.captures[k])
         name = None if self.around.holds() else self.around.changed(self._reached())
-        self.n_changing = 0 if name is None else self.n_changing + 1
+        self.n_changing = self.n_changing + 1 if name is not None or is_outdated else 0
         if self.n_changing == ENOUGH_IN_A_ROW:
-            what = f"a jitted step changes {name!r}, which it reads: it is captured anew at each call"
-            mend = "keep it in a Tensor that the step assigns, or pass it as an argument"
-            warnings.warn_explicit(f"{what} ({mend})", CaptureWarning, *user_line())
+            what, mend = SHARING if name is None else (f"changes {name!r}, which it reads", UNCHANGING)
+            told = f"a jitted step {what}: it is captured again at each call ({mend})"
+            warnings.warn_explicit(told, CaptureWarning, *user_line())
 
     def _give_up(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor], before: list[UOp]) -> None:
         """Donated arguments are not to be used any more, but for those that the step assigned."""

@@ -49,7 +49,7 @@ from monolect.tensor.step_gradients import (
     refuse_both_gradients,
     refuse_twice,
 )
-from monolect.tensor.tensor import Tensor, leaf_nodes, leaves, live_tensors
+from monolect.tensor.tensor import Tensor, copied, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import check_results, flatten, kind, unflatten
 from monolect.tensor.view import root_of
 
@@ -176,6 +176,13 @@ class Recording:
         move_in([*moved, *own_values], {b for r in self.runs for b in r.fresh})
         if batch:
             batch[0].realize(*batch[1:])
+        parts = [
+            t for t in moved if t._uop.op != "BUFFER"
+        ]  # views of what the step made, such as a part of a sorted row
+        for t in parts:
+            t._uop = copied(t._uop)
+        if parts:
+            parts[0].realize(*parts[1:])
 
     def _finish(self, has_tensors_alone: bool) -> tuple[Any, Captured | None]:
         """Give the arguments what their stand-ins got, and record what ran."""

@@ -200,6 +200,25 @@ def test_a_derivative_is_made_once_for_all_calls() -> None:
     assert backs[0] == backs[1] != []
 
 
+@pytest.mark.parametrize("precompile", [False, True])
+def test_a_derivative_is_that_of_a_call_with_as_many_arguments(precompile: bool) -> None:
+    """Bodies are shared, also by a function that names a tensor without using it, of the kind of the gradient here."""
+    w, rate = Tensor([1.0, 2.0], requires_grad=True), Tensor(100.0)
+
+    def plain(x: Tensor) -> Tensor:
+        return (x * w).sum()
+
+    def logged(x: Tensor) -> Tensor:
+        y = (x * w).sum()
+        assert rate.shape == ()
+        return y
+
+    for f in (plain, logged, plain):
+        w.grad = None
+        function(f, precompile=precompile)(Tensor([3.0, 4.0])).backward()
+        assert w.grad.tolist() == [3.0, 4.0]
+
+
 def test_leaves_inside_a_layer_get_gradients() -> None:
     a = nn.Linear(3, 2)
     f = function(lambda x: a(x).relu())

@@ -480,6 +480,18 @@ def test_a_clamp_of_what_may_overflow_has_bounds_under_its_gate():
     assert not is_inside(r + x * 2 + negative, idx(2), negative < 0)
 
 
+def test_a_condition_decides_beside_one_that_bounds_what_may_overflow() -> None:
+    x, y = (
+        build("CAST", node("PARAM", (), ParamArg(k, dtypes.int64, None, None, f"x{k}")), arg=dtypes.index)
+        for k in (0, 1)
+    )
+    at = build("MAX", build("MAX", x * 6 + y, idx(0)) * -1, idx(-11)) * -1  # 0 to 11, whatever x * 6 + y wraps to
+    behind = build("AND", within(x, 0, 2), at // 6 * -1 < 0)
+    assert is_inside(at - 6, idx(6), behind, solver=False)
+    assert not is_inside(at - 7, idx(6), behind, solver=False)
+    assert not is_inside(at - 6, idx(6), within(x, 0, 2), solver=False)
+
+
 def test_a_multiple_of_what_a_gate_bounds_does_not_overflow() -> None:
     x = build("CAST", node("PARAM", (), ParamArg(0, dtypes.int64, None, None, "x")), arg=dtypes.index)
     index = x % 2 + x * 3 // 2 * 6 + loop(2) * 3

@@ -37,6 +37,7 @@ def test_a_tensor_from_outside_is_returned_itself(form: str) -> None:
         assert w.tolist() == [float(k + i + 1) for k in range(6)]
 
 
+@pytest.mark.filterwarnings("ignore::monolect.CaptureWarning")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_view_of_a_tensor_from_outside_shares_its_memory(form: str) -> None:
     w = numbers(6)
@@ -331,6 +332,7 @@ def test_gradients_that_share_memory_in_a_saved_step(tmp_path: Path) -> None:
         v.grad = other.grad = w.grad = None
 
 
+@pytest.mark.filterwarnings("ignore::monolect.CaptureWarning")
 @pytest.mark.parametrize("form", ["eager", "jit"])
 def test_a_view_that_is_a_gradient_is_returned_itself(form: str) -> None:
     w, base = leaf(2), numbers(4)

@@ -543,6 +543,7 @@ def test_an_argument_of_a_class_of_its_own_keeps_it(wrap) -> None:
     Scaled.scale = 2.0
 
 
+@pytest.mark.filterwarnings("ignore::monolect.CaptureWarning")
 @pytest.mark.parametrize(
     "shows",
     [
