@@ -256,7 +256,8 @@ def as_python(value: Any, d: DType) -> Any:
             return x if d.max == _INF or x != x else math.nan
         return x if d.bits == 64 else _round_float(x, d)
     if value.__class__ is not int and not hasattr(value, "__index__"):  # a float
-        return 0 if value != value else int(max(d.min, min(d.max, value)))
+        x = float(value)  # which Python compares with integers exactly
+        return 0 if x != x else int(max(d.min, min(d.max, x)))
     v = int(value)
     if d.kind == "x" or d.min <= v <= d.max:
         return v

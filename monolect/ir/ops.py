@@ -577,6 +577,12 @@ def _np_mul(d: DType, a: Any, b: Any) -> Any:
     return np.logical_and(a, b) if d.kind == "b" else np.multiply(a, b)
 
 
+def _np_pow(d: DType, a: Any, b: Any) -> Any:
+    """IEEE 754's power: for one exponent of 0.5 NumPy takes the root, which is -0.0 at -0.0 and nan at -inf."""
+    root = (b == 0.5) & ((a == 0) | (a == -np.inf))
+    return np.where(root, np.abs(a), np.power(a, b)).astype(np.asarray(a).dtype)
+
+
 def _np_mulacc(d: DType, a: Any, b: Any, c: Any) -> Any:
     return np.add(np.multiply(a, b), c)
 
@@ -666,7 +672,7 @@ _ROWS = [
     Row("LOG2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("log2"), "log2 x."),
     Row("SIN",      1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sin"), "sin x."),
     Row("SQRT",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sqrt"), "Square root."),
-    Row("POW",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np("power"), "a ** b."),
+    Row("POW",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np_pow, "a ** b."),
     Row("LDEXP",    2, 2, "-", _float,   _broadcast, K | P, _D, _np_ldexp, "a * 2 ** b, rounded once, for a finite whole b."),
     Row("MULACC",   3, 3, "-", _number,  _broadcast, T | K | P, _D, _np_mulacc, "a * b + c."),
     Row("THREEFRY", 2, 2, "-", _integer, _broadcast, T | K | P, _D, _np_threefry, "Threefry-2x32 of (counter, key), two lanes in a uint64."),

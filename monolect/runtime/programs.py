@@ -65,7 +65,8 @@ def compile_kernels(kernels: Iterable[UOp], dev: str) -> dict[UOp, Program]:
     """A Program for each distinct kernel; those in no cache are compiled together."""
     device = Device[dev]
     out: dict[UOp, Program] = {}
-    missing: list[tuple[UOp, str]] = []
+    missing: dict[str, UOp] = {}  # of kernels that differ in the order of operands alone, one
+    wanted: list[tuple[UOp, str]] = []
     for s in dict.fromkeys(kernels):
         if s.op == "CUSTOMFUNCTION":
             out[s] = _native(s, dev)
@@ -73,17 +74,19 @@ def compile_kernels(kernels: Iterable[UOp], dev: str) -> dict[UOp, Program]:
         key = key_of(s)
         found = device.lookup(key)
         if found is None:
-            missing.append((s, key))
+            missing.setdefault(key, s)
+            wanted.append((s, key))
         else:
             out[s] = found
     if missing:
         lowering = import_module("monolect.runtime.lowering")
-        made = device.compile(lowering.lowered(missing, dev))
+        made = device.compile(lowering.lowered([(s, key) for key, s in missing.items()], dev))
         if len(made) != len(missing):
             raise InternalError("a device compiled another number of kernels", expected=len(missing), found=len(made))
-        for (s, _), p in zip(missing, made, strict=True):
-            out[s] = p
-            if "src" in settings.tracing:
+        by_key = dict(zip(missing, made, strict=True))
+        out |= {s: by_key[key] for s, key in wanted}
+        if "src" in settings.tracing:
+            for p in made:
                 profile.show_source(p)
     return out
 

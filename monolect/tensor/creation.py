@@ -13,6 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
+from monolect.autograd.special import absolute
 from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, is_scalar, np
@@ -101,6 +102,9 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise DTypeError("a tensor holds numbers", expected="numbers, or nested lists of them", found=repr(data)[:80])
     if dtype is not None:
+        if dtype.is_int and array.dtype.kind == "f":  # floats next to integers, which a float may not hold
+            exact = np.array(_plain(data), object)
+            return np.array([as_python(x, dtype) for x in exact.ravel()], dtype.numpy).reshape(exact.shape)
         return converted(array, dtype)
     if array.dtype.kind == "u" and array.size and int(array.max()) > dtypes.int64.max:
         raise DTypeError("an integer does not fit", expected="values of int64 (or a dtype)", found=int(array.max()))
@@ -243,6 +247,7 @@ class CreationMixin(TensorBase):
         >>> Tensor.arange(2, 10, 3).tolist()
         [2, 5, 8]
         """
+        start, end, step = (x.item() if is_scalar(x) else x for x in (start, end, step))
         if end is None:
             start, end = 0, start
         if step == 0:
@@ -277,7 +282,11 @@ class CreationMixin(TensorBase):
         steps = as_int(steps, "steps")
         if steps < 0:
             raise ArgumentError("linspace: bad number of steps", expected="at least 0", found=steps)
+        ends: tuple[Any, Any] = (start, end)
+        start, end = (x.item() if is_scalar(x) else x for x in ends)
         d = dtypes.float32 if dtype is None else as_dtype(dtype)
+        if d.is_int and steps > 1 and (exact := _whole_steps(start, end, steps)) is not None:
+            return cls._make(cast(exact, d), device, requires_grad)
         wide = d if d.is_float and d.bits >= 32 else dtypes.float32
         i = iota(steps, dtypes.int32)
         if steps < 2:
@@ -378,6 +387,18 @@ class CreationMixin(TensorBase):
 
 def _no_symbolic(numbers: tuple) -> Any:
     raise ArgumentError("arange over a symbolic size", expected="start 0 and step 1", found=numbers)
+
+
+def _whole_steps(start: float, end: float, steps: int) -> UOp | None:
+    """From `start` to `end`, rounded toward zero, in int64; None where an end is not whole, or that overflows."""
+    if not (float(start).is_integer() and float(end).is_integer()):
+        return None
+    first, last, n = int(start), int(end), steps - 1
+    if max(abs(first), abs(last)) * n > dtypes.int64.max // 2:
+        return None
+    total = e("ADD", e("MUL", iota(steps, dtypes.int64), last - first), first * n)
+    size = e("IDIV", absolute(total), n)
+    return build("WHERE", e("CMPLT", total, 0), build("NEG", size), size)
 
 
 def from_data_dtype(value: Any) -> DType:

@@ -396,6 +396,7 @@ class ElementwiseMixin(TensorBase):
             exponent = exponent.item()
         if isinstance(exponent, _NUMBERS):
             u = cast(self._uop, promote(self._uop.dtype, scalar_dtype(exponent, self._uop.dtype)))
+            u = cast(u, dtypes.int64) if u.dtype is dtypes.bool else u
             if exponent == int(exponent) if exponent - exponent == 0 else False:
                 if not u.dtype.is_float and exponent < 0:
                     raise ArgumentError("integers to a negative power", expected="at least 0", found=exponent)
@@ -538,10 +539,13 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
         [True, False]
         """
+        other = other.item() if is_scalar(other) else other
+        if held(self.dtype, other) is not other:
+            self = self._wrap(cast(self._uop, dtypes.float32))  # whose range has the number
         a, b = (self._wrap(u) for u in pair(self, other))
         away = (a - b).abs() if a.dtype.is_float else _distance(a, b)
         bound: Any = self._wrap(floating(b)).abs() * rtol + atol
-        close: Any = (a == b) | ((away <= bound) & b.isfinite())
+        close: Any = (a == b) | ((away <= bound) & away.isfinite())
         return close | (a.isnan() & b.isnan()) if equal_nan else close
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
@@ -640,7 +644,7 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([0, 1, 2]).logical_and(Tensor([1, 0, 3])).tolist()
         [False, False, True]
         """
-        return self.bool() & self._scalar(other).bool()
+        return self.bool() & self._truth(other)
 
     def logical_or(self, other: Any) -> Tensor:
         """True where one or both are not zero.
@@ -648,7 +652,7 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([0, 0, 2]).logical_or(Tensor([1, 0, 3])).tolist()
         [True, False, True]
         """
-        return self.bool() | self._scalar(other).bool()
+        return self.bool() | self._truth(other)
 
     def logical_xor(self, other: Any) -> Tensor:
         """True where exactly one is not zero.
@@ -656,7 +660,12 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([0, 0, 2]).logical_xor(Tensor([1, 0, 3])).tolist()
         [True, False, False]
         """
-        return self.bool() ^ self._scalar(other).bool()
+        return self.bool() ^ self._truth(other)
+
+    def _truth(self, other: Any) -> Tensor:
+        if isinstance(other, _NUMBERS) or is_scalar(other):  # which the dtype of self may not hold
+            return self._wrap(const(bool(other), dtypes.bool))
+        return self._scalar(other).bool()
 
 
 # ---- formulas --------------------------------------------------------------------------------------------------------

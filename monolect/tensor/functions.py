@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import special
 from monolect.autograd.gradient import closed_alone, closed_form, cosine
 from monolect.autograd.graph import cast, e, full, where
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
+from monolect.base.numpy import is_scalar
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, refused, same_device
+from monolect.tensor.base import TensorBase, as_int, refused, same_device
 from monolect.tensor.elementwise import float_pair, floating, floor, held, in_single, operand, pair, widened
 from monolect.tensor.guard import guard_methods
 
@@ -177,11 +178,14 @@ class FunctionsMixin(TensorBase):
 
     @in_single
     def round(self, decimals: int = 0) -> Tensor:
-        """Rounded to the nearest; halves go to the even neighbour.
+        """Rounded to the nearest; halves go to the even neighbour. Raises DTypeError for integers to tens.
 
         >>> Tensor([0.5, 1.5, -2.5]).round().tolist()
         [0.0, 2.0, -2.0]
         """
+        decimals = as_int(decimals, "decimals")
+        if decimals < 0:
+            self._check_float("round to tens")
         if decimals and self.dtype.is_float:
             scale = 10.0 ** abs(decimals)  # of which 10.0**-k would not be exact
             return (self * scale).round() / scale if decimals > 0 else (self / scale).round() * scale
@@ -253,8 +257,7 @@ class FunctionsMixin(TensorBase):
         elif isinstance(other, TensorBase):
             b, a = pair(other, input)
         else:
-            like = self._wrap(const(input, dtypes.float32 if isinstance(input, float) else dtypes.int64))
-            a, b = pair(like, other)
+            a, b = pair(self._kind(input.item() if is_scalar(input) else input), other)
         same_device(self._uop, a, b)
         try:
             return self._wrap(build("WHERE", self._uop, a, b))
@@ -272,7 +275,7 @@ class FunctionsMixin(TensorBase):
         same_device(self._uop, mask._uop)
         try:
             u = self._uop
-            return self._wrap(where(mask._uop, cast(operand(self, u, value), u.dtype), u))
+            return self._wrap(where(mask._uop, _filled(self, u, value), u))
         except IRError as error:
             raise refused("masked_fill", error, self._uop, mask._uop) from None
 
@@ -328,8 +331,9 @@ class FunctionsMixin(TensorBase):
         a, b = pair(self, end)
         w = operand(self, self._uop, weight)
         same_device(a, b)
+        d = promote(a.dtype, w.dtype)
         try:
-            return self._wrap(special.lerp(a, b, cast(w, a.dtype)))
+            return self._wrap(special.lerp(cast(a, d), cast(b, d), cast(w, d)))
         except IRError as error:
             raise refused("lerp", error, a, b, w) from None
 
@@ -396,7 +400,7 @@ class FunctionsMixin(TensorBase):
         >>> round(Tensor(-1.0).elu().item(), 4)
         -0.6321
         """
-        return (self > 0).where(self, self._below_zero().expm1() * alpha)
+        return self._wrap(_elu(floating(self), alpha, 1.0, alpha))
 
     @in_single
     def celu(self, alpha: float = 1.0) -> Tensor:
@@ -405,7 +409,7 @@ class FunctionsMixin(TensorBase):
         >>> round(Tensor(-1.0).celu(alpha=2.0).item(), 4)
         -0.7869
         """
-        return (self > 0).where(self, (self._below_zero() / alpha).expm1() * alpha)
+        return self._wrap(_elu(floating(self), alpha, alpha, 1.0))
 
     @in_single
     def selu(self) -> Tensor:
@@ -415,10 +419,6 @@ class FunctionsMixin(TensorBase):
         -1.1113
         """
         return self.elu(1.6732632423543772) * 1.0507009873554805
-
-    def _below_zero(self) -> Tensor:
-        """min(self, 0), so that the branch of `where` that is not taken cannot overflow in its derivative."""
-        return self.clamp(max=0.0)
 
     def gelu(self, approximate: str = "none") -> Tensor:
         """The Gaussian error linear unit; `approximate` is "none" (exact) or "tanh". Raises ArgumentError.
@@ -492,12 +492,12 @@ class FunctionsMixin(TensorBase):
         """`self` clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
         Integers stay integers; their bounds are rounded toward zero.
 
-        Raises ArgumentError for a lower bound above the upper.
+        Raises ArgumentError for a lower bound above the upper, and for nan.
 
         >>> Tensor([-3.0, 0.5, 3.0]).hardtanh().tolist()
         [-1.0, 0.5, 1.0]
         """
-        if min_val > max_val:
+        if not min_val <= max_val:
             raise ArgumentError("hardtanh: bounds", expected="min_val <= max_val", found=(min_val, max_val))
         if self.dtype.is_int:
             low, high = (trunc(v) if isfinite(v) else None for v in (min_val, max_val))
@@ -536,7 +536,8 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([-2.0, 0.5, 1.0]).hardshrink().tolist()
         [-2.0, 0.0, 1.0]
         """
-        return (self.abs() <= lambd).where(0.0, self)
+        x = self._floats()
+        return (x.abs() <= lambd).where(0.0, x)
 
     def softshrink(self, lambd: float = 0.5) -> Tensor:
         """`self` moved toward 0 by `lambd`, 0 where that crosses it.
@@ -544,7 +545,8 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([-2.0, 0.5, 1.0]).softshrink().tolist()
         [-1.5, 0.0, 0.5]
         """
-        return (self.abs() <= lambd).where(0.0, (self > 0).where(self - lambd, self + lambd))
+        x = self._floats()
+        return (x.abs() <= lambd).where(0.0, (x > 0).where(x - lambd, x + lambd))
 
     def threshold(self, threshold: float, value: float) -> Tensor:
         """`self` where above the threshold, else `value`.
@@ -576,6 +578,28 @@ class FunctionsMixin(TensorBase):
         for k in range(_SINC_TERMS, -1, -1):
             series = series * square + (-1) ** k / factorial(2 * k + 1)
         return small.where(series, x.sin() / small.where(1.0, x))
+
+
+def _elu(x: UOp, alpha: float, width: float, slope: float) -> UOp:
+    """`x` where positive, else alpha * expm1(x / width); its derivative there is slope * exp(x / width), of which
+    1 + expm1 would lose the digits.
+    """
+
+    def below(x: UOp) -> UOp:  # 0 where positive: what `where` does not take must not overflow
+        u = where(e("CMPGT", x, 0.0), 0.0, x)
+        return u if width == 1 else e("DIV", u, width)
+
+    def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+        return (where(e("CMPGT", x, 0.0), g, build("MUL", g, e("MUL", special.exp(below(x)), slope))),)
+
+    y = where(e("CMPGT", x, 0.0), x, e("MUL", special.expm1(below(x)), alpha))
+    return closed_alone(y, (x,), derivative)
+
+
+def _filled(self: Any, u: UOp, value: Any) -> UOp:
+    """`value` in the dtype of `u`: a number at once, since the dtype between may not hold it."""
+    value = value.item() if is_scalar(value) else value
+    return const(value, u.dtype) if isinstance(value, bool | int | float) else cast(operand(self, u, value), u.dtype)
 
 
 def _flat(y: UOp, x: UOp) -> UOp:

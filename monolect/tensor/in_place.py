@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd.graph import cast, full
 from monolect.base.dtype import dtypes
 from monolect.base.errors import DTypeError, GradientError
+from monolect.base.numpy import is_array
 from monolect.ir.uop import UOp
 from monolect.tensor.base import TensorBase, refuse_shape
 from monolect.tensor.files import computing
@@ -66,13 +67,23 @@ class InPlaceMixin(TensorBase):
     __ilshift__ = _augmented("<<", operator.lshift)
     __irshift__ = _augmented(">>", operator.rshift)
 
+    def _to_write(self: Any, value: Any) -> Any:
+        """`value` as a tensor; Python's floats in the dtype of this one at once, since float32 may not hold them."""
+        if isinstance(value, TensorBase):
+            return value
+        device = computing(self.device)
+        v = self._kind(value, device=device)
+        if not v.dtype.is_float or v.dtype is self.dtype or is_array(value):
+            return v
+        return self._kind(value, dtype=self.dtype, device=device)
+
     def copy_(self: Any, src: Any) -> Tensor:
         """Write `src`, broadcast and cast, and return the tensor. Raises ShapeError.
 
         >>> Tensor([1, 2]).copy_(Tensor(3.7)).tolist()
         [3, 3]
         """
-        value = src if isinstance(src, TensorBase) else self._kind(src, device=computing(self.device))
+        value = self._to_write(src)
         u: UOp = value._uop
         if value.device != self.device:
             u = value.to(self.device)._uop

@@ -30,7 +30,6 @@ from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import Check, changes, checks_under_way, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused, same_device
-from monolect.tensor.files import computing
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
 from monolect.tensor.view import Window, names_of, shown, view_kind
@@ -100,7 +99,7 @@ class IndexMixin(TensorBase):
         return t
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
-        v = value if isinstance(value, TensorBase) else self._kind(value, device=computing(self.device))
+        v = self._to_write(value)
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
             self._store(None, self._masked(key, v))
         else:

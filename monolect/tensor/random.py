@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from math import pi, prod, sqrt
+from math import inf, pi, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph as g
-from monolect.base.dtype import DType, as_dtype, dtypes
+from monolect.base.dtype import DType, as_dtype, as_python, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.bounds import at_most, size_max
@@ -348,11 +348,16 @@ class RandomMixin(TensorBase):
         device: Any = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """Uniform numbers in [low, high).
+        """Uniform numbers in [low, high). Raises ArgumentError where that is no range, or wider than the dtype.
 
         >>> Tensor.uniform(2, 2, low=-1.0, high=1.0).shape
         (2, 2)
         """
+        if not isinstance(low, TensorBase) and not isinstance(high, TensorBase):
+            d = dtypes.float32 if dtype is None else as_dtype(dtype)
+            if not 0 <= as_python(float(high - low), d) < inf:
+                expected = f"low <= high, and a difference that {d.name} holds"
+                raise ArgumentError("uniform: range", expected=expected, found=(low, high))
         t = cls.rand(*size, dtype=dtype, device=device) * (high - low) + low
         return t.requires_grad_(True) if requires_grad else t
 

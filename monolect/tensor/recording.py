@@ -176,9 +176,7 @@ class Recording:
         move_in([*moved, *own_values], {b for r in self.runs for b in r.fresh})
         if batch:
             batch[0].realize(*batch[1:])
-        parts = [
-            t for t in moved if t._uop.op != "BUFFER"
-        ]  # views of what the step made, such as a part of a sorted row
+        parts = [t for t in moved if t._uop.op != "BUFFER"]  # views of what was computed, as of a sorted row
         for t in parts:
             t._uop = copied(t._uop)
         if parts:

@@ -196,7 +196,9 @@ class ReduceMixin(TensorBase):
         >>> Tensor([[1, 4], [3, 2]]).amax(1).tolist()
         [4, 3]
         """
-        return self._joined(self._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
+        u, axes = self._uop, self._axes(axis if dim is None else dim)
+        _refuse_nothing(u, axes)
+        return self._wrap(_reduce(u, "MAX", axes, keepdim or keepdims))
 
     def amin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The smallest element along axes; equal ones share the gradient. Raises ShapeError for no elements.
@@ -206,6 +208,7 @@ class ReduceMixin(TensorBase):
         """
         flip = reverse(self.dtype)
         axes = self._axes(axis if dim is None else dim)
+        _refuse_nothing(self._uop, axes)
         return self._wrap(flip(_reduce(flip(self._uop), "MAX", axes, keepdim or keepdims)))
 
     def max(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
@@ -375,10 +378,19 @@ def neutral(op: str, d: DType) -> Any:
     return d.min if op == "MAX" else _NEUTRAL[op]
 
 
+def _is_nothing(u: UOp, axes: tuple[int, ...]) -> bool:
+    return any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes)
+
+
+def _refuse_nothing(u: UOp, axes: tuple[int, ...]) -> None:
+    if _is_nothing(u, axes):
+        raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+
+
 def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
-    if any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes):
-        if op == "MAX" and u.dtype is not dtypes.bool:
-            raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+    if _is_nothing(u, axes):
+        if op == "MAX" and u.dtype is not dtypes.bool:  # of bools that is `any`
+            _refuse_nothing(u, axes)
         if not u.dtype.is_float:  # a float stays a reduction of `u`: the gradient of its leaves is there, all zeros
             shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
@@ -393,7 +405,7 @@ def _flat_at_zero(u: UOp) -> UOp:
 
 def top(u: UOp, axes: tuple[int, ...]) -> UOp:
     """The largest elements along axes, which keep size 1, without a gradient; 0 where there are none."""
-    if any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes):
+    if _is_nothing(u, axes):
         return graph.full(tuple(1 if i in axes else n for i, n in enumerate(u.shape)), 0, u.dtype)
     return build("DETACH", _reduce(u, "MAX", axes, True))
 

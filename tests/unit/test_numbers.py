@@ -1,0 +1,118 @@
+"""Python's numbers at the edges of a dtype as arguments: of methods, of what is written, of gradients beside them."""
+
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from monolect import Tensor, dtypes, grad
+from monolect.backend.registry import Device
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+
+torch = pytest.importorskip("torch")
+DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
+
+
+def test_floats_that_are_written_keep_float64() -> None:
+    x = Tensor(np.zeros(4))
+    x[0] = 0.1
+    x[1:3] = [0.2, 1e300]
+    x[Tensor([False, False, False, True])] = np.float64(0.3)
+    assert x.tolist() == [0.1, 0.2, 1e300, 0.3]
+    assert Tensor(np.zeros(2)).copy_([0.1, 0.7]).tolist() == [0.1, 0.7]
+    whole = Tensor([0, 0])
+    whole[:] = 2.0**30 + 1
+    assert whole.tolist() == [2**30 + 1] * 2
+
+
+def test_where_of_two_numbers() -> None:
+    c = Tensor([True, False])
+    assert Tensor.where(c, np.float32(1.5), 2).tolist() == [1.5, 2.0]
+    assert Tensor.where(c, True, False).dtype is dtypes.bool
+    with pytest.raises(DTypeError):
+        Tensor.where(c, 2**63, 1)
+
+
+def test_round_to_decimals() -> None:
+    assert Tensor([1.5, 65504.0]).half().round(decimals=5).tolist() == [1.5, 65504.0]
+    assert Tensor([1250]).round(decimals=2).tolist() == [1250]
+    with pytest.raises(DTypeError):
+        Tensor([1250]).round(decimals=-2)
+    with pytest.raises(ArgumentError):
+        Tensor([1.5]).round(decimals=0.5)  # type: ignore[arg-type]
+
+
+def test_bounds_that_are_nan_are_refused() -> None:
+    for low, high in ((nan, 1.0), (-1.0, nan)):
+        with pytest.raises(ArgumentError):
+            Tensor([1.0]).hardtanh(low, high)
+
+
+def test_an_infinity_is_close_to_nothing_else() -> None:
+    x, y = [inf, -inf, inf, 1.0], [1e38, 3.0, inf, inf]
+    for rtol in (100.0, inf):
+        want = torch.isclose(torch.tensor(x), torch.tensor(y), rtol=rtol).tolist()
+        assert Tensor(x).isclose(Tensor(y), rtol=rtol).tolist() == want
+
+
+@pytest.mark.parametrize("name", ["hardshrink", "softshrink"])
+def test_the_smallest_integer_is_not_small(name: str) -> None:
+    x = Tensor([-128, 0, 127], dtype=dtypes.int8)
+    assert getattr(x, name)().tolist() == getattr(x.float(), name)().tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_tensor_of_one_exponent_is_no_root(device: str) -> None:
+    x = Tensor([-inf, -0.0, 4.0], device=device)
+    for exponent in ([0.5], [0.5] * 3):
+        got = x ** Tensor(exponent, device=device)
+        assert str(got.tolist()) == "[inf, 0.0, 2.0]"
+
+
+def test_a_power_of_bools_is_an_integer() -> None:
+    x = Tensor([True, False])
+    for exponent in (True, Tensor([True])):
+        assert (x**exponent).dtype is dtypes.int64 and (x**exponent).tolist() == [1, 0]
+
+
+def test_the_extreme_of_no_bools() -> None:
+    none = Tensor.zeros(2, 0, dtype=dtypes.bool)
+    for name in ("amax", "amin", "max", "min"):
+        with pytest.raises(ShapeError):
+            getattr(none, name)(1)
+    assert none.any(1).tolist() == [False, False] and none.all(1).tolist() == [True, True]
+
+
+def test_uniform_numbers_have_a_range() -> None:
+    for low, high in ((1, 0), (0, inf), (nan, 1), (-3e38, 3e38)):
+        with pytest.raises(ArgumentError):
+            Tensor.uniform(2, low=low, high=high)
+    assert bool(Tensor.uniform(9, low=-3e38, high=3e38, dtype=dtypes.float64).isfinite().all().item())
+
+
+@pytest.mark.parametrize("name", ["elu", "celu", "selu"])
+def test_the_slope_of_exponential_tails(name: str) -> None:
+    """1 + expm1(x) would be a multiple of the last digit of 1, and 0 from -17 on."""
+    x = np.array([-80.0, -30.0, -17.5, -5.0, -1.0, -1e-3, 0.0, 2.0, 1e4], np.float32)
+    ours, theirs = Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    getattr(ours, name)().sum().backward()
+    getattr(torch.nn.functional, name)(theirs).sum().backward()
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["elu", "celu"])
+def test_the_tails_have_a_second_derivative(name: str) -> None:
+    x = Tensor([-2.0, 3.0], requires_grad=True)
+    slopes = grad(lambda t: grad(lambda u: getattr(u, name)(1.5).sum())(t).sum())(x)
+    t = torch.tensor([-2.0, 3.0], requires_grad=True)
+    (first,) = torch.autograd.grad(getattr(torch.nn.functional, name)(t, 1.5).sum(), t, create_graph=True)
+    (want,) = torch.autograd.grad(first.sum(), t)
+    np.testing.assert_allclose(slopes.numpy(), want.numpy(), rtol=1e-5)
+
+
+def test_kernels_that_differ_in_the_order_of_operands_are_compiled_once() -> None:
+    numbers = [nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5]
+    pairs = [(a, b) for a in numbers for b in numbers]
+    results = [Tensor.full((1,), a) == Tensor.full((1,), b) for a, b in pairs]
+    Tensor.realize(*results)
+    assert [r.item() for r in results] == [a == b for a, b in pairs]
