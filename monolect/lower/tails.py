@@ -17,7 +17,8 @@ from collections.abc import Iterable
 
 from monolect.ir.bounds import min_max, ranges, replace_ranges
 from monolect.ir.normal import FALSE, TRUE
-from monolect.ir.uop import UOp, idx, node, rebuild, toposort
+from monolect.ir.ops import MOVEMENT
+from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 
 MOST_OPS = 100  # values of a step that may be in the code twice
 PEELED = "peeled"  # tag of `op(rest, last)`, and of `rest`
@@ -58,7 +59,7 @@ def _peeled(u: UOp, v: UOp, facts: Facts) -> UOp:
     op, body = v.arg[0], v.src[0]
     (r,) = (r for r in v.src[1:] if r.arg[1] != "UNROLL")
     unrolled = tuple(x for x in v.src[1:] if x is not r)
-    last, others = replace_ranges(body, {r: r.src[0] + -1}), replace_ranges(body, facts | {r: _without_last(r)})
+    last, others = replace_ranges(body, {r: r.src[0] + -1}), _where_known(body, facts | {r: _without_last(r)})
     loops = tuple(
         without for x in v.src[1:] for without in (_without_last(x) if x is r else x,) if without.op == "RANGE"
     )
@@ -67,6 +68,29 @@ def _peeled(u: UOp, v: UOp, facts: Facts) -> UOp:
     out = node(op, (rest, last), None, PEELED)
     rest.origin = out.origin = u.origin
     return out
+
+
+def _where_known(body: UOp, new: Facts) -> UOp:
+    """`body` with the keys of `new` replaced. A fact is one number for all lanes, and so may be what it decides on:
+    views of lanes take it as often as there are lanes.
+    """
+    new, loops = dict(new), frozenset(r for r in new if r.op == "RANGE")
+    for u in toposort(body, stop=lambda u: u in new or loops.isdisjoint(ranges(u))):
+        if u not in new and loops.isdisjoint(ranges(u)):
+            new[u] = u
+        elif u not in new:
+            src = [new[s] for s in u.src]
+            if u.op in MOVEMENT:
+                src[0] = _in_lanes(src[0], u.src[0].shape)
+            new[u] = rebuild(u, tuple(src))
+    return _in_lanes(new[body], body.shape)
+
+
+def _in_lanes(u: UOp, shape: tuple) -> UOp:
+    if u.shape == shape:
+        return u
+    whole = (*(1,) * (len(shape) - len(u.shape)), *u.shape)
+    return build("EXPAND", build("RESHAPE", u, shape_source(whole)), shape_source(shape))
 
 
 def _tails(order: list[UOp]) -> dict[Loops, Facts]:

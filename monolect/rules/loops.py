@@ -258,8 +258,8 @@ def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests
     if found is None or not found[1] or len(u.src) != 2 or not is_on("reduce_tallies"):
         return None
     i = next((t for t, _ in linear(found[0])[1]), None)
-    if i not in nests:
-        return None
+    if i not in nests or not ranges(u) <= nests[i]:
+        return None  # a loop inside of that over i would clear the table before each of its iterations
     outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
     out = tallies(u.arg[0], j, found[0], body, rest, alt, outer, slots)
     return None if out is None else fired("reduce_tallies", u, out)

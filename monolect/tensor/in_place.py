@@ -14,7 +14,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import DTypeError, GradientError
 from monolect.base.numpy import is_array
 from monolect.ir.uop import UOp
-from monolect.tensor.base import TensorBase, refuse_shape
+from monolect.tensor.base import TensorBase, on_device, refuse_shape
 from monolect.tensor.files import computing
 from monolect.tensor.guard import guard_methods
 
@@ -100,7 +100,8 @@ class InPlaceMixin(TensorBase):
         """
         if isinstance(value, TensorBase):
             return self.copy_(value)
-        self._store(None, full(self.shape, value, self.dtype))
+        number, device = full(self.shape, value, self.dtype), computing(self.device)
+        self._store(None, number if device is None else on_device(number, device))
         return self
 
     def zero_(self: Any) -> Tensor:

@@ -22,6 +22,7 @@ from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.tensor import drawn
 from monolect.tensor import random as random_state
+from monolect.tensor.base import as_device
 from monolect.tensor.reach import Reach
 from monolect.tensor.tensor import Tensor, copied
 
@@ -29,13 +30,21 @@ Live = Callable[[], list[Tensor]]
 Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
-def compute_reached(tensors: Iterable[Tensor]) -> None:
+def compute_reached(tensors: Iterable[Tensor], inputs: Iterable[UOp]) -> None:
     """Compute what Tensors that the step reaches have not computed yet: it is no part of the step, and the step would
     not see a later assignment. A snapshot in the memory of another Tensor, such as `t.flip(0)`, gets memory of its own:
-    the step would bind that memory to later versions. Left out is what has no memory, such as constants, files, and
-    what a Variable steers.
+    the step would bind that memory to later versions. So does a constant: the numbers that the step writes itself are
+    the same node, and stay when it is assigned. Left out are files, what a Variable steers, and constants where neither
+    what the step reaches nor its `inputs` are on the default device.
     """
-    pending = [t for t in tensors if t._uop.op != "BUFFER" and (d := device(t._uop)) is not None and not is_on_disk(d)]
+    tensors = [*tensors]
+    places = {device(u) for u in (*inputs, *(t._uop for t in tensors))} - {None}
+    default = as_device(None) if not places or as_device(None) in places else None
+    pending = [
+        t
+        for t in tensors
+        if t._uop.op != "BUFFER" and (d := device(t._uop) or default) is not None and not is_on_disk(d)
+    ]
     pending = [t for t in pending if not variables(*toposort(t._uop))]
     if snapshots := [t for t in pending if is_realized(t._uop)]:
         copies = execute.realize([build("CONTIGUOUS", t._uop) for t in snapshots])
@@ -50,7 +59,7 @@ def computed_outside(
 ) -> tuple[set[UOp], set[UOp]]:
     """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now,
     and those they were computed from. The step may as well have written the same expression of these as read the
-    value: where they change it is captured again.
+    value: where they change it is captured again. A constant stays one, which the step may as well have written.
 
     It is no part of the step, whose Tensors are `own`: a replay must not draw initial weights anew. Of what a
     Variable steers only that which none does: equal expressions are one node, and that of the step takes another
@@ -58,7 +67,7 @@ def computed_outside(
     """
     if not graph:
         return set(), set()
-    outside = [t for t in live() if t._uop in graph and id(t) not in own]
+    outside = [t for t in live() if t._uop in graph and id(t) not in own and device(t._uop) is not None]
     outside = [t for t in outside if olds.isdisjoint(map(base_of, toposort(t._uop, stop=is_realized)))]
     if not outside:
         return set(), set()
@@ -77,15 +86,15 @@ def computed_outside(
         if not t._is_view:  # a view follows its base
             t._uop = u
     left = {u for u in toposort(*(t._uop for t in batch), stop=is_body) if not is_realized(u)}
-    return graph - left, sources
+    return graph - left, sources | {base_of(u) for u in new.values() if is_realized(u)}
 
 
 def readers(live: Live, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> Readers:
     """The tensors that the step reads from outside, buffers `found`, so that a later assign to one is seen.
 
-    One that alone has a buffer can be bound anew. What a tensor is that is a view of one, shares one, or was still
-    part of the step's `graph`, is woven into the kernels, and what a result only shows, buffers `shown`, into that:
-    the step is captured again when it changes.
+    One that alone has a buffer can be bound anew. What a tensor is that is a view of one, shares one, was still
+    part of the step's `graph`, or was until it was computed beside the step, is woven into the kernels, and what a
+    result only shows, buffers `shown`, into that: the step is captured again when it changes.
     """
     around = found | shown
     tensors = live() if around or graph else []

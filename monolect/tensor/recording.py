@@ -18,7 +18,7 @@ from monolect.autograd.gradient import SPENT, reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import JitError
 from monolect.ir.call import is_body
-from monolect.ir.uop import UOp, const, new_buffer, toposort
+from monolect.ir.uop import UOp, new_buffer, toposort
 from monolect.runtime import execute
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.jit import Capture, Check, NotKept, changes, steps, two_ways
@@ -78,7 +78,7 @@ class Recording:
     def run(self) -> tuple[Any, Captured | None]:
         """What the call returns, and the capture; None for a step with state that only now got a buffer of its own."""
         generators = passing(*self.reached)
-        compute_reached([t for r in self.reached for t in r.tensors])
+        compute_reached([t for r in self.reached for t in r.tensors], self.inputs)
         stand_in = {id(t): s for t, s in zip(self.tensors, self.stand_ins, strict=True)}
         args, kwargs = unflatten(self.given, iter([stand_in[id(t)] for t in self.found]))
         with execute.listening.to(self.runs), changes.seen() as self.seen:
@@ -133,7 +133,7 @@ class Recording:
         outputs: list[Tensor] = []
         flatten(result, outputs)
         check_results(result, _objects(self.given, step.owner), "jitted function")
-        self.template = unflatten(result, itertools.repeat(Tensor._wrap(const(0, dtypes.bool))))
+        self.template = unflatten(result, itertools.repeat(Tensor._wrap(new_buffer((), dtypes.bool, "cpu"))))
         own = own_gradients(seen.looked, self.name)
         outputs = put_back(outputs, own)
         returned = {id(root_of(t)) for t in outputs}  # a gradient among them is read at each call

@@ -12,6 +12,7 @@ import torch
 from monolect.autograd.gradient import GRADIENTS, NOT_DIFFERENTIABLE, gradients
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError
+from monolect.base.settings import Context
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS, ParamArg, Stage
 from monolect.ir.uop import build, const, node, shape_source
 from monolect.tensor.function import function
@@ -357,3 +358,25 @@ def test_ordered_values_computed_before_backward_keep_their_graph(shape: tuple, 
         (t**2).sum().backward()
         found.append(np.asarray(x.grad.numpy()))
     np.testing.assert_allclose(*found, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [19, 31, 35])
+def test_a_condition_that_is_known_in_all_steps_but_the_last_keeps_the_lanes_of_what_it_decides(n: int) -> None:
+    """A sum of what a written part leaves, beside sums over other axes: masks of the last vector are views of lanes."""
+
+    def gradients() -> list[np.ndarray]:
+        rng = np.random.default_rng(0)
+        shapes = (1, 1, n, 8), (1, 1, 1, 1), (16, 1, 1, 8)
+        a, b, w = (Tensor(rng.standard_normal(shape).astype(np.float32), requires_grad=True) for shape in shapes)
+        u = w * b
+        t = u.cummin(1).values.tanh()
+        y = (t + a).clone()
+        y[0:1, :, 0:18] = b
+        (u.sum() + 2 * (t * t).sum() + 3 * y.permute(1, 3, 2, 0).sum()).backward()
+        a.grad.realize(b.grad, w.grad)
+        return [x.grad.numpy() for x in (a, b, w)]
+
+    with Context(NOOPT=1):
+        wanted = gradients()
+    for got, want in zip(gradients(), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)

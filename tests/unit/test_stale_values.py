@@ -584,3 +584,45 @@ def test_a_state_that_another_tensor_shares_is_no_argument_to_assign():
         step(state)
     assert state.tolist() == shown.tolist() == [5.0, 3.0]
     assert step(shown).tolist() == [6.0, 4.0]  # another tensor
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t.fill_(5.0), lambda t: t.copy_(t + 5.0), lambda t: t.realize().fill_(5.0)]
+)
+@pytest.mark.parametrize(
+    ("made", "write"),
+    [
+        (lambda a: Tensor(0.0), lambda a, x: x.relu()),
+        (lambda a: Tensor(0.0), lambda a, x: x.reshape(1, 3).tril()),
+        (lambda a: Tensor.zeros(3), lambda a, x: x + Tensor.zeros(3)),
+        (lambda a: a * 2, lambda a, x: x + a * 2),
+    ],
+)
+def test_what_a_step_writes_is_not_a_tensor_outside_that_has_the_same_value(made, write, change) -> None:
+    a = Tensor([1.0, 2.0, 3.0]).realize()
+    outside = made(a)
+    step = jit(lambda x: write(a, x))
+    for k in range(4):
+        x = Tensor([-1.0 - k, 1.0, 2.0 * k])
+        assert step(x).tolist() == write(a, x).tolist()
+        if k == 1:
+            change(outside)
+
+
+def test_a_number_outside_that_a_step_reads_is_bound_anew() -> None:
+    rate = Tensor(0.5)
+    step = jit(lambda x: x.relu() * rate)
+    for k in range(5):
+        assert step(Tensor([-1.0, 2.0])).tolist() == [0.0, 2.0 * (0.5 + k)]
+        rate += 1.0
+    assert len(step.captures) == 1 and step.usual is not None
+
+
+def test_numbers_outside_leave_a_step_on_its_device() -> None:
+    held = Tensor(False), Tensor(0.0)
+    step = jit(lambda x: ((x != 0).tril(), x.relu() + held[1]))
+    for k in range(3):
+        x = Tensor([[float(k), 1.0]], device="python")
+        below, positive = step(x)
+        assert below.device == positive.device == "python"
+        assert below.tolist() == [[k > 0, False]] and positive.tolist() == [[k, 1.0]]

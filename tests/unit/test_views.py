@@ -181,3 +181,11 @@ def test_roots() -> None:
     t = table()
     assert root_of(t[1:].T[0].reshape(2, 1)) is t and root_of(t) is t and root_of(t.flip(0)) is not t
     assert t[1].dtype is dtypes.float32 and isinstance(t[0], Tensor) and "shape=(4,)" in repr(t[0] + 1)
+
+
+@pytest.mark.parametrize("write", [lambda t: t.fill_(3), lambda t: t.zero_().copy_(3), lambda t: t[1:].fill_(3)])
+def test_a_tensor_that_is_filled_stays_on_its_device(write) -> None:
+    t, other = (Tensor([1.0, 2.0], device="python") for _ in range(2))
+    write(t)
+    assert t.device == "python" and (t + other).tolist()[1] == 5.0
+    assert t.realize().device == "python"
