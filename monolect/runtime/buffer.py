@@ -77,6 +77,20 @@ def is_realized(u: UOp) -> bool:
     return u.op == "BUFFER" and u.storage is not None
 
 
+def passed_on(u: UOp) -> UOp | None:
+    """The memory that `u` shows, also through calls that return what they were given: a BUFFER, or a PARAM where `u` is
+    in a body. None for a value that is computed.
+    """
+    u = base_of(u)
+    while u.op == "GETTUPLE":
+        body, *args = u.src[0].src
+        given = passed_on(body.src[u.arg]) if body.op == "TUPLE" else None
+        if given is None or given.op != "PARAM":
+            return None
+        u = base_of(args[given.arg.slot])
+    return u if u.op in ("BUFFER", "PARAM") else None
+
+
 def part(view: UOp) -> UOp | None:
     """A BUFFER that shares the memory of a realised view: one of elements in a row of host memory, aligned as an array
     that is taken without a copy. None for other views.

@@ -196,8 +196,7 @@ class Jit:
             captured = None
         if captured is None:
             self._expect(None)
-            back = self._capture(key, args, kwargs, tensors, inputs)
-            self._bounded(key, is_outdated)
+            back = self._capture(key, args, kwargs, tensors, inputs, is_outdated)
             self._give_up(args, kwargs, tensors, inputs)
             return back
         self.captures.move_to_end(captured.key)
@@ -364,15 +363,14 @@ class Jit:
     def _origin(self, is_lost: bool) -> tuple:
         return (*self.origin[:2], NO_GRAPH) if is_lost else self.origin
 
-    def _bounded(self, key: Any, is_outdated: bool) -> None:
-        """After a capture: drop old ones, and warn when there will be no end to them. `is_outdated`: it took the place
-        of one of the same call.
+    def _bounded(self, key: Any, name: str | None, is_outdated: bool) -> None:
+        """After a capture, whose run changed `name`: drop old ones, and warn when there will be no end to them.
+        `is_outdated`: it replaced one of the same call.
         """
         alike = [k for k in self.captures if (k[:2], k[3]) == (key[:2], key[3])]
         old = alike[:-MOST_AROUND] or [*self.captures][: len(self.captures) > MOST_CAPTURES]
         for k in old:
             self._drop(self.captures[k])
-        name = None if self.around.holds() else self.around.changed(self._reached())
         self.n_changing = self.n_changing + 1 if name is not None or is_outdated else 0
         if self.n_changing == ENOUGH_IN_A_ROW:
             what, mend = SHARING if name is None else (f"changes {name!r}, which it reads", UNCHANGING)
@@ -399,8 +397,12 @@ class Jit:
             if t._uop is old:  # otherwise another thread has assigned to it since
                 t._uop = u
 
-    def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
-        """Run the function and record it. Where that fails all is as it was before the call."""
+    def _capture(
+        self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool
+    ) -> Any:
+        """Run the function and record it. Where that fails all is as it was before the call. `is_outdated`: a capture
+        of the same call could not be replayed.
+        """
         compute_pending()  # it is no part of the step
         arguments = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]
         put_back, early = random_state.snapshot(), waiting()
@@ -417,8 +419,10 @@ class Jit:
                 put_back()
                 keep_only(early)
                 raise
-        if captured is not None:
+        name = None if self.around.holds() else self.around.changed(self._reached())
+        if captured is not None and name is None:  # a replay would not change it
             self._keep(captured)
+        self._bounded(key, name, is_outdated)
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:

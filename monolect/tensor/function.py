@@ -37,7 +37,7 @@ from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
 from monolect.tensor.reach import Reach
 from monolect.tensor.returned import Leaf, described, put_back, results
-from monolect.tensor.tensor import Tensor
+from monolect.tensor.tensor import Tensor, in_own_memory
 from monolect.tensor.tree import check_results, flatten, unflatten
 from monolect.tensor.view import root_of
 
@@ -124,7 +124,7 @@ class Function:
                 t, found.is_complete = None, False
             if t is None:
                 t = trace(f, args, kwargs, found, self.gradient is not None)
-                if found.is_complete:
+                if found.is_complete and self._is_as_before(found, args, kwargs):
                     self.traces[key] = t
                     if len(self.traces) > MOST_TRACES:
                         self.traces.popitem(last=False)
@@ -134,11 +134,20 @@ class Function:
         call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
         values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
         for (place, late), u in zip(t.assigned, values[t.n_results :], strict=True):
-            found.tensors[place]._become(u)
+            found.tensors[place]._become(in_own_memory(u))
             if late:
                 defer(found.tensors[place])
         made = [Tensor._wrap(u) for u in values[: t.n_results]]
         return unflatten(t.result, results(t.leaves, made, functools.partial(given, tensors=found.tensors)))
+
+    def _is_as_before(self, found: Reach, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Whether the run of the function left all that it reads as it was: a trace that is used again does nothing to
+        a counter or a list.
+        """
+        if found.holds():
+            return True
+        f = self.__wrapped__  # type: ignore[attr-defined]
+        return bool(found.key == Reach((args, kwargs, f), self.named, by_kind=True).key)
 
 
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:

@@ -282,7 +282,9 @@ class Loaded(Jit):
         expected = "the function it was saved from"
         raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
 
-    def _capture(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> Any:
+    def _capture(
+        self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool
+    ) -> Any:
         if key in self.variants:
             expected = "as when it was saved: none, or one for each that it adds to"
             raise JitError("a saved step meets gradients that it was not captured for", expected=expected)

@@ -27,7 +27,7 @@ from monolect.ir.ops import LoadArg
 from monolect.ir.place import device as place_device
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
-from monolect.runtime.buffer import element, is_realized, listed, to_numpy
+from monolect.runtime.buffer import element, is_realized, listed, passed_on, to_numpy
 from monolect.runtime.execute import compute, realize, running
 from monolect.runtime.jit import (
     OWN,
@@ -208,7 +208,8 @@ def copied(u: UOp) -> UOp:
 
 def in_own_memory(u: UOp) -> UOp:
     """The value of `u` for a Tensor that is written to: what is in memory is copied, as others may write to that."""
-    return copied(u) if is_realized(u) else u
+    memory = passed_on(u)
+    return u if memory is None or memory.storage is None else copied(u)
 
 
 def _whole(u: UOp) -> UOp:

@@ -524,3 +524,27 @@ def test_results_of_a_function_are_operands_of_a_kernel_of_its_own(precompile):
         np.testing.assert_array_equal(of(Tensor(x)).numpy(), wanted)
     both = np.sort(np.sort(np.sort(x, 1), 0), 1)
     np.testing.assert_array_equal(f(Tensor(x).sort(1).values).sort(1).values.numpy(), both)
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("outer", [lambda f: f, jit, function])
+def test_what_is_copied_from_an_argument_is_a_copy(precompile, outer) -> None:
+    state, other, array = Tensor([1.0, 2.0, 3.0, 4.0]).realize(), Tensor.zeros(4).realize(), np.zeros(4, np.float32)
+
+    def f(x):
+        state.copy_(x.reshape(2, 2).reshape(4))
+        other.copy_(state)
+        return x * 2
+
+    step = outer(function(f, precompile=precompile))
+    for k in range(3):
+        step(Tensor(array)).realize(state, other)
+        array += 1
+        assert state.tolist() == other.tolist() == [float(k)] * 4
+        assert not np.shares_memory(state.numpy(), array) and not np.shares_memory(state.numpy(), other.numpy())
+
+
+def test_a_result_that_is_an_argument_is_copied_too() -> None:
+    state, x = Tensor.zeros(2).realize(), Tensor([1.0, 2.0]).realize()
+    state.copy_(function(lambda x: x * 1)(x))
+    assert not np.shares_memory(state.realize().numpy(), x.numpy()) and state.tolist() == [1.0, 2.0]

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from monolect import CaptureWarning, Tensor, jit, nn
+from monolect import CaptureWarning, Tensor, function, jit, nn
 
 # Each way to read the attribute A of `self`: an expression, and what else the class body and the module hold.
 WAYS = {
@@ -350,3 +350,83 @@ def test_the_warning_names_what_the_user_called_it(name: str) -> None:
     with pytest.warns(CaptureWarning, match=f"changes '{called}', which it reads"):
         for _ in range(4):
             m.step(Tensor([1.0])).realize()
+
+
+@pytest.mark.parametrize(
+    "write", [lambda s: s.assign(4.0), lambda s: s.fill_(4.0), lambda s: s.copy_(Tensor([4.0]).sum())]
+)
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, x: x.relu() + s * x,
+        lambda s, x: (x + 1.0) * (s + 1),
+        lambda s, x: x * (s > 0),
+        lambda s, x: x + s.sum() * 2 + 3,
+    ],
+)
+def test_a_number_outside_is_not_one_that_the_step_writes(step, write) -> None:
+    def run(wrap):
+        s, zero = Tensor(0.0), Tensor(1.0)
+        f = wrap(lambda x: step(s, x))
+        rows = [f(Tensor([1.0, 2.0])).tolist()]
+        zero.assign(9.0)
+        rows.append(f(Tensor([1.0, 2.0])).tolist())
+        write(s)
+        rows += [f(Tensor([1.0, 2.0])).tolist() for _ in range(2)]
+        s += 1
+        return [*rows, f(Tensor([1.0, 2.0])).tolist()]
+
+    assert run(jit) == run(lambda f: f)
+
+
+def test_an_expression_of_the_step_is_not_a_tensor_that_is_equal() -> None:
+    weight = Tensor([1.0, 2.0]).realize()
+    later = weight + 1
+    step = jit(lambda x: (weight + 1) * x)
+    assert step(Tensor(1.0)).tolist() == [2.0, 3.0]
+    later.assign(later * 0)
+    assert step(Tensor(1.0)).tolist() == [2.0, 3.0] and later.tolist() == [0.0, 0.0]
+
+
+def test_a_number_that_changes_at_each_call_is_captured_twice() -> None:
+    rate, weight = Tensor(0.5), Tensor([1.0, 2.0]).realize()
+    step = jit(lambda x: weight.assign(weight - x * (rate + 1)).sum())
+    wanted = 3.0
+    captures = set()
+    for k in range(8):
+        wanted -= 2 * (rate.item() + 1)
+        assert step(Tensor(1.0)).item() == wanted
+        captures |= {*step.captures}
+        rate.fill_(k / 4)
+    assert len(captures) <= 2 and len(step.captures) == 1
+
+
+@pytest.mark.filterwarnings("ignore::monolect.CaptureWarning")
+@pytest.mark.parametrize("wrap", [jit, function, lambda f: function(f, precompile=True), lambda f: jit(function(f))])
+def test_a_counter_that_goes_round(wrap) -> None:
+    class Counter:
+        n = 0
+
+    def run(wrap):
+        counter, seen, total = Counter(), [], Tensor([1.0]).realize()
+
+        def step(x):
+            counter.n = (counter.n + 1) % 3
+            seen.append(counter.n)
+            if len(seen) > 1:
+                seen.clear()
+            return total.assign(total * 0.5 + x * counter.n) + len(seen)
+
+        step = wrap(step)
+        return [step(Tensor([1.0])).item() for _ in range(9)]
+
+    assert run(wrap) == run(lambda f: f)
+
+
+@pytest.mark.filterwarnings("ignore::monolect.CaptureWarning")  # of another device: captured when it changes
+def test_a_number_that_changes_beside_a_step_of_another_device() -> None:
+    factor, x = Tensor(1.5), Tensor([1.0, 2.0], device="python").realize()
+    step = jit(lambda x: x * factor + 1)
+    for k in range(4):
+        factor.fill_(float(k))
+        assert step(x).tolist() == [k + 1.0, 2.0 * k + 1]
