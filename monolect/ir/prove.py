@@ -37,6 +37,7 @@ _FACTS = 200  # in one search
 _CASES = 3  # nested case distinctions
 _ENUMERATED = 4  # iterations of a loop that are looked at one by one
 _Z3_MILLISECONDS = 1000
+_FEW = 1 << 31  # values of a number that stands for a loop; intervals of a loop of 2**63 steps are not exact
 _SOLVER = True  # tests switch Z3 off, to know what is proven without it
 _proven: WeakSet[UOp] = WeakSet()  # nodes are interned, so an access is proven once for all kernels that hold it
 
@@ -133,8 +134,7 @@ def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
     a number of few values does not overflow.
     """
     found = {x: limit for x, limit in limits(conditions).items() if x.op not in ("RANGE", "SPECIAL")}
-    if any(lo > hi for lo, hi in found.values()):
-        return us
+    found = {x: (lo, hi) for x, (lo, hi) in found.items() if 0 <= hi - lo < _FEW}
     loops = {x: node("RANGE", (idx(hi - lo + 1),), (-1001 - x.serial, "LOOP")) + lo for x, (lo, hi) in found.items()}
     return substitute_all(us, loops)
 

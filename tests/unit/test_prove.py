@@ -501,3 +501,10 @@ def test_a_multiple_of_what_a_gate_bounds_does_not_overflow() -> None:
     assert not is_inside(
         index, idx(12), within(x * 3 + loop(2), 0, 6), solver=False
     )  # holds where x * 3 overflows, too
+
+
+def test_a_number_that_is_bounded_from_one_side_alone_may_overflow() -> None:
+    x = build("CAST", node("PARAM", (), ParamArg(0, dtypes.int64, None, None, "x")), arg=dtypes.index)
+    index = build("MAX", (x + loop(4)) // 2, idx(0))  # 1 where x is 0 and the loop at 3
+    assert not is_inside(index, idx(1), x < 1, solver=False)
+    assert is_inside(index, idx(2), within(x, 0, 1), solver=False)
