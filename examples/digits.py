@@ -30,7 +30,7 @@ next, with .venv/bin in PATH where make set it up
   monolect explain examples/digits.py:46    the kernels of a line, down to their IR and the generated code
   DEBUG=2 python examples/digits.py         each kernel as it runs: buffers, time, GFLOP/s
   python examples/gpt2.py --tokens 20       GPT-2's size, with random weights or those of a folder
-  docs/tour/README.md                       six short lessons, from a Tensor to the command buffer"""
+  docs/tour/README.md                       seven short lessons, from a Tensor to the command buffer"""
 
 BATCH = 64
 LEARNING_RATE = 0.005

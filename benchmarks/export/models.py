@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from examples.digits import Net
+from examples.gpt2 import GPT2
 from monolect import Context, Tensor, Variable, jit, nn
 
 Step = Callable[..., Any]
@@ -46,23 +48,8 @@ def on(device: str, make: Callable[[], Any]) -> Any:
 
 
 # ---- nets for images -------------------------------------------------------------------------------------------------
-class Digits(nn.Module):
-    """The net of `examples/digits.py`."""
-
-    def __init__(self, side: int = 8) -> None:
-        self.first = nn.Conv2d(1, 32, 3, padding=1)
-        self.second = nn.Conv2d(32, 64, 3, padding=1)
-        self.out = nn.Linear(64 * (side // 4) ** 2, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The logits of ten classes."""
-        x = self.first(x).relu().max_pool2d(2)
-        x = self.second(x).relu().max_pool2d(2)
-        return self.out(x.flatten(1))
-
-
 class Block(nn.Module):
-    """Two convolutions beside a short cut."""
+    """Two convolutions and a shortcut."""
 
     def __init__(self, into: int, width: int, stride: int) -> None:
         self.first, self.norm = nn.Conv2d(into, width, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(width)
@@ -107,7 +94,7 @@ def _of(model: Callable[[], nn.Module]) -> Callable[[str], Step]:
 def digits(batch: int = 16) -> Case:
     """The net for digits."""
     image = np.random.default_rng(0).standard_normal((batch, 1, 8, 8), dtype=np.float32)
-    return Case("digits", _of(Digits), (image,), ((batch, 10),))
+    return Case("digits", _of(lambda: Net(8)), (image,), ((batch, 10),))
 
 
 def resnet(size: int = 224, widths: Sequence[int] = (64, 128, 256, 512)) -> Case:
@@ -139,38 +126,13 @@ def lstm(into: int = 128, width: int = 256) -> Case:
 
 
 def gpt2(layers: int = 12, d: int = 768, heads: int = 12, vocabulary: int = 50257, positions: int = 1024) -> Case:
-    """The next token's logits; keys and values go into a cache, which is read as far as it is filled."""
+    """The next token's logits, by the model of `examples/gpt2.py`, whose cache of keys and values grows."""
+    sizes = {"n_layer": layers, "n_head": heads, "n_embd": d, "n_positions": positions, "vocab_size": vocabulary}
     place = Variable("place", 0, positions - 1)
 
     def make(device: str) -> Step:
-        def linear(into: int, out: int, seed: int) -> tuple[Tensor, Tensor]:
-            return _random((into, out), into**-0.5, device, seed), _random((out,), 0.1, device, seed + 1)
-
-        def norm(x: Tensor) -> Tensor:
-            x = x - x.mean(-1, keepdim=True)
-            return x / ((x * x).mean(-1, keepdim=True) + 1e-5).sqrt()
-
-        token, where = _random((vocabulary, d), 0.02, device, 0), _random((positions, d), 0.02, device, 1)
-        parts = [[linear(*s, 100 * k + 10 * i) for i, s in enumerate(((d, 3 * d), (d, d), (d, 4 * d), (4 * d, d)))]
-                 for k in range(1, layers + 1)]  # fmt: skip
-        caches = [[_random((heads, positions, d // heads), 0.0, device, 0) for _ in range(2)] for _ in range(layers)]
-
-        @jit
-        def step(index: Tensor) -> Tensor:
-            at = place.uop
-            x = token[index] + where[at : at + 1]
-            for (qkv, project, widen, narrow), (keys, values) in zip(parts, caches, strict=True):
-                y = norm(x) @ qkv[0] + qkv[1]
-                q, k, v = (z.reshape(1, heads, d // heads).transpose(0, 1) for z in y.split(d, dim=1))
-                keys[:, at : at + 1] = k
-                values[:, at : at + 1] = v
-                scores = (q @ keys[:, : at + 1].transpose(1, 2)) * (d // heads) ** -0.5
-                y = (scores.softmax(2) @ values[:, : at + 1]).transpose(0, 1).reshape(1, d)
-                x = x + y @ project[0] + project[1]
-                x = x + (norm(x) @ widen[0] + widen[1]).gelu() @ narrow[0] + narrow[1]
-            return norm(x) @ token.T
-
-        return step
+        model = on(device, lambda: GPT2(sizes))
+        return jit(lambda index: model(index.reshape(1, 1), place))
 
     index = np.array([17], np.int32)
     return Case("GPT-2 decode", make, (index,), ((1, vocabulary),), place, range(min(positions, 512)))

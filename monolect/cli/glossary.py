@@ -1,4 +1,4 @@
-"""The field's terms, and which modules do what they name: `monolect where TERM`, and docs/glossary.md.
+"""The field's terms, and which modules do what they name: `monolect where TERM`, `monolect glossary`.
 
 What it is for: a reader who knows compilers finds the code by the word that they know. `others` are words of this code
 and of other projects for the same thing.

@@ -39,9 +39,10 @@ from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, build, substitute, toposort
 from monolect.ir.verify import verify
 from monolect.pipeline import GRAPH
-from monolect.runtime.binding import bound, value_of
+from monolect.runtime.binding import bound, value_of, variables
 from monolect.runtime.buffer import from_bytes
 from monolect.runtime.execute import batches_to, realize
+from monolect.runtime.verified import arithmetic_of
 from monolect.schedule.callify import over_params
 
 _MARK = "#! "  # begins a line that is no IR
@@ -116,7 +117,7 @@ class _Taker:
                 yield origin[1]
 
     def _taken(self, batch: list[UOp], device: str) -> Report:
-        values, buffers, variables = over_params(batch, with_calls=True)
+        values, buffers, sizes = over_params(batch, with_calls=True)
         for b in buffers:
             if b.op != "BUFFER":
                 raise ArgumentError("this batch cannot be reported", expected="inputs in memory", found=b.op)
@@ -132,7 +133,7 @@ class _Taker:
                 for row in TABLE
                 if getattr(settings, row.name) != row.default and row.name not in _NOT_KEPT
             },
-            "variables": {v.arg.name: value_of(v) for v in variables},
+            "variables": {v.arg.name: value_of(v) for v in sizes},
         }
         return Report(values, facts, inputs, [])
 
@@ -207,12 +208,11 @@ def read(file: str) -> Report:
     if values.op != "TUPLE" or not all(isinstance(facts.get(name), kind) for name, kind in kinds.items()):
         raise damaged(f"{values.op} with {', '.join(facts) or 'nothing'}")
     verify(values, GRAPH[0].reads)
-    params = [p for p in toposort(values) if p.op == "PARAM" and p.arg.name is None]
-    for p in params:
-        if p.arg.slot >= len(data["input"]):
-            raise damaged(f"no input {p.arg.slot}")
-        if (raw := data["input"][p.arg.slot]) is not None and len(raw) != buffer_bytes(p):
-            raise damaged(f"input {p.arg.slot} of {len(raw)} bytes")
+    for slot, p in _inputs(values).items():
+        if slot >= len(data["input"]):
+            raise damaged(f"no input {slot}")
+        if (raw := data["input"][slot]) is not None and len(raw) != buffer_bytes(p):
+            raise damaged(f"input {slot} of {len(raw)} bytes")
     return Report(values, facts, data["input"], [raw or b"" for raw in data["result"]], str(facts.pop("error", "")))
 
 
@@ -220,20 +220,23 @@ def read(file: str) -> Report:
 def _replayed(r: Report) -> list[tuple[str, bytes]]:
     """What each result is here: a sentence on whether the interpreter agrees, and its bytes."""
     device = Device.canonical(r.facts["device"])
-    order = toposort(r.values)
-    params = {p.arg.slot: p for p in order if p.op == "PARAM" and p.arg.name is None}
-    variables = {p.arg.name: p for p in order if p.op == "PARAM" and p.arg.name is not None}
+    params, sizes = _inputs(r.values), variables(r.values)
     raw = {k: _bytes(p, r.inputs[k]) for k, p in params.items()}
     with ExitStack() as stack:
         stack.enter_context(Context(**{**r.facts["settings"], "DEVICE": device}))
-        for name, p in variables.items():
-            stack.enter_context(bound(p, r.facts["variables"].get(name)))
+        for v in sizes:
+            stack.enter_context(bound(v, r.facts["variables"].get(v.arg.name)))
         buffers = {p: from_bytes(raw[k], p.shape, p.dtype, p.arg.device or device) for k, p in params.items()}
         values = substitute(r.values, buffers)
         found = [(u, _memory(_in_a_row(b))) for u, b in zip(r.values.src, realize([*values.src]), strict=True)]
         memory = {p: np.frombuffer(raw[k], storage(p.dtype)) for k, p in params.items()}
-        arithmetic = Arithmetic({p.arg.symbol: value_of(p) for p in variables.values()}, bool(settings.TF32))
+        arithmetic = arithmetic_of([*sizes])
         return [(_against_interpreter(u, b, memory, arithmetic), b) for u, b in found]
+
+
+def _inputs(values: UOp) -> dict[int, UOp]:
+    """The PARAMs that are memory, by slot."""
+    return {p.arg.slot: p for p in toposort(values) if p.op == "PARAM" and p.arg.name is None}
 
 
 def _in_a_row(b: UOp) -> UOp:

@@ -32,6 +32,7 @@ from monolect.tensor.captured import Captured, call_key, given, look
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import keep_only, waiting
 from monolect.tensor.donated import Donation, give_up
+from monolect.tensor.names import parameters
 from monolect.tensor.outside import (
     refuse_shared,
     refuse_two_ways,
@@ -462,12 +463,6 @@ class Jit:
         ['Makefile', 'main.c', 'model.c', 'model.h']
         """
         import_module("monolect.export.write").export(self, folder, **options)
-
-
-def parameters(function: Any) -> tuple[str, ...]:
-    """The names of a function's arguments, as far as they have one."""
-    code = getattr(function, "__code__", None)
-    return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _general(step: Jit) -> Callable[..., Any]:

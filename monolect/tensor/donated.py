@@ -11,6 +11,7 @@ from typing import Any
 from monolect.base.errors import ArgumentError, JitError
 from monolect.base.origin import provenance
 from monolect.tensor.base import TensorBase
+from monolect.tensor.names import parameters
 from monolect.tensor.tree import flatten
 
 _slot: Any = vars(TensorBase)["_uop"]  # of a donated Tensor it holds the line at which it was given away
@@ -22,7 +23,7 @@ class Donation:
     def __init__(self, function: Any, names: Any, is_method: bool = False) -> None:
         self.names = names = (names,) if isinstance(names, str | int) else tuple(names)
         code = getattr(function, "__code__", None)
-        all_names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount][is_method:]
+        all_names = parameters(function)[is_method:]
         n_places = 0 if code is None else code.co_argcount - is_method
         self.arguments: list[tuple[int | None, str | None]] = []
         for x in names:

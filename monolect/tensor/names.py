@@ -97,6 +97,12 @@ def _says_the_name(steps: Sequence[dis.Instruction], first: int) -> bool:
 
 
 @functools.cache
+def parameters(function: Any) -> tuple[str, ...]:
+    """The names of a function's arguments, those by keyword alone last; () for a callable without Python code."""
+    code = getattr(function, "__code__", None)
+    return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
 def names_of_module(module: str) -> frozenset[str]:
     """Every name and text in the code of a module, its functions included; none where the code is not at hand."""
     loader: Any = getattr(sys.modules[module], "__loader__", None)
@@ -109,4 +115,4 @@ def names_of_module(module: str) -> frozenset[str]:
     return frozenset(found)
 
 
-__all__ = ["ABSENT", "ANY", "names_in", "names_of_module"]
+__all__ = ["ABSENT", "ANY", "names_in", "names_of_module", "parameters"]

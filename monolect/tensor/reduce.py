@@ -388,9 +388,9 @@ def _refuse_nothing(u: UOp, axes: tuple[int, ...]) -> None:
 
 
 def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    if op == "MAX" and u.dtype is not dtypes.bool:  # of bools that is `any`
+        _refuse_nothing(u, axes)
     if _is_nothing(u, axes):
-        if op == "MAX" and u.dtype is not dtypes.bool:  # of bools that is `any`
-            _refuse_nothing(u, axes)
         if not u.dtype.is_float:  # a float stays a reduction of `u`: the gradient of its leaves is there, all zeros
             shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)

@@ -436,13 +436,14 @@ def test_thousands_of_steps_leave_nothing_behind(n: int) -> None:
     for f in (step, jit(step)):
         run(f, n // 10)
         before = run(f, 10)
-        for _ in range(3):  # resident pages come and go with what else the machine does; a leak grows each time
+        for _ in range(3):
             now = run(f, n - n // 10)
             grown, before = now - before, now
-            if (grown < (50, 2000, 1 << 20, 2 << 20)).all():  # what other tests left behind may go meanwhile
+            assert (grown[:3] < (50, 2000, 1 << 20)).all(), grown  # what other tests left behind may go meanwhile
+            if grown[3] < 2 << 20:
                 break
-        else:
-            pytest.fail(f"nodes, used, mapped and resident bytes grow: {grown}")
+        else:  # resident pages come and go with what else the machine does; a leak grows each time
+            pytest.fail(f"resident bytes grow each time: {grown}")
 
 
 def resident_bytes() -> int:
