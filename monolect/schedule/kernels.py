@@ -38,7 +38,8 @@ from monolect.schedule.stages import LINEAR_OPS, hides
 
 Key = tuple[UOp, Index, UOp]
 Wanted = list[Key] | None  # what an element is computed from, None for one that is read from memory
-Known = dict[tuple, tuple[UOp, tuple[UOp, ...]]]  # by what kernels are made of: the SINK, the Variables it takes
+# by what kernels are made of: the SINK, the slots of the buffers that it still uses, the Variables it takes
+Known = dict[tuple, tuple[UOp, tuple[int, ...], tuple[UOp, ...]]]
 
 
 class KernelBuilder:
@@ -59,19 +60,20 @@ class KernelBuilder:
         for s in self.kernel.stores:
             self.slot(self.buffers[s.node])
         stores = [s for s in self.kernel.stores if s.effect is not None or not (is_empty(s.node) or 0 in s.node.shape)]
-        made_of, n = self._made_of(stores), len(self.args)
-        if made_of is None:
-            return self._sink(stores), self.args
-        if made_of not in self.known:
-            self.known[made_of] = self._sink(stores), tuple(self.args[n:])
-        sink, variables = self.known[made_of]
-        return sink, [*self.args[:n], *variables]
+        made_of = self._made_of(stores)
+        found = None if made_of is None else self.known.get(made_of)
+        if found is None:
+            found = self._sink(stores)
+            if made_of is not None:
+                self.known[made_of] = found
+        sink, kept, variables = found
+        return sink, [*[self.args[k] for k in kept], *variables]
 
-    def _sink(self, stores: list[Store]) -> UOp:
+    def _sink(self, stores: list[Store]) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
         sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo(frames=self._is_frame()))
         sink = substitute(sink, self._loop_order())
-        sink = self._bind_variables(sink)  # not before: it makes other nodes of loops of symbolic size
-        return own_loops(sink) if self.fills else sink
+        sink, kept, variables = self._bind_params(sink)  # not before: it makes other nodes of loops of symbolic size
+        return own_loops(sink) if self.fills else sink, kept, variables
 
     def _is_frame(self) -> bool:
         """Whether it stores what is around a value."""
@@ -127,16 +129,17 @@ class KernelBuilder:
         arg = ParamArg(self.slot(buf), buf.dtype, buf.arg.device, "GLOBAL")
         return node("PARAM", (shape_source((count(buf.shape),)),), arg)
 
-    def _bind_variables(self, sink: UOp) -> UOp:
-        """Symbolic Variables become the last PARAMs of the kernel."""
-        if not self.part.has_variables:
-            return sink
-        new = {}
-        for u in toposort(sink):
-            if u.op == "PARAM" and u.arg.name is not None:
-                new[u] = node("PARAM", u.src, u.arg._replace(slot=len(self.args)))
-                self.args.append(u)
-        return substitute(sink, new) if new else sink
+    def _bind_params(self, sink: UOp) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
+        """The PARAMs of the buffers that are still used once values are folded (`x * 0` reads no `x`), numbered
+        without gaps; behind them the symbolic Variables.
+        """
+        params = [u for u in toposort(sink) if u.op == "PARAM"]
+        buffers = sorted([u for u in params if u.arg.name is None], key=lambda u: u.arg.slot)
+        variables = [u for u in params if u.arg.name is not None]
+        numbered = [*(buffers if len(buffers) < len(self.args) else ()), *variables]
+        first = len(buffers) + len(variables) - len(numbered)
+        new = {u: node("PARAM", u.src, u.arg._replace(slot=k)) for k, u in enumerate(numbered, first)}
+        return substitute(sink, new) if new else sink, tuple([u.arg.slot for u in buffers]), tuple(variables)
 
     def _loop_order(self) -> dict[UOp, UOp]:
         """Output ranges renamed by their place in the chain of blocks."""

@@ -23,7 +23,7 @@ from monolect.ir.bounds import ranges, size_max
 from monolect.ir.normal import TRUE, count, linear
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.place import device
-from monolect.ir.uop import UOp, node, toposort
+from monolect.ir.uop import UOp, node
 from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
 from monolect.schedule.ranges import (
@@ -153,7 +153,6 @@ class Partition:
     def __init__(self, roots: list[UOp], default_device: str, local_bytes: int = 0):
         self.roots = roots
         self.order = walk(roots)
-        self.has_variables = any(u.op == "PARAM" and u.arg.name is not None for u in toposort(*roots))
         self.forced = {u for u in self.order if is_forced(u)} | set(roots)
         self.cost: dict[UOp, Cost] = costs(self.order, self.forced)
         self.demands: dict[UOp, list[Demand]] = {}

@@ -96,13 +96,13 @@ def _says_the_name(steps: Sequence[dis.Instruction], first: int) -> bool:
     return False
 
 
-@functools.cache
 def parameters(function: Any) -> tuple[str, ...]:
     """The names of a function's arguments, those by keyword alone last; () for a callable without Python code."""
     code = getattr(function, "__code__", None)
     return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
+@functools.cache
 def names_of_module(module: str) -> frozenset[str]:
     """Every name and text in the code of a module, its functions included; none where the code is not at hand."""
     loader: Any = getattr(sys.modules[module], "__loader__", None)

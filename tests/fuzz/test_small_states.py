@@ -71,8 +71,9 @@ class World:
         return (self.states[i] + i) * 2
 
     def fit(self, value: Any, t: Any) -> Any:
-        """`value` in the shape and dtype of `t`."""
+        """`value` in the shape and dtype of `t`; a float is in the range of int8, as what becomes of others differs."""
         value = value.sum() if tuple(value.shape) != tuple(t.shape) else value
+        value = value % 128 if "float" in str(value.dtype) and "int" in str(t.dtype) else value
         return value.to(t.dtype) if self.lib is torch else value.cast(t.dtype)
 
     def step(self, k: int) -> Callable:

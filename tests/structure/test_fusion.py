@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from monolect import Context, Tensor, dtypes, nn
+from monolect import Context, Tensor, Variable, dtypes, nn
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
 from monolect.runtime.execute import plans
@@ -324,3 +324,14 @@ def test_long_rows_are_added_up_in_a_kernel_of_their_own(check, data):
         assert [k.ir["STORE"] for k in ks] == stores
     g = data(512, 1024)
     assert len(check(Tensor(g).mean(0), g.mean(0), atol=1e-5)) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_a_kernel_no_longer_reads_is_no_operand(first: int) -> None:
+    """The elements of `x * 0 + 1` are those of a tensor of ones, so both have the same kernel, which takes no `x`."""
+    x, n = Tensor([2, 3]).realize(), Variable("n", 1, 4)
+    ones = Tensor.full((2,), 1, dtype=x.dtype).contiguous()
+    for shown, want in (([x * 0 + 1, ones], [[1, 1], [1, 1]]), ([x * 0 + n, x * n], [[3, 3], [6, 9]])):
+        with n.bind(3):
+            shown[first].realize(shown[1 - first])
+        assert [t.tolist() for t in shown] == want

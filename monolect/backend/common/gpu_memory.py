@@ -11,8 +11,9 @@ Invariant: addresses are the driver's own; memory that is free may be given to w
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,8 +52,9 @@ class Borrowed:
     def is_lent(self) -> bool:
         return True
 
-    def __del__(self) -> None:
-        self._memory.wait()  # its owner may hand it out again at once
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # else the names that a wait needs are gone
+            self._memory.wait()  # its owner may hand it out again at once
 
 
 class Arrivals:
