@@ -363,7 +363,7 @@ TERMS = _rows(
     (
         "scan",
         "Running sums, products and extremes along an axis.",
-        "tensor/scan.py lower/scan.py rules/carried.py",
+        "tensor/scans.py lower/scan.py rules/carried.py",
         "cumsum, prefix sum, running sum",
     ),
     (

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from monolect.autograd.operands import same_device
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
@@ -230,17 +231,14 @@ def as_device(device: Any, may_be_file: bool = False) -> Any:
     return name
 
 
-def same_device(*uops: UOp) -> None:
-    """Raises DeviceError when the operands live on different devices; constants live on any."""
-    found = None
-    for u in uops:
-        d = place_device(u)
-        if d is not None and d is not found:
-            if found is not None and d != found:
-                raise DeviceError(
-                    "operands live on different devices", expected=f"both on {found!r} (use .to)", found=repr(d)
-                )
-            found = d
+def node_of(self: Any, value: Any, name: str) -> UOp:
+    """The node of the Tensor `value`, an operand of a method of `self`. Raises DTypeError or DeviceError."""
+    for x in (self, value):
+        if not isinstance(x, TensorBase):
+            raise DTypeError(f"{name}: operand", expected="a Tensor", found=type(x).__name__)
+    if value is not self:
+        same_device(self._uop, value._uop)
+    return value._uop
 
 
 def on_device(u: UOp, device: Any) -> UOp:

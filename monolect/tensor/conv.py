@@ -14,10 +14,10 @@ from monolect.autograd import graph as g
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.uop import UOp
 from monolect.runtime.jit import is_held
+from monolect.tensor.base import node_of
 from monolect.tensor.convolution import Moves, convolve, convolve_back, padded
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.pool import PoolMixin
-from monolect.tensor.product import node_of
 from monolect.tensor.windows import Ints, as_ints, check_windows, first_windows, refuse_symbolic
 
 if TYPE_CHECKING:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import special
 from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import broadcast_to, cast, e, number, where
+from monolect.autograd.operands import same_device
 from monolect.base.dtype import DType, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.normal import TRUE
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, placed_like, refused, same_device
+from monolect.tensor.base import TensorBase, placed_like, refused
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:

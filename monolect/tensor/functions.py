@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from monolect.autograd import special
 from monolect.autograd.gradient import closed_alone, closed_form, cosine
 from monolect.autograd.graph import cast, e, full, where
+from monolect.autograd.operands import same_device
 from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
 from monolect.base.numpy import is_scalar
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, as_int, refused, same_device
+from monolect.tensor.base import TensorBase, as_int, refused
 from monolect.tensor.elementwise import float_pair, floating, floor, held, in_single, operand, pair, widened
 from monolect.tensor.guard import guard_methods
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
+from monolect.autograd.operands import same_device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError, user_line
 from monolect.base.numpy import is_array, is_scalar, np
@@ -29,7 +30,7 @@ from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
 from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.execute import realize
 from monolect.runtime.jit import Check, changes, checks_under_way, refuse_while_capturing
-from monolect.tensor.base import TensorBase, as_size, refused, same_device
+from monolect.tensor.base import TensorBase, as_size, refused
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.movement import every
 from monolect.tensor.view import Window, names_of, shown, view_kind

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from monolect.autograd.operands import same_device
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import as_dtype
 from monolect.base.errors import ArgumentError, VerifyError
@@ -22,7 +23,7 @@ from monolect.ir.normal import count
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, new_buffer, node, shape_source, toposort
 from monolect.runtime.execute import native_functions
-from monolect.tensor.base import as_device, as_sizes, same_device
+from monolect.tensor.base import as_device, as_sizes
 from monolect.tensor.tensor import Tensor
 
 _POINTER: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # what all function pointers of ctypes are

@@ -15,9 +15,9 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.numpy import is_array
 from monolect.tensor import attention
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import TensorBase, node_of
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.product import check_rank, contract, einsum, matmul, node_of, paired_axes, tensordot
+from monolect.tensor.product import check_rank, contract, einsum, matmul, paired_axes, tensordot
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import gradient, graph
-from monolect.autograd.graph import cast, pad_invalid, shrink, shrink_axis
-from monolect.base.dtype import dtypes, promote
+from monolect.autograd.graph import pad_invalid, shrink, shrink_axis
+from monolect.autograd.operands import join
+from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
 from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.normal import count
 from monolect.ir.uop import UOp, build, idx
-from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, same_device, unpacked
+from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, unpacked
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.view import reshaped, shown, strides
 
@@ -624,23 +625,6 @@ def every(u: UOp, axis: int, step: int) -> UOp:
         u = pad_invalid(u, (0,) * len(u.shape), (*before, out * step, *after))
     u = graph.reshape(u, (*before, out, step, *after))
     return graph.reshape(shrink_axis(u, axis + 1, 0, 1), (*before, out, *after))
-
-
-def join(us: list[UOp], axis: int) -> UOp:
-    """`us` one after another along `axis`: WHERE picks the padded part that owns an element."""
-    same_device(*us)
-    dtype = promote(*(u.dtype for u in us))
-    us = [cast(u, dtype) for u in us]
-    first = us[0].shape
-    for u in us:
-        if len(u.shape) != len(first) or any(
-            i != axis and m != n for i, (m, n) in enumerate(zip(u.shape, first, strict=True))
-        ):
-            raise ShapeError(f"cat: shapes differ outside axis {axis}", expected=first, found=u.shape)
-    us = [u for u in us if not (u.shape[axis].__class__ is int and u.shape[axis] == 0)] or us[:1]
-    if len(us) == 1:
-        return us[0]
-    return gradient.cat(us, axis)
 
 
 def _rolled(u: UOp, axis: int, by: Any) -> UOp:

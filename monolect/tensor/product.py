@@ -18,18 +18,7 @@ from monolect.base.dtype import accumulator, dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, IRError, ShapeError
 from monolect.ir.ops import broadcast
 from monolect.ir.uop import UOp, build
-from monolect.tensor.base import TensorBase, same_device
 from monolect.tensor.einsum import Formula
-
-
-def node_of(self: Any, value: Any, name: str) -> UOp:
-    """The node of the Tensor `value`, an operand beside `self`. Raises DTypeError or DeviceError."""
-    for x in (self, value):
-        if not isinstance(x, TensorBase):
-            raise DTypeError(f"{name}: operand", expected="a Tensor", found=type(x).__name__)
-    if value is not self:
-        same_device(self._uop, value._uop)
-    return value._uop
 
 
 def contract(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:

@@ -23,7 +23,7 @@ from monolect.ir.uop import UOp, build, const
 from monolect.tensor import order
 from monolect.tensor.network import is_in_network, n_steps, sort_in_network
 from monolect.tensor.rows import empty, gather_rows, scatter_rows, stored
-from monolect.tensor.scan import scan
+from monolect.tensor.scans import scan
 
 DIGIT_BITS = 8  # what a pass reads and writes per class stays in the first cache
 PASS, PASS_PER_ELEMENT = 7000, 58  # of moving a row by one digit; to compare two narrow keys costs 1

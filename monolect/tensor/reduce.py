@@ -20,6 +20,7 @@ from monolect.tensor.base import TensorBase, placed_like
 from monolect.tensor.elementwise import in_single
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.order import arg_extreme, to_extreme
+from monolect.tensor.scans import neutral
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -370,12 +371,6 @@ def _corrected(dim: Any, unbiased: bool | None, correction: float) -> tuple[Any,
 
 
 # ---- node level ------------------------------------------------------------------------------------------------------
-_NEUTRAL = {"ADD": 0, "MUL": 1}
-
-
-def neutral(op: str, d: DType) -> Any:
-    """What joining nothing gives: 0, 1, or the least value."""
-    return d.min if op == "MAX" else _NEUTRAL[op]
 
 
 def _is_nothing(u: UOp, axes: tuple[int, ...]) -> bool:

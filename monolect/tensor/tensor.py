@@ -18,6 +18,7 @@ from typing import Any
 
 from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, spent
 from monolect.autograd.graph import broadcast_to, cast
+from monolect.autograd.operands import same_device
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
@@ -41,7 +42,7 @@ from monolect.runtime.jit import (
     under_way,
 )
 from monolect.tensor import random as random_state
-from monolect.tensor.base import as_device, placed_like, refuse_shape, same_device
+from monolect.tensor.base import as_device, placed_like, refuse_shape
 from monolect.tensor.casts import CastMixin
 from monolect.tensor.conv import ConvMixin
 from monolect.tensor.copies import CopyMixin

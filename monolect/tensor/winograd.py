@@ -25,12 +25,12 @@ from functools import lru_cache
 from math import prod
 
 from monolect.autograd import graph as g
+from monolect.autograd.operands import join
 from monolect.base.dtype import dtypes
 from monolect.base.numpy import np
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp, build
-from monolect.tensor.movement import join
 from monolect.tensor.product import matmul
 from monolect.tensor.windows import Ints, framed
 
