@@ -30,7 +30,7 @@ from benchmarks.cpu import machine
 from benchmarks.cpu.case import Case
 from benchmarks.cpu.families import cases, named
 from benchmarks.cpu.measure import ROOT, Bench, Worker
-from monolect.backend.common.elf import parse_object
+from monolect.backend.common.host.elf import parse_object
 
 LIMIT = 1.04  # ratio of a row's median time to that of the other commit, from which on the row may be slower
 FAMILY_LIMIT = 1.02  # ratio of the geometric mean of a family's rows

@@ -21,9 +21,9 @@ import numpy as np  # noqa: E402
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
 
 from monolect import Tensor, jit, nn  # noqa: E402
+from monolect.cli.kernel_page import explain_kernel  # noqa: E402
 from monolect.interop.safetensors import safe_load, safe_save  # noqa: E402
 from monolect.runtime import profile  # noqa: E402
-from monolect.runtime.page import explain_kernel  # noqa: E402
 
 NEXT = """
 next, with .venv/bin in PATH where make set it up

@@ -43,10 +43,10 @@ with collection_paused():
     from monolect.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from monolect.tensor.capture import jit
-    from monolect.tensor.function import function
+    from monolect.capture.function import function
+    from monolect.capture.jit import jit
+    from monolect.capture.transform import grad, value_and_grad
     from monolect.tensor.kernel import custom_kernel, native_function
-    from monolect.tensor.transform import grad, value_and_grad
     from monolect.tensor.variable import Variable
 
 __version__ = "0.1.0"
@@ -72,11 +72,11 @@ if _settings.settings.DISABLE:
 # Imported when it is first used, from this module: a program that does without it starts sooner.
 _LATE = {
     "custom_kernel": "monolect.tensor.kernel",
-    "function": "monolect.tensor.function",
-    "grad": "monolect.tensor.transform",
-    "jit": "monolect.tensor.capture",
+    "function": "monolect.capture.function",
+    "grad": "monolect.capture.transform",
+    "jit": "monolect.capture.jit",
     "native_function": "monolect.tensor.kernel",
-    "value_and_grad": "monolect.tensor.transform",
+    "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
 }
 

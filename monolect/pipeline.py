@@ -2,7 +2,7 @@
 
 Each row says what the pass reads and leaves, which ops are gone after it, what must have run before, and why it stands
 where it does. The rows are checked at import; with VERIFY=1 the IR is verified after every pass, with VERIFY=2 it is also
-interpreted before and after (and `runtime.verified` compares what programs wrote). CHECK_BOUNDS=1 proves every index once loops are what they will be. TRACE=passes times each
+interpreted before and after (and `runtime.realize.verified` compares what programs wrote). CHECK_BOUNDS=1 proves every index once loops are what they will be. TRACE=passes times each
 pass, TRACE=ir prints what it changed.
 
 Passes know no device: what a target can do reaches them as data (`base.target`).
@@ -24,49 +24,52 @@ from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.command.check import check as check_step
 from monolect.command.passes import COMMAND, Pass
-from monolect.ir.admitted import has_axes
-from monolect.ir.identities import IDENTITIES
-from monolect.ir.index import as_sums
-from monolect.ir.named import Family
+from monolect.ir.check.custom_kernels import has_axes
+from monolect.ir.check.prove import check_bounds
+from monolect.ir.check.validate import validate
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import KernelInfo, ProgramInfo, Stage
-from monolect.ir.prove import check_bounds
+from monolect.ir.rewrite.identities import IDENTITIES
+from monolect.ir.rewrite.index import as_sums
+from monolect.ir.rewrite.named_rules import Family
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, toposort
-from monolect.ir.validate import validate
-from monolect.ir.verify import verify
 from monolect.lower import reduce
-from monolect.lower.ahead import ahead
+from monolect.lower.blocked_sums import fold_sums
+from monolect.lower.cold_paths import seldom
 from monolect.lower.control import control
 from monolect.lower.demote import demote_registers
-from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
-from monolect.lower.folds import fold_sums
+from monolect.lower.gpu.device_axes import device_axes
 from monolect.lower.linearize import linearize
-from monolect.lower.matrix import matrix_units
+from monolect.lower.matrix_products import matrix_units
+from monolect.lower.peel_last import peel_last
 from monolect.lower.reduce import lower_reduce
-from monolect.lower.seldom import seldom
 from monolect.lower.select import select
-from monolect.lower.tails import peel_last
-from monolect.optimize.action import ACTIONS
+from monolect.lower.software_pipeline import ahead
+from monolect.optimize.actions.plan import ACTIONS
 from monolect.optimize.apply import apply, apply_actions, choose_actions
 from monolect.optimize.merge import merge_ranges
-from monolect.rules import algebra, decompose, flat, joined, legalize, loops, seams
+from monolect.rules import algebra, decompose, flat, legalize
 from monolect.rules.algebra import simplify
-from monolect.rules.joined import read_at_once, stored_apart
-from monolect.rules.loops import simplify_loops
-from monolect.rules.seams import split_seams
+from monolect.rules.loops import concat as joined
+from monolect.rules.loops import concat_boundaries as seams
+from monolect.rules.loops import reductions as loops
+from monolect.rules.loops.concat import read_at_once, stored_apart
+from monolect.rules.loops.concat_boundaries import split_seams
+from monolect.rules.loops.reductions import simplify_loops
 from monolect.schedule.callify import callify
-from monolect.schedule.closed_forms import closed_forms
-from monolect.schedule.join_parts import join_parts
-from monolect.schedule.join_products import join_products
-from monolect.schedule.masked_sums import masked_sums
 from monolect.schedule.materialize import own_targets
 from monolect.schedule.order import order, partition, strip_markers
 from monolect.schedule.result import Schedule, schedule_of
+from monolect.schedule.rewrites.closed_forms import closed_forms
+from monolect.schedule.rewrites.join_parts import join_parts
+from monolect.schedule.rewrites.join_products import join_products
+from monolect.schedule.rewrites.masked_sums import masked_sums
+from monolect.schedule.rewrites.split_reductions import split_reductions
+from monolect.schedule.rewrites.split_scatters import split_scatters
+from monolect.schedule.rewrites.split_softmax import split_softmax
 from monolect.schedule.shard import shard
-from monolect.schedule.split_reductions import split_reductions
-from monolect.schedule.split_scatters import split_scatters
-from monolect.schedule.split_softmax import split_softmax
 
 T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
 

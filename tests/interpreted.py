@@ -13,9 +13,9 @@ from monolect.base.errors import IRError
 from monolect.command.estimate import estimate
 from monolect.command.forms import base_of, calls_in, items_of, kernel_of, once_of, operands_of, program_of, writes
 from monolect.command.interp import run_step
-from monolect.ir.arrays import storage
+from monolect.ir.check.arrays import storage
 from monolect.ir.uop import UOp, toposort
-from monolect.runtime.jit import Capture
+from monolect.runtime.replay.capture import Capture
 
 MOST_WORK = 20_000  # operations and bytes of a step
 MOST_ITEMS = 40

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from monolect.base.dtype import ALL, DType, dtypes
-from monolect.ir.arrays import storage
+from monolect.ir.check.arrays import storage
 from monolect.ir.ops import INVALID, ROWS, BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 

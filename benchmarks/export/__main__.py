@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.export.models import LARGE, Case
 from benchmarks.export.program import Program, build, compilers
 from monolect import Tensor
-from monolect.backend.common.llvm_compile import host_features
+from monolect.backend.common.llvm.compile import host_features
 from monolect.base.settings import settings
 
 ROUNDS, SLICE_NS = 30, 20_000_000

@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks.gpu.rows import Row, checked, expected, rows
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
+from monolect.base.disk.files import write_whole
 from monolect.base.dtype import as_dtype
-from monolect.base.files import write_whole
 
 TURNS, TURN_S, MOST_CALLS = 9, 0.05, 200
 COPY_BYTES = 1 << 30

@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.host import steps
 from monolect import Tensor, jit
 from monolect.base.dtype import dtypes
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import ParamArg, Stage
 from monolect.ir.uop import UOp, node, shape_source
-from monolect.ir.verify import verify
 from monolect.runtime import profile
 
 ROUNDS, ROUND_SECONDS, PAUSE_SECONDS = 11, 0.02, 0.02

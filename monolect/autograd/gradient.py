@@ -39,10 +39,10 @@ from monolect.autograd.parts import Part, joined_parts
 from monolect.base.errors import GradientError
 from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
-from monolect.ir.call import parameters
-from monolect.ir.normal import count
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT, LoadArg, ParamArg
-from monolect.ir.place import device
+from monolect.ir.placement import device
+from monolect.ir.rewrite.calls import parameters
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, toposort
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source

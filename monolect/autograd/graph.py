@@ -14,8 +14,8 @@ from typing import Any
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
-from monolect.ir.normal import TRUE, count, negate, within
-from monolect.ir.prove import is_inside, polynomial
+from monolect.ir.check.prove import is_inside, polynomial
+from monolect.ir.rewrite.normal import TRUE, count, negate, within
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
@@ -223,8 +223,8 @@ def _same(a: Size, b: Size) -> bool:
 def joined(us: Sequence[UOp], axis: int) -> UOp:
     """`us`, which differ in their sizes along `axis` alone, one after another: WHERE picks the part of an element.
 
-    Parts of one element are stored one by one (`rules.joined`), loops over few others are cut at the seams. More than
-    MOST_CHOICES parts are joined in groups first: a kernel too small for all of them then stores a group, not all.
+    Parts of one element are stored one by one (`rules.loops.concat`), loops over few others are cut at the seams. More
+    than MOST_CHOICES parts are joined in groups first: a kernel too small for all of them then stores a group, not all.
     """
     if len(us) > MOST_CHOICES:
         n = -(-len(us) // -(-len(us) // MOST_CHOICES))

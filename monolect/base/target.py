@@ -11,8 +11,8 @@ class MatrixUnit(NamedTuple):
     """An instruction that multiplies tiles: acc[m, n] += sum over k of a[m, k] * b[n, k].
 
     In memory, `b` lies as [k / pair][n][pair]: `pair` neighbours along k side by side. Where a warp of `threads` lanes
-    multiplies together, `maps` says which lane holds what of a, of b and of the sum (`base.units`). One that reads its
-    operands from local memory takes them in core matrices (`base.units.Cores`), not from lanes.
+    multiplies together, `maps` says which lane holds what of a, of b and of the sum (`base.matrix_units`). One that
+    reads its operands from local memory takes them in core matrices (`base.matrix_units.Cores`), not from lanes.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The `monolect` command: prints the tables the compiler is made of, runs passes on text IR, and explains programs.
 
-What it is for: `monolect ops|passes|rules|accuracy|devices|settings` show the one table that states each fact; `run`
+What it is for: `monolect ops|passes|rules|accuracy|devices|settings|modules|glossary` show the one table that states each fact; `run`
 takes a kernel through some of the passes; `explain` runs a program and shows its kernels; `where` finds code by words;
 `export` writes a saved step as a program of its own.
 What it is not: it holds no facts and no compiler logic.
@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 import monolect.base.settings
 from monolect.backend.registry import TARGETS, Device
+from monolect.base.disk.version import COMPILED
 from monolect.base.errors import ArgumentError, MonolectError
 from monolect.base.settings import TABLE, settings
-from monolect.base.version import COMPILED
 from monolect.cli import glossary
 from monolect.cli.bisect import KINDS, bisect, program_at
 from monolect.cli.devices import rows
@@ -26,7 +26,7 @@ from monolect.cli.export import add_options, export_file
 from monolect.cli.report import is_report, replay, report
 from monolect.cli.rules import HEADER, rules
 from monolect.cli.run import run
-from monolect.cli.where import places
+from monolect.cli.where import modules, places
 from monolect.ir.ops import ROWS, Row
 from monolect.pipeline import PIPELINE
 from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "rules": add("rules", _rules, "every named rule and action: what it says, which code applies it"),
         "accuracy": add("accuracy", _accuracy, "the largest error of each function"),
         "devices": add("devices", _devices, "the devices that are here, and what the others miss"),
+        "modules": add("modules", _modules, "every module and what it is for, from low layers to high ones"),
         "glossary": add("glossary", _glossary, "the field's terms, and the modules that do what they name"),
         "settings": add("settings", _settings, "every setting, its value now and its meaning"),
     }
@@ -197,6 +198,14 @@ def _where(options: argparse.Namespace) -> None:
         _print_table(options, ("term", "modules", "meaning"), [(t.name, " ".join(t.where), t.meaning) for t in terms])
         print()
     _print_table(options, ("place", "name", "meaning"), places(options.word, bool(terms)))
+
+
+def _modules(options: argparse.Namespace) -> None:
+    cells = [
+        (f"`{folder}/`" if folder and not name else "", f"`{name}`" if name else "", text)
+        for folder, name, text in modules()
+    ]
+    _print_table(options, ("folder", "module", "meaning"), cells)
 
 
 def _glossary(options: argparse.Namespace) -> None:

@@ -17,13 +17,13 @@ import numpy as np
 from monolect.base.errors import ArgumentError, FileFormatError, IRError, ShapeError
 from monolect.command.forms import program_of
 from monolect.command.interp import run_step
-from monolect.ir.arrays import Array, storage
 from monolect.ir.bounds import size_max
-from monolect.ir.call import is_body
-from monolect.ir.interp import evaluate, run_kernel
+from monolect.ir.check.arrays import Array, storage
+from monolect.ir.check.interp import evaluate, run_kernel
+from monolect.ir.check.prove import check_bounds
 from monolect.ir.ops import StepInfo
-from monolect.ir.place import memory_of
-from monolect.ir.prove import check_bounds
+from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, toposort
 from monolect.schedule.callify import callify
 

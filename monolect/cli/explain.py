@@ -1,6 +1,6 @@
 """`monolect explain FILE.py[:LINE]`: runs a program, and shows each kernel from the user's line to the generated code.
 
-What it is for: the life of one value: a table of the kernels, then a page for each (`runtime/page.py`).
+What it is for: the life of one value: a table of the kernels, then a page for each (`cli/kernel_page.py`).
 What it is not: a profiler of a whole run; each kernel is shown once, however often it ran.
 Invariant: the program runs as `python FILE.py` would run it, apart from the disk cache, which holds no source text.
 """
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from monolect.base.errors import ArgumentError
 from monolect.base.settings import Context
+from monolect.cli.kernel_page import explain_kernel
 from monolect.ir.uop import UOp
 from monolect.runtime import profile
-from monolect.runtime.page import explain_kernel
 
 
 def explain(place: str, arguments: Sequence[str], brief: bool = False) -> None:

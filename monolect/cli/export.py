@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from monolect.backend.c.elsewhere import MACHINES, MOST_THREADS
+from monolect.backend.c.cross_targets import MACHINES, MOST_THREADS
 from monolect.base.errors import FileFormatError
+from monolect.capture.jit import jit
 from monolect.export.write import TARGETS, export
-from monolect.tensor.capture import jit
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -25,24 +25,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monolect.backend.registry import Device
+from monolect.base.disk.files import write_whole
+from monolect.base.disk.version import compiler_version
 from monolect.base.errors import AllocationError, ArgumentError, FileFormatError, MonolectError, VerifyError
-from monolect.base.files import write_whole
 from monolect.base.origin import provenance
 from monolect.base.settings import TABLE, Context, settings
-from monolect.base.version import compiler_version
 from monolect.cli.explain import run_program, split_place
 from monolect.command.forms import buffer_bytes
-from monolect.ir.arrays import Array, storage
-from monolect.ir.compare import Arithmetic, compare_value
-from monolect.ir.points import Unsupported
+from monolect.ir.check.arrays import Array, storage
+from monolect.ir.check.compare import Arithmetic, compare_value
+from monolect.ir.check.points import Unsupported
+from monolect.ir.check.verify import verify
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, build, substitute, toposort
-from monolect.ir.verify import verify
 from monolect.pipeline import GRAPH
 from monolect.runtime.binding import bound, value_of, variables
 from monolect.runtime.buffer import from_bytes
-from monolect.runtime.execute import batches_to, realize
-from monolect.runtime.verified import arithmetic_of
+from monolect.runtime.realize.execute import batches_to, realize
+from monolect.runtime.realize.verified import arithmetic_of
 from monolect.schedule.callify import over_params
 
 _MARK = "#! "  # begins a line that is no IR

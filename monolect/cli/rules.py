@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import monolect
-from monolect.ir.named import Family
+from monolect.ir.rewrite.named_rules import Family
 from monolect.pipeline import FAMILIES
 from monolect.rules.decompose import DECOMPOSE
 

@@ -22,13 +22,13 @@ from monolect.base.errors import ArgumentError, FileFormatError
 from monolect.base.target import Target
 from monolect.cli.arrays import read_inputs, run_on, show_arrays
 from monolect.command.forms import calls_in, items_of, kernel_of, once_of, program_of
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import StepInfo
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, toposort
-from monolect.ir.verify import verify
 from monolect.pipeline import COMMAND, GRAPH, KERNEL, MACHINE, PIPELINE, Pass, run_pass
-from monolect.runtime.lowering import searched
-from monolect.runtime.plan import schedule_step, target_of
+from monolect.runtime.realize.lowering import searched
+from monolect.runtime.realize.plan import schedule_step, target_of
 
 SECTIONS = (GRAPH, (*KERNEL, *MACHINE), COMMAND)
 

@@ -1,6 +1,6 @@
-"""`monolect where WORD`: which modules, classes and functions say that they are about it, and on which line they stand.
+"""`monolect where WORD` finds modules, classes and functions by their names and docstrings; `monolect modules` lists all.
 
-What it is for: to find the code for a fact; without a word it is the list of all modules. What it is not: a search in
+What it is for: to find the code for a fact. What it is not: a search in
 the code itself. Nothing is imported: names and docstrings are read from the source.
 """
 
@@ -12,6 +12,26 @@ import monolect
 from monolect.base.errors import ArgumentError
 
 ROOT = Path(monolect.__file__).parent
+# from low to high: a module imports only from the layers below its own
+LAYERS = (
+    "base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py", "runtime",
+    "graphs", "tensor", "capture", "interop", "nn", "export", "cli",
+)  # fmt: skip
+
+
+def modules() -> list[tuple[str, str, str]]:
+    """(folder, module, first sentence), layer by layer. The row of a folder has no module; it is before its modules."""
+    files = [f for f in ROOT.rglob("*.py") if f.relative_to(ROOT).parts[0] in LAYERS]
+
+    def key(f: Path) -> tuple[int, str, bool, str]:
+        return LAYERS.index(f.relative_to(ROOT).parts[0]), str(f.parent), f.name != "__init__.py", f.name
+
+    rows = []
+    for f in sorted(files, key=key):
+        text = _sentence(ast.get_docstring(ast.parse(f.read_text(encoding="utf-8"))) or "")
+        folder = f.parent.relative_to(ROOT).as_posix()
+        rows.append(("" if folder == "." else folder, "" if f.name == "__init__.py" else f.stem, text))
+    return rows
 
 
 def places(word: str = "", is_term: bool = False) -> list[tuple[str, str, str]]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from monolect.base.errors import VerifyError
 from monolect.command.forms import is_arena, is_frame, is_scalar, read_operand
 from monolect.ir.bounds import min_max, size_max
-from monolect.ir.normal import count
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp
 
 BOUND = frozenset(("argument", "old", "state", "read", "constant"))  # roles of memory that holds a value at first

@@ -11,7 +11,7 @@ import weakref
 from monolect.command.forms import buffer_bytes, kernel_of, operands_of, read_operand
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.ops import ELEMENTWISE, KernelInfo
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, toposort
 
 # of a kernel: operations; bytes that its loops visit, by the slot of the PARAM

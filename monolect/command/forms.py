@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max, size_max
-from monolect.ir.call import stored_slots
-from monolect.ir.normal import count
 from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
+from monolect.ir.rewrite.calls import stored_slots
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, node, shape_source, toposort
 
 ONCE = "once"

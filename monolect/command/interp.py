@@ -30,8 +30,8 @@ from monolect.command.forms import (
     program_of,
     read_operand,
 )
-from monolect.ir.arrays import Array, storage
-from monolect.ir.interp import evaluate, run_kernel
+from monolect.ir.check.arrays import Array, storage
+from monolect.ir.check.interp import evaluate, run_kernel
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from monolect.base.errors import InternalError
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.command.dependencies import dependencies
 from monolect.command.forms import calls_in, device_of, items_of, once_of, program_of, rebuilt, with_program
-from monolect.command.group import group
-from monolect.command.join import join
-from monolect.command.memory import plan_memory
-from monolect.command.once import once
-from monolect.command.pack_once import Budget, Packed, pack_once
-from monolect.command.rebase import rebase
+from monolect.command.rewrites.dependencies import dependencies
+from monolect.command.rewrites.group import group
+from monolect.command.rewrites.join import join
+from monolect.command.rewrites.memory import plan_memory
+from monolect.command.rewrites.once import once
+from monolect.command.rewrites.pack_once import Budget, Packed, pack_once
+from monolect.command.rewrites.rebase import rebase
 from monolect.ir.ops import Stage
 from monolect.ir.uop import UOp, node
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from monolect.backend.c import elsewhere
+from monolect.backend.c import cross_targets as elsewhere
 from monolect.base.errors import ExportError
+from monolect.capture.jit import Jit
 from monolect.command.forms import buffer_bytes
 from monolect.export.c_source import TEMPLATES, Source
 from monolect.export.data import array_text, head_of, identity, segment_data
@@ -14,7 +15,6 @@ from monolect.export.layout import Model, plan
 from monolect.export.names import Names
 from monolect.export.sizes import bytes_text
 from monolect.export.step import read
-from monolect.tensor.capture import Jit
 from monolect.tensor.tensor import Tensor
 
 MOST_ARRAY_BYTES = 64 << 20  # of weights as text: ten characters for four bytes, which compilers read slowly

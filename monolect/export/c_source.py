@@ -26,7 +26,7 @@ from monolect.ir.ops import KernelInfo
 from monolect.ir.pseudocode import pseudocode
 from monolect.ir.uop import toposort
 from monolect.pipeline import lower_kernel
-from monolect.runtime.lowering import READY
+from monolect.runtime.realize.lowering import READY
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_STATIC_BYTES = 4 << 20  # of a static array; more is taken by `init`, in huge pages

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from monolect.base.hashing import blake2b
+from monolect.base.disk.hashing import blake2b
 from monolect.base.numpy import np
 from monolect.export.layout import STORED, Model, Value
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Call, Group, Program, unpacked
-from monolect.backend.common.native import local_offsets
+from monolect.backend.common.host.native import local_offsets
 from monolect.backend.common.shaped import local_places
 from monolect.base.settings import Context
 from monolect.base.target import Target
@@ -21,8 +21,8 @@ from monolect.export.names import Names
 from monolect.export.step import Copy, Exported, Parameter
 from monolect.ir.uop import UOp, node
 from monolect.pipeline import lower_kernel
-from monolect.runtime.plan import positions
-from monolect.runtime.programs import info_of, key_of
+from monolect.runtime.realize.plan import positions
+from monolect.runtime.realize.programs import info_of, key_of
 
 ALIGN_BYTES = 64
 WEIGHTS, RAW, STATES, PREPARED, ARENA = SEGMENTS = ("weights", "raw", "states", "prepared", "arena")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from monolect.base.errors import ExportError
-from monolect.ir.normal import count
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp
 from monolect.runtime.binding import BY
 

@@ -16,20 +16,20 @@ from monolect.base.dtype import DType
 from monolect.base.errors import ArgumentError, DeviceError, ExportError, FileFormatError, JitError, VerifyError
 from monolect.base.settings import STEERING
 from monolect.base.target import Target
+from monolect.capture import saved
+from monolect.capture.captured import Captured
+from monolect.capture.jit import Jit
 from monolect.command.forms import FILES, base_of, calls_in, items_of, kernel_of, new_slot, operands_of, program_of
-from monolect.command.join import items_of_run
+from monolect.command.rewrites.join import items_of_run
 from monolect.export.names import Names
 from monolect.ir.ops import ParamArg
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, shape_source, substitute
-from monolect.runtime import stored
 from monolect.runtime.binding import as_written
-from monolect.runtime.jit import Check
-from monolect.runtime.kept import kept_schedule
+from monolect.runtime.realize.schedule_cache import kept_schedule
+from monolect.runtime.replay import stored
+from monolect.runtime.replay.capture import Check
 from monolect.tensor import random as random_state
-from monolect.tensor import saved
-from monolect.tensor.capture import Jit
-from monolect.tensor.captured import Captured
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import fields
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from monolect.backend.base import Call
-from monolect.backend.cpu import elsewhere
+from monolect.backend.cpu import cross_targets as elsewhere
 from monolect.base.dtype import DType
 from monolect.base.errors import ArgumentError, ExportError
+from monolect.capture.jit import Jit
 from monolect.command.forms import buffer_bytes
 from monolect.export.c_program import filled
 from monolect.export.c_source import FIRST_CHECK, bounds, error_texts, quoted, size_names
@@ -23,8 +24,7 @@ from monolect.export.layout import ALIGN_BYTES, SEGMENTS, STORED, Model, plan
 from monolect.export.names import Names
 from monolect.export.sizes import IN_JAVASCRIPT, factor_of, size_text
 from monolect.export.step import read
-from monolect.ir.normal import count
-from monolect.tensor.capture import Jit
+from monolect.ir.rewrite.normal import count
 from monolect.tensor.tensor import Tensor
 
 MACHINE, SCRATCH = "wasm32", "scratch"

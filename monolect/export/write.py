@@ -14,10 +14,10 @@ from typing import Any
 
 from monolect.base.collector import collection_paused
 from monolect.base.errors import ArgumentError
+from monolect.capture.jit import Jit
 from monolect.export.c_program import c_files
 from monolect.export.names import identifier
 from monolect.export.wasm import wasm_files
-from monolect.tensor.capture import Jit
 from monolect.tensor.tensor import Tensor
 
 TARGETS = {"c": c_files, "wasm": wasm_files}

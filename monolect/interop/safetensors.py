@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from monolect.base.disk.files import write_whole
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, FileFormatError, MissingExtraError
-from monolect.base.files import write_whole
 from monolect.base.numpy import is_array, np
 from monolect.ir.uop import UOp
 from monolect.runtime.buffer import from_bytes

@@ -7,7 +7,7 @@ BUFFERs and RANGE ids are part of `arg`; kernels number both canonically.
 
 from __future__ import annotations
 
-from monolect.base.hashing import blake2b
+from monolect.base.disk.hashing import blake2b
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.uop import UOp, toposort
 

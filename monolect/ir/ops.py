@@ -176,7 +176,7 @@ class Row(NamedTuple):
     prose: str
 
 
-# The rules of FUNCTION and CALL that look into a body; `ir.call`, which walks graphs, puts them here.
+# The rules of FUNCTION and CALL that look into a body; `ir.rewrite.calls`, which walks graphs, puts them here.
 # "arguments": (body, arguments) -> None, or IRError; "shape": (shape in the body, sources of the call) -> shape.
 CALLS: dict[str, Callable] = {}
 

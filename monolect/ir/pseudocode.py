@@ -18,7 +18,7 @@ from itertools import groupby
 
 from monolect.ir.bounds import ranges
 from monolect.ir.ops import ROWS
-from monolect.ir.place import is_memory, memory_of
+from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.uop import UOp, toposort
 
 Line = tuple[tuple[UOp, ...], str]  # what is computed, and in which loops

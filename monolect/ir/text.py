@@ -17,7 +17,7 @@ What a FUNCTION, a CALL or a PROGRAM runs is a section before it, with names of 
 What it is for: tests, dumps, bug reports, and running a part of the compiler from a file. The last line is the root.
 Dtype and shape are there to be read, and are checked. Comments (where the user's program made a node) and blank lines
 mean nothing.
-What it is not: a serialisation format (`ir.packed` is). It promises to be read by the version that wrote it.
+What it is not: a serialisation format (`ir.binary` is). It promises to be read by the version that wrote it.
 
 Invariant: text that is not a graph raises ParseError and nothing else. Parsing simplifies nothing.
 A tuple subclass that is not of the op table is written as a tuple, to which it is equal.
@@ -36,11 +36,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from monolect.base.disk.version import COMPILED
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import IRError, ParseError
-from monolect.base.version import COMPILED
+from monolect.ir.binary import DTYPES, RECORDS
 from monolect.ir.ops import INVALID
-from monolect.ir.packed import DTYPES, RECORDS
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, node, toposort
 
 _WORDS: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """The node: an immutable, interned UOp `(op, src, arg, tag)`, and how to build and walk graphs of them.
 
 Equal means identical: `node` returns the one live UOp with those four fields, after the op's row has checked them and
-derived dtype and shape. `build` does the same through the simplifier of the op (`ir.normal` fills SIMPLIFIERS), so
-local identities never reach the graph. This file holds no algebra, no devices, no I/O.
+derived dtype and shape. `build` does the same through the simplifier of the op (`ir.rewrite.normal` fills SIMPLIFIERS),
+so local identities never reach the graph. This file holds no algebra, no devices, no I/O.
 
 Invariant: nodes are never mutated; the underscore slots are caches of derived properties. `origin`, `storage`, `holder`
 and `recomputed` are side tables that no property depends on.

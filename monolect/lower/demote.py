@@ -14,7 +14,7 @@ from math import prod
 from monolect.base.errors import CompileError
 from monolect.base.target import Target
 from monolect.ir.bounds import unused_slots
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, substitute, toposort
 
 

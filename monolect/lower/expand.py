@@ -20,9 +20,9 @@ from __future__ import annotations
 from math import prod
 
 from monolect.base.dtype import dtypes
-from monolect.base.units import BY_NAME, runs
+from monolect.base.matrix_units import BY_NAME, runs
 from monolect.ir.bounds import ranges
-from monolect.ir.normal import linear
+from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
 from monolect.lower.scan import Scans, widen
 

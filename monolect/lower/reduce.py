@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
-from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.ops import BufferArg, broadcast
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
-from monolect.lower.tails import PEELED
+from monolect.lower.peel_last import PEELED
 
 ROWS = Family(
     "lowering", __name__,

@@ -4,7 +4,7 @@ What it is for: `expand`, where a range that an accumulator is carried through b
 
 Before: n = op(LOAD(AFTER(acc, start, r0, lane)), x(r0, lane)), STORE(acc, n), LOAD(AFTER(acc, that))
 After:  s = SCAN(x(r0, [0..15])), b = LOAD(AFTER(acc, start, r0)), AFTER(op(b, s), STORE(acc, op(b, s[15])))
-Of a sum that is rounded (`rules.carried`) only what is carried on has more bits than its terms.
+Of a sum that is rounded (`rules.loops.carry`) only what is carried on has more bits than its terms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from monolect.base.dtype import DType
 from monolect.ir.uop import UOp, build, node, shape_source
-from monolect.rules.carried import rounded_sum
+from monolect.rules.loops.carry import rounded_sum
 
 
 class Step(NamedTuple):

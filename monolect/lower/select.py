@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from monolect.base.target import Target
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.rewrite import replaced
+from monolect.ir.rewrite.driver import replaced
 from monolect.ir.uop import UOp, toposort
 from monolect.rules.decompose import decompose
 from monolect.rules.legalize import legalize

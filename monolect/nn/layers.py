@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from monolect.base.errors import ArgumentError, ShapeError
+from monolect.graphs.windows import as_ints
 from monolect.nn.module import Module
 from monolect.tensor.base import as_int, as_sizes
 from monolect.tensor.creation import check_sizes
 from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
-from monolect.tensor.windows import as_ints
 
 
 def _uniform(shape: tuple[int, ...], bound: float) -> Tensor:

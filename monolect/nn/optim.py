@@ -27,7 +27,7 @@ from monolect.ir.uop import build
 from monolect.nn.state import load_state_dict
 from monolect.tensor.base import as_before_on_failure
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.index import view
+from monolect.tensor.methods.index import view
 from monolect.tensor.tensor import Tensor
 
 Groups = tuple[tuple[int, ...], ...]

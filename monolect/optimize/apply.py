@@ -22,21 +22,21 @@ from weakref import WeakKeyDictionary
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max, ranges, unused_slots
-from monolect.ir.normal import TRUE, is_zero, less, linear, smaller
 from monolect.ir.ops import KernelInfo, LoadArg
-from monolect.ir.place import is_memory, memory_of
+from monolect.ir.placement import is_memory, memory_of
+from monolect.ir.rewrite.normal import TRUE, is_zero, less, linear, smaller
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
-from monolect.optimize.action import Action, Part, Plan, allowed
-from monolect.optimize.blocks import shared_loads
+from monolect.optimize.actions.causal_bound import Bounds
+from monolect.optimize.actions.matrix_unit import operands, products
+from monolect.optimize.actions.pack import Block
+from monolect.optimize.actions.peel import Peeler
+from monolect.optimize.actions.plan import Action, Part, Plan, allowed
+from monolect.optimize.actions.stages import Rows
+from monolect.optimize.actions.stream import buffer_bytes, kept_inside, next_rows, rows_later
+from monolect.optimize.actions.sums import are_local, block_of_sum, blocks_of_sum, waiting
+from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.given import kept_axes
-from monolect.optimize.heuristic import choose
-from monolect.optimize.matrix import operands, products
-from monolect.optimize.pack import Block
-from monolect.optimize.peel import Peeler
-from monolect.optimize.stages import Rows
-from monolect.optimize.stream import buffer_bytes, kept_inside, next_rows, rows_later
-from monolect.optimize.sums import are_local, block_of_sum, blocks_of_sum, waiting
-from monolect.optimize.visible import Bounds
+from monolect.optimize.gpu.blocks import shared_loads
 
 MOST_NAMED = 8  # loops in the name of a kernel
 

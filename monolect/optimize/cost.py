@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from monolect.base.settings import switched
 from monolect.ir.bounds import ranges
-from monolect.ir.normal import linear
 from monolect.ir.ops import DECOMPOSED, ParamArg
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, node, shape_source
-from monolect.optimize.action import Plan
-from monolect.rules.carried import ROUNDED, rounded_sum
+from monolect.optimize.actions.plan import Plan
 from monolect.rules.decompose import decompose
 from monolect.rules.formula import SELDOM
+from monolect.rules.loops.carry import ROUNDED, rounded_sum
 
 WIDEST_STEP = 4  # between elements that a target reads as whole vectors and picks from
 # cycles that a vector takes beside other work; memory is the second cache

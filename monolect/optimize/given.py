@@ -2,7 +2,8 @@
 
 Purpose: what a user says about loops stays as it is. Nothing is chosen for such a kernel: its RANGEs, and their order,
 are kept; a THREAD range becomes the index of a thread. A type that would change what the kernel computes is refused by
-the rules that an action is held to. `ir.admitted` tells these kernels from others, and what the target lacks.
+the rules that an action is held to. `ir.check.custom_kernels` tells these kernels from others, and what the target
+lacks.
 
 Before: END(STORE(..r0*4 + r1..), r0:2 GLOBAL, r1:4 LOCAL)
 After:  the same, and KernelInfo(actions=())
@@ -14,12 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from monolect.base.errors import VerifyError
-from monolect.ir.admitted import CHOSEN, LAUNCHED, THREAD
-from monolect.ir.place import memory_of
+from monolect.ir.check.custom_kernels import CHOSEN, LAUNCHED, THREAD
+from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, rebuild, toposort
 
 if TYPE_CHECKING:
-    from monolect.optimize.action import Plan
+    from monolect.optimize.actions.plan import Plan
 
 
 def kept_axes(plan: Plan) -> tuple[tuple[UOp, ...], int]:

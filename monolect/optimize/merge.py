@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monolect.base.target import Target
-from monolect.ir.admitted import has_axes
-from monolect.ir.normal import linear
+from monolect.ir.check.custom_kernels import has_axes
+from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, idx, node, rebuild, toposort
-from monolect.optimize.sequence import carried_ranges
-from monolect.optimize.stages import is_stage
+from monolect.optimize.actions.sequence import carried_ranges
+from monolect.optimize.actions.stages import is_stage
 
 _DIVISIONS = frozenset(("IDIV", "MOD"))
 

@@ -25,7 +25,7 @@ NARROW_ULP = 0.51
 
 SMALL_POWER = "pow by -2, 3 or 4"
 
-# Running sums of float32 carried in float64 (`rules.carried`), on targets that have it, up to 10 million terms. A sum of
+# Running sums of float32 carried in float64 (`rules.loops.carry`), on targets that have it, up to 10 million terms. A sum of
 # terms of one sign rounds what comes before a vector, four sums of lanes, theirs before, and the result.
 RUNNING_ULP = {"cumsum of one sign": 5.0, "cumprod": 0.6}
 

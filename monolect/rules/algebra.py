@@ -1,6 +1,6 @@
 """Algebra on values that needs no choice but sees more than one node: the named rules of the pass `simplify`.
 
-What holds for a single node at its construction is in `ir.normal`; what depends on a target in `decompose`. Every rule
+What holds for a single node at its construction is in `ir.rewrite.normal`; what depends on a target in `decompose`. Every rule
 here is exact for all operands, nan, infinities and -0.0 included (the sign of a nan aside).
 
 Before: WHERE(CMPNE(c, True), a, b)
@@ -13,10 +13,10 @@ import math
 
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.ir.named import Family, Row, fired, listening
-from monolect.ir.normal import conjuncts
-from monolect.ir.pattern import Const, Pat, Rule, RuleSet, Var
-from monolect.ir.rewrite import rewrite
+from monolect.ir.rewrite.driver import rewrite
+from monolect.ir.rewrite.named_rules import Family, Row, fired, listening
+from monolect.ir.rewrite.normal import conjuncts
+from monolect.ir.rewrite.pattern import Const, Pat, Rule, RuleSet, Var
 from monolect.ir.uop import UOp, build, const, node
 from monolect.rules.flat import flat_memory
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max
-from monolect.ir.named import Family, Row, fired, is_on
+from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
 from monolect.ir.uop import UOp, build, const
 from monolect.rules import transcendental, trigonometric
 from monolect.rules.formula import (

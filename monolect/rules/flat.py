@@ -13,8 +13,8 @@ from __future__ import annotations
 from math import prod
 
 from monolect.base.errors import VerifyError
-from monolect.ir.named import Family, Row, fired
-from monolect.ir.place import is_memory, memory_of
+from monolect.ir.placement import is_memory, memory_of
+from monolect.ir.rewrite.named_rules import Family, Row, fired
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 
 ROWS = Family(

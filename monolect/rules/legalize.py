@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max
-from monolect.ir.named import Family, Row, fired, is_on
 from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
 from monolect.ir.uop import UOp, build, const
 from monolect.rules.formula import (
     bits,

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from monolect.base.errors import ArgumentError
-from monolect.ir.normal import count
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
 # by name and bounds, set by `Variable.bind`: in each thread, and in each task of an event loop, its own

@@ -10,15 +10,15 @@ import ctypes
 from math import prod
 from typing import Any
 
-from monolect.backend.common.memory import Memory
-from monolect.backend.common.memory import part as part_of_memory
+from monolect.backend.common.host.memory import Memory
+from monolect.backend.common.host.memory import part as part_of_memory
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.errors import AllocationError, DeviceError, InternalError
 from monolect.base.numpy import np
-from monolect.ir.normal import count
-from monolect.ir.place import device
+from monolect.ir.placement import device
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, new_buffer
 from monolect.runtime.binding import concrete
 

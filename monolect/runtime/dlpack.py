@@ -20,7 +20,7 @@ from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError
-from monolect.ir.place import device as place
+from monolect.ir.placement import device as place
 from monolect.ir.uop import UOp, build, shape_source
 from monolect.runtime.buffer import ALIGN_BYTES, base_of, from_numpy, to_numpy, with_storage
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Program
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.command.estimate import estimate

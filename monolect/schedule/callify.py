@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.base.errors import IRError
-from monolect.ir.call import applied, is_body, is_opaque
 from monolect.ir.ops import MOVEMENT, ParamArg
-from monolect.ir.place import device
+from monolect.ir.placement import device
+from monolect.ir.rewrite.calls import applied, is_body, is_opaque
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 
 MOST_TOGETHER = 512  # number of values that are always one batch

@@ -19,9 +19,9 @@ from typing import Any
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, size_max
-from monolect.ir.normal import TRUE, count
+from monolect.ir.check.prove import is_inside
 from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
-from monolect.ir.prove import is_inside
+from monolect.ir.rewrite.normal import TRUE, count
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Kernel, Partition, Store
@@ -34,7 +34,7 @@ from monolect.schedule.ranges import (
     placeholder,
     sources,
 )
-from monolect.schedule.stages import LINEAR_OPS, hides
+from monolect.schedule.scratch import LINEAR_OPS, hides
 
 Key = tuple[UOp, Index, UOp]
 Wanted = list[Key] | None  # what an element is computed from, None for one that is read from memory

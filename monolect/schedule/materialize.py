@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from monolect.base.dtype import dtypes
 from monolect.ir.bounds import size_max
-from monolect.ir.normal import conjuncts, count
 from monolect.ir.ops import ELEMENTWISE, INVALID
+from monolect.ir.rewrite.normal import conjuncts, count
 from monolect.ir.uop import UOp, node, rebuild
+from monolect.schedule.provenance import renewed
 from monolect.schedule.ranges import overwrites, value_sources
-from monolect.schedule.renewed import renewed
 
 FORCED = frozenset(("CONTIGUOUS", "LOAD"))
 _COUNTING = frozenset(("ADD", "MUL", "CMPLT", "CAST", "RESHAPE"))

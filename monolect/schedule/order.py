@@ -10,15 +10,15 @@ Invariant: a schedule writes no input. Of two CALLs one of which writes what the
 from __future__ import annotations
 
 from monolect.base.errors import InternalError
-from monolect.ir.call import stored_slots
 from monolect.ir.ops import BufferArg
-from monolect.ir.place import device
+from monolect.ir.placement import device
+from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.schedule.kernels import KernelBuilder, Known
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Partition
+from monolect.schedule.provenance import note_buffers
 from monolect.schedule.ranges import forget, overwrites
-from monolect.schedule.renewed import note_buffers
 from monolect.schedule.result import base
 
 

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
 from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import TRUE, count, linear
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.place import device
+from monolect.ir.placement import device
+from monolect.ir.rewrite.normal import TRUE, count, linear
 from monolect.ir.uop import UOp, node
-from monolect.schedule.frames import Frame, frame
 from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
+from monolect.schedule.padded_storage import Frame, frame
 from monolect.schedule.ranges import (
     Index,
     broadcast_index,
@@ -36,7 +36,7 @@ from monolect.schedule.ranges import (
     sources,
     value_sources,
 )
-from monolect.schedule.stages import (
+from monolect.schedule.scratch import (
     FIRST_RANGE,
     SMALL_WORK,
     Stage,
@@ -47,7 +47,7 @@ from monolect.schedule.stages import (
     stage,
     turns,
 )
-from monolect.schedule.walk import walk
+from monolect.schedule.traversal import walk
 
 RangeSet = frozenset[UOp]
 
@@ -512,7 +512,7 @@ class Partition:
         if again < 8:
             return False
         if self.kernel(d.kernel).staged and is_join(u):
-            return False  # `rules.seams` cuts its loops at the seam
+            return False  # `rules.loops.concat_boundaries` cuts its loops at the seam
         if d.red and self.kernel(d.kernel).reuse:
             gates = ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)) and frame(self, u) is None
             return ops >= 1 and not gates

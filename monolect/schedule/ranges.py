@@ -18,8 +18,8 @@ from typing import Any
 
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.normal import TRUE, count, smaller, within
 from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.rewrite.normal import TRUE, count, smaller, within
 from monolect.ir.uop import UOp, build, idx, node
 
 Index = tuple[UOp, ...]

@@ -1,6 +1,6 @@
 """Tuple devices resolved into per-device graphs and transfers. Only the trivial case exists: every value on one device.
 
-The dialect carries tuple devices and the axis they share (`ir.place`), so graphs over several devices can be built,
+The dialect carries tuple devices and the axis they share (`ir.placement`), so graphs over several devices can be built,
 printed and verified; running them is refused here, before anything is scheduled.
 
 Invariant: afterwards no value has a tuple device.
@@ -9,7 +9,7 @@ Invariant: afterwards no value has a tuple device.
 from __future__ import annotations
 
 from monolect.base.errors import DeviceError
-from monolect.ir.place import device
+from monolect.ir.placement import device
 from monolect.ir.uop import UOp, toposort
 
 

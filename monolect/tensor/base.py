@@ -20,7 +20,7 @@ from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, Device
 from monolect.base.origin import provenance
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.ops import LoadArg
-from monolect.ir.place import device as place_device
+from monolect.ir.placement import device as place_device
 from monolect.ir.uop import UOp, build
 
 if TYPE_CHECKING:

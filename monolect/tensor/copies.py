@@ -21,8 +21,8 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, new_buffer, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
-from monolect.runtime.execute import realize, running
-from monolect.runtime.jit import changes, refuse_while_capturing
+from monolect.runtime.realize.execute import realize, running
+from monolect.runtime.replay.capture import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase
 from monolect.tensor.view import again, is_alone, shown, strides
 

@@ -17,12 +17,12 @@ from monolect.autograd.special import absolute
 from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, is_scalar, np
-from monolect.ir.normal import less, negate
+from monolect.ir.rewrite.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import LETTERS, from_bytes, from_numpy, open_disk
 from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes, check_sizes, on_device
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.index import check_range
+from monolect.tensor.methods.index import check_range
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor

@@ -17,12 +17,12 @@ from monolect.autograd.operands import same_device
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import as_dtype
 from monolect.base.errors import ArgumentError, VerifyError
-from monolect.ir.admitted import admit, check_target, is_variable
-from monolect.ir.call import stored_slots
-from monolect.ir.normal import count
+from monolect.ir.check.custom_kernels import admit, check_target, is_variable
 from monolect.ir.ops import ParamArg
+from monolect.ir.rewrite.calls import stored_slots
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, new_buffer, node, shape_source, toposort
-from monolect.runtime.execute import native_functions
+from monolect.runtime.realize.execute import native_functions
 from monolect.tensor.base import as_device, as_sizes
 from monolect.tensor.tensor import Tensor
 

@@ -25,11 +25,11 @@ from monolect.base.dtype import DType, as_dtype, as_python, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.bounds import at_most, size_max
-from monolect.ir.normal import count
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import from_numpy, new_buffer
-from monolect.runtime.execute import running
-from monolect.runtime.jit import changes
+from monolect.runtime.realize.execute import running
+from monolect.runtime.replay.capture import changes
 from monolect.tensor.base import TensorBase, as_before_on_failure, as_device, as_sizes
 from monolect.tensor.guard import guard_methods
 

@@ -23,14 +23,14 @@ from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
-from monolect.ir.normal import count
 from monolect.ir.ops import LoadArg
-from monolect.ir.place import device as place_device
+from monolect.ir.placement import device as place_device
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import element, is_realized, listed, passed_on, to_numpy
-from monolect.runtime.execute import compute, realize, running
-from monolect.runtime.jit import (
+from monolect.runtime.realize.execute import compute, realize, running
+from monolect.runtime.replay.capture import (
     OWN,
     NotKept,
     changes,
@@ -43,25 +43,25 @@ from monolect.runtime.jit import (
 )
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device, placed_like, refuse_shape
-from monolect.tensor.casts import CastMixin
-from monolect.tensor.conv import ConvMixin
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, set_aside
-from monolect.tensor.elementwise import ElementwiseMixin
-from monolect.tensor.files import computing, is_pending, write, written
-from monolect.tensor.functions import FunctionsMixin
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.in_place import InPlaceMixin
-from monolect.tensor.index import IndexMixin
-from monolect.tensor.linalg import LinalgMixin
-from monolect.tensor.loss import LossMixin
-from monolect.tensor.movement import MovementMixin
+from monolect.tensor.methods.casts import CastMixin
+from monolect.tensor.methods.elementwise import ElementwiseMixin
+from monolect.tensor.methods.files import computing, is_pending, write, written
+from monolect.tensor.methods.functions import FunctionsMixin
+from monolect.tensor.methods.in_place import InPlaceMixin
+from monolect.tensor.methods.index import IndexMixin
+from monolect.tensor.methods.linalg import LinalgMixin
+from monolect.tensor.methods.movement import MovementMixin
+from monolect.tensor.methods.reduce import ReduceMixin
+from monolect.tensor.methods.scan import ScanMixin
+from monolect.tensor.methods.sort import SortMixin
+from monolect.tensor.neural.conv import ConvMixin
+from monolect.tensor.neural.loss import LossMixin
 from monolect.tensor.printed import PrintMixin
 from monolect.tensor.random import RandomMixin
-from monolect.tensor.reduce import ReduceMixin
-from monolect.tensor.scan import ScanMixin
-from monolect.tensor.sort import SortMixin
 from monolect.tensor.view import (
     MEMORY,
     Make,

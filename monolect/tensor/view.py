@@ -16,12 +16,12 @@ from itertools import count
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from monolect.backend.common.memory import ONE_NAME
+from monolect.backend.common.host.memory import ONE_NAME
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
 from monolect.ir.uop import UOp, build, node
 from monolect.runtime.buffer import base_of, part
-from monolect.runtime.execute import realize
+from monolect.runtime.realize.execute import realize
 from monolect.tensor.base import TensorBase, check_count
 
 if TYPE_CHECKING:

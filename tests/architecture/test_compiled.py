@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from monolect.base import version
+from monolect.base.disk import version
 from monolect.base.errors import InternalError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ PROGRAM = """
 import numpy as np
 from monolect import Tensor
 from monolect.backend.registry import Device
-from monolect.base.version import COMPILED
+from monolect.base.disk.version import COMPILED
 from monolect.ir.text import show
 from monolect.pipeline import lower_kernel
 from monolect.schedule.callify import over_params
@@ -46,9 +46,9 @@ def test_the_list_names_modules():
 
 
 def test_a_compiled_module_older_than_its_source_is_refused(tmp_path, monkeypatch):
-    for folder in (*version.FOLDERS, "autograd"):
+    for folder in (*version.FOLDERS, "base/disk", "autograd"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    source, built = tmp_path / "base/version.py", tmp_path / "base/version.cpython-311.so"
+    source, built = tmp_path / "base/disk/version.py", tmp_path / "base/disk/version.cpython-311.so"
     source.write_text("")
     monkeypatch.setattr(version, "__file__", str(source))
     before = version.compiler_version.__wrapped__()
@@ -56,7 +56,7 @@ def test_a_compiled_module_older_than_its_source_is_refused(tmp_path, monkeypatc
     os.utime(built, (source.stat().st_mtime + 1,) * 2)
     assert version.compiler_version.__wrapped__() != before  # compiled modules are part of the name
     os.utime(built, (source.stat().st_mtime - 1,) * 2)
-    with pytest.raises(InternalError, match="base/version was compiled before its source was edited"):
+    with pytest.raises(InternalError, match="base/disk/version was compiled before its source was edited"):
         version.compiler_version.__wrapped__()
 
 

@@ -1,40 +1,58 @@
-"""The documents name what is there: ARCHITECTURE.md every module, in the order of the layers."""
+"""The documents name what is there: ARCHITECTURE.md every folder, in the order of the layers."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from monolect.cli.where import LAYERS, modules
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "ARCHITECTURE.md"
-MODULES = sorted(
-    str(path.relative_to(ROOT / "monolect"))
-    for path in (ROOT / "monolect").rglob("*.py")
-    if path.name not in ("__init__.py", "__main__.py")
-)
-LAYERS = ("base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py",
-          "runtime", "tensor", "interop", "nn", "export", "cli")  # fmt: skip
+FOLDERS = sorted(str(path.parent.relative_to(ROOT / "monolect")) for path in (ROOT / "monolect").rglob("*/__init__.py"))
+MOST_MODULES = 12  # in a folder: more do not fit one look
 
 
 def named() -> list[str]:
-    """The paths in the first column of the page's table; a row may hold two that belong together."""
+    """The paths in the first column of the page's table; a row may hold some that belong together."""
     cells = re.findall(r"^\| (`[^|]*`) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    return re.findall(r"`([a-z_/]+\.py)`", " ".join(cells))
+    return [name.rstrip("/") for name in re.findall(r"`([a-z_/]+(?:/|\.py))`", " ".join(cells))]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_architecture_names_every_module(module):
-    assert named().count(module) == 1, f"give {module} one line in ARCHITECTURE.md, in its layer"
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_architecture_names_every_folder(folder: str) -> None:
+    assert named().count(folder) == 1, f"give {folder}/ one row in ARCHITECTURE.md, in its layer"
 
 
-def test_architecture_names_nothing_else():
-    assert set(named()) <= set(MODULES)
+def test_architecture_names_nothing_else() -> None:
+    assert set(named()) == {*FOLDERS, "pipeline.py"}
 
 
-def test_architecture_follows_the_layers():
-    places = [LAYERS.index(name.partition("/")[0]) for name in named()]
-    assert places == sorted(places)
+def test_architecture_follows_the_layers() -> None:
+    order = [LAYERS.index(name.partition("/")[0]) for name in named()]
+    assert order == sorted(order)
 
 
-def test_architecture_is_short():
+def test_the_layers_are_those_of_the_contract() -> None:
+    """From high to low there, with siblings in a row."""
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    rows = [re.findall(r"monolect\.([a-z_]+)", row) for row in reversed(contract)]
+    level = {name: k for k, row in enumerate(rows) for name in row}
+    assert [level[name.removesuffix(".py")] for name in LAYERS] == sorted(level[n.removesuffix(".py")] for n in LAYERS)
+
+
+def test_architecture_is_short() -> None:
     assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folders_are_small(folder: str) -> None:
+    mine = [f for f in (ROOT / "monolect" / folder).glob("*.py") if not f.name.startswith("__")]
+    assert len(mine) <= MOST_MODULES
+
+
+def test_every_module_has_a_row() -> None:
+    rows = [f"{folder}/{name}" if folder else name for folder, name, text in modules() if name and text]
+    files = {str(f.relative_to(ROOT / "monolect").with_suffix("")) for f in (ROOT / "monolect").rglob("*.py")}
+    assert len(set(rows)) == len(rows) and set(rows) == {f for f in files if not f.endswith("__init__")}

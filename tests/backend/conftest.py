@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from monolect import Context
-from monolect.runtime import execute
+from monolect.runtime.realize import execute
 
 
 @pytest.fixture

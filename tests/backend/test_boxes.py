@@ -19,19 +19,19 @@ from monolect.backend.cuda.runtime import CudaDevice
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.base.errors import ActionError, DeviceError, InternalError, VerifyError
-from monolect.base.units import HOPPER, Cores, runs
+from monolect.base.matrix_units import HOPPER, Cores, runs
+from monolect.ir.check.prove import check_bounds
+from monolect.ir.check.verify import verify
 from monolect.ir.digest import digest
-from monolect.ir.normal import TRUE
 from monolect.ir.ops import BufferArg, Stage, TmaCopyArg
-from monolect.ir.prove import check_bounds
+from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, idx, node, shape_source
-from monolect.ir.verify import verify
-from monolect.optimize.blocks import block_of
-from monolect.optimize.boxes import BoxBlock
-from monolect.optimize.moves import packs
+from monolect.optimize.gpu.blocks import block_of
+from monolect.optimize.gpu.tma_boxes import BoxBlock
+from monolect.optimize.search.moves import packs
 from monolect.pipeline import lower_kernel
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 from tests.backend.standin.boxes import encoded
 from tests.backend.standin.device import Cuda, missing
 from tests.backend.standin.driver import CUresult

@@ -14,7 +14,8 @@ import pytest
 from monolect import Context, Tensor, jit
 from monolect.backend import registry
 from monolect.backend.base import launching
-from monolect.backend.common import gpu_driver, gpu_memory
+from monolect.backend.common.gpu import driver as gpu_driver
+from monolect.backend.common.gpu import memory as gpu_memory
 from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import driver as cuda_driver
 from monolect.backend.cuda import ptx
@@ -31,7 +32,7 @@ from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg, ParamArg
 from monolect.ir.uop import const, node, shape_source
 from monolect.runtime import dlpack
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
 from tests.backend.standin.driver import MODULES, Compiler, CUresult, Driver, PtxCompiler, frees_and_tries_once_more

@@ -11,8 +11,8 @@ import pytest
 
 from monolect import Context, Tensor
 from monolect.backend import registry
-from monolect.backend.common import lld
-from monolect.backend.cpu import elsewhere
+from monolect.backend.common.llvm import lld
+from monolect.backend.cpu import cross_targets as elsewhere
 from monolect.base.errors import CompileError
 from monolect.pipeline import lower_kernel
 from tests.backend import test_ops_suite as suite

@@ -11,14 +11,14 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, Tensor, Variable, dtypes, jit, nn
-from monolect.backend.common.elf import load_object
-from monolect.backend.common.llvm_compile import Compiler, host_features
+from monolect.backend.common.host.elf import load_object
+from monolect.backend.common.llvm.compile import Compiler, host_features
 from monolect.backend.cpu.emulate import TILE, function
 from monolect.backend.cpu.units import BY_NAME, EMULATED
 from monolect.backend.registry import Device
 from monolect.base.settings import CPU_UNITS
 from monolect.runtime import profile
-from monolect.runtime.programs import loaded
+from monolect.runtime.realize.programs import loaded
 
 VECTORS = ["vdpbf16ps", "vpdpbusd", "vpdpbusd-8"]
 TILES = ["tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"]

@@ -19,9 +19,9 @@ from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import driver as cuda_driver
 from monolect.backend.hip import compile as clang
 from monolect.backend.hip import driver as hip_driver
-from monolect.command.dependencies import all_before
 from monolect.command.forms import writes
-from monolect.runtime.execute import plans
+from monolect.command.rewrites.dependencies import all_before
+from monolect.runtime.realize.execute import plans
 from tests.backend.standin.device import missing
 from tests.backend.standin.driver import Compiler, Driver, Hip, HipCompiler
 

@@ -14,7 +14,7 @@ import pytest
 from monolect import Context, Tensor, jit
 from monolect.backend.base import launching
 from monolect.backend.registry import TARGETS, Device
-from monolect.base.cache import DiskCache
+from monolect.base.disk.cache import DiskCache
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import AllocationError, CompileError, DeviceError, DTypeError, JitError
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
@@ -318,7 +318,7 @@ def test_intermediates_are_parts_of_one_buffer(device):
     x = Tensor(a, device=device)
     y = ((x @ x.T).contiguous() + 1).contiguous().sum(0).contiguous() * 2
     np.testing.assert_allclose(y.numpy(), ((a @ a.T) + 1).sum(0) * 2, rtol=1e-5)
-    from monolect.runtime.execute import plans
+    from monolect.runtime.realize.execute import plans
 
     plan = next(p for p in reversed(plans.values()) if p.device == device)
     align = Device[device].target.align_bytes

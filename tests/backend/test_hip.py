@@ -12,7 +12,7 @@ import pytest
 
 from monolect import Context, Tensor, jit
 from monolect.backend import registry
-from monolect.backend.common import gpu_driver
+from monolect.backend.common.gpu import driver as gpu_driver
 from monolect.backend.hip import compile as clang
 from monolect.backend.hip import driver as hip_driver
 from monolect.backend.hip.runtime import HipDevice
@@ -21,7 +21,7 @@ from monolect.base.errors import AllocationError, CompileError, DeviceError
 from monolect.ir.digest import digest
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import const, node, shape_source
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
 from tests.backend.standin.driver import CUresult, Driver, Hip, HipCompiler, frees_and_tries_once_more

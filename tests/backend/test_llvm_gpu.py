@@ -12,8 +12,8 @@ import subprocess
 
 import pytest
 
-from monolect.backend.common import lld
-from monolect.backend.common.llvm_group import GroupRenderer
+from monolect.backend.common.llvm import lld
+from monolect.backend.common.llvm.workgroups import GroupRenderer
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda.units import instruction
 from monolect.backend.hip import amdgcn

@@ -12,7 +12,7 @@ import pytest
 from monolect import Context, Tensor, jit
 from monolect.backend import registry
 from monolect.backend.base import launching
-from monolect.backend.common import grouped
+from monolect.backend.common import workgroups as grouped
 from monolect.backend.metal import compile as metal_compile
 from monolect.backend.metal.runtime import MetalDevice
 from monolect.base.dtype import dtypes
@@ -20,7 +20,7 @@ from monolect.base.errors import AllocationError, CompileError, DeviceError, DTy
 from monolect.ir.digest import digest
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import const, node, shape_source
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 from tests.backend import test_ops_suite as suite
 from tests.backend.standin.device import missing
 from tests.backend.standin.metal_system import OUT_OF_MEMORY, Metal, failure

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import Tensor
-from monolect.backend.common.llvm_ir import render_module
-from monolect.backend.common.llvm_memory import MOST_VECTORS, STORES_TOGETHER, MemoryRenderer, is_near
+from monolect.backend.common.llvm.memory import MOST_VECTORS, STORES_TOGETHER, MemoryRenderer, is_near
+from monolect.backend.common.llvm.program import render_module
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.pipeline import lower_kernel, schedule

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from monolect import Tensor
-from monolect.backend.common.complaint import complaint
+from monolect.backend.common.diagnostics import complaint
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl import compile as opencl_compile
 from monolect.backend.opencl import lanes

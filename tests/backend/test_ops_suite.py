@@ -10,7 +10,7 @@ import pytest
 from monolect import Tensor, dtypes
 from monolect.backend.registry import Device
 from monolect.base.dtype import ALL, DType, to_numpy
-from monolect.ir.interp import cast, evaluate, storage
+from monolect.ir.check.interp import cast, evaluate, storage
 from monolect.ir.ops import ELEMENTWISE, ROWS, Stage
 from monolect.ir.uop import UOp, build, node
 from tests.strategies import edge_values

@@ -13,10 +13,10 @@ from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import PythonDevice
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import CompileError, IndexRangeError, InternalError
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import ELEMENTWISE, INVALID, BufferArg, KernelInfo, ParamArg, Stage
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
-from monolect.ir.verify import verify
 from monolect.lower.expand import expand
 from monolect.lower.linearize import linearize
 from monolect.lower.reduce import lower_reduce

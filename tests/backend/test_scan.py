@@ -6,9 +6,8 @@ import pytest
 from monolect.backend.base import launching
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes, to_numpy
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.ir.arrays import scan_array
-from monolect.ir.interp import run_kernel
+from monolect.ir.check.arrays import scan_array
+from monolect.ir.check.interp import run_kernel
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import build, idx, node, shape_source
 from monolect.lower.linearize import linearize

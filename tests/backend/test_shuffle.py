@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from monolect.backend.base import launching
-from monolect.backend.common.llvm_shuffle import transpose
+from monolect.backend.common.llvm.shuffle import transpose
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes, to_numpy
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.ir.interp import run_kernel
+from monolect.ir.check.interp import run_kernel
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import build, idx, node, shape_source
 from monolect.lower.linearize import linearize

@@ -11,14 +11,14 @@ import pytest
 from monolect import Context, Tensor
 from monolect.backend import registry
 from monolect.backend.base import Program, launching
-from monolect.backend.common import memory
-from monolect.backend.common.c_group import GroupRenderer, runs
+from monolect.backend.common.clike.workgroups import GroupRenderer, runs
+from monolect.backend.common.host import memory
 from monolect.backend.cuda import render as cuda
 from monolect.base.errors import DTypeError, InternalError
+from monolect.ir.check.verify import verify
 from monolect.ir.digest import digest
 from monolect.ir.ops import Stage
 from monolect.ir.uop import idx
-from monolect.ir.verify import verify
 from monolect.optimize.apply import apply_actions
 from monolect.pipeline import lower_kernel
 from tests.backend import test_ops_suite as suite

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from monolect.backend.base import Call, Program
-from monolect.backend.common.grouped import Entry
+from monolect.backend.common.workgroups import Entry
 from monolect.backend.opencl.runtime import OpenCLCommands
 from monolect.backend.webgpu.runtime import WebGPUCommands
 from monolect.ir.uop import idx

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
-from monolect.backend.common.elf import load_object
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.host.elf import load_object
+from monolect.backend.common.llvm.compile import Compiler
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.backend.common.shaped import local_places
 from monolect.backend.cpu import emulate
 from monolect.backend.cpu.render import render_module

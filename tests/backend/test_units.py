@@ -15,15 +15,15 @@ from monolect.backend.python.runtime import GPU
 from monolect.backend.python.values import Exchange, MemoryExchange
 from monolect.base.dtype import to_numpy
 from monolect.base.errors import ActionError, InternalError
+from monolect.base.matrix_units import BY_NAME, Cores, n_elements, place, runs
 from monolect.base.target import MatrixUnit, Target
-from monolect.base.units import BY_NAME, Cores, n_elements, place, runs
+from monolect.ir.check.verify import verify
 from monolect.ir.digest import digest
 from monolect.ir.ops import Stage
 from monolect.ir.uop import UOp
-from monolect.ir.verify import verify
-from monolect.optimize.action import Plan
+from monolect.optimize.actions.plan import Plan
 from monolect.optimize.apply import apply_actions
-from monolect.optimize.moves import legal_moves
+from monolect.optimize.search.moves import legal_moves
 from monolect.pipeline import lower_kernel
 from tests.backend.standin.device import STANDINS, Hip, missing
 from tests.backend.standin.fragments import of_vendor

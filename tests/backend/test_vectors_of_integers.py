@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
-from monolect.backend.common.llvm_elementwise import ElementwiseRenderer
-from monolect.backend.common.llvm_group import GroupRenderer
-from monolect.backend.common.llvm_ir import render_module
+from monolect.backend.common.llvm.elementwise import ElementwiseRenderer
+from monolect.backend.common.llvm.program import render_module
+from monolect.backend.common.llvm.workgroups import GroupRenderer
 from monolect.backend.registry import Device
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params

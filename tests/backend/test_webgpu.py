@@ -15,7 +15,7 @@ import pytest
 
 from monolect import Context, Tensor
 from monolect.backend import registry
-from monolect.backend.common.complaint import complaint
+from monolect.backend.common.diagnostics import complaint
 from monolect.backend.common.launch import group_count
 from monolect.backend.registry import Device
 from monolect.backend.webgpu import compile as webgpu_compile

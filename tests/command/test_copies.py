@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, function, jit
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.backend.python.runtime import PythonDevice
 from monolect.backend.registry import Device
 from monolect.command.check import check
 from monolect.command.forms import calls_in, items_of, program_of
 from monolect.command.interp import run_step
-from monolect.runtime import execute, profile
+from monolect.runtime import profile
+from monolect.runtime.realize import execute
 
 
 class Apart(PythonDevice):

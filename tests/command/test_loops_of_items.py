@@ -12,12 +12,12 @@ from monolect.command.check import check
 from monolect.command.forms import calls_in, items_of, program_of
 from monolect.command.interp import run_step
 from monolect.command.passes import planned
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import KernelInfo, ParamArg, Stage, StepInfo
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute
-from monolect.ir.verify import verify
-from monolect.runtime.encode import encode
-from monolect.runtime.plan import positions, target_of
+from monolect.runtime.realize.encode import encode
+from monolect.runtime.realize.plan import positions, target_of
 
 DEVICES = [name for name in ("cpu", "c", "python") if not Device.present()[name]]
 N, ROWS = 4, 5

@@ -14,8 +14,9 @@ import pytest
 
 from monolect import Context, Tensor, dtypes, function, jit
 from monolect.base.errors import AllocationError, JitError
-from monolect.runtime import execute, turns
-from monolect.runtime.jit import steps
+from monolect.runtime.realize import execute
+from monolect.runtime.realize import locks as turns
+from monolect.runtime.replay.capture import steps
 from monolect.tensor import random
 
 PROGRAM = """

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.export.program import Program, build, compilers
 from monolect import Context, Device, Tensor, dtypes, jit
-from monolect.backend.common import lld
+from monolect.backend.common.llvm import lld
 
 pytestmark = pytest.mark.slow
 COMPILERS = compilers()

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from monolect import ArgumentError, CompileError, ExportError, FileFormatError, Tensor, jit, native_function
-from monolect.backend.common import lld
+from monolect.backend.common.llvm import lld
+from monolect.capture import saved
 from monolect.cli import main
 from monolect.command.forms import items_of, program_of, with_program
 from monolect.export import c_program, wasm
 from monolect.ir.uop import node
-from monolect.tensor import saved
 
 
 def double() -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.export.models import SMALL
 from monolect import Tensor, Variable, jit
-from monolect.backend.common import lld
+from monolect.backend.common.llvm import lld
 
 MISSING = ("" if shutil.which("node") else "no node; install nodejs") or lld.missing("wasm-ld")
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from monolect import Context, Tensor, function, jit
-from monolect.tensor.reach import Reach
+from monolect.capture.environment.dependencies import Reach
 
 FEW = max(20, settings().max_examples // 2)
 FORMS: dict[str, Any] = {"jit": jit, "function": function}

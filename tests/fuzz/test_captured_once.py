@@ -13,8 +13,8 @@ import pytest
 from hypothesis import settings
 
 from monolect import CaptureWarning, Tensor, function, jit
-from monolect.tensor import recording
-from monolect.tensor.recording import Recording
+from monolect.capture import recording
+from monolect.capture.recording import Recording
 
 FEW = max(6, settings().max_examples // 4)
 N = 6

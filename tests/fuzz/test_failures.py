@@ -17,9 +17,9 @@ from monolect import Tensor, jit, nn
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.registry import Device
 from monolect.base.errors import JitError
-from monolect.runtime import execute
-from monolect.runtime import jit as replays
-from monolect.runtime.jit import NotKept
+from monolect.runtime.realize import execute
+from monolect.runtime.replay import capture as replays
+from monolect.runtime.replay.capture import NotKept
 from monolect.tensor import random as random_state
 
 FEW = max(15, settings().max_examples)

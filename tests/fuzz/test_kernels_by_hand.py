@@ -1,7 +1,7 @@
 """Random kernels of the user's: several stores that share outer loops, each of sums under conditions, against NumPy.
 
 A store has the first one, two or three of the loops (i, k, l). Its value is a sum or a maximum over j of a value that
-may depend on all of them, under conditions that `rules.loops` knows: what is before i, of the class of i.
+may depend on all of them, under conditions that `rules.loops.reductions` knows: what is before i, of the class of i.
 """
 
 from collections.abc import Callable

@@ -201,8 +201,8 @@ def test_returned_tensors_agree_with_pytorch(form: str, request: pytest.FixtureR
 
 
 PLANTED: dict[str, tuple[str, Any]] = {
-    "views of hidden values are values of their own": ("monolect.tensor.returned.root_of", lambda t: t),
-    "gradients are not looked for among results": ("monolect.tensor.recording.put_back", lambda tree, instead: tree),
+    "views of hidden values are values of their own": ("monolect.capture.returned.root_of", lambda t: t),
+    "gradients are not looked for among results": ("monolect.capture.recording.put_back", lambda tree, instead: tree),
 }
 
 

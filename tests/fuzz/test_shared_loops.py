@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import Stage
-from monolect.ir.verify import verify
 from monolect.pipeline import schedule
 from monolect.schedule.callify import over_params
 

@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from monolect import JitError, Tensor, dtypes, function, jit
-from monolect.tensor import capture, recording
-from monolect.tensor.function import Function
-from monolect.tensor.outside import computed_outside, readers
+from monolect.capture import jit as capture
+from monolect.capture import recording
+from monolect.capture.around import computed_outside, readers
+from monolect.capture.function import Function
 
 DTYPES = ("int8", "int32", "int64", "float32", "float64", "float64")
 # of each kind of program: what its steps do, and what is done between their calls
@@ -177,7 +178,7 @@ PLANTED: dict[str, tuple[Any, str, Any, str]] = {
     "numbers are folded into a step": (recording, "compute_reached", lambda *args: None, "jit"),
     "nothing is woven into a step": (recording, "readers", lambda *args: (readers(*args)[0], []), "jit"),
     "an expression of a step is a tensor": (recording, "computed_outside", _without_sources, "jit"),
-    "what a function copies is shared": ("monolect.tensor.function", "in_own_memory", lambda u: u, "function"),
+    "what a function copies is shared": ("monolect.capture.function", "in_own_memory", lambda u: u, "function"),
 }  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from monolect import Context, Tensor, dtypes
 from monolect.base.dtype import DType, to_numpy
-from monolect.ir.compare import Arithmetic, compare_value
-from monolect.ir.interp import evaluate
+from monolect.ir.check.compare import Arithmetic, compare_value
+from monolect.ir.check.interp import evaluate
 from monolect.ir.text import show
 from monolect.ir.uop import toposort
 from monolect.runtime.buffer import to_numpy as values_of

@@ -304,9 +304,9 @@ def _cut(t: Any) -> tuple[Any, Any]:
 PLANTED: dict[str, tuple[str, Any]] = {
     "a view keeps its first node": ("monolect.tensor.view.Window.current", _first_node),
     "a write does not reach the base": ("monolect.tensor.tensor.target_of", _cut),
-    "pending values are part of a step": ("monolect.tensor.recording.compute_reached", lambda *_: None),
+    "pending values are part of a step": ("monolect.capture.recording.compute_reached", lambda *_: None),
     "what is made from state is taken from outside": (
-        "monolect.tensor.outside.base_of",
+        "monolect.capture.around.base_of",
         lambda u: u if u.op == "RESHAPE" else base_of(u),
     ),
 }

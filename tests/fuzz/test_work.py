@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from monolect import Tensor
-from monolect.ir.normal import count
 from monolect.ir.ops import ELEMENTWISE
+from monolect.ir.rewrite.normal import count
 from monolect.schedule.materialize import WEIGHTS, values
 from tests.structure.conftest import kernels_of
 

@@ -245,9 +245,9 @@ def test_worlds_agree_with_pytorch(request: pytest.FixtureRequest) -> None:
 
 
 PLANTED = {
-    "captures are not told apart by gradients": ("monolect.tensor.capture.is_found", lambda g, state: True),
+    "captures are not told apart by gradients": ("monolect.capture.jit.is_found", lambda g, state: True),
     "a gradient that a step finds is baked in": (
-        "monolect.tensor.recording.bringing",
+        "monolect.capture.recording.bringing",
         lambda brought, stand_in: lambda t, g: g,
     ),
 }

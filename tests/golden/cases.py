@@ -16,9 +16,9 @@ import numpy as np
 
 from monolect import Tensor
 from monolect.backend.c import render as c
-from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.llvm_group import GroupRenderer as LlvmGroupRenderer
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.clike.workgroups import GroupRenderer
+from monolect.backend.common.llvm.program import LLVM_NATIVE
+from monolect.backend.common.llvm.workgroups import GroupRenderer as LlvmGroupRenderer
 from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import units
 from monolect.backend.cuda import ptx

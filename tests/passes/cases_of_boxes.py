@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.lower.ahead import ahead
-from monolect.lower.device_axes import device_axes
+from monolect.lower.gpu.device_axes import device_axes
+from monolect.lower.software_pipeline import ahead
 from tests.passes.cases_of_steps import TURNS
 
 # (pass, case): (what to run, before, after)

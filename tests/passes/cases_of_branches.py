@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from monolect.lower.seldom import seldom
-from monolect.rules.joined import read_at_once
+from monolect.lower.cold_paths import seldom
+from monolect.rules.loops.concat import read_at_once
 from tests.passes.conftest import target
 
 CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}

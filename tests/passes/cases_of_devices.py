@@ -5,9 +5,8 @@ The texts are graphs (`ir.text`), so numbers and comments in them do not matter.
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.lower.control import control
-from monolect.lower.device_axes import device_axes
+from monolect.lower.gpu.device_axes import device_axes
 from tests.passes.conftest import target
 
 TARGET = target(workgroups=True, max_local=256, local_bytes=1024, branches=True)

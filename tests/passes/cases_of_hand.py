@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.lower.demote import demote_registers
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.rules.algebra import simplify
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from tests.passes.conftest import target
 
 TARGET = target()

@@ -5,10 +5,9 @@ The texts are graphs (`ir.text`), so numbers and comments in them do not matter.
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.optimize.apply import apply_actions
 from monolect.rules.algebra import simplify
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from tests.passes.conftest import target
 
 TARGET = target()

@@ -5,10 +5,9 @@ The texts are graphs (`ir.text`), as in `cases_of_loops`.
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.optimize.merge import merge_ranges
-from monolect.rules.joined import stored_apart
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.concat import stored_apart
+from monolect.rules.loops.reductions import simplify_loops
 from tests.passes.conftest import target
 
 TARGET = target()

@@ -7,7 +7,6 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.base.target import MatrixUnit
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from tests.passes.cases_of_loops import act
 
 # (pass, case): (what to run, before, after)

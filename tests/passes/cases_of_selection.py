@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.dtype import dtypes
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.lower.seldom import seldom
+from monolect.lower.cold_paths import seldom
 from monolect.lower.select import select
 from tests.passes.conftest import target
 

@@ -5,7 +5,7 @@ The texts are graphs (`ir.text`), so numbers and comments in them do not matter.
 
 from typing import Any
 
-from monolect.rules.seams import split_seams
+from monolect.rules.loops.concat_boundaries import split_seams
 from tests.passes.cases_of_loops import act
 
 CASES: dict[tuple[str, str], tuple[Any, str, str | None]] = {}

@@ -5,12 +5,11 @@ The texts are graphs (`ir.text`), so numbers and comments in them do not matter.
 
 from typing import Any
 
-from monolect.base.units import BY_NAME
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
+from monolect.base.matrix_units import BY_NAME
 from monolect.ir.uop import toposort
-from monolect.lower.ahead import ahead
-from monolect.lower.device_axes import device_axes
-from monolect.lower.fragments import fragments
+from monolect.lower.gpu.device_axes import device_axes
+from monolect.lower.gpu.fragments import fragments
+from monolect.lower.software_pipeline import ahead
 from tests.passes.conftest import target
 
 TURNS = target(workgroups=True, max_local=256, local_bytes=1024, branches=True)

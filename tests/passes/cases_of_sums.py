@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
+from monolect.lower.blocked_sums import fold_sums
 from monolect.lower.demote import demote_registers
-from monolect.lower.folds import fold_sums
-from monolect.lower.matrix import matrix_units
-from monolect.lower.tails import peel_last
+from monolect.lower.matrix_products import matrix_units
+from monolect.lower.peel_last import peel_last
 from monolect.optimize.apply import choose_actions
 from tests.passes.cases_of_products import PAIRS
 from tests.passes.conftest import target

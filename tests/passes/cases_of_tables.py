@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from tests.passes.conftest import target
 
 TARGET = target()

@@ -5,12 +5,11 @@ The texts are graphs (`ir.text`), so numbers and comments in them do not matter.
 
 from typing import Any
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
+from monolect.lower.blocked_sums import fold_sums
 from monolect.lower.expand import expand
-from monolect.lower.folds import fold_sums
 from monolect.lower.linearize import linearize
+from monolect.lower.peel_last import peel_last
 from monolect.lower.reduce import lower_reduce
-from monolect.lower.tails import peel_last
 from tests.passes.conftest import target
 
 TARGET = target()

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.target import Target
-from monolect.ir.arrays import storage
-from monolect.ir.interp import _Loops, run_kernel
+from monolect.ir.check.arrays import storage
+from monolect.ir.check.interp import _Loops, run_kernel
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, toposort

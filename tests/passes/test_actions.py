@@ -9,25 +9,25 @@ from hypothesis import strategies as st
 
 from monolect import ActionError, Tensor, Variable, dtypes
 from monolect.backend.base import launching
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.backend.cpu.units import ROWS
 from monolect.backend.registry import Device
 from monolect.base.target import MatrixUnit, Target
+from monolect.graphs import bitonic_sort as network
+from monolect.graphs.bitonic_sort import Sorting
+from monolect.graphs.radix_sort import _move
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, toposort
-from monolect.optimize.action import SPLIT_RULES, Plan
+from monolect.optimize.actions.plan import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions, fill_kernel, kept_blocks, planned
-from monolect.optimize.edits import edits, extensions
-from monolect.optimize.heuristic import choose
+from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.merge import merge_ranges
+from monolect.optimize.search.neighbours import edits, extensions
 from monolect.pipeline import lower_kernel, schedule
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from monolect.schedule.callify import over_params
-from monolect.tensor import network
-from monolect.tensor.network import Sorting
-from monolect.tensor.radix import _move
 
 BF16, F32, I8, U8, I32 = dtypes.bfloat16, dtypes.float32, dtypes.int8, dtypes.uint8, dtypes.int32
 UNITS = (  # some that no processor has: their products are computed element by element

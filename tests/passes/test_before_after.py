@@ -4,27 +4,26 @@ import inspect
 
 import pytest
 
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.ir.text import parse
-from monolect.lower.ahead import ahead
+from monolect.lower.blocked_sums import fold_sums
+from monolect.lower.cold_paths import seldom
 from monolect.lower.control import control
 from monolect.lower.demote import demote_registers
-from monolect.lower.device_axes import device_axes
 from monolect.lower.expand import expand
-from monolect.lower.folds import fold_sums
+from monolect.lower.gpu.device_axes import device_axes
 from monolect.lower.linearize import linearize
-from monolect.lower.matrix import matrix_units
+from monolect.lower.matrix_products import matrix_units
+from monolect.lower.peel_last import peel_last
 from monolect.lower.reduce import lower_reduce
-from monolect.lower.seldom import seldom
 from monolect.lower.select import select
-from monolect.lower.tails import peel_last
+from monolect.lower.software_pipeline import ahead
 from monolect.optimize.apply import apply_actions, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import KERNEL
 from monolect.rules.algebra import simplify
-from monolect.rules.joined import read_at_once, stored_apart
-from monolect.rules.loops import simplify_loops
-from monolect.rules.seams import split_seams
+from monolect.rules.loops.concat import read_at_once, stored_apart
+from monolect.rules.loops.concat_boundaries import split_seams
+from monolect.rules.loops.reductions import simplify_loops
 from tests.passes import (
     cases_of_boxes,
     cases_of_branches,

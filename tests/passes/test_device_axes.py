@@ -13,13 +13,13 @@ from monolect.backend.python.runtime import NATIVE, PythonDevice
 from monolect.base.dtype import ALL, dtypes
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
+from monolect.ir.check.prove import check_bounds
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import KernelInfo, ParamArg, Stage
-from monolect.ir.prove import check_bounds
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, build, idx, node, shape_source, toposort
-from monolect.ir.verify import verify
 from monolect.lower.control import control
-from monolect.lower.device_axes import MOST_SLOTS, device_axes
+from monolect.lower.gpu.device_axes import MOST_SLOTS, device_axes
 from monolect.optimize.apply import apply_actions
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import ActionError
-from monolect.ir.normal import linear
+from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import toposort
-from monolect.optimize.action import Plan
+from monolect.optimize.actions.plan import Plan
 from monolect.optimize.apply import apply_actions
 from tests.passes.test_actions import PROGRAMS, TARGET, UNITS, made, run, written
 

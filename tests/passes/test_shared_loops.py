@@ -4,9 +4,9 @@ import pytest
 
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, toposort
-from monolect.lower.folds import fold_sums
+from monolect.lower.blocked_sums import fold_sums
+from monolect.lower.peel_last import peel_last
 from monolect.lower.reduce import lower_reduce
-from monolect.lower.tails import peel_last
 
 
 def kernel(n: int, second: str) -> UOp:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from monolect import ActionError, Tensor, Variable
 from monolect.backend.base import launching
 from monolect.backend.registry import Device
-from monolect.optimize.action import SPLIT_RULES, Plan
+from monolect.optimize.actions.plan import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply_actions
-from monolect.optimize.heuristic import choose
+from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import lower_kernel, schedule
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from monolect.schedule.callify import over_params
 from tests.passes.test_actions import FENCE, GPU, TARGET, aligned
 

@@ -12,11 +12,11 @@ from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, substitute, toposort
-from monolect.optimize.action import SPLIT_RULES, Plan
+from monolect.optimize.actions.plan import SPLIT_RULES, Plan
 from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import lower_kernel, schedule
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from monolect.schedule.callify import over_params
 from tests.passes.test_actions import PROGRAMS, whole, written
 

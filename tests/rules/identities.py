@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from monolect.base.dtype import dtypes
-from monolect.ir.index import FALSE, TRUE
 from monolect.ir.ops import BufferArg, ParamArg
+from monolect.ir.rewrite.index import FALSE, TRUE
 from monolect.ir.uop import UOp, const, idx, node, shape_source
 
 F32, F16, I8, I32, I64, BOOL, INDEX = (

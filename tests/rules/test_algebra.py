@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from monolect.base.dtype import dtypes
-from monolect.ir.interp import evaluate
-from monolect.ir.normal import less
+from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import ParamArg
-from monolect.ir.rewrite import rewrite
+from monolect.ir.rewrite.driver import rewrite
+from monolect.ir.rewrite.normal import less
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.rules.algebra import ALGEBRA
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import monolect
 from monolect import Context
-from monolect.ir.arrays import storage
-from monolect.ir.identities import FORMS, IDENTITIES, JOINED
-from monolect.ir.interp import evaluate, run_kernel
-from monolect.ir.named import recorded
+from monolect.ir.check.arrays import storage
+from monolect.ir.check.interp import evaluate, run_kernel
 from monolect.ir.ops import KernelInfo
+from monolect.ir.rewrite.identities import FORMS, IDENTITIES, JOINED
+from monolect.ir.rewrite.named_rules import recorded
 from monolect.ir.uop import UOp, build, const, idx, node, toposort
 from monolect.pipeline import FAMILIES, PIPELINE, needed
 from tests.rules.identities import CASES, F32, MEMORY, X, gated, loop
@@ -103,7 +103,7 @@ def test_every_identity_has_a_case() -> None:
 def asked_names() -> Counter[str]:
     """The identities that the code names."""
     out: Counter[str] = Counter()
-    for file in ("ir/index.py", "ir/normal.py"):
+    for file in ("ir/rewrite/index.py", "ir/rewrite/normal.py"):
         for call in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "asked":
                 out.update(

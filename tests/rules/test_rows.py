@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from monolect import ActionError, Context, Tensor, dtypes
-from monolect.ir.interp import evaluate
-from monolect.ir.named import Row, recorded
+from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import BufferArg, KernelInfo
+from monolect.ir.rewrite.named_rules import Row, recorded
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.lower.reduce import lower_reduce
-from monolect.optimize.action import ACTIONS, Plan, row_name
+from monolect.optimize.actions.plan import ACTIONS, Plan, row_name
 from monolect.optimize.apply import apply_actions, choose_actions
 from monolect.pipeline import FAMILIES, schedule
 from monolect.rules.algebra import ALGEBRA, simplify
 from monolect.rules.decompose import DECOMPOSE
-from monolect.rules.joined import read_at_once, stored_apart
 from monolect.rules.legalize import ROWS, legalize
-from monolect.rules.loops import simplify_loops
-from monolect.rules.seams import split_seams
+from monolect.rules.loops.concat import read_at_once, stored_apart
+from monolect.rules.loops.concat_boundaries import split_seams
+from monolect.rules.loops.reductions import simplify_loops
 from monolect.rules.transcendental import LN2, LOG2E
 from monolect.schedule.callify import over_params
 from tests.passes import test_actions, test_before_after, test_workgroup_actions

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import Target
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.ir.interp import evaluate, storage
-from monolect.ir.normal import less, within
+from monolect.ir.check.interp import evaluate, storage
 from monolect.ir.ops import ELEMENTWISE, ROWS, KernelInfo, ParamArg
+from monolect.ir.rewrite.normal import less, within
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 from monolect.rules.decompose import DECOMPOSE, PRIMITIVES, decompose
 from monolect.rules.legalize import NARROW, legalize
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from monolect.rules.transcendental import LN2, LOG2E
 from tests.passes.conftest import assert_same_meaning
 from tests.strategies import edge_values

@@ -10,15 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monolect import Tensor, Variable, dtypes
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges, size_max
-from monolect.ir.normal import count
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import node, toposort
-from monolect.optimize.action import Plan
+from monolect.optimize.actions.plan import Plan
 from monolect.optimize.apply import choose_actions
-from monolect.optimize.heuristic import Chooser
-from monolect.optimize.staged import Staged
+from monolect.optimize.cpu.heuristic import Chooser
+from monolect.optimize.cpu.staged import Staged
 from monolect.pipeline import lower_kernel, schedule
 from monolect.runtime.profile import Recorder
 from monolect.schedule.callify import over_params

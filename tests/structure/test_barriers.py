@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
-from monolect.command import group as p
 from monolect.command.forms import items_of
-from monolect.command.group import Group, Work, groups, work_of
+from monolect.command.rewrites import group as p
+from monolect.command.rewrites.group import Group, Work, groups, work_of
 from monolect.ir.ops import KernelInfo, ParamArg, ProgramInfo
 from monolect.ir.uop import UOp, node, shape_source
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.uop import UOp, toposort
-from monolect.optimize.action import Plan
+from monolect.optimize.actions.pack import Block
+from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.sums import are_local, block_of_sum
 from monolect.optimize.apply import apply_plan
-from monolect.optimize.contraction import Contraction
-from monolect.optimize.heuristic import Chooser
-from monolect.optimize.pack import Block
-from monolect.optimize.sums import are_local, block_of_sum
-from monolect.optimize.tile_cost import TIGHT, Tile
+from monolect.optimize.cpu.contraction import Contraction
+from monolect.optimize.cpu.heuristic import Chooser
+from monolect.optimize.cpu.tile_cost import TIGHT, Tile
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 

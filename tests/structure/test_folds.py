@@ -7,7 +7,7 @@ import pytest
 
 from monolect import Tensor
 from monolect.ir.uop import idx, node, toposort
-from monolect.lower.folds import split
+from monolect.lower.blocked_sums import split
 from tests.structure.conftest import kernels_of
 
 

@@ -14,8 +14,8 @@ from monolect.ir.uop import UOp, toposort
 from monolect.pipeline import schedule
 from monolect.runtime import profile
 from monolect.schedule.callify import over_params
-from monolect.schedule.frames import Frame
 from monolect.schedule.kernels import KernelBuilder
+from monolect.schedule.padded_storage import Frame
 
 CHANNELS = 8
 WEIGHTS = ((CHANNELS, 3, 3, 3), *((CHANNELS, CHANNELS, 3, 3),) * 4)

@@ -8,8 +8,8 @@ import pytest
 from monolect import Context, Tensor, Variable, dtypes, nn
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
-from monolect.runtime.execute import plans
 from monolect.runtime.profile import Recorder
+from monolect.runtime.realize.execute import plans
 
 
 def softmax(a, axis=-1):

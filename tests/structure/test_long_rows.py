@@ -13,11 +13,11 @@ from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
 from monolect.optimize.apply import choose_actions
 from monolect.pipeline import lower_kernel
-from monolect.runtime import execute
 from monolect.runtime.profile import Recorder
-from monolect.schedule import split_softmax as pass_
+from monolect.runtime.realize import execute
 from monolect.schedule.callify import over_params
-from monolect.schedule.split_softmax import split_softmax
+from monolect.schedule.rewrites import split_softmax as pass_
+from monolect.schedule.rewrites.split_softmax import split_softmax
 from tests.structure.test_attention import FORMS, TARGET, calls_of, fused, in_float64, largest_error, naive, operands
 from tests.structure.test_attention import softmax as weights_of
 

@@ -6,12 +6,12 @@ import pytest
 from monolect import Context, Tensor, dtypes
 from monolect.backend.registry import Device
 from monolect.ir.bounds import size_max
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, Stage
 from monolect.ir.uop import build, idx, node, shape_source, toposort
-from monolect.ir.verify import verify
 from monolect.lower.linearize import linearize
 from monolect.optimize.merge import merge_ranges
-from monolect.rules.loops import simplify_loops
+from monolect.rules.loops.reductions import simplify_loops
 from tests.structure.conftest import kernels_of
 
 

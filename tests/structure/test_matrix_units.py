@@ -7,9 +7,9 @@ import pytest
 
 from monolect import Tensor, dtypes
 from monolect.backend.base import launching
-from monolect.backend.common.elf import parse_object
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.host.elf import parse_object
+from monolect.backend.common.llvm.compile import Compiler
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import ROWS, units
 from monolect.backend.registry import Device

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from monolect import Tensor
 from monolect.backend.registry import Device
-from monolect.ir.normal import linear
+from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import toposort
 from monolect.optimize.apply import choose_actions
 from monolect.pipeline import lower_kernel
-from monolect.rules.joined import stored_apart
+from monolect.rules.loops.concat import stored_apart
 from tests.structure.conftest import kernels_of
 
 

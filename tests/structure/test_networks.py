@@ -6,11 +6,11 @@ import pytest
 from monolect import Tensor, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
+from monolect.graphs import bitonic_sort as network
+from monolect.graphs.bitonic_sort import Block, Sorting
 from monolect.ir.uop import toposort
 from monolect.pipeline import lower_kernel
 from monolect.runtime.profile import Recorder
-from monolect.tensor import network
-from monolect.tensor.network import Block, Sorting
 
 
 def program(n: int, dtype: str = "int32", rows: int = 1, for_places: bool = False):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor, nn
-from monolect.base.hashing import blake2b
+from monolect.base.disk.hashing import blake2b
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.uop import node, toposort
 from monolect.pipeline import schedule
@@ -19,7 +19,9 @@ from monolect.schedule.callify import over_params
 from tests.strategies import tensor_graphs
 
 LOCAL_BYTES = 4 << 20
-SORTED = frozenset(("ADD", "MUL", "MAX", "CMPNE", "AND", "OR"))  # as `ir.normal` does, by the age of the operands
+SORTED = frozenset(
+    ("ADD", "MUL", "MAX", "CMPNE", "AND", "OR")
+)  # as `ir.rewrite.normal` does, by the age of the operands
 
 
 def turned(sink, seed):

@@ -6,13 +6,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monolect import Tensor
+from monolect.graphs.sort_keys import LONG as LONG_ROW
+from monolect.graphs.sort_keys import SHORT as SHORT_ROW
 from monolect.ir.bounds import ranges
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, toposort
-from monolect.schedule import split_reductions as pass_
-from monolect.schedule.split_reductions import split_reductions
-from monolect.tensor.order import LONG as LONG_ROW
-from monolect.tensor.order import SHORT as SHORT_ROW
+from monolect.schedule.rewrites import split_reductions as pass_
+from monolect.schedule.rewrites.split_reductions import split_reductions
 from tests.structure.conftest import kernels_of
 
 LONG = 1 << 16

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, dtypes
-from monolect.backend.common.elf import parse_object
-from monolect.backend.common.llvm_compile import Compiler, native_ops
-from monolect.backend.common.llvm_ir import render_module
+from monolect.backend.common.host.elf import parse_object
+from monolect.backend.common.llvm.compile import Compiler, native_ops
+from monolect.backend.common.llvm.program import render_module
 from monolect.base.target import Target
 from monolect.pipeline import lower_kernel, schedule
 from monolect.rules.accuracy import MAX_ULP, SMALL_POWER

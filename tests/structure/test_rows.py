@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from monolect import Tensor, Variable
+from monolect.graphs import radix_sort as radix
+from monolect.graphs import sort_keys as order
 from monolect.ir.uop import toposort
 from monolect.optimize.apply import choose_actions
 from monolect.pipeline import lower_kernel
-from monolect.tensor import order, radix
 from tests.structure.test_attention import TARGET, calls_of
 
 

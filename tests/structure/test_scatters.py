@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from monolect import Context, Tensor, jit
 from monolect.backend.cpu.render import render_module
 from monolect.ir.text import parse, show
-from monolect.schedule import split_scatters as pass_
-from monolect.schedule.split_scatters import split_scatters
+from monolect.schedule.rewrites import split_scatters as pass_
+from monolect.schedule.rewrites.split_scatters import split_scatters
 
 MANY = 1 << 16
 

@@ -7,8 +7,8 @@ import pytest
 
 from monolect import Tensor
 from monolect.backend.base import launching
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_ir import LLVM_NATIVE, render_module
+from monolect.backend.common.llvm.compile import Compiler
+from monolect.backend.common.llvm.program import LLVM_NATIVE, render_module
 from monolect.backend.python.runtime import PythonDevice
 from monolect.base.target import Target
 from monolect.ir.bounds import min_max

@@ -12,11 +12,11 @@ from monolect.backend.metal import render as metal
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.base.dtype import to_numpy
-from monolect.base.units import BY_NAME, HOPPER
-from monolect.optimize.action import Plan
+from monolect.base.matrix_units import BY_NAME, HOPPER
+from monolect.optimize.actions.plan import Plan
 from monolect.optimize.apply import planned
-from monolect.optimize.blocks import block_of
-from monolect.optimize.shared import SharedBlock, bank_cycles
+from monolect.optimize.gpu.blocks import block_of
+from monolect.optimize.gpu.shared import SharedBlock, bank_cycles
 from monolect.pipeline import lower_kernel
 from tests.backend.workgroup_kernels import kernels
 

@@ -7,12 +7,12 @@ import pytest
 
 from monolect import Tensor
 from monolect.backend.python.runtime import GPU
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, idx, substitute, toposort
-from monolect.optimize.action import Plan
-from monolect.optimize.heuristic import Chooser
-from monolect.optimize.shared import bank_cycles
-from monolect.optimize.tiles import Tiles
+from monolect.optimize.actions.plan import Plan
+from monolect.optimize.cpu.heuristic import Chooser
+from monolect.optimize.gpu.shared import bank_cycles
+from monolect.optimize.gpu.tiles import Tiles
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 

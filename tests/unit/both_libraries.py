@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 
 from monolect import Tensor, jit, nn
+from monolect.capture.jit import Jit
 from monolect.interop.safetensors import safe_load, safe_save
-from monolect.tensor.capture import Jit
 
 torch.manual_seed(0)
 

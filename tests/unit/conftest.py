@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime.buffer import from_numpy, to_numpy
 from monolect.tensor import tensor

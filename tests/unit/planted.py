@@ -9,7 +9,7 @@ from monolect import pipeline
 from monolect.backend.registry import Device
 from monolect.ir.uop import UOp, rebuild, toposort
 from monolect.pipeline import KERNEL
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 
 Rule = Callable[[UOp], UOp | None]
 

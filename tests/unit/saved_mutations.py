@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from monolect import MonolectError, Tensor, Variable, jit
+from monolect.capture import saved
 from monolect.ir import text as ir_text
 from monolect.ir.ops import ROLES
 from monolect.ir.uop import UOp, node
-from monolect.tensor import saved
 
 NUMBERS = (-(1 << 63), -1, 0, 1, 2, 3, 5, 7, 63, 64, 65, 1000, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 64)
 WORDS = (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from monolect import Tensor, jit, nn
-from monolect.backend.common.memory import stats
+from monolect.backend.common.host.memory import stats
 from monolect.base.errors import GradientError
 from monolect.ir.uop import live_nodes
 from monolect.tensor.tensor import leaf_nodes

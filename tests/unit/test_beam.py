@@ -13,21 +13,22 @@ import pytest
 
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
-from monolect.base import cache as disk
-from monolect.base.cache import DiskCache
+from monolect.base.disk import cache as disk
+from monolect.base.disk.cache import DiskCache
 from monolect.base.errors import DeviceError, SettingError
 from monolect.base.settings import Settings, settings
 from monolect.cli import main
 from monolect.ir.ops import KernelInfo
 from monolect.ir.text import show
 from monolect.ir.uop import const, node, rebuild, substitute, toposort
-from monolect.optimize import moves
-from monolect.optimize import search as searching
+from monolect.optimize.search import beam as searching
+from monolect.optimize.search import moves
 from monolect.pipeline import lower_kernel, schedule
-from monolect.runtime import bench as benches
-from monolect.runtime import lowering, scratch
-from monolect.runtime import search as tuning
-from monolect.runtime.execute import plans as known_plans
+from monolect.runtime.realize import lowering
+from monolect.runtime.realize.execute import plans as known_plans
+from monolect.runtime.search import beam as tuning
+from monolect.runtime.search import bench as benches
+from monolect.runtime.search import bench_buffers as scratch
 from monolect.schedule.callify import over_params
 from tests.unit.test_bench import is_running
 

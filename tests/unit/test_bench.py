@@ -17,12 +17,12 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import AllocationError, DeviceError
 from monolect.ir.text import parse
 from monolect.pipeline import lower_kernel
-from monolect.runtime import bench as benches
-from monolect.runtime import crew as crews
-from monolect.runtime import scratch as scratches
-from monolect.runtime.bench import ProcessBench
-from monolect.runtime.crew import Crew, Failure
-from monolect.runtime.scratch import Scratch, difference
+from monolect.runtime.search import bench as benches
+from monolect.runtime.search import bench_buffers as scratches
+from monolect.runtime.search import worker_pool as crews
+from monolect.runtime.search.bench import ProcessBench
+from monolect.runtime.search.bench_buffers import Scratch, difference
+from monolect.runtime.search.worker_pool import Crew, Failure
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="searches need POSIX")
 DEVICE = Device["cpu"]
@@ -298,7 +298,7 @@ def test_a_forked_child_has_workers_of_its_own():
 ORPHAN = """
 import os, sys
 from monolect.backend.registry import Device
-from monolect.runtime.crew import crew
+from monolect.runtime.search.worker_pool import crew
 c = crew("cpu", Device["cpu"].target, 2)
 print(c.worker(0).process.pid, c.worker(1).process.pid, flush=True)
 {end}

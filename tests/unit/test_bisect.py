@@ -13,9 +13,9 @@ PROGRAM = """
 import sys
 import numpy as np
 from monolect import Tensor, pipeline
-from monolect.ir.named import is_on
+from monolect.ir.rewrite.named_rules import is_on
 from monolect.ir.uop import SIMPLIFIERS, build, node, rebuild, toposort
-from monolect.optimize.action import row_name
+from monolect.optimize.actions.plan import row_name
 from monolect.rules.algebra import ALGEBRA
 
 KERNEL = {row.name: row for row in pipeline.KERNEL}

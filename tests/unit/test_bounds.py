@@ -10,8 +10,8 @@ from monolect import Tensor, dtypes
 from monolect.base.dtype import DType
 from monolect.base.errors import IndexRangeError
 from monolect.base.settings import Context
+from monolect.capture.jit import jit
 from monolect.ir.bounds import min_max
-from monolect.tensor.capture import jit
 
 TABLE = np.array([10, 20, 30, 40])
 AT, VALUES = np.array([0, 1, 1]), np.array([3, 1, 2])

@@ -7,7 +7,7 @@ from monolect import Tensor
 from monolect.backend.c import compile as c_compile
 from monolect.backend.c.compile import Compiler
 from monolect.backend.c.render import MOST_LANES, language
-from monolect.backend.common.elf import load_object
+from monolect.backend.common.host.elf import load_object
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import CompileError

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monolect.base import cache as module
-from monolect.base.cache import DiskCache, cache_dir
+from monolect.base.disk import cache as module
+from monolect.base.disk.cache import DiskCache, cache_dir
 from monolect.base.settings import Context
 
 IS_POSIX = os.name == "posix"
@@ -282,7 +282,7 @@ def test_eight_processes_at_once(tmp_path):
 
 WRITER = """
 import random, sys
-from monolect.base.cache import DiskCache
+from monolect.base.disk.cache import DiskCache
 cache = DiskCache("shared", 1 << 30)
 print("ready", flush=True)
 for version in range(1 << 30):

@@ -14,8 +14,10 @@ import pytest
 import monolect
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
-from monolect.base import cache, version
-from monolect.runtime import execute, hoist, kept, programs
+from monolect.base.disk import cache, version
+from monolect.runtime.realize import execute, programs
+from monolect.runtime.realize import schedule_cache as kept
+from monolect.runtime.replay import hoist
 
 PROGRAM = """
 import numpy as np
@@ -133,16 +135,16 @@ def test_an_entry_of_another_version_is_not_read(
 def test_every_file_that_an_entry_hangs_on_is_part_of_the_version(tmp_path: Path, monkeypatch) -> None:
     root = tmp_path / "monolect"
     copytree(Path(monolect.__file__).parent, root, ignore=lambda _, names: [n for n in names if n.endswith(".so")])
-    monkeypatch.setattr(version, "__file__", str(root / "base" / "version.py"))
+    monkeypatch.setattr(version, "__file__", str(root / "base" / "disk" / "version.py"))
     named = version.compiler_version.__wrapped__
     files = ("__init__.py", "pipeline.py", "rules/algebra.py", "lower/select.py", "backend/cpu/render.py")
     for name in (
         *files,
         "backend/metal/render.py",
-        "runtime/kept.py",
-        "runtime/hoist.py",
-        "runtime/lowering.py",
-        "backend/common/elf.py",
+        "runtime/realize/schedule_cache.py",
+        "runtime/replay/hoist.py",
+        "runtime/realize/lowering.py",
+        "backend/common/host/elf.py",
     ):
         before = named()
         (root / name).write_text((root / name).read_text() + "\n")

@@ -21,7 +21,7 @@ from monolect.ir.text import parse, show
 from monolect.ir.uop import node
 from monolect.pipeline import COMMAND, FAMILIES, GRAPH, MACHINE, PIPELINE
 from monolect.pipeline import KERNEL as KERNEL_ROWS
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 from tests.passes.conftest import assert_same_graph
 
 KERNEL = """\
@@ -302,7 +302,7 @@ def test_explain_refuses_what_is_not_there(capsys, program, line, message):
 def test_where_finds_code_by_words(capsys):
     assert main(["where", "winograd"]) == 0
     out = capsys.readouterr().out
-    assert "monolect/tensor/winograd.py:1" in out
+    assert "monolect/graphs/winograd.py:1" in out
     assert main(["where", "RowThatNobodyWrote"]) == 1
     assert "no name and no docstring has that word\n  expected: a word" in capsys.readouterr().err
 

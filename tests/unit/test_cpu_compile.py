@@ -8,9 +8,9 @@ import pytest
 
 from monolect import Context
 from monolect.backend.c.runtime import CDevice
-from monolect.backend.common import llvm_compile
-from monolect.backend.common.llvm_compile import Compiler, host_features
-from monolect.backend.common.pool import MAX_WORKERS
+from monolect.backend.common.host.thread_pool import MAX_WORKERS
+from monolect.backend.common.llvm import compile as llvm_compile
+from monolect.backend.common.llvm.compile import Compiler, host_features
 from monolect.backend.cpu.runtime import CpuDevice
 from monolect.backend.registry import Device
 from monolect.base.errors import CompileError, SettingError
@@ -77,7 +77,7 @@ def test_key_tells_machines_features_and_levels_apart() -> None:
 
 def test_key_and_import_load_no_llvm() -> None:
     program = (
-        "import sys; from monolect.backend.common.llvm_compile import Compiler, host_features; "
+        "import sys; from monolect.backend.common.llvm.compile import Compiler, host_features; "
         "Compiler().key; host_features(); "
         "print([name for name in sys.modules if name.split('.')[0] == 'llvmlite'])"
     )

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from monolect.base.dtype import dtypes, to_numpy
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
 from monolect.ir.bounds import min_max
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import DECOMPOSED, ROWS, ParamArg
 from monolect.ir.uop import build, const, node, rebuild, shape_source, toposort
 from monolect.optimize.cost import operations

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
-from monolect.command import memory as command_memory
-from monolect.command.dependencies import all_before
-from monolect.command.dependencies import dependencies as dependencies_pass
 from monolect.command.forms import ARENA, calls_in, items_of, memory, operands_of, program_of, read_operand, view
-from monolect.command.memory import SMALL_BYTES, Life, MemoryPlan, place, place_apart
+from monolect.command.rewrites import memory as command_memory
+from monolect.command.rewrites.dependencies import all_before
+from monolect.command.rewrites.dependencies import dependencies as dependencies_pass
+from monolect.command.rewrites.memory import SMALL_BYTES, Life, MemoryPlan, place, place_apart
 from monolect.ir.ops import KernelInfo, ParamArg, ProgramInfo, StepInfo
 from monolect.ir.uop import UOp, node, shape_source
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monolect import ArgumentError, Context, JitError, Tensor, jit
-from monolect.backend.common.memory import stats
+from monolect.backend.common.host.memory import stats
 from monolect.tensor.tensor import live_tensors
 
 N = 1 << 20

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from monolect.backend.common import arena, elf
-from monolect.backend.common.elf import AARCH64, X86_64, link, load_object, parse_object, plan_layout
-from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.host import arena, elf
+from monolect.backend.common.host.elf import AARCH64, X86_64, link, load_object, parse_object, plan_layout
+from monolect.backend.common.llvm.compile import Compiler
 from monolect.base.errors import ObjectFileError
 
 # Every kind of reference: a constant pool, local and global data, zeroed data, a table of pointers, local and external
@@ -255,7 +255,7 @@ def test_unsupported_features_are_refused() -> None:
 
 def test_refused_memory_is_a_clear_error() -> None:
     program = (
-        "import monolect.backend.common.arena as arena\n"
+        "import monolect.backend.common.host.arena as arena\n"
         "def refuse(*a, **k): raise PermissionError('not allowed')\n"
         "arena.mmap.mmap = refuse\n"
         "try: arena.map_executable(4096)\n"

@@ -8,7 +8,7 @@ import pytest
 
 from monolect import Tensor, jit, nn
 from monolect.base.errors import AllocationError, ShapeError
-from monolect.runtime import execute
+from monolect.runtime.realize import execute
 
 TOO_MANY = 2**20  # values: their products with each other fit into no memory
 

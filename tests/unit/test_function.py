@@ -14,10 +14,10 @@ import pytest
 
 from monolect import Context, Tensor, function, grad, jit, nn
 from monolect.base.errors import ArgumentError, GradientError, JitError
+from monolect.capture.function import MOST_TRACES, Function
 from monolect.ir.uop import live_nodes, toposort
-from monolect.runtime import execute
-from monolect.runtime.jit import changes, steps, under_way
-from monolect.tensor.function import MOST_TRACES, Function
+from monolect.runtime.realize import execute
+from monolect.runtime.replay.capture import changes, steps, under_way
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:

@@ -13,11 +13,11 @@ from monolect.autograd.gradient import GRADIENTS, NOT_DIFFERENTIABLE, gradients
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.base.settings import Context
+from monolect.capture.function import function
+from monolect.capture.transform import grad, value_and_grad
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS, ParamArg, Stage
 from monolect.ir.uop import build, const, node, shape_source
-from monolect.tensor.function import function
 from monolect.tensor.tensor import Tensor, leaf_nodes
-from monolect.tensor.transform import grad, value_and_grad
 
 RNG = np.random.default_rng(4)
 X = RNG.uniform(0.2, 0.9, (3, 4))

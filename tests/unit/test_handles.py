@@ -5,8 +5,8 @@ import gc
 import numpy as np
 import pytest
 
-from monolect.backend.common.gpu_memory import Arrivals, GpuMemory
-from monolect.backend.common.handles import HandleAllocator
+from monolect.backend.common.gpu.handles import HandleAllocator
+from monolect.backend.common.gpu.memory import Arrivals, GpuMemory
 from monolect.base.errors import AllocationError
 
 

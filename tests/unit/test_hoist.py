@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor, jit, nn
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.backend.registry import Device
-from monolect.command.pack_once import filling
+from monolect.command.rewrites.pack_once import filling
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
 from monolect.pipeline import lower_kernel, schedule
-from monolect.runtime import hoist, packing, profile
-from monolect.runtime.jit import Capture
+from monolect.runtime import profile
+from monolect.runtime.replay import hoist, packing
+from monolect.runtime.replay.capture import Capture
 from monolect.schedule.callify import over_params
 from tests.unit.test_prologue import WRITES, through_a_view, through_a_view_of_a_view
 

@@ -6,7 +6,7 @@ import pytest
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import IRError
-from monolect.ir.interp import evaluate, run_kernel
+from monolect.ir.check.interp import evaluate, run_kernel
 from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 

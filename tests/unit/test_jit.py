@@ -20,7 +20,7 @@ import pytest
 
 from monolect import CaptureWarning, Context, JitError, Tensor, jit, nn
 from monolect.backend.common import pages
-from monolect.backend.common.memory import stats
+from monolect.backend.common.host.memory import stats
 from monolect.backend.registry import Device
 from monolect.ir.uop import live_nodes
 from monolect.runtime import profile

@@ -9,13 +9,13 @@ import pytest
 
 from monolect import Context, Tensor
 from monolect.backend.common.jobs import Jobs
-from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.llvm.compile import Compiler
 from monolect.backend.cpu.runtime import CpuDevice
 from monolect.backend.registry import Device
 from monolect.base.errors import CompileError
 from monolect.pipeline import schedule
-from monolect.runtime.jit import has_lock
-from monolect.runtime.programs import compile_kernels
+from monolect.runtime.realize.programs import compile_kernels
+from monolect.runtime.replay.capture import has_lock
 from monolect.schedule.callify import over_params
 
 WAIT_S = 20.0

@@ -13,7 +13,9 @@ from monolect.base.settings import Context
 from monolect.base.target import Target
 from monolect.ir.uop import node
 from monolect.pipeline import schedule
-from monolect.runtime import execute, kept, profile
+from monolect.runtime import profile
+from monolect.runtime.realize import execute
+from monolect.runtime.realize import schedule_cache as kept
 from monolect.schedule.callify import over_params, structure
 from monolect.schedule.result import schedule_of
 

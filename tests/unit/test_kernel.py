@@ -9,12 +9,12 @@ from monolect import Tensor, custom_kernel, dtypes, function, grad, jit, native_
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, CompileError, DeviceError, GradientError, VerifyError
 from monolect.command.forms import kernel_of
-from monolect.ir.normal import within
 from monolect.ir.ops import BufferArg, KernelInfo
+from monolect.ir.rewrite.normal import within
 from monolect.ir.uop import build, idx, node, shape_source
 from monolect.pipeline import lower_kernel
 from monolect.runtime import profile
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 
 POINTERS = ctypes.POINTER(ctypes.POINTER(ctypes.c_float))
 NATIVE = ctypes.CFUNCTYPE(None, POINTERS, ctypes.c_int64)

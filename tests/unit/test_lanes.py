@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import ActionError
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
 from monolect.ir.lanes import fitted, shared_lanes
 from monolect.ir.uop import idx, toposort
-from monolect.lower.launch import launched
+from monolect.lower.gpu.launch import launched
 
 
 def test_axes_that_never_meet_are_the_same_lanes():

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from monolect.base.dtype import dtypes, to_numpy
-from monolect.ir import normal  # noqa: F401  (fills in the simplifiers)
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import ELEMENTWISE, ParamArg
 from monolect.ir.uop import build, const, node, rebuild, shape_source, toposort
 from monolect.rules.legalize import NARROW, legalize

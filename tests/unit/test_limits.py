@@ -13,10 +13,10 @@ import pytest
 from monolect.base.dtype import FLOATS, INTS, DType, dtypes
 from monolect.base.errors import DTypeError, IndexRangeError
 from monolect.base.settings import Context
-from monolect.ir.normal import within
+from monolect.capture.jit import jit
 from monolect.ir.ops import ParamArg
+from monolect.ir.rewrite.normal import within
 from monolect.ir.uop import UOp, idx, node, toposort
-from monolect.tensor.capture import jit
 from monolect.tensor.tensor import Tensor
 
 ROWS, COLUMNS = 4, 5

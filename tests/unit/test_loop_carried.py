@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor, Variable, dtypes, jit, nn
-from monolect.backend.common.memory import stats
+from monolect.backend.common.host.memory import stats
 from monolect.base.errors import AllocationError
 from monolect.ir.uop import live_nodes, toposort
-from monolect.runtime import execute
+from monolect.runtime.realize import execute
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((4, 8)).astype(np.float32)

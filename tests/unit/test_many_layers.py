@@ -10,8 +10,8 @@ import pytest
 
 from monolect import Context, Tensor, function, jit, nn
 from monolect.ir.uop import UOp, toposort
-from monolect.runtime.execute import plans
-from monolect.runtime.programs import loaded
+from monolect.runtime.realize.execute import plans
+from monolect.runtime.realize.programs import loaded
 from monolect.schedule import callify
 from monolect.schedule.callify import independent
 from monolect.tensor import random

@@ -9,9 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from monolect.backend.common import memory, pages
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.memory import (
+from monolect.backend.common import pages
+from monolect.backend.common.host import memory
+from monolect.backend.common.host.memory import (
     HUGE_PAGE_BYTES,
     SMALL_BYTES,
     Allocator,
@@ -20,6 +20,7 @@ from monolect.backend.common.memory import (
     from_array,
     stats,
 )
+from monolect.backend.common.llvm.compile import Compiler
 from monolect.base.errors import AllocationError, ArgumentError, CompileError
 
 SIZES = [0, 1, 63, 64, 65, 4096, 5000, SMALL_BYTES, SMALL_BYTES + 1, 1 << 20, HUGE_PAGE_BYTES, (3 << 20) + 1]

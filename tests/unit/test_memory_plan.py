@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
-from monolect.command import memory
 from monolect.command.forms import ARENA, buffer_bytes, items_of, operands_of, program_of, read_operand
-from monolect.command.memory import ALIGN_BYTES, Life, plan_memory
+from monolect.command.rewrites import memory
+from monolect.command.rewrites.memory import ALIGN_BYTES, Life, plan_memory
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, ProgramInfo, StepInfo
 from monolect.ir.uop import UOp, node, shape_source
 

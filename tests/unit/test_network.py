@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from monolect import Tensor, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
+from monolect.graphs import bitonic_sort as network
+from monolect.graphs.bitonic_sort import Block, Sorting
+from monolect.ir.check.prove import check_bounds
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import Stage
-from monolect.ir.prove import check_bounds
 from monolect.ir.uop import build, new_buffer, node
-from monolect.ir.verify import verify
-from monolect.tensor import network
-from monolect.tensor.network import Block, Sorting
 
 SHAPES = [Block(2, 2), Block(4, 2), Block(2, 4), Block(4, 4), Block(8, 2)]
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.interp import evaluate, run_kernel
-from monolect.ir.normal import FALSE, TRUE, less, linear, negate, within
+from monolect.ir.check.interp import evaluate, run_kernel
 from monolect.ir.ops import ParamArg
+from monolect.ir.rewrite.normal import FALSE, TRUE, less, linear, negate, within
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 from tests.strategies import assert_same, bindings, index_graphs, normal_form, range_grid, tensor_graphs

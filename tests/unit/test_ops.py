@@ -7,7 +7,7 @@ import pytest
 
 from monolect.base.dtype import FLOATS, INTS, DType, dtypes
 from monolect.base.errors import IRError
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import COMMUTATIVE, ELEMENTWISE, MOVEMENT, ROWS, ParamArg, Stage, broadcast
 from monolect.ir.uop import UOp, const, idx, node, shape_source
 from tests.strategies import edge_values

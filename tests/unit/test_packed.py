@@ -8,8 +8,8 @@ from hypothesis import given
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError, ParseError
+from monolect.ir.binary import pack, unpack
 from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg, TmaCopyArg
-from monolect.ir.packed import pack, unpack
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, const, idx, node, shape_source
 from tests.strategies import any_graphs
 

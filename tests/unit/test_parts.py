@@ -7,13 +7,13 @@ import pytest
 
 from monolect import Tensor, jit
 from monolect.base.dtype import dtypes
-from monolect.command.rebase import from_parts
-from monolect.ir.normal import FALSE
+from monolect.command.rewrites.rebase import from_parts
+from monolect.ir.check.prove import check_bounds
 from monolect.ir.ops import KernelInfo, ParamArg
-from monolect.ir.prove import check_bounds
+from monolect.ir.rewrite.normal import FALSE
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.runtime import profile
-from monolect.runtime.programs import loaded
+from monolect.runtime.realize.programs import loaded
 
 R = node("RANGE", (idx(16),), (0, "LOOP"))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import ArgumentError, JitError, Tensor, dtypes, jit
-from monolect.backend.common.memory import alloc, part
+from monolect.backend.common.host.memory import alloc, part
 from monolect.runtime.buffer import ALIGN_BYTES
 from monolect.tensor.view import in_memory
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import INVALID, BufferArg, ParamArg
-from monolect.ir.pattern import Const, Pat, Rule, RuleSet, Var
-from monolect.ir.rewrite import rewrite
+from monolect.ir.rewrite.driver import rewrite
+from monolect.ir.rewrite.pattern import Const, Pat, Rule, RuleSet, Var
 from monolect.ir.text import summary
 from monolect.ir.uop import UOp, const, node, shape_source
 from tests.strategies import tensor_graphs

@@ -6,7 +6,7 @@ from monolect import Tensor, function
 from monolect.base.dtype import dtypes
 from monolect.base.errors import DeviceError
 from monolect.ir.ops import BufferArg, LoadArg
-from monolect.ir.place import addrspace, axis, device
+from monolect.ir.placement import addrspace, axis, device
 from monolect.ir.uop import UOp, const, idx, node, shape_source
 
 PAIR = ("cpu:0", "cpu:1")

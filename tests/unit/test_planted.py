@@ -15,7 +15,7 @@ from monolect.command import passes
 from monolect.command.forms import items_of, once_of, program_of, with_program
 from monolect.ir.uop import UOp, node
 from monolect.pipeline import COMMAND, GRAPH, KERNEL, MACHINE, Pass
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 from tests.unit.planted import changed, forget_programs
 
 

@@ -13,10 +13,10 @@ import time
 
 import pytest
 
-from monolect.backend.common.elf import Image, load_object
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.pool import MAX_WORKERS, ThreadPool
-from monolect.backend.common.pool_ir import COMMAND_BYTES, pool_source
+from monolect.backend.common.host.elf import Image, load_object
+from monolect.backend.common.host.pool_ir import COMMAND_BYTES, pool_source
+from monolect.backend.common.host.thread_pool import MAX_WORKERS, ThreadPool
+from monolect.backend.common.llvm.compile import Compiler
 from monolect.base.errors import ArgumentError
 
 # count: args = (counters); counters[thread] += 1, not atomically.
@@ -308,9 +308,9 @@ def _run(program: str) -> str:
     """Output of a fresh process that runs `program` after defining `compiler` and `meet(pool)`."""
     prelude = f"""
 import ctypes, os, struct, sys, threading, time
-from monolect.backend.common.elf import load_object
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.pool import ThreadPool
+from monolect.backend.common.host.elf import load_object
+from monolect.backend.common.llvm.compile import Compiler
+from monolect.backend.common.host.thread_pool import ThreadPool
 compiler = Compiler()
 kernels = load_object(compiler.compile({KERNELS!r}))
 def meet(pool):

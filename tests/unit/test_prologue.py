@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, JitError, Tensor, jit
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.runtime import profile
 
 N = 64

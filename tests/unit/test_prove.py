@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from monolect import Context, Tensor
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
-from monolect.ir import prove
-from monolect.ir.interp import evaluate
-from monolect.ir.normal import TRUE, less, negate, smaller, within
+from monolect.ir.check import prove
+from monolect.ir.check.interp import evaluate
+from monolect.ir.check.prove import accesses, check_bounds, infix, is_inside
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg
-from monolect.ir.prove import accesses, check_bounds, infix, is_inside
+from monolect.ir.rewrite.normal import TRUE, less, negate, smaller, within
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 from monolect.pipeline import schedule
-from monolect.runtime.programs import compile_kernels
+from monolect.runtime.realize.programs import compile_kernels
 from monolect.schedule.callify import over_params
 
 

@@ -11,7 +11,7 @@ from monolect.ir.ops import ROWS
 from monolect.ir.pseudocode import _INFIX, pseudocode
 from monolect.ir.text import parse
 from monolect.pipeline import KERNEL, lower_kernel, schedule
-from monolect.runtime.lowering import READY
+from monolect.runtime.realize.lowering import READY
 from monolect.schedule.callify import over_params
 
 

@@ -26,7 +26,7 @@ import torch
 
 from monolect import Tensor, function, grad, jit, nn
 from monolect.base.errors import CaptureWarning, JitError
-from monolect.tensor.reach import Reach
+from monolect.capture.environment.dependencies import Reach
 
 
 def vector(*values: float) -> Tensor:

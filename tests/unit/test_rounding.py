@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from monolect import Context, Tensor, dtypes, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import USER
-from monolect.runtime.execute import plans
+from monolect.runtime.realize.execute import plans
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
 SHAPES = [(7, 2), (5, 3), (37, 11), (64, 100), (130, 17), (1000,), (3, 5, 16)]

@@ -12,15 +12,15 @@ from monolect import Context, Tensor, custom_kernel, dtypes, function, grad, jit
 from monolect.backend.registry import Device
 from monolect.base.errors import CompileError, DeviceError, IRError, ParseError, VerifyError
 from monolect.cli import main
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import BufferArg, LoadArg, ParamArg, Stage
-from monolect.ir.place import axis
+from monolect.ir.placement import axis
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute
-from monolect.ir.verify import verify
 from monolect.pipeline import schedule
-from monolect.runtime import programs
-from monolect.runtime.execute import plans
+from monolect.runtime.realize import programs
+from monolect.runtime.realize.execute import plans
 from monolect.tensor.variable import Variable
 from tests.unit.hand_kernels import EIGHT, F32, PROCESSORS, at, in_groups, load, loop, on, part, run, sink, tensor
 

@@ -32,8 +32,8 @@ from monolect import (
 )
 from monolect.backend.c import compile as c_compile
 from monolect.backend.registry import Device
+from monolect.capture import saved
 from monolect.ir.text import parse
-from monolect.tensor import saved
 
 needs_compiler = pytest.mark.skipif(bool(c_compile.missing()), reason=c_compile.missing() or "-")
 LOADER = """

@@ -5,17 +5,17 @@ from math import inf, prod
 import pytest
 
 from monolect import ActionError, Tensor, dtypes
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.backend.cpu.units import units
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
-from monolect.optimize import search as searching
-from monolect.optimize.action import Plan
-from monolect.optimize.edits import Trail, edits, extensions
-from monolect.optimize.heuristic import choose
-from monolect.optimize.moves import MOVES, kind_of, legal_moves, replay
-from monolect.optimize.search import name, search
+from monolect.optimize.actions.plan import Plan
+from monolect.optimize.cpu.heuristic import choose
+from monolect.optimize.search import beam as searching
+from monolect.optimize.search.beam import name, search
+from monolect.optimize.search.moves import MOVES, kind_of, legal_moves, replay
+from monolect.optimize.search.neighbours import Trail, edits, extensions
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor, jit
-from monolect.backend.common.memory import stats
+from monolect.backend.common.host.memory import stats
 from monolect.backend.registry import Device
+from monolect.cli.kernel_page import explain_kernel
 from monolect.command.forms import (
     base_of,
     buffer_bytes,
@@ -20,16 +21,15 @@ from monolect.command.forms import (
     operands_of,
     program_of,
 )
-from monolect.command.memory import plan_memory
 from monolect.command.passes import joined
-from monolect.ir import index, normal
+from monolect.command.rewrites.memory import plan_memory
+from monolect.ir.rewrite import index, normal
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, node
 from monolect.pipeline import PIPELINE, schedule, scheduled
 from monolect.runtime import profile
-from monolect.runtime.page import explain_kernel
-from monolect.runtime.plan import batch_step
-from monolect.runtime.programs import loaded
+from monolect.runtime.realize.plan import batch_step
+from monolect.runtime.realize.programs import loaded
 from monolect.schedule.callify import over_params
 from monolect.schedule.result import schedule_of
 

@@ -5,7 +5,7 @@ import pytest
 from monolect import DeviceError, Tensor
 from monolect.base.dtype import dtypes
 from monolect.ir.ops import BufferArg
-from monolect.ir.place import axis
+from monolect.ir.placement import axis
 from monolect.ir.uop import build, node, shape_source
 from monolect.schedule.shard import shard
 

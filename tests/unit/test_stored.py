@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from monolect import Context, DeviceError, FileFormatError, JitError, MonolectError, Tensor, VerifyError, jit
-from monolect.runtime import programs
-from monolect.tensor import saved
+from monolect.capture import saved
+from monolect.runtime.realize import programs
 from tests.unit import saved_mutations as mutations
 
 Edit = Callable[[str], str]

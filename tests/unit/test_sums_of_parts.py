@@ -11,10 +11,10 @@ import torch
 
 from monolect import Tensor, Variable, jit
 from monolect.base.dtype import dtypes
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
 from monolect.ir.uop import toposort
 from monolect.runtime.buffer import to_numpy
-from monolect.schedule.join_parts import join_parts
+from monolect.schedule.rewrites.join_parts import join_parts
 
 N_INTERPRETED, N_COMPILED = 200, 6
 Both = Callable[[Any], Any]  # of a Tensor and of a torch.Tensor

@@ -9,13 +9,14 @@ import pytest
 
 from monolect import Context, Device, JitError, Tensor, jit
 from monolect.base.settings import settings
-from monolect.command import rebase
-from monolect.ir import index, normal
+from monolect.command.rewrites import rebase
+from monolect.ir.rewrite import index, normal
 from monolect.ir.uop import UOp, idx, node
 from monolect.optimize import cost
 from monolect.pipeline import KERNEL, PIPELINE, lower_kernel, schedule
-from monolect.runtime import kept, profile
-from monolect.runtime.programs import key_of, loaded
+from monolect.runtime import profile
+from monolect.runtime.realize import schedule_cache as kept
+from monolect.runtime.realize.programs import key_of, loaded
 from monolect.schedule.callify import over_params
 
 X, Y = (node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate((7, 5)))

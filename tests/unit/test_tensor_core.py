@@ -12,9 +12,9 @@ from monolect.autograd.gradient import reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.settings import Context
+from monolect.capture.jit import jit
 from monolect.ir.uop import live_nodes, toposort
-from monolect.runtime import execute
-from monolect.tensor.capture import jit
+from monolect.runtime.realize import execute
 from monolect.tensor.tensor import Tensor
 
 CREATION: list[Any] = [

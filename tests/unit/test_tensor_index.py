@@ -8,7 +8,7 @@ import torch
 
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from monolect.base.settings import Context
-from monolect.tensor.capture import jit
+from monolect.capture.jit import jit
 from monolect.tensor.tensor import Tensor
 
 RNG = np.random.default_rng(3)

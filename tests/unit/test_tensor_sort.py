@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from monolect import ArgumentError, AxisError, Context, DTypeError, ShapeError, Tensor, Variable
-from monolect.tensor import radix, rank
+from monolect.graphs import radix_sort as radix
+from monolect.graphs import select as rank
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 UNSIGNED = ["uint16", "uint32", "uint64"]

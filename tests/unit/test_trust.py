@@ -14,11 +14,11 @@ import pytest
 
 from monolect import CacheWarning, Context, Tensor, VerifyError, function, jit, pipeline
 from monolect.backend.registry import Device
-from monolect.base import cache, version
-from monolect.base.cache import DiskCache
+from monolect.base.disk import cache, version
+from monolect.base.disk.cache import DiskCache
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, build, node, rebuild, toposort
-from monolect.runtime import execute
+from monolect.runtime.realize import execute
 
 NOBODY = 65534
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes are notions of POSIX")
@@ -172,9 +172,9 @@ def test_forged_machine_code_of_another_user_is_not_run(tmp_path: Path) -> None:
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the compiler's source, with caches of its own."""
-    source = Path(version.__file__).parent.parent
+    source = Path(version.__file__).parents[2]
     shutil.copytree(source, tmp_path / "monolect", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    monkeypatch.setattr(version, "__file__", str(tmp_path / "monolect" / "base" / "version.py"))
+    monkeypatch.setattr(version, "__file__", str(tmp_path / "monolect" / "base" / "disk" / "version.py"))
     with Context(MONOLECT_CACHE=str(tmp_path / "c")):
         yield tmp_path / "monolect"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor, function, jit, nn
+from monolect.capture.fast_path import KEPT_BYTES
 from monolect.runtime import profile
-from monolect.runtime.jit import has_lock
-from monolect.tensor.replay import KEPT_BYTES
+from monolect.runtime.replay.capture import has_lock
 
 
 def vector(*values: float) -> Tensor:

@@ -19,8 +19,8 @@ from monolect import (
 )
 from monolect.ir.uop import toposort
 from monolect.runtime import profile
-from monolect.runtime.execute import plans
-from monolect.runtime.programs import loaded
+from monolect.runtime.realize.execute import plans
+from monolect.runtime.realize.programs import loaded
 
 N = Variable("rows", 1, 8)
 X = np.arange(24, dtype=np.float32).reshape(8, 3)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor, jit
-from monolect.runtime import execute, varied
-from monolect.runtime.varied import ENOUGH
+from monolect.runtime.realize import execute, varied
+from monolect.runtime.realize.varied import ENOUGH
 
 X = np.random.default_rng(5).standard_normal((6, 16)).astype(np.float32)
 

@@ -12,17 +12,18 @@ from monolect import Context, Tensor, Variable, jit, nn, pipeline
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
-from monolect.command import memory
+from monolect.command.rewrites import memory
 from monolect.ir.bounds import ranges
-from monolect.ir.normal import less
-from monolect.ir.place import memory_of
+from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.normal import less
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
-from monolect.optimize import merge, pack
+from monolect.optimize import merge
+from monolect.optimize.actions import pack
 from monolect.optimize.merge import _DIVISIONS, _is_loop, is_stage
-from monolect.runtime.execute import plans
-from monolect.runtime.programs import loaded
+from monolect.runtime.realize.execute import plans
+from monolect.runtime.realize.programs import loaded
 from monolect.schedule import kernels, partition
-from monolect.schedule.stages import stage
+from monolect.schedule.scratch import stage
 from tests.unit import planted
 from tests.unit.planted import Rule, forget_programs
 

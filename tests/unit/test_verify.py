@@ -5,9 +5,9 @@ from hypothesis import given
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import VerifyError
+from monolect.ir.check.verify import verify
 from monolect.ir.ops import BufferArg, KernelInfo, ParamArg, Stage
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
-from monolect.ir.verify import verify
 from tests.strategies import tensor_graphs
 
 B = node("BUFFER", (shape_source((4,)),), BufferArg(0, dtypes.float32, "cpu"))

@@ -11,13 +11,12 @@ from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ActionError, VerifyError
 from monolect.base.target import Target
-from monolect.ir import validate as validation
+from monolect.ir.check import validate as validation
+from monolect.ir.check.validate import validate
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
-from monolect.ir.validate import validate
 from monolect.optimize.apply import apply_actions
 from monolect.pipeline import KERNEL, lower_kernel, schedule
-from monolect.runtime import lowering  # noqa: F401  (tells the pipeline how to run programs)
 from monolect.schedule.callify import over_params
 from tests.unit.planted import Rule, plant
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
+from monolect.graphs import winograd
 from monolect.ir.uop import UOp
 from monolect.runtime import profile
-from monolect.tensor import winograd
 from tests.unit.test_hoist import capture_of, own
 
 sizes = st.integers(1, 13)
@@ -134,7 +134,7 @@ def test_what_a_captured_step_holds_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     def best_tile(*_: object, kept: bool) -> None:
         asked.append(kept)
 
-    monkeypatch.setattr("monolect.tensor.convolution.best_tile", best_tile)
+    monkeypatch.setattr("monolect.graphs.convolution.best_tile", best_tile)
     x, w = own(array(1, 4, 6, 6)), own(array(4, 4, 3, 3))
     x.conv2d(w).realize()
     jit(lambda x: x.conv2d(w))(x)
@@ -152,7 +152,7 @@ def test_what_a_captured_step_holds_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     "options", [{"stride": 2}, {"dilation": 2, "padding": 2}, {"padding": 1, "kernel": 5}, {"padding": 1, "on": 0}]
 )
 def test_other_convolutions_stay_sums_of_products(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monolect.tensor.convolution.best_tile", lambda *a, kept: 4)
+    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, kept: 4)
     k, on = options.pop("kernel", 3), options.pop("on", 4)
     with Context(WINOGRAD=on), profile.Recorder() as kernels:
         own(array(1, 8, 9, 9)).conv2d(own(array(8, 8, k, k)), **options).realize()
@@ -169,13 +169,13 @@ def test_gradients_are_those_of_the_convolution(monkeypatch: pytest.MonkeyPatch)
             return [x.grad.numpy(), w.grad.numpy()]
 
     direct = gradients(0)
-    monkeypatch.setattr("monolect.tensor.convolution.best_tile", lambda *a, kept: 4)
+    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, kept: 4)
     for got, wanted in zip(gradients(4), direct, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_no_batch_axis_bias_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monolect.tensor.convolution.best_tile", lambda *a, kept: 2)
+    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, kept: 2)
     x, w, b = array(3, 6, 5), array(4, 3, 3, 3), array(4)
     with Context(WINOGRAD=4):
         got = Tensor(x).conv2d(Tensor(w), Tensor(b), padding="same").relu().numpy()

@@ -12,11 +12,11 @@ import os
 import shutil
 from typing import NamedTuple
 
-from monolect.backend.common.command import compiled, run
-from monolect.backend.common.elf import load_object
-from monolect.base.cache import DiskCache
+from monolect.backend.common.external_compiler import compiled, run
+from monolect.backend.common.host.elf import load_object
+from monolect.base.disk.cache import DiskCache
+from monolect.base.disk.hashing import blake2b
 from monolect.base.errors import CompileError, ObjectFileError
-from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 
 NAMES = ("clang", "gcc", "cc")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from monolect.backend.common import c_style
-from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import C_NATIVE, Renderer
-from monolect.backend.common.c_values import Value
+from monolect.backend.common.clike import program as c_style
+from monolect.backend.common.clike.language import Language
+from monolect.backend.common.clike.program import C_NATIVE, Renderer
+from monolect.backend.common.clike.values import Value
 from monolect.backend.common.shaped import local_places
 from monolect.command.forms import accesses
 from monolect.ir.uop import UOp

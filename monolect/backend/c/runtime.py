@@ -6,7 +6,7 @@ import re
 
 from monolect.backend.c.compile import Compiler, missing
 from monolect.backend.c.render import NATIVE, render_module
-from monolect.backend.common.native import NativeDevice, host_target
+from monolect.backend.common.host.native import NativeDevice, host_target
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp
 

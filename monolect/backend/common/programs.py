@@ -16,9 +16,9 @@ from typing import Any
 from monolect.backend.base import Program
 from monolect.backend.common.jobs import Jobs
 from monolect.backend.common.pages import give_back
-from monolect.base.cache import DiskCache
+from monolect.base.disk.cache import DiskCache
+from monolect.base.disk.hashing import blake2b
 from monolect.base.errors import MonolectError
-from monolect.base.hashing import blake2b
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp

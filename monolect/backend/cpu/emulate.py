@@ -14,7 +14,7 @@ Source: Intel, "Software Developer's Manual", volume 2: VDPBF16PS, VPDPBUSD, TDP
 
 from __future__ import annotations
 
-from monolect.backend.common import llvm_ir
+from monolect.backend.common.llvm import program as llvm_ir
 from monolect.backend.cpu.render import CpuRenderer
 from monolect.backend.cpu.units import BY_INTRINSIC, I8
 from monolect.base.dtype import DType

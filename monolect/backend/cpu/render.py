@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from monolect.backend.common import llvm_ir
-from monolect.backend.common.llvm_types import Value, type_name
+from monolect.backend.common.llvm import program as llvm_ir
+from monolect.backend.common.llvm.types import Value, type_name
 from monolect.backend.cpu.tiles import TileRenderer
 from monolect.backend.cpu.units import BY_NAME
 from monolect.base.dtype import DType, dtypes

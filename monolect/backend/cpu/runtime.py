@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from monolect.backend.common.llvm_compile import Compiler, host_features, missing, native_ops
-from monolect.backend.common.native import NativeDevice, host_target
+from monolect.backend.common.host.native import NativeDevice, host_target
+from monolect.backend.common.llvm.compile import Compiler, host_features, missing, native_ops
 from monolect.backend.cpu.units import EMULATED, units, usable_units
 from monolect.base.dtype import dtypes
 from monolect.base.settings import settings

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from monolect.backend.common.llvm_ir import Renderer
-from monolect.backend.common.llvm_types import Value, memory_type, type_name
+from monolect.backend.common.llvm.program import Renderer
+from monolect.backend.common.llvm.types import Value, memory_type, type_name
 from monolect.backend.common.shaped import ordered, register_of
 from monolect.backend.cpu.units import BY_NAME
 from monolect.base.target import MatrixUnit
-from monolect.ir.normal import is_zero
+from monolect.ir.rewrite.normal import is_zero
 from monolect.ir.uop import UOp
-from monolect.lower.matrix import row_axis
+from monolect.lower.matrix_products import row_axis
 
 TILE_BYTES = 1024
 LINE = 64  # bytes of a row

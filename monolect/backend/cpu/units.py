@@ -1,7 +1,7 @@
 """Matrix units of processors, and the instructions that drive them.
 
 What it is for: one row a unit, with the features it needs. `units` picks those that are here, the best first.
-What it is not: the choice whether a kernel uses one (`optimize.contraction`), or the loops around it.
+What it is not: the choice whether a kernel uses one (`optimize.cpu.contraction`), or the loops around it.
 
 A row's `intrinsic` takes the accumulator and both operands; where `a` and `b` differ in dtype, that of `a` comes first.
 Subnormal numbers may count as zero in the bfloat16 units.

@@ -9,7 +9,7 @@ Source: NVIDIA, "PTX ISA", cp.async.bulk.tensor and mbarrier.
 
 from __future__ import annotations
 
-from monolect.backend.common.c_language import BulkCopies
+from monolect.backend.common.clike.language import BulkCopies
 
 
 def _copy(rank: int) -> str:

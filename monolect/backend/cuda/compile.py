@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from typing import Any
 
-from monolect.backend.common.complaint import NVRTC, complaint
+from monolect.backend.common.diagnostics import NVRTC, complaint
 from monolect.base.errors import CompileError
 
 ARCHITECTURES = ("75", "80", "86", "89", "90a", "100a")

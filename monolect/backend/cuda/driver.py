@@ -9,10 +9,10 @@ import ctypes
 from importlib import import_module
 from typing import Any
 
-from monolect.backend.common.gpu_commands import MAP_BYTES
-from monolect.backend.common.gpu_driver import NO_DEVICE, SUCCESS, Driver
-from monolect.backend.common.grouped import why_not
+from monolect.backend.common.gpu.commands import MAP_BYTES
+from monolect.backend.common.gpu.driver import NO_DEVICE, SUCCESS, Driver
 from monolect.backend.common.launch import TensorMap
+from monolect.backend.common.workgroups import why_not
 from monolect.base.errors import DeviceError, MissingExtraError
 
 NAME_BYTES = 256

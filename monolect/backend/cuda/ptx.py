@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from itertools import islice
 
-from monolect.backend.common import llvm_group
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_dialect import Dialect, Unit, ids
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm import workgroups as llvm_group
+from monolect.backend.common.llvm.compile import Compiler
+from monolect.backend.common.llvm.dialect import Dialect, Unit, ids
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.backend.cuda import render as cuda
 from monolect.backend.cuda.units import instruction
 from monolect.base.dtype import ALL, dtypes
+from monolect.base.matrix_units import NVIDIA, n_elements
 from monolect.base.target import MatrixUnit, Target
-from monolect.base.units import NVIDIA, n_elements
 from monolect.ir.uop import UOp
 
 # architecture -> the oldest PTX that has it and its matrix units: what an old driver takes

@@ -5,10 +5,10 @@ What it does not do: choose an architecture; `language` is told, and knows what 
 
 from __future__ import annotations
 
-from monolect.backend.common import c_style
-from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.c_language import AsyncCopies, Language
-from monolect.backend.common.c_style import C_NATIVE
+from monolect.backend.common.clike import program as c_style
+from monolect.backend.common.clike.language import AsyncCopies, Language
+from monolect.backend.common.clike.program import C_NATIVE
+from monolect.backend.common.clike.workgroups import GroupRenderer
 from monolect.backend.cuda.boxes import BULK_COPIES
 from monolect.backend.cuda.units import MEMORY_UNITS, WITH_WGMMA, function, units
 from monolect.base.dtype import ALL, DType, dtypes

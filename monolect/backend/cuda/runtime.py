@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from monolect.backend.base import Program
-from monolect.backend.common.gpu_device import GpuDevice
+from monolect.backend.common.gpu.device import GpuDevice
 from monolect.backend.cuda import compile as nvrtc
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda.driver import CudaDriver, about, count, missing

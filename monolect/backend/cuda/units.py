@@ -3,16 +3,16 @@
 What it is for: one function a unit, in which a lane gives what it holds of both operands and of the sum and gets what
 it holds of the new sum. wgmma takes descriptors of operands in local memory, and adds while the lanes go on: registers
 of a sum are its own from `wgmma_begin` to `wgmma_end`, and what the compiler would move across those is pinned there.
-What it does not do: say which elements those are (`base.units`).
+What it does not do: say which elements those are (`base.matrix_units`).
 Source: NVIDIA, "PTX ISA", mma, wgmma.mma_async and its matrix descriptor.
 """
 
 from __future__ import annotations
 
-from monolect.backend.common.c_language import MemoryUnits
+from monolect.backend.common.clike.language import MemoryUnits
 from monolect.base.dtype import DType, dtypes
+from monolect.base.matrix_units import HOPPER, NVIDIA, n_elements
 from monolect.base.target import MatrixUnit
-from monolect.base.units import HOPPER, NVIDIA, n_elements
 
 _PTX = {
     dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32", dtypes.int8: "s8", dtypes.uint8: "u8",

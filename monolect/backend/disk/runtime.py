@@ -1,5 +1,5 @@
 """The disk device: a memory-mapped file as a buffer. `disk:/path` opens it; reading a slice touches only its pages.
-`tensor/files.py` writes.
+`tensor/methods/files.py` writes.
 
 Kernels do not run here: a value is moved to a computing device first (`t.to("cpu")`), and that kernel reads the
 mapping.
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.base.errors import DeviceError, FileFormatError
 from monolect.base.target import Target
 

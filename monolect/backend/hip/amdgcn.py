@@ -5,15 +5,16 @@ What it does not do: depend on the architecture, but for matrix units; LLVM lowe
 
 from __future__ import annotations
 
-from monolect.backend.common import lld, llvm_group
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_dialect import Dialect, Unit, ids
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
-from monolect.backend.common.llvm_types import type_name
+from monolect.backend.common.llvm import lld
+from monolect.backend.common.llvm import workgroups as llvm_group
+from monolect.backend.common.llvm.compile import Compiler
+from monolect.backend.common.llvm.dialect import Dialect, Unit, ids
+from monolect.backend.common.llvm.program import LLVM_NATIVE
+from monolect.backend.common.llvm.types import type_name
 from monolect.backend.hip import render as hip
 from monolect.base.dtype import DType, dtypes
+from monolect.base.matrix_units import CDNA2, CDNA3, RDNA3, RDNA4, n_elements
 from monolect.base.target import MatrixUnit, Target
-from monolect.base.units import CDNA2, CDNA3, RDNA3, RDNA4, n_elements
 from monolect.ir.uop import UOp
 
 CODE_OBJECT = 500  # the version of its layout: 5, which drivers take since ROCm 5.5

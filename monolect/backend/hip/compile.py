@@ -9,7 +9,7 @@ import functools
 import os
 import shutil
 
-from monolect.backend.common.command import compiled, run
+from monolect.backend.common.external_compiler import compiled, run
 from monolect.base.errors import CompileError
 from monolect.base.settings import settings
 

@@ -13,8 +13,8 @@ import functools
 from ctypes import c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any, NamedTuple
 
-from monolect.backend.common.gpu_driver import NO_DEVICE, SUCCESS, Driver
-from monolect.backend.common.grouped import why_not
+from monolect.backend.common.gpu.driver import NO_DEVICE, SUCCESS, Driver
+from monolect.backend.common.workgroups import why_not
 from monolect.base.errors import DeviceError
 
 

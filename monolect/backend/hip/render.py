@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from monolect.backend.common import c_style
-from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import C_NATIVE
+from monolect.backend.common.clike import program as c_style
+from monolect.backend.common.clike.language import Language
+from monolect.backend.common.clike.program import C_NATIVE
+from monolect.backend.common.clike.workgroups import GroupRenderer
 from monolect.backend.hip.units import function, units
 from monolect.base.dtype import ALL, dtypes
 from monolect.base.target import Target

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from monolect.backend.common import lld
-from monolect.backend.common.gpu_device import GpuDevice
+from monolect.backend.common.gpu.device import GpuDevice
+from monolect.backend.common.llvm import lld
 from monolect.backend.hip import amdgcn
 from monolect.backend.hip import compile as clang
 from monolect.backend.hip.driver import HipDriver, about, count, missing

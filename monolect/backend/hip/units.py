@@ -1,7 +1,7 @@
 """The matrix units of AMD's GPUs: which architecture has which, and the functions of clang that stand for them.
 
 What it is for: one function a unit, in which a lane gives what it holds of both operands and of the sum and gets what
-it holds of the new sum. What it does not do: say which elements those are (`base.units`).
+it holds of the new sum. What it does not do: say which elements those are (`base.matrix_units`).
 Source: LLVM, "AMDGPU builtins"; AMD, "RDNA4" and "MI300 Instruction Set Architecture".
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from monolect.base.dtype import DType, dtypes
+from monolect.base.matrix_units import CDNA2, CDNA3, RDNA3, RDNA4, n_elements
 from monolect.base.target import MatrixUnit
-from monolect.base.units import CDNA2, CDNA3, RDNA3, RDNA4, n_elements
 
 _EIGHT = {dtypes.fp8e4m3: "fp8", dtypes.fp8e5m2: "bf8"}
 

@@ -12,8 +12,8 @@ import platform
 import sys
 from typing import Any
 
-from monolect.backend.common.complaint import complaint
-from monolect.backend.common.grouped import why_not
+from monolect.backend.common.diagnostics import complaint
+from monolect.backend.common.workgroups import why_not
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
 PLACE = r"program_source:(\d+):\d+: (?:fatal )?error: ([^\n]*)"

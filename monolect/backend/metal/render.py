@@ -5,14 +5,14 @@ What it does not do: compile; that is the system's (`compile`).
 
 from __future__ import annotations
 
-from monolect.backend.common import c_style
-from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import C_NATIVE
+from monolect.backend.common.clike import program as c_style
+from monolect.backend.common.clike.language import Language
+from monolect.backend.common.clike.program import C_NATIVE
+from monolect.backend.common.clike.workgroups import GroupRenderer
 from monolect.backend.metal.units import function
 from monolect.base.dtype import ALL, dtypes
+from monolect.base.matrix_units import APPLE
 from monolect.base.target import Target
-from monolect.base.units import APPLE
 from monolect.ir.uop import UOp
 
 NATIVE = C_NATIVE

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.base import Call, Numbered, Program, unpacked
-from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
-from monolect.backend.common.handles import HandleAllocator, HandleMemory
+from monolect.backend.common.gpu.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
+from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.metal.compile import Refused, about, gpus, library_of, metal, missing, pipeline_of, pool, text
 from monolect.backend.metal.render import TARGET, render_module
 from monolect.base.dtype import dtypes

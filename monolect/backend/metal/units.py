@@ -1,6 +1,6 @@
 """The matrices of a SIMD-group, as Metal says them: one function a unit.
 
-What it does not do: say which lane holds what (`base.units`). That of bfloat16 needs Metal 3.1.
+What it does not do: say which lane holds what (`base.matrix_units`). That of bfloat16 needs Metal 3.1.
 Source: Apple, "Metal Shading Language Specification", SIMD-group matrix functions.
 """
 

@@ -1,6 +1,6 @@
 """Null: programs are rendered as text IR."""
 
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.ir.text import show
 from monolect.ir.uop import UOp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from monolect.backend.base import Commands, Program, unpacked
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.backend.null.render import NATIVE, render
 from monolect.base.target import Target
 from monolect.ir.uop import UOp

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from monolect.backend.common.complaint import complaint
-from monolect.backend.common.grouped import why_not
+from monolect.backend.common.diagnostics import complaint
+from monolect.backend.common.workgroups import why_not
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
 PLACE = r":(\d+):\d+: (?:fatal )?(?:error: )?([^\n]*)"  # drivers are made of clang; PoCL says "error" before

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monolect.backend.common import c_style
-from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import C_NATIVE, Place, Renderer
+from monolect.backend.common.clike import program as c_style
+from monolect.backend.common.clike.language import Language
+from monolect.backend.common.clike.program import C_NATIVE, Place, Renderer
 from monolect.backend.opencl.lanes import REQUIRED, SHUFFLE
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp

@@ -10,9 +10,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from monolect.backend.common import llvm_group
-from monolect.backend.common.llvm_dialect import Dialect, ids
-from monolect.backend.common.llvm_ir import LLVM_NATIVE
+from monolect.backend.common.llvm import workgroups as llvm_group
+from monolect.backend.common.llvm.dialect import Dialect, ids
+from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.dtype import ALL, dtypes
 from monolect.base.errors import CompileError
 from monolect.base.target import Target
@@ -74,7 +74,7 @@ def _in_a_process(method: str, source: str) -> bytes:
 _PROGRAM = """
 import sys
 sys.path[:] = {path!r}
-from monolect.backend.common.llvm_compile import Compiler
+from monolect.backend.common.llvm.compile import Compiler
 from monolect.base.errors import CompileError
 try:
     made = Compiler("spirv64", (), triple="{triple}").{method}(sys.stdin.read())

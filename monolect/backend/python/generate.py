@@ -23,11 +23,11 @@ from monolect.backend.python.place import Place, extent, is_run, plus, root_of, 
 from monolect.backend.python.values import Access, Box, Exchange, MemoryExchange, Shuffle, function, operands, positions
 from monolect.base.dtype import dtypes
 from monolect.base.errors import CompileError, InternalError
-from monolect.base.units import BY_NAME
-from monolect.ir.arrays import garbage, storage
+from monolect.base.matrix_units import BY_NAME
 from monolect.ir.bounds import may_wrap
+from monolect.ir.check.arrays import garbage, storage
 from monolect.ir.ops import INVALID
-from monolect.ir.place import VIEWS, is_memory
+from monolect.ir.placement import VIEWS, is_memory
 from monolect.ir.uop import UOp, toposort
 
 _SILENT = frozenset(("PARAM", "BUFFER", "AFTER", "GROUP", "SPECIAL", "CONST", "SINK", "PREFETCH"))

@@ -22,8 +22,8 @@ import numpy as np
 from monolect.backend.python.generate import Body, Generator
 from monolect.base.dtype import DType
 from monolect.base.errors import InternalError
-from monolect.ir.arrays import garbage, storage
-from monolect.ir.interp import evaluate
+from monolect.ir.check.arrays import garbage, storage
+from monolect.ir.check.interp import evaluate
 from monolect.ir.uop import UOp, toposort
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monolect.ir.ops import INVALID
-from monolect.ir.place import VIEWS
+from monolect.ir.placement import VIEWS
 from monolect.ir.uop import UOp
 
 

@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from monolect.backend.base import Call, Commands, Program, unpacked
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.render import render
 from monolect.base.dtype import ALL
+from monolect.base.matrix_units import NVIDIA
 from monolect.base.target import Target
-from monolect.base.units import NVIDIA
 from monolect.ir.ops import ELEMENTWISE, KernelInfo
 from monolect.ir.uop import UOp
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.base.errors import IndexRangeError, InternalError
-from monolect.base.units import BY_NAME, Cores
-from monolect.ir.arrays import (
+from monolect.base.matrix_units import BY_NAME, Cores
+from monolect.ir.check.arrays import (
     add_at,
     add_product,
     bitcast,

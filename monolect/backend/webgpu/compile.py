@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from monolect.backend.common.complaint import complaint
-from monolect.backend.common.grouped import why_not
+from monolect.backend.common.diagnostics import complaint
+from monolect.backend.common.workgroups import why_not
 from monolect.backend.webgpu.render import WGSL, joined
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 from monolect.base.target import Target

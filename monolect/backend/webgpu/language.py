@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import ADD_ALONE, C_NATIVE
+from monolect.backend.common.clike.language import Language
+from monolect.backend.common.clike.program import ADD_ALONE, C_NATIVE
 from monolect.backend.webgpu import longs
 from monolect.backend.webgpu.longs import PAIR
 from monolect.base.dtype import DType, dtypes

@@ -8,7 +8,7 @@ Source: Knuth, "The Art of Computer Programming" 2, 4.3.1; Warren, "Hacker's Del
 
 from __future__ import annotations
 
-from monolect.backend.common.c_group import GroupRenderer
+from monolect.backend.common.clike.workgroups import GroupRenderer
 from monolect.base.dtype import DType
 from monolect.ir.uop import UOp
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from monolect.backend.common.c_group import is_small
-from monolect.backend.common.c_style import CLOSED, OPEN, Place
-from monolect.backend.common.c_values import Value
+from monolect.backend.common.clike.program import CLOSED, OPEN, Place
+from monolect.backend.common.clike.values import Value
+from monolect.backend.common.clike.workgroups import is_small
 from monolect.backend.common.launch import launch_sizes
 from monolect.backend.common.shaped import ordered, register_of
 from monolect.backend.webgpu import longs
@@ -25,7 +25,7 @@ from monolect.backend.webgpu.longs import PairRenderer
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import CompileError
 from monolect.ir.bounds import size_max
-from monolect.ir.normal import count
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, toposort
 
 LANES = 4  # of a vector

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monolect.backend.base import Call, Numbered, Program, unpacked
-from monolect.backend.common.grouped import SCALAR, Entry, GroupDevice, Reported, told_together
-from monolect.backend.common.handles import HandleAllocator, HandleMemory
+from monolect.backend.common.gpu.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
+from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.webgpu.compile import (
     JOINED,
     about,

@@ -16,23 +16,23 @@ from hashlib import blake2b
 from pathlib import Path
 
 from monolect.backend.base import Program, unpacked
-from monolect.backend.common import memory
-from monolect.backend.common.c_group import GroupRenderer
-from monolect.backend.common.c_language import Language
-from monolect.backend.common.c_style import render_module
+from monolect.backend.common.clike.language import Language
+from monolect.backend.common.clike.program import render_module
+from monolect.backend.common.clike.workgroups import GroupRenderer
+from monolect.backend.common.host import memory
 from monolect.backend.common.launch import check_limits, launch_sizes, tensor_maps
-from monolect.backend.common.llvm_compile import Compiler
-from monolect.backend.common.llvm_dialect import Dialect, Unit, ids
-from monolect.backend.common.llvm_group import render_module as render_llvm
+from monolect.backend.common.llvm.compile import Compiler
+from monolect.backend.common.llvm.dialect import Dialect, Unit, ids
+from monolect.backend.common.llvm.workgroups import render_module as render_llvm
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import render as hip
 from monolect.backend.metal import render as metal
 from monolect.base.dtype import ALL, dtypes
 from monolect.base.errors import CompileError, InternalError
+from monolect.base.matrix_units import BY_NAME, NVIDIA, n_elements
 from monolect.base.target import MatrixUnit, Target
-from monolect.base.units import BY_NAME, NVIDIA, n_elements
-from monolect.ir.interp import evaluate
+from monolect.ir.check.interp import evaluate
 from monolect.ir.uop import UOp, idx
 from tests.backend.standin.boxes import at_64, encoded
 from tests.backend.standin.fragments import emulated, tables

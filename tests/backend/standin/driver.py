@@ -21,14 +21,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.backend.cuda import ptx
 from monolect.backend.cuda import render as cuda
 from monolect.backend.hip import driver as hip_driver
 from monolect.backend.hip import render as hip
 from monolect.base.dtype import ALL
 from monolect.base.errors import AllocationError, CompileError
-from monolect.base.units import BY_NAME
+from monolect.base.matrix_units import BY_NAME
 from tests.backend.standin import device as standins
 from tests.backend.standin.boxes import MAP_BYTES, at_64, encoded
 from tests.backend.standin.device import LAUNCH, Llvm

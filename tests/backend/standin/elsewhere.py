@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from monolect.backend.base import Program
-from monolect.backend.common import lld
+from monolect.backend.common.llvm import lld
 from monolect.backend.common.shaped import local_places
-from monolect.backend.cpu import elsewhere
+from monolect.backend.cpu import cross_targets as elsewhere
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import size_max
-from monolect.ir.normal import count
+from monolect.ir.rewrite.normal import count
 from tests.backend.standin.device import Standin, params
 
 HERE = Path(__file__).parent

@@ -1,8 +1,8 @@
 """Which lane holds which element of a matrix unit's operands, in the words of the vendors' manuals; and those units as
 C++ functions that run on this processor, for the stand-ins.
 
-A second statement of the tables in `monolect/base/units.py`, written another way: where they differ, one is wrong, and
-what a stand-in computes for a kernel then is too.
+A second statement of the tables in `monolect/base/matrix_units.py`, written another way: where they differ, one is
+wrong, and what a stand-in computes for a kernel then is too.
 """
 
 from functools import cache
@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 
 from monolect.base.dtype import dtypes
+from monolect.base.matrix_units import n_elements
 from monolect.base.target import MatrixUnit
-from monolect.base.units import n_elements
 
 E4M3, E5M2 = dtypes.fp8e4m3, dtypes.fp8e5m2
 

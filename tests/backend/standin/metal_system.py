@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 from monolect.backend.metal import render as metal
 from monolect.base.errors import CompileError
 from tests.backend.standin import device as standins

@@ -1,0 +1,43 @@
+"""Operands of one graph: on one device, and joined to one value."""
+
+from __future__ import annotations
+
+from monolect.autograd import gradient
+from monolect.autograd.graph import cast
+from monolect.base.dtype import promote
+from monolect.base.errors import DeviceError, ShapeError
+from monolect.ir.placement import device
+from monolect.ir.uop import UOp
+
+
+def same_device(*uops: UOp) -> None:
+    """Raises DeviceError when the operands live on different devices; constants live on any."""
+    found = None
+    for u in uops:
+        d = device(u)
+        if d is not None and d is not found:
+            if found is not None and d != found:
+                raise DeviceError(
+                    "operands live on different devices", expected=f"both on {found!r} (use .to)", found=repr(d)
+                )
+            found = d
+
+
+def join(us: list[UOp], axis: int) -> UOp:
+    """`us` one after another along `axis`: WHERE picks the padded part that owns an element."""
+    same_device(*us)
+    dtype = promote(*(u.dtype for u in us))
+    us = [cast(u, dtype) for u in us]
+    first = us[0].shape
+    for u in us:
+        if len(u.shape) != len(first) or any(
+            i != axis and m != n for i, (m, n) in enumerate(zip(u.shape, first, strict=True))
+        ):
+            raise ShapeError(f"cat: shapes differ outside axis {axis}", expected=first, found=u.shape)
+    us = [u for u in us if not (u.shape[axis].__class__ is int and u.shape[axis] == 0)] or us[:1]
+    if len(us) == 1:
+        return us[0]
+    return gradient.cat(us, axis)
+
+
+__all__ = ["join", "same_device"]

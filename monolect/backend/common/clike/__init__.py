@@ -1,0 +1,1 @@
+"""Programs as text of C-like languages."""

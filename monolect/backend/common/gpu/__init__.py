@@ -1,0 +1,1 @@
+"""GPUs behind a vendor's driver: calls, memory, command graphs."""

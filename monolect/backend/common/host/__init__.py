@@ -1,0 +1,1 @@
+"""The processor as a device: memory, code in it, threads, command tables."""

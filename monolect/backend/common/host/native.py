@@ -1,0 +1,248 @@
+"""Devices whose programs are this process's machine code: object files loaded, command tables run by the thread pool.
+
+What it is for: targets that differ in how a LINEAR becomes an object file.
+
+Kernel signature: `void name(ptr args, i64 thread)`, args being 8-byte slots: buffer addresses, then scalar Variables.
+The slot before the first holds the address of local memory, `local_bytes` for each thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from monolect.backend.base import Call, Group, Program, unpacked
+from monolect.backend.common.host import memory
+from monolect.backend.common.host.elf import Image, load_object
+from monolect.backend.common.host.entry import methods, python_functions
+from monolect.backend.common.host.pool_ir import COMMAND_BYTES
+from monolect.backend.common.host.thread_pool import MAX_WORKERS, ThreadPool
+from monolect.backend.common.llvm.compile import Compiler, host_features
+from monolect.backend.common.programs import ProgramDevice
+from monolect.backend.common.shaped import local_places
+from monolect.base.disk.hashing import blake2b
+from monolect.base.errors import SettingError
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.ir.uop import UOp
+
+LOCAL = -1  # in place of the number of a buffer: local memory
+SHARED_BYTES = 1 << 16  # of local memory; less is a command buffer's own
+LARGEST_CACHE = 32 << 20  # a last cache beyond this is shared with cores that are not ours
+
+
+def host_target(name: str, native: frozenset[str], key: str) -> Target:
+    """This processor as a target, but for what depends on the compiler."""
+    host = host_features()
+    n_threads = settings.THREADS or host.n_cores
+    if n_threads > MAX_WORKERS + 1:
+        expected = f"THREADS of at most {MAX_WORKERS + 1}, or 0 for one per core"
+        raise SettingError(f"{name}: too many threads", expected=expected, found=n_threads)
+    return Target(
+        name=name,
+        native=native,
+        vector_bytes=host.vector_bytes,
+        n_registers=host.n_vector_registers,
+        multiply_adds=host.multiply_adds,
+        loads_first=host.machine != "x86_64",
+        n_threads=n_threads,
+        concurrency="lanes" if n_threads > 1 else "",
+        offsets=True,
+        l1_bytes=host.l1d_bytes,
+        l2_bytes=host.l2_bytes,
+        l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
+        local_bytes=4 * host.l2_bytes,
+        key=f"{key}/{n_threads}",
+    )
+
+
+class NativeDevice(ProgramDevice):
+    """The host's processor, by way of `render` and `emit`."""
+
+    def __init__(self, name: str, target: Target):
+        super().__init__(name)
+        self.target, self.n_threads = target, target.n_threads
+        self._pool: ThreadPool | None = None
+        self.compile_seconds = 0.0  # spent in the compiler so far, by all threads
+        self._local: memory.Memory | None = None
+
+    module_instructions = 256
+    alloc = staticmethod(memory.alloc)
+    prepare = staticmethod(memory.prepare)
+    from_array = staticmethod(memory.from_array)
+    copy = staticmethod(memory.copy)
+    space = memory.HOST
+
+    def local(self, n_bytes: int) -> memory.Memory:
+        """Local memory of a command buffer; from `SHARED_BYTES` on that of all, as they run one after the other.
+
+        What does not fit makes it grow by half at least: those before keep what they are bound to, three times the
+        largest at most.
+        """
+        if n_bytes < SHARED_BYTES:
+            return self.alloc(n_bytes)
+        if self._local is None or self._local.n_bytes < n_bytes:
+            self._local = self.alloc(max(n_bytes, 0 if self._local is None else 3 * self._local.n_bytes // 2))
+        return self._local
+
+    def emit(self, source: str) -> bytes:
+        """The object file of a module."""
+        raise NotImplementedError
+
+    @property
+    def n_compiling(self) -> int:  # type: ignore[override]
+        """See `ProgramDevice`."""
+        return settings.COMPILE_THREADS or host_features().n_cores
+
+    @property
+    def pool(self) -> ThreadPool:
+        """The thread pool; its native code comes from the cache after the first time."""
+        if self._pool is None:
+            self._pool = ThreadPool(self.n_threads - 1, self._cached_compile)
+        return self._pool
+
+    def beside(self) -> None:
+        """See `ProgramDevice`: the native code of the pool and of the entry, 35 ms where no cache has it."""
+        methods(self.pool.run_address, self._cached_compile)
+
+    def _cached_compile(self, ir: str) -> bytes:
+        compiler = Compiler()
+        key = f"text/{compiler.key}/{blake2b(ir.encode()).hexdigest()}"
+        obj = self.cache.get(key) if settings.COMPILE_CACHE else None
+        if obj is None:
+            obj = compiler.compile(ir)
+            if settings.COMPILE_CACHE:
+                self.cache.put(key, obj)
+        return obj
+
+    def _timed_emit(self, source: str) -> bytes:
+        start = time.perf_counter()
+        obj = self.emit(source)
+        self.compile_seconds += time.perf_counter() - start
+        return obj
+
+    def load(self, code: bytes) -> Image:
+        """See `ProgramDevice`. Raises ObjectFileError when the object is damaged."""
+        return load_object(code)
+
+    def build(self, source: str) -> tuple[Image, bytes]:
+        """See `ProgramDevice`."""
+        obj = self._timed_emit(source)
+        return load_object(obj), obj
+
+    def info(self, linear: UOp) -> dict[str, Any]:
+        """See `ProgramDevice`."""
+        return {"threads": linear.arg.threads, "local": local_places(linear.src)[0]}
+
+    def program(self, info: dict[str, Any], module: Image, source: str) -> Program:
+        """See `ProgramDevice`."""
+        return Program(info["name"], module.address(info["symbol"]), info["threads"], source, info["local"])
+
+    def dumps(self, linear: UOp) -> bytes:
+        """See `Portable`: an object file, behind a line with what else is known about the program."""
+        info = {"name": linear.arg.name, "symbol": "kernel", **self.info(linear)}
+        return json.dumps(info).encode() + b"\n" + self._timed_emit(self.render([("kernel", linear)]))
+
+    def loads(self, built: bytes) -> Program:
+        """See `Portable`. Raises ObjectFileError when the object is damaged."""
+        head, _, obj = built.partition(b"\n")
+        return self.program(json.loads(head), load_object(obj), "")
+
+    def encode(
+        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
+    ) -> NativeCommands:
+        """The items as one native command table."""
+        return NativeCommands(self, *unpacked(items, number, programs))
+
+
+class NativeCommands:
+    """A native table of {function, arguments, threads} and its argument slots, run by one native call.
+
+    Before the arguments of each call is the address of scratch memory, which calls share that run one after the other.
+    A group with lanes is one command. `n_barriers`: how often threads wait for each other; `shares_local`: another
+    table's calls use the same scratch memory, so both never run at once.
+    """
+
+    def __init__(self, device: NativeDevice, calls: Sequence[Call], groups: Sequence[Group] = ()):
+        self.n = len(calls)
+        flat = [pair for call in calls for pair in ((LOCAL, 0), *call.operands)]
+        local, n_local = local_offsets(calls, groups)
+        self.local = device.local(n_local) if n_local else None
+        self.local_bytes, self.shares_local = n_local, n_local >= SHARED_BYTES
+        self.slots = (ctypes.c_int64 * max(1, len(flat)))()
+        self.places: list[list[tuple[int, int]]] = [[] for _ in range(max(flat, default=(-1,))[0] + 1)]
+        of_calls = iter(local)
+        for place, (number, offset) in enumerate(flat):
+            if number != LOCAL:
+                self.places[number].append((place, offset))
+            elif self.local is not None:
+                self.slots[place] = self.local.address + next(of_calls)
+        self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
+        at = ctypes.addressof(self.slots)
+        for i, call in enumerate(calls):
+            self.table[3 * i : 3 * i + 3] = [call.program.entry, at + 8, call.program.n_threads]
+            at += 8 * (1 + len(call.operands))
+        self.pool = device.pool
+        commands = [self.table[i : i + 3] for i in range(0, 3 * self.n, 3)]
+        self.lanes: list[Any] = []
+        if groups:
+            commands = [c for group in groups for c in self._group(group, commands)]
+        self.n_barriers = sum(n > 1 for _, _, n in commands)
+        self.run_table = (ctypes.c_int64 * max(1, 3 * len(commands)))(*(word for c in commands for word in c))
+        self.run, self.run_held = python_functions(
+            self.pool.run_address,
+            self.pool.address,
+            ctypes.addressof(self.run_table),
+            len(commands),
+            ctypes.addressof(self.slots),
+            self.places,
+            device._cached_compile,
+        )
+
+    def _group(self, group: Group, commands: list[list[int]]) -> list[list[int]]:
+        """The commands of a group: one by one, or one whose threads run a lane each."""
+        if not group.lanes:
+            return [commands[i] for i in group.calls]
+        starts, items = [len(group.lanes) + 1], []
+        for lane in group.lanes:
+            items += [word for i, thread in lane for word in (*commands[i][:2], thread)]
+            starts.append(len(group.lanes) + 1 + len(items))
+        self.lanes.append((ctypes.c_int64 * (len(starts) + len(items)))(*starts, *items))
+        return [[self.pool.lane_address, ctypes.addressof(self.lanes[-1]), len(group.lanes)]]
+
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`; a number no launch uses is ignored."""
+        if number < len(self.places):
+            for place, offset in self.places[number]:
+                self.slots[place] = address + offset
+
+    def launch(self) -> None:
+        """One native call for the whole table."""
+        self.run()
+
+    def launch_timed(self) -> list[int]:
+        """One native call a launch."""
+        out = []
+        address = ctypes.addressof(self.table)
+        for i in range(self.n):
+            start = time.perf_counter_ns()
+            self.pool.run(address + i * COMMAND_BYTES, 1)
+            out.append(time.perf_counter_ns() - start)
+        return out
+
+
+def local_offsets(calls: Sequence[Call], groups: Sequence[Group]) -> tuple[list[int], int]:
+    """The offset of each call's scratch memory, and the bytes of all: calls in lanes may not share."""
+    programs = [call.program for call in calls]
+    n_bytes = [-(-p.local_bytes * p.n_threads // memory.ALIGN_BYTES) * memory.ALIGN_BYTES for p in programs]
+    offsets, most = [0] * len(calls), max(n_bytes, default=0)
+    for group in groups:
+        if group.lanes:
+            at = 0
+            for i in group.calls:
+                offsets[i], at = at, at + n_bytes[i]
+            most = max(most, at)
+    return offsets, most

@@ -1,0 +1,145 @@
+"""A native thread pool that runs tables of commands; its native code is in `pool_ir`.
+
+What it is for: launching kernels without returning to Python between them. A kernel is `void kernel(ptr args, i64
+thread)`, `args` an array of 8-byte slots (buffer addresses, or i64 scalars). A command is `{ptr fn, ptr args, i64
+n_threads}`; `run_commands(ptr pool, ptr table, i64 n)` runs n of them in order, each complete before the next starts.
+
+What it does not do: it never looks inside a command, orders nothing but the table, and is not re-entrant: a kernel must
+not call `run_commands` on its own pool. Of more than `n_workers + 1` indices not all run at the same time, so kernels
+whose threads wait for each other must not ask for more.
+
+Invariant: thread indices 0 .. n_threads-1 of a command each run exactly once, and all effects of a command are visible
+to whatever runs after it.
+
+The threads are Python daemon threads inside a native loop, without the interpreter lock. They are started by the first
+shared command: the pool calls back into Python once. A forked child has no workers and starts its own the same way.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+from monolect.backend.common.host.elf import Image, load_object
+from monolect.backend.common.host.pool_ir import LINE_BYTES, SHARES, SIZE, START, pool_source
+from monolect.backend.common.llvm.compile import host_features
+from monolect.base.errors import ArgumentError
+
+MAX_WORKERS: Final = 1021  # with the caller, one less than the number that stops the workers
+
+
+def _externals(is_linux: bool) -> dict[str, int]:
+    if is_linux:
+        return {}
+    libc = ctypes.CDLL(None)
+    return {name: ctypes.cast(libc[name], ctypes.c_void_p).value or 0 for name in ("sched_yield", "usleep")}
+
+
+_loaded: list[Image] = []  # the pool's code, shared by all pools of the process
+
+
+def _image(cached_compile: Callable[[str], bytes]) -> Image:
+    if not _loaded:
+        is_linux = sys.platform == "linux"
+        source = pool_source(host_features().machine, is_linux)
+        _loaded.append(load_object(cached_compile(source), _externals(is_linux)))
+    return _loaded[0]
+
+
+_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_WORKER_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+_STOP_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_START_CALLBACK = ctypes.CFUNCTYPE(None)
+
+
+class ThreadPool:
+    """`n_workers` threads beside the callers; 0 is allowed and runs everything on the caller.
+
+    `cached_compile` turns LLVM IR text into object bytes; it is called once a process. Several Python threads may run
+    commands at the same time: commands of one thread index run at once, the others take turns. After a fork, or when
+    the system refuses more threads, the pool goes on with the threads it has. Keep the pool alive while its `address`
+    is in use. Once it is collected, or the interpreter exits, its commands run on the caller alone.
+    """
+
+    def __init__(self, n_workers: int, cached_compile: Callable[[str], bytes]) -> None:
+        if not 0 <= n_workers <= MAX_WORKERS:
+            raise ArgumentError("number of pool workers", expected=f"0 to {MAX_WORKERS}", found=n_workers)
+        image = _image(cached_compile)
+        self.n_workers = n_workers
+        self.run_address: int = image.address("run_commands")  # void (ptr pool, ptr table, i64 n)
+        self.lane_address: int = image.address("run_lane")  # a kernel: void (ptr lanes, i64 thread)
+        self._run = _ENTRY(self.run_address)
+        self._worker_loop = _WORKER_ENTRY(image.address("worker_loop"))
+        self._resize = _WORKER_ENTRY(image.address("resize"))
+        self._stop = _STOP_ENTRY(image.address("stop_workers"))
+        self._mutex = threading.RLock()
+        self._threads: list[threading.Thread] = []
+        reference = weakref.ref(self)  # the callback must not keep the pool alive
+        self._callback = _START_CALLBACK(lambda: _begin(reference))
+        n_bytes = SHARES + (n_workers + 1) * LINE_BYTES
+        storage = ctypes.create_string_buffer(n_bytes + LINE_BYTES)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(storage))  # a worker may still spin on it during teardown
+        self.address: int = (ctypes.addressof(storage) + LINE_BYTES - 1) & -LINE_BYTES
+        self._n_bytes = n_bytes
+        self._reset()
+        _pools.add(self)
+        weakref.finalize(self, _finish, self._stop, self.address, self._threads)
+
+    def run(self, table_address: int, n: int) -> None:
+        """Run `n` commands of the table at that address, in order; returns when the last is complete."""
+        self._run(self.address, table_address, n)
+
+    def _reset(self) -> None:
+        """The structure of a pool whose workers have not been started."""
+        callback = ctypes.cast(self._callback, ctypes.c_void_p).value if self.n_workers else None
+        ctypes.memset(self.address, 0, self._n_bytes)
+        ctypes.c_int64.from_address(self.address + SIZE).value = 1
+        ctypes.c_void_p.from_address(self.address + START).value = callback
+
+    def _start(self) -> None:
+        with self._mutex:
+            if self._threads:
+                return
+            for index in range(1, self.n_workers + 1):
+                arguments = (self.address, index)
+                thread = threading.Thread(target=self._worker_loop, args=arguments, name="monolect", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no more threads to be had: the callers do the work of those missing
+                    break
+                self._threads.append(thread)
+            self._resize(self.address, len(self._threads) + 1)
+
+    def _forget_workers(self) -> None:
+        """In a forked child only the forking thread exists, and locks may be held by threads that do not."""
+        self._mutex = threading.RLock()
+        self._threads.clear()
+        self._reset()
+
+
+def _begin(reference: "weakref.ref[ThreadPool]") -> None:
+    pool = reference()
+    if pool is not None:
+        pool._start()
+
+
+def _finish(stop: Callable[[int], None], address: int, threads: list[threading.Thread]) -> None:
+    stop(address)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(timeout=1.0)
+
+
+_pools: "weakref.WeakSet[ThreadPool]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in _pools:
+        pool._forget_workers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,1 @@
+"""Programs as LLVM text, and LLVM as a code generator."""

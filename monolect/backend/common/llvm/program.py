@@ -1,0 +1,231 @@
+"""LINEAR programs as LLVM IR text. Vectors stay vectors, accumulators become SSA values, nothing is left to IR passes.
+
+This file has the walk over a program and its loops; `llvm_values` reads and reshapes values, `llvm_elementwise` has a
+row an op, `llvm_memory` loads and stores, `llvm_types` spells types and constants. Loops are emitted bottom-tested
+where the bound is known to be at least one. REG buffers never touch memory: their current values go through phis.
+
+It knows nothing of a kernel's meaning and chooses nothing: what it is given is what it writes.
+Kernel signature: `void name(ptr args, i64 thread)`, args being 8-byte slots: buffer addresses, then scalar Variables.
+The slot before the first holds the address of local memory, `local_bytes` for each thread.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from monolect.backend.common.llvm.compile import LLVM_NATIVE
+from monolect.backend.common.llvm.memory import MemoryRenderer
+from monolect.backend.common.llvm.types import Value, type_name
+from monolect.backend.common.llvm.values import VALUES, is_interleaving
+from monolect.backend.common.shaped import local_places, register_of
+from monolect.base.errors import InternalError
+from monolect.ir.bounds import min_max
+from monolect.ir.placement import is_memory
+from monolect.ir.uop import UOp
+from monolect.rules.formula import SELDOM
+
+_AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "BUFFER", "GROUP", "EXPAND"))  # rendered where they are read
+
+
+class Loop(NamedTuple):
+    """A loop that is open. `slots`: the accumulators it carries, each with its node, its value before and its phis."""
+
+    number: int
+    before: str  # the block that enters it
+    head: str
+    bound: str
+    is_entered: bool  # the bound is at least 1, so the test stands at the end alone
+    phi_line: int  # where the phis go; what they merge is known at END
+    carried: list[tuple[UOp, list[str], list[str]]]
+
+
+class Renderer(MemoryRenderer):
+    """One function."""
+
+    between_stores = '  fence syncscope("singlethread") acq_rel'
+    has_dummy = True
+
+    def __init__(self, linear: UOp, name: str):
+        super().__init__()
+        self.program = linear.src
+        self.name = name
+        self.block = "entry"
+        self.loops: list[Loop] = []
+        self.stored = _stored_in_loops(self.program)
+        self.joined = _joined(self.program)
+        self.scratch = {"%dummy": 64}  # memory of a call: bytes by name
+
+    def render(self) -> str:
+        """The text of the function."""
+        self.local_memory()
+        for u in self.program:
+            self.instruction(u)
+        body = "\n".join(self.lines)
+        head = f"define void @{self.name}(ptr %args, i64 %thread) #0 {{\nentry:\n"
+        places = "".join(f"  {r} = alloca [{n} x i8], align 64\n" for r, n in self.scratch.items())
+        fence = "  fence seq_cst\n" if self.streamed else ""  # stores past the caches are ordered by nothing else
+        return f"{head}{places}{body}\n{fence}  ret void\n}}\n"
+
+    def local_memory(self) -> None:
+        """The address of each LOCAL buffer, in this thread's part of local memory."""
+        n_bytes, offsets = local_places(self.program)
+        if not n_bytes:
+            return
+        slot = self.emit("getelementptr inbounds i64, ptr %args, i64 -1")
+        base = self.emit(f"load ptr, ptr {slot}, align 8")
+        mine = self.emit(f"mul i64 %thread, {n_bytes}")
+        base = self.emit(f"getelementptr inbounds i8, ptr {base}, i64 {mine}")
+        for u, at in offsets.items():
+            self.vals[u] = Value((), [self.emit(f"getelementptr inbounds i8, ptr {base}, i64 {at}") if at else base])
+
+    def instruction(self, u: UOp) -> None:
+        """Render one instruction at its place in the program, if it has one."""
+        match u.op:
+            case "PARAM":
+                slot = self.emit(f"getelementptr inbounds i64, ptr %args, i64 {u.arg.slot}")
+                kind = "ptr" if u.arg.name is None else "i64"
+                self.vals[u] = Value((), [self.emit(f"load {kind}, ptr {slot}, align 8")])
+            case "SPECIAL" if u.arg == "thread0":
+                self.vals[u] = Value((), ["%thread"])
+            case "RANGE":
+                self.open_loop(u)
+            case "END":
+                self.close_loop()
+            case "LOAD":
+                self.vals[u] = self.load(u)
+            case "STORE":
+                self.store(u)
+            case "ATOMICADD":
+                self.atomic_add(u)
+            case "PREFETCH":
+                self.prefetch(u.src[0])
+            case "REDUCE":
+                self.vals[u] = self.reduce(u)
+            case "SCAN":
+                self.vals[u] = self.scan(u)
+            case "PERMUTE":
+                if u not in self.joined:
+                    self.vals[u] = self.permute(u)
+            case "SHRINK":
+                self.vals[u] = self.shrink(u)
+            case "INDEX" if not is_memory(u):
+                self.vals[u] = self.pick(u)
+            case "WMMA":
+                self.vals[u] = self.multiply(u)
+            case "RESHAPE":
+                if u not in self.joined:
+                    self.reshape(u)  # for what it shares with its readers; each of them renders it again
+            case op if op in VALUES:
+                if not self.is_index_arithmetic(u):
+                    self.vals[u] = self.elementwise(u)
+            case op if op not in _AT_USE:
+                raise InternalError(f"the LLVM renderer has no row for {op}")
+
+    def multiply(self, u: UOp) -> Value:
+        """WMMA, of a target that has matrix units."""
+        raise InternalError("the LLVM renderer has no matrix unit", expected="a target's own", found=u.arg)
+
+    def carried_type(self, b: UOp) -> str:
+        """The type of each register of the accumulator `b`."""
+        return type_name(b.dtype, b.shape[-1] if b.shape else 1)
+
+    # ---- loops -------------------------------------------------------------------------------------------------------
+    def open_loop(self, u: UOp) -> None:
+        """RANGE: the head of a loop that counts from 0."""
+        self.n += 1
+        k = self.n
+        bound = self.value(u.src[0]).regs[0]
+        is_entered = min_max(u.src[0])[0] >= 1
+        before, head = self.block, f"loop{k}"
+        self.lines += [f"  br label %{head}", f"{head}:", ""]
+        phi_line = len(self.lines) - 1
+        carried = []
+        for b in self.stored[u]:
+            if (now := self.accumulators.get(b.arg.slot)) is not None:
+                phis = [f"%p{k}_{b.arg.slot}_{j}" for j in range(len(now))]
+                carried.append((b, now, phis))
+                self.accumulators[b.arg.slot] = phis
+        if not is_entered:
+            often = ""
+            if u.tag == SELDOM:
+                self.declares.add('!0 = !{!"branch_weights", i32 1, i32 1000}')
+                often = ", !prof !0"
+            self.lines += [
+                f"  %c{k} = icmp slt i64 %i{k}, {bound}",
+                f"  br i1 %c{k}, label %body{k}, label %done{k}{often}",
+                f"body{k}:",
+            ]
+        self.block = head if is_entered else f"body{k}"
+        self.vals[u] = Value((), [f"%i{k}"])
+        self.shared.append({})
+        self.n_stores = 0
+        self.loops.append(Loop(k, before, head, bound, is_entered, phi_line, carried))
+
+    def close_loop(self) -> None:
+        """END: count, test and go back; what the loop carried is now what its last iteration left."""
+        loop = self.loops.pop()
+        k, before, head = loop.number, loop.before, loop.head
+        self.shared.pop()
+        latch = self.block
+        self.lines.append(f"  %n{k} = add nuw nsw i64 %i{k}, 1")
+        text = [f"  %i{k} = phi i64 [ 0, %{before} ], [ %n{k}, %{latch} ]"]
+        for b, starts, phis in loop.carried:
+            t = self.carried_type(b)
+            for phi, start, last in zip(phis, starts, self.accumulators[b.arg.slot], strict=True):
+                text.append(f"  {phi} = phi {t} [ {start}, %{before} ], [ {last}, %{latch} ]")
+        self.lines[loop.phi_line] = "\n".join(text)
+        if loop.is_entered:
+            self.lines += [
+                f"  %c{k} = icmp slt i64 %n{k}, {loop.bound}",
+                f"  br i1 %c{k}, label %{head}, label %done{k}",
+            ]
+        else:
+            self.lines.append(f"  br label %{head}")
+            for b, _, phis in loop.carried:
+                self.accumulators[b.arg.slot] = phis
+        self.lines.append(f"done{k}:")
+        self.block = f"done{k}"
+        self.n_stores = 0
+
+
+def _stored_in_loops(program: tuple[UOp, ...]) -> dict[UOp, list[UOp]]:
+    """RANGE -> the REG buffers stored inside its loop."""
+    out: dict[UOp, list[UOp]] = {}
+    open_: list[UOp] = []
+    for u in program:
+        if u.op == "RANGE":
+            open_.append(u)
+            out[u] = []
+        elif u.op == "END":
+            open_.pop()
+        elif u.op == "STORE" and (b := register_of(u.src[0])) is not None:
+            for r in open_:
+                if b not in out[r]:
+                    out[r].append(b)
+    return out
+
+
+def _joined(program: tuple[UOp, ...]) -> set[UOp]:
+    """Changes of shape that are rendered only as part of what reads them."""
+    out: set[UOp] = set()
+    others: set[UOp] = set()  # what somebody reads as it is
+    for u in program:
+        inside = (
+            set(u.src[:1]) if is_interleaving(u) else {x for x in u.src[:2] if x.op == "RESHAPE" and u.op == "WMMA"}
+        )
+        out |= inside | ({u} if is_interleaving(u) else set())
+        others |= set(u.src) - inside
+    return out - {x for x in others if not is_interleaving(x)}
+
+
+def render_module(kernels: list[tuple[str, UOp]], renderer: type[Renderer] = Renderer) -> str:
+    """One LLVM module with a function for each (name, LINEAR)."""
+    parts, declares = [], set()
+    for name, linear in kernels:
+        r = renderer(linear, name)
+        parts.append(r.render())
+        declares |= r.declares
+    return "\n".join([*sorted(declares), *parts, "attributes #0 = { nounwind }", ""])
+
+
+__all__ = ["LLVM_NATIVE", "Renderer", "render_module"]

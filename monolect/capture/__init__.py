@@ -1,0 +1,1 @@
+"""`@jit` and `@function`: what a step depends on, its capture, its fast path, its file."""

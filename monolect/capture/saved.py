@@ -1,0 +1,570 @@
+"""Captured steps in a file: another process loads one and runs it, without tracing or scheduling.
+
+What it is for: `step.save(path)` and `jit.load(path)`. One file holds the captures whose surroundings are those of now,
+as kernels, the constants they read, and the tensors they read and update. It holds no code: programs come from the
+user's own cache, or are compiled.
+What it is not: an exchange format. A file fits this version of the format, and the devices `cpu` and `c`: a step is
+lowered for the target of who loads it.
+Invariant: reading a file runs nothing that is in it. What it says is checked as if an enemy had written it; kernels are
+verified, and each of their indices is proven (`runtime/replay/stored.py`).
+
+A header, then JSON, the graphs of the captures as text, with a form feed between, and arrays, each at a multiple of 64.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from monolect.backend.base import Portable
+from monolect.backend.registry import Device
+from monolect.base.disk.files import write_whole
+from monolect.base.disk.hashing import blake2b
+from monolect.base.dtype import dtypes
+from monolect.base.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    FileFormatError,
+    JitError,
+    MonolectError,
+    VerifyError,
+)
+from monolect.base.numpy import np
+from monolect.base.settings import STEERING, Context, settings
+from monolect.capture.captured import Captured, Spec, is_flat
+from monolect.capture.donated import Donation
+from monolect.capture.gradients import as_buffer, is_brought, state_of
+from monolect.capture.jit import Jit
+from monolect.capture.plain_values import decode, encode
+from monolect.capture.returned import Leaf
+from monolect.command.forms import buffer_bytes
+from monolect.ir.binary import DTYPES
+from monolect.ir.check.custom_kernels import is_size
+from monolect.ir.ops import BufferArg, ParamArg
+from monolect.ir.placement import memory_of
+from monolect.ir.uop import UOp, const, node, shape_source
+from monolect.runtime.buffer import with_storage
+from monolect.runtime.replay import stored
+from monolect.runtime.replay.capture import Capture, Check, NotKept
+from monolect.runtime.replay.record import Outside, mark
+from monolect.runtime.replay.stored import damaged, index
+from monolect.tensor import random as random_state
+from monolect.tensor.tensor import Tensor
+from monolect.tensor.tree import kind
+from monolect.tensor.view import in_memory
+
+FORMAT = 16  # of what is stored, as a test sees: whoever changes that counts on
+_COMPILING = frozenset(
+    ("NOOPT", "BEAM", "TF32", "SIMPLIFY", "DISABLE")
+)  # settings under which a step is compiled again
+_MAGIC = b"MONOSTEP"
+_HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
+_ALIGN = 64  # where an array starts
+_NEXT = "\f"  # between two graphs
+_NONE, _NOT_KEPT = "none", "not kept"  # states of a gradient that a step finds; of one that is brought: is it a leaf?
+DEVICES = ("cpu", "c")
+
+
+# ---- saving ----------------------------------------------------------------------------------------------------------
+def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
+    """See `Jit.save`."""
+    tensors = {**getattr(jit, "tensors", {}), **tensors}  # a step from a file keeps its names
+    for name, t in tensors.items():
+        if not isinstance(t, Tensor):
+            raise DTypeError(f"save: {name!r}", expected="a Tensor", found=type(t).__name__)
+    captures = current(jit)
+    writer = _Writer(device_of(captures), tensors)
+    steps = {c._replace(spec=_without_looking(c.spec)).key: writer.part(c) for c in captures}
+    parts, texts = zip(*steps.values(), strict=True)
+    donation = jit.donation
+    head = {
+        "device": writer.device.name,
+        "parameters": jit.parameters,
+        "steps": parts,
+        "tensors": [(*writer.known[id(t)], writer.array(as_buffer(t._uop))) for t in writer.tensors],
+        "donation": {"names": donation.names, "arguments": donation.arguments},
+        "arrays": [(b.dtype.short, b.shape) for b in writer.arrays],
+    }
+    text = _NEXT.join(texts).encode()
+    text += b"\n" * (-len(text) % _ALIGN)
+    body: list[Any] = [json.dumps(head).encode(), text]
+    sizes = [len(part) for part in body]
+    for b in writer.arrays:
+        data = b.storage.view(np.uint8)[: buffer_bytes(b)]
+        body += [data.data, bytes(-len(data) % _ALIGN)]
+    n_bytes = sum(map(len, body)) - sum(sizes)
+    write_whole(path, [_HEADER.pack(_MAGIC, FORMAT, *sizes, n_bytes, _checksum(body)), *body])
+
+
+def current(jit: Jit) -> list[Captured]:
+    """The captures of a step for what is around it now. Raises JitError where there is none."""
+    now = [c for c in jit.captures.values() if c.spec.around == jit.around.key]
+    captures = [c for c in now if c.capture.is_current()]  # what changed since is in the others as it was
+    if not captures:
+        why = "none since a tensor that it returns or has a view of changed" if now else "no capture"
+        raise JitError("a step is saved once it is captured", expected="a call before", found=why)
+    return captures
+
+
+def device_of(captures: Sequence[Captured]) -> str:
+    """The device of captures. Raises DeviceError where they have several, or another than `cpu` and `c`."""
+    names = {c.capture.device.name for c in captures if c.capture.device is not None}
+    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
+    if len(names) > 1 or not names <= {*DEVICES}:
+        found = sorted(names) if len(names) > 1 else names.pop()
+        raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
+    return names.pop()
+
+
+def text_of(c: Captured, device: str) -> str:
+    """The graph of a capture on that device. Raises JitError where no reader would take it."""
+    text = stored.write(c.capture.step, _params(c, device))
+    try:
+        stored.read(text, device)
+    except (FileFormatError, VerifyError) as e:
+        expected = "kernels whose indices are proven to stay inside"
+        raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
+    return text
+
+
+def on_device(text: str, old: str, new: str) -> str:
+    """The graph of a capture on another device."""
+    return text.replace(f'device="{old}"', f'device="{new}"')
+
+
+def _without_looking(spec: Spec) -> Spec:
+    """As it is whether or not a setting looks at the compiler: that is asked where a file is loaded."""
+    return spec._replace(steering=(*spec.steering[:-1], 0))
+
+
+def _checksum(parts: list[Any]) -> bytes:
+    state = blake2b(digest_size=32)
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
+class _Writer:
+    """Numbers the tensors and arrays of captures."""
+
+    def __init__(self, device: str, names: Mapping[str, Tensor]) -> None:
+        self.device: Any = Device[device]
+        if not isinstance(self.device, Portable):
+            raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=device)
+        self.names = {id(t): name for name, t in names.items()} | random_state.names()
+        self.tensors: list[Tensor] = []
+        self.known: dict[int, tuple[str, bool]] = {}  # by identity of a tensor
+        self.arrays: dict[UOp, int] = {}
+
+    def part(self, c: Captured) -> tuple[dict[str, Any], str]:
+        """A capture as JSON, and its graph."""
+        outside = c.capture.outside()
+        text = text_of(c, self.device.name)
+        places = iter(c.spec.places or range(len(c.kinds)))
+        leaves = map(self.leaf, c.leaves)
+        n_args = len(c.kinds) - len(c.brought)
+        return {
+            "args": encode(c.spec.args, lambda _: next(places), "an argument"),
+            "kwargs": encode(c.spec.kwargs, lambda _: next(places), "an argument"),
+            "leaves": [wants_gradient for *_, wants_gradient in c.kinds[:n_args]],
+            "steering": c.spec.steering[:-1],
+            "results": encode(c.template, lambda _: next(leaves), "a result"),
+            "moves": [*map(self.who, outside.moves)],
+            "in_place": [*map(self.who, outside.in_place)],
+            "reads": [*map(self.who, outside.reads)],
+            "constants": [*map(self.array, outside.constants)],
+            "graded": [*map(self.who, c.graded)],
+            "found": [*(self.who(t) for t, _ in c.found)],
+            "states": [*(_state(g) for _, g in c.found)],
+            "cleared": self.known_of(c.cleared),
+            "used_up": self.known_of(c.used_up),
+            "dropped": self.known_of(c.dropped),
+            "lost": sorted(c.lost),
+            "checks": c.checks,
+            "shared": [[self.who(t), self.leaf(g)] for t, g in c.shared],
+        }, text
+
+    def who(self, t: Any) -> int | list[int]:
+        """A tensor by its number, in a list; an argument by its place."""
+        if t.__class__ is int:
+            return int(t)
+        if id(t) not in self.known:
+            self.known[id(t)] = (self.names.get(id(t), str(len(self.tensors))), t.requires_grad)
+            self.tensors.append(t)
+        return [next(k for k, x in enumerate(self.tensors) if x is t)]
+
+    def leaf(self, k: Leaf) -> Any:
+        """How a Tensor of a result is made: the number of its value, or the Tensor from outside that it is."""
+        return k.value if k.value >= 0 else {"given": self.who(k.root)}
+
+    def known_of(self, tensors: list[Any]) -> list[Any]:
+        """Those that the step has to do with otherwise, too; a loaded step has no others."""
+        return [self.who(t) for t in tensors if t.__class__ is int or id(t) in self.known]
+
+    def array(self, b: UOp) -> int:
+        return self.arrays.setdefault(b, len(self.arrays))
+
+
+def _params(c: Captured, device: str) -> list[UOp]:
+    """The PARAMs of a step: those of results and sizes as they are, the others of the kind they have now."""
+    known = {p.arg.slot: p for p in (*c.capture.variables, *(_memory(u) for u in c.capture.step.src[0].src))}
+    for slot, u in c.capture.bound_now().items():
+        known.setdefault(slot, _param(slot, u, device))
+    for slot, k in enumerate(c.kinds):
+        known.setdefault(slot, node("PARAM", (k[0],), ParamArg(slot, k[1], k[2], "GLOBAL")))
+    return [known[k] for k in range(len(c.capture.roles))]
+
+
+def _memory(u: UOp) -> UOp:
+    return memory_of(u.src[0] if u.op == "AFTER" else u)
+
+
+def _param(slot: int, b: UOp, device: str) -> UOp:
+    return node("PARAM", (shape_source(b.shape),), ParamArg(slot, b.dtype, device, "GLOBAL"))
+
+
+# ---- loading ---------------------------------------------------------------------------------------------------------
+class Loaded(Jit):
+    """A step from a file. `tensors` are those it reads and updates, by the names they were saved under."""
+
+    def __init__(
+        self, path: str, head: Mapping[str, Any], texts: Sequence[str], arrays: list[UOp], given: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(_nothing)
+        self.around = self._reached()
+        self.__name__, self.donation = path, _donation(head["donation"])
+        self.parameters = tuple(map(_text, head["parameters"]))
+        self.tensors: dict[str, Tensor] = {}
+        for name, wants_gradient, number in head["tensors"]:
+            at = index(number, len(arrays))
+            self.tensors[_text(name)] = self._tensor(name, bool(wants_gradient), at, arrays, given)
+        if unknown := given.keys() - self.tensors.keys():
+            known = ", ".join(self.tensors) or "no tensor: the step has none"
+            raise ArgumentError("jit.load: tensors", expected=known, found=", ".join(sorted(unknown)))
+        if len(self.tensors) != len(head["tensors"]):
+            raise damaged("the tensors of a step", "a name for each", head["tensors"])
+        for data, text in zip(head["steps"], texts, strict=True):
+            captured = _Part(data, self, arrays).captured(text, head["device"])
+            self._keep(captured)
+
+    def _tensor(
+        self, name: str, wants_gradient: bool, number: int, arrays: list[UOp], given: Mapping[str, Tensor]
+    ) -> Tensor:
+        device = arrays[number].arg.device
+        t = given[name] if name in given else None
+        if t is None and name == f"random/{device}":
+            t = random_state.tensor_named(name, Tensor)
+        if t is None:
+            t = Tensor._wrap(arrays[number])
+            t.requires_grad = wants_gradient
+        else:
+            arrays[number] = _replacing(name, t, arrays[number])
+        return t
+
+    def __reduce__(self) -> Any:
+        raise JitError(
+            "a saved step is neither copied nor pickled", expected="jit.load of its file", found=self.__name__
+        )
+
+    __copy__ = __reduce__
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        self.__reduce__()
+
+    def _steering(self) -> tuple:
+        return (*settings.steering[:-1], 0)  # what looks at the compiler did so when the file was loaded
+
+    def _plain(self) -> Any:
+        expected = "the function it was saved from"
+        raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
+
+    def _capture(
+        self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool
+    ) -> Any:
+        if key in self.variants:
+            expected = "as when it was saved: none, or one for each that it adds to"
+            raise JitError("a saved step meets gradients that it was not captured for", expected=expected)
+        if steerings := [k[4] for k in self.captures if k[:4] == key[:4]]:
+            expected, found = " or ".join(map(_settings, steerings)), _settings(key[4])
+            raise JitError("a saved step was captured under other settings", expected=expected, found=found)
+        wanted = " or ".join(c.spec.describe() for c in self.captures.values())
+        found = Spec(args, kwargs).describe()
+        raise JitError("a saved step was not captured for these arguments", expected=wanted, found=found)
+
+
+class _Part:
+    """One capture of a file, with what it says checked."""
+
+    def __init__(self, data: Mapping[str, Any], step: Loaded, arrays: list[UOp]):
+        self.data, self.step, self.arrays = data, step, arrays
+        self.tensors = [*step.tensors.values()]
+
+    def captured(self, text: str, device: str) -> Captured:
+        data, steering = self.data, self.data["steering"]
+        if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
+            raise damaged("the settings of a step", settings.steering[:-1], steering)
+        compiling = {name: x for name, x in zip(STEERING, steering, strict=True) if name in _COMPILING}
+        with Context(**compiling):  # compiled as it was before
+            step = stored.read(text, device)
+            self.params, self.roles, self.moves = step.src[1:], step.arg.roles, step.arg.moves
+            self.n_args = self.roles.count("argument")
+            outside = self._outside()
+            bound = dict(zip(self._slots("read", "constant"), outside.constants, strict=True))
+            args = [bound.get(k, p) for k, p in enumerate(self.params)]
+            is_computing = any(u.op == "AFTER" for u in step.src[0].src)
+            step = node("FUNCTION", (step.src[0], *args), step.arg)
+            capture = Capture(step, outside, device if is_computing else None)
+        checks = tuple(
+            [
+                Check(_integer(first), _integer(n), _text(name), (_text(f), _integer(k)))
+                for first, n, name, (f, k) in data["checks"]
+            ]
+        )
+        spec, marks = self._spec((*steering, 0))
+        nodes = [Tensor._wrap(v.node) for v in capture.outputs]
+        template, leaves = self._results(nodes)
+        ways = ("graded", "cleared", "used_up", "dropped", "found")
+        graded, cleared, used_up, dropped, seen_at = map(self._who, ways)
+        found = self._found(seen_at)
+        shared = [(self._one(t), self._leaf(g, nodes)) for t, g in data["shared"]]
+        seen = {k.value for k in (*leaves, *(k for _, k in shared))}.difference([-1])
+        n_values, n_looked = len(nodes) - 2 * len(checks) - len(graded), len(nodes) - 2 * len(checks)
+        if n_values < 0 or not seen <= {*range(n_looked)}:
+            raise damaged("the results of a step", f"numbers below {n_looked}", sorted(seen))
+        if any(t.shape or not t.dtype.is_int for t in nodes[n_looked:]):
+            raise damaged("the checks of a step", "two integers each", checks)
+        for t, g in zip(graded, nodes[n_values:n_looked], strict=True):
+            self._same_kind(self.params[t] if t.__class__ is int else t._uop, g._uop)
+        flat = is_flat(spec.args, spec.kwargs, marks) and not (checks or self.step.donation.arguments)
+        lost = frozenset([index(k, self.roles.count("result")) for k in data["lost"]])
+        kinds = tuple(map(kind, (*marks, *self._gradients())))
+        return Captured(
+            capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, dropped, lost, checks, leaves,
+            shared,
+        )  # fmt: skip
+
+    def _gradients(self) -> list[Tensor]:
+        """A Tensor without memory for each gradient that a call brings."""
+        marks = []
+        n = len(self.data["leaves"])
+        for b, state in zip(
+            self.params[n : self.n_args], [s for s in self.data["states"] if s.__class__ is bool], strict=True
+        ):
+            marks.append(Tensor._wrap(mark(b)))
+            marks[-1]._requires_grad = state is True
+        return marks
+
+    def _found(self, tensors: list[Any]) -> list[tuple[Any, Any]]:
+        """The gradients that the step finds, as `state_of`: those that are brought are the last arguments."""
+        states = self.data["states"]
+        brought = iter(self._gradients())
+        known = {_NONE: None, _NOT_KEPT: NotKept}
+        if not all(s.__class__ is bool or (s.__class__ is str and s in known) for s in states):
+            raise damaged("the gradients of a step", "bools, or one of " + ", ".join(known), states)
+        return [
+            (t, state_of(next(brought)) if s.__class__ is bool else known[s])
+            for t, s in zip(tensors, states, strict=True)
+        ]
+
+    def _outside(self) -> Outside:
+        moves, in_place, reads = self._who("moves"), self._who("in_place"), self._who("reads")
+        for n, t in zip(self.moves, moves, strict=True):
+            if (t.__class__ is int) != (n < self.n_args) or (t.__class__ is int and t != n):
+                raise damaged("a state of a step", "an argument by its number, or a tensor", n)
+            if t.__class__ is not int:
+                self._same_kind(self.params[n], t._uop)
+        for n, t in zip((*self._slots("state"), *self._slots("read")), (*in_place, *reads), strict=True):
+            if t.__class__ is int:
+                raise damaged("a state of a step", "a tensor", t)
+            self._same_kind(self.params[n], t._uop)
+        states = [id(t) for t in (*moves, *in_place)]
+        if len({*states}) != len(states):
+            raise damaged("the states of a step", "each once", self.data["moves"])
+        n = len(self.arrays)
+        constants = [self.arrays[index(k, n)] for k in self.data["constants"]]
+        for n, b in zip(self._slots("read", "constant"), constants, strict=True):
+            self._same_kind(self.params[n], b)
+        return Outside(moves, in_place, reads, constants)
+
+    def _slots(self, *roles: str) -> list[int]:
+        return [k for k, r in enumerate(self.roles) if r in roles]
+
+    def _same_kind(self, wanted: UOp, found: UOp) -> None:
+        if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
+            raise damaged("memory of a step", f"{wanted.dtype.name} {wanted.shape}", found)
+
+    def _who(self, key: str) -> list[Any]:
+        """Arguments by place, and tensors."""
+        return [*map(self._one, self.data[key])]
+
+    def _one(self, x: Any) -> Any:
+        if x.__class__ is int:
+            return index(x, self.n_args)
+        (k,) = x
+        return self.tensors[index(k, len(self.tensors))]
+
+    def _leaf(self, x: Any, nodes: list[Tensor]) -> Leaf:
+        return Leaf(-1, self._one(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes)))
+
+    def _results(self, nodes: list[Tensor]) -> tuple[Any, tuple[Leaf, ...]]:
+        """The tree of results, and how its Tensors are made."""
+        leaves: list[Leaf] = []
+        hole = Tensor._wrap(const(0, dtypes.bool))
+
+        def leaf(x: Any) -> Tensor:
+            leaves.append(self._leaf(x, nodes))
+            return hole
+
+        return decode(self.data["results"], leaf), tuple(leaves)
+
+    def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
+        """The call, and a Tensor without memory for each of its arguments."""
+        marks: list[Tensor] = []
+        n_args = min(len(self.data["leaves"]), self.n_args)
+        for b, wants_gradient in zip(self.params[:n_args], self.data["leaves"], strict=True):
+            marks.append(Tensor._wrap(mark(b)))
+            marks[-1]._requires_grad = wants_gradient is True
+        args, places = _decoded(self.data["args"], marks)
+        kwargs, more = _decoded(self.data["kwargs"], marks)
+        places += more
+        twice = len(places) > len(marks)
+        if [*dict.fromkeys(places)] != [*range(len(marks))] or args.__class__ is not tuple:
+            raise damaged("the arguments of a step", f"{len(marks)} Tensors, in order", places)
+        if kwargs.__class__ is not dict or not all(k.__class__ is str for k in kwargs):
+            raise damaged("the arguments of a step", "names", kwargs)
+        around = self.step.around
+        return Spec(args, kwargs, around.key, tuple(places) if twice else (), around.named, steering), marks
+
+
+def _state(g: Any) -> Any:
+    """What a step finds of a gradient, in a file."""
+    if is_brought(g):
+        return g[-1]
+    if g is not None and g is not NotKept:
+        raise JitError("a step that cannot be saved", expected="gradients with memory of their own", found="a view")
+    return _NONE if g is None else _NOT_KEPT
+
+
+def _settings(steering: tuple) -> str:
+    return " ".join(f"{name}={value}" for name, value in zip(STEERING, steering, strict=False))
+
+
+def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
+    """The tree, and the numbers of the Tensors in it."""
+    numbers: list[int] = []
+
+    def leaf(k: Any) -> Tensor:
+        numbers.append(index(k, len(tensors)))
+        return tensors[k]
+
+    return decode(data, leaf), numbers
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """In place of the function of a loaded step."""
+
+
+def _donation(data: Mapping[str, Any]) -> Donation:
+    new = Donation(None, ())
+    new.names = tuple([_text(x) if x.__class__ is str else _integer(x) for x in data["names"]])
+    for place, name in data["arguments"]:
+        new.arguments.append((place if place is None else _integer(place), name if name is None else _text(name)))
+    return new
+
+
+def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
+    """The BUFFER of a tensor that takes the place of a saved one."""
+    if t.shape != saved.shape or t.dtype is not saved.dtype or t.device != saved.arg.device:
+        expected, found = (f"{x.dtype.name} {x.shape} on {d}" for x, d in ((saved, saved.arg.device), (t, t.device)))
+        raise ArgumentError(f"jit.load: tensor {name}", expected=expected, found=found)
+    if t._is_view and in_memory(t) is not t:
+        raise ArgumentError(f"jit.load: tensor {name}", expected="a tensor with memory of its own", found="a view")
+    t.realize()
+    if t._uop.op != "BUFFER":
+        t._uop = t.contiguous().realize()._uop
+    return t._uop
+
+
+def load(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None, device: str | None = None
+) -> Loaded:
+    """See `jit.load`."""
+    name = os.fspath(path)
+    if device is not None and device not in DEVICES:
+        raise DeviceError("jit.load: device", expected=DEVICES, found=str(device)[:80])
+    with open(name, "rb") as f:
+        header = f.read(_HEADER.size)
+        if len(header) < _HEADER.size or header[: len(_MAGIC)] != _MAGIC:
+            raise FileFormatError(f"{name} is no saved step", expected=_MAGIC, found=header[: len(_MAGIC)])
+        _, version, n_json, n_text, n_arrays, checksum = _HEADER.unpack(header)
+        if version != FORMAT:
+            raise FileFormatError(f"{name}: a step of another format", expected=FORMAT, found=version)
+        wanted, size = _HEADER.size + n_json + n_text + n_arrays, os.fstat(f.fileno()).st_size
+        if size != wanted:
+            raise FileFormatError(f"{name} is not whole", expected=f"{wanted} bytes", found=f"{size} bytes")
+        body = np.empty(size - _HEADER.size, np.uint8)
+        f.readinto(body.data)
+    if (computed := _checksum([body.data])) != checksum:
+        raise FileFormatError(f"{name} is damaged", expected=checksum.hex(), found=computed.hex())
+    try:
+        head = json.loads(body[:n_json].tobytes())
+        texts = body[n_json : n_json + n_text].tobytes().decode().rstrip("\n").split(_NEXT)
+        if head["device"] not in DEVICES:
+            raise DeviceError(f"{name}: a step for another device", expected=DEVICES, found=str(head["device"])[:80])
+        if device is not None:
+            texts = [on_device(text, head["device"], device) for text in texts]
+            head = _moved(head, device)
+        arrays = _arrays(head["arrays"], body[n_json + n_text :], Device[head["device"]])
+        return Loaded(name, head, texts, arrays, tensors or {})
+    except MonolectError:
+        raise
+    except Exception as e:  # whatever a file leads to that `save` does not write
+        found = f"{type(e).__name__}: {e}"[:200]
+        raise FileFormatError(f"{name} cannot be read", expected="what `save` writes", found=found) from e
+
+
+def _moved(head: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """The JSON of a step for that device: its random state is the device's, DEVICE the setting of who loads it."""
+    random = {f"random/{head['device']}": f"random/{device}"}
+    tensors = [(random.get(name, name), *rest) for name, *rest in head["tensors"]]
+    at = STEERING.index("DEVICE")
+    steps = [{**s, "steering": [*s["steering"][:at], settings.DEVICE, *s["steering"][at + 1 :]]} for s in head["steps"]]
+    return {**head, "device": device, "tensors": tensors, "steps": steps}
+
+
+def _arrays(kinds: Sequence[Any], data: np.ndarray, device: Any) -> list[UOp]:
+    marks = []
+    for dtype, sizes in kinds:
+        if not all(is_size(n) for n in sizes) or DTYPES[dtype].kind in "vx":
+            raise damaged("an array of a step", "a dtype and sizes", (dtype, sizes))
+        marks.append(node("BUFFER", (shape_source(sizes),), BufferArg(0, DTYPES[dtype], device.name)))
+    n_bytes = [-(-buffer_bytes(m) // _ALIGN) * _ALIGN for m in marks]
+    if sum(n_bytes) != len(data):
+        raise damaged("the arrays of a step", f"{sum(n_bytes)} bytes", len(data))
+    out, at = [], 0
+    for m, padded in zip(marks, n_bytes, strict=True):
+        n = buffer_bytes(m)
+        memory = device.alloc(n)
+        memory.view(np.uint8)[:n] = data[at : at + n]
+        out.append(with_storage(m.shape, m.dtype, device.name, memory))
+        at += padded
+    return out
+
+
+def _integer(x: Any) -> int:
+    if x.__class__ is not int:
+        raise damaged("a value of a step", "an integer", x)
+    return int(x)
+
+
+def _text(x: Any) -> str:
+    if x.__class__ is not str:
+        raise damaged("a value of a step", "a text", x)
+    return str(x)
+
+
+__all__ = ["Loaded", "current", "device_of", "load", "on_device", "save", "text_of"]

@@ -1,0 +1,57 @@
+"""Runs one after the other as one program.
+
+Before: LINEAR(FUNCTION(TUPLE(AFTER(BUFFER0, LINEAR(CALL(k, BUFFER0, PARAM0)))), PARAM0, PARAM1))
+After:  LINEAR(CALL(k, PARAM1, PARAM0))
+A run is a schedule applied to its inputs, to the memory of its results, in the order of the schedule's results, and to
+the sizes of the step. Memory of its own gets a BUFFER that no other run has.
+Invariant: the program launches what the runs launch, in their order, but for copies of a buffer to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from monolect.command.forms import is_size, operands_of, program_of, with_operands, with_program
+from monolect.command.rewrites.in_place import is_copy
+from monolect.ir.uop import UOp, node
+from monolect.schedule.result import schedule_of
+
+
+def join(step: UOp) -> UOp:
+    """See the module docstring."""
+    args = [a for run in program_of(step).src for a in run.src[1:] if a.op == "BUFFER"]
+    slots = count(1 + max([a.arg.slot for a in args], default=-1))
+    items: list[UOp] = []
+    for run in program_of(step).src:
+        items += items_of_run(run, slots) if run.op == "FUNCTION" else [run]
+    return with_program(step, items)
+
+
+def items_of_run(run: UOp, slots: Iterator[int]) -> list[UOp]:
+    """The items of one run over its arguments. `slots`: those of BUFFERs that no other run has."""
+    schedule, *args = run.src
+    sizes = {a.arg.symbol: a for a in args if is_size(a)}
+    args = [a for a in args if not is_size(a)]
+    linear, outputs = schedule_of(schedule)
+    results = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
+    n_inputs = len(args) - len(results)
+    new: dict[UOp, UOp] = dict(zip(results, args[n_inputs:], strict=True))
+    out = []
+    for item in linear.src:
+        operands = []
+        for b in operands_of(item):
+            u = new.get(b)
+            if u is None:
+                if b.op == "BUFFER":
+                    u = node("BUFFER", b.src, b.arg._replace(slot=next(slots)))
+                elif b.arg.name is not None:
+                    u = sizes[b.arg.symbol]
+                else:
+                    u = args[b.arg.slot]
+                new[b] = u
+            operands.append(u)
+        if item.op == "CALL" and len(operands) == 2 and operands[0] is operands[1] and is_copy(item.src[0]):
+            continue  # of a state to itself: its parts are stored in place
+        out.append(with_operands(item, operands))
+    return out

@@ -1,0 +1,1 @@
+"""Tensor operations as graphs of nodes: sorting, products, convolution, attention."""

@@ -1,0 +1,170 @@
+"""Products on nodes: contraction, matmul, einsum, tensordot, diagonal.
+
+What it is for: every product is one broadcast multiply and one REDUCE ADD. The left operand stands as (..., M, 1, K),
+the right one as a transposed view (..., 1, N, K), and the last axis is summed, so both are read along K.
+What it is not: no blocking, no layouts, no calls to libraries; the optimizer finds those in the kernel.
+
+Invariant: float16 and bfloat16 operands are multiplied and added up in float32, and the result is cast back.
+Source: shape rules of torch.matmul, torch.einsum, torch.tensordot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from monolect.autograd import graph as g
+from monolect.base.dtype import accumulator, dtypes, promote
+from monolect.base.errors import ArgumentError, AxisError, DTypeError, IRError, ShapeError
+from monolect.graphs.einsum import Formula
+from monolect.ir.ops import broadcast
+from monolect.ir.uop import UOp, build
+
+
+def contract(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:
+    """The sum of a * b along `axes`, which are dropped; `a` and `b` have one rank and broadcast."""
+    dtype = promote(a.dtype, b.dtype)
+    if dtype is dtypes.bool:
+        raise DTypeError("product of bools", expected="numbers; cast one operand", found=dtype.name)
+    wide = accumulator(dtype)
+    both = build("MUL", g.cast(a, wide), g.cast(b, wide))
+    if not axes:
+        return g.cast(both, dtype)
+    total = build("REDUCE", both, arg=("ADD", tuple(sorted(axes))))
+    return g.cast(g.reshape(total, tuple(n for i, n in enumerate(both.shape) if i not in axes)), dtype)
+
+
+def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
+    """The matrix product by PyTorch's rules: 1-d operands are rows or columns that vanish, batch axes broadcast."""
+    if not a.shape or not b.shape:
+        raise ShapeError(f"{name} of a scalar", expected="at least 1 axis each", found=f"{a.shape} and {b.shape}")
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    k, inner = a.shape[-1], b.shape[0] if column else b.shape[-2]
+    if k is not inner and k != inner:
+        raise ShapeError(
+            f"{name}: inner sizes differ", expected=f"{a.shape} @ (..., {k}, n)", found=f"{a.shape} @ {b.shape}"
+        )
+    left, right = a, b if column else swapped(b)
+    if not row and not column:
+        left, right = g.reshape(a, (*a.shape[:-1], 1, k)), g.reshape(right, (*b.shape[:-2], 1, b.shape[-1], k))
+    rank = max(len(left.shape), len(right.shape))
+    left, right = (g.reshape(x, (1,) * (rank - len(x.shape)) + x.shape) for x in (left, right))
+    _check_batch(a, b, left.shape, right.shape, name)
+    return contract(left, right, (rank - 1,))
+
+
+def swapped(x: UOp) -> UOp:
+    """`x` with its last two axes exchanged."""
+    n = len(x.shape)
+    return g.permute(x, (*range(n - 2), n - 1, n - 2))
+
+
+def _check_batch(a: UOp, b: UOp, left: tuple, right: tuple, name: str) -> None:
+    try:
+        broadcast([left, right])
+    except IRError:
+        expected = "batch axes (all but the last two) that are equal or 1"
+        raise ShapeError(f"{name}: batch axes differ", expected=expected, found=f"{a.shape} @ {b.shape}") from None
+
+
+def check_rank(x: UOp, rank: int, name: str, which: str) -> UOp:
+    """`x`, when it has `rank` axes. Raises ShapeError otherwise."""
+    if len(x.shape) != rank:
+        raise ShapeError(f"{name}: rank of {which}", expected=f"{rank} axes", found=f"{len(x.shape)} axes, {x.shape}")
+    return x
+
+
+def diagonal(x: UOp, first: int, second: int) -> UOp:
+    """The elements of `x` with equal indices on two axes of one size, as a new last axis."""
+    n = x.shape[first]
+    rest = [i for i in range(len(x.shape)) if i not in (first, second)]
+    keep = tuple(x.shape[i] for i in rest)
+    flat = g.reshape(g.permute(x, (*rest, first, second)), (*keep, n * n))
+    # Rows of n + 1: element (k, k) of the square stands at k * (n + 1), the first of row k.
+    zeros = (0,) * len(keep)
+    rows = g.reshape(g.pad_invalid(flat, (*zeros, 0), (*keep, n * n + n)), (*keep, n, n + 1))
+    return g.reshape(g.shrink(rows, (*zeros, 0, 0), (*keep, n, 1)), (*keep, n))
+
+
+def einsum(formula: str, operands: Sequence[UOp]) -> UOp:
+    """`operands` combined as `formula` says, from left to right; an axis is summed as soon as nothing needs it."""
+    f = Formula.parse(formula, [x.shape for x in operands])
+    current: UOp | None = None
+    names: list[str] = []
+    for i, (x, term) in enumerate(zip(operands, f.terms, strict=True)):
+        x, own = _without_repeats(x, list(term))
+        later = set(f.output).union(*f.terms[i + 1 :])
+        if current is None:
+            current, names = _sum_axes(x, own, later)
+        else:
+            current, names = _join(current, names, x, own, later)
+    assert current is not None  # a formula has at least one term
+    current, names = _sum_axes(current, names, set(f.output))
+    return g.permute(current, [names.index(c) for c in f.output])
+
+
+def _without_repeats(x: UOp, names: list[str]) -> tuple[UOp, list[str]]:
+    while len(set(names)) < len(names):
+        first = next(i for i, c in enumerate(names) if names.count(c) > 1)
+        second = names.index(names[first], first + 1)
+        x = diagonal(x, first, second)
+        c = names[first]
+        names = [n for i, n in enumerate(names) if i not in (first, second)] + [c]
+    return x, names
+
+
+def _sum_axes(x: UOp, names: list[str], keep: set[str]) -> tuple[UOp, list[str]]:
+    axes = tuple(i for i, c in enumerate(names) if c not in keep)
+    return (g.reduce(x, "ADD", axes, keep=False) if axes else x), [c for c in names if c in keep]
+
+
+def _join(a: UOp, an: list[str], b: UOp, bn: list[str], keep: set[str]) -> tuple[UOp, list[str]]:
+    """The product of two named operands, summed over the names that `keep` lacks; those stand last."""
+    both = an + [c for c in bn if c not in an]
+    order = [c for c in both if c in keep] + [c for c in both if c not in keep]
+    views = []
+    for x, names in ((a, an), (b, bn)):
+        own = [c for c in order if c in names]
+        x = g.permute(x, [names.index(c) for c in own])
+        sizes = dict(zip(own, x.shape, strict=True))
+        views.append(g.reshape(x, tuple(sizes.get(c, 1) for c in order)))
+    kept = sum(c in keep for c in order)
+    return contract(views[0], views[1], range(kept, len(order))), order[:kept]
+
+
+def tensordot(a: UOp, b: UOp, left: Sequence[int], right: Sequence[int]) -> UOp:
+    """The sum of products along the paired axes `left` of `a` and `right` of `b`; the free axes of `a` come first."""
+    for i, j in zip(left, right, strict=True):
+        if a.shape[i] != b.shape[j]:
+            raise ShapeError(
+                "tensordot: paired axes differ",
+                expected=f"size {a.shape[i]} (axis {i} of {a.shape})",
+                found=f"size {b.shape[j]} (axis {j} of {b.shape})",
+            )
+    free_a = [i for i in range(len(a.shape)) if i not in left]
+    free_b = [j for j in range(len(b.shape)) if j not in right]
+    x, y = g.permute(a, (*free_a, *left)), g.permute(b, (*free_b, *right))
+    x = g.reshape(x, (*x.shape[: len(free_a)], *(1,) * len(free_b), *x.shape[len(free_a) :]))
+    y = g.reshape(y, (*(1,) * len(free_a), *y.shape))
+    free = len(free_a) + len(free_b)
+    return contract(x, y, range(free, free + len(left)))
+
+
+def paired_axes(dims: Any, a: UOp, b: UOp) -> tuple[list[int], list[int]]:
+    """The axes `dims` of tensordot pairs, counted from the front. Raises ArgumentError or AxisError."""
+    ra, rb = len(a.shape), len(b.shape)
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(ra, rb):
+            raise ArgumentError("tensordot: dims", expected=f"0 to {min(ra, rb)}", found=dims)
+        return list(range(ra - dims, ra)), list(range(dims))
+    left, right = ([x] if isinstance(x, int) else list(x) for x in dims)
+    if len(left) != len(right):
+        raise ArgumentError("tensordot: axes come in pairs", expected=f"{len(left)} axes", found=f"{len(right)} axes")
+    for axes, x in ((left, a), (right, b)):
+        for n, axis in enumerate(axes):
+            if not -len(x.shape) <= axis < len(x.shape):
+                raise AxisError("tensordot: axis", expected=f"an axis of {x.shape}", found=axis)
+            axes[n] = axis % len(x.shape)
+        if len(set(axes)) < len(axes):
+            raise AxisError("tensordot: axis named twice", expected="distinct axes", found=axes)
+    return left, right

@@ -1,0 +1,156 @@
+"""What single operations mean on NumPy arrays: how values are stored, converted, joined and marked invalid.
+
+What it is for: the reference interpreter and the interpreter of linearized programs state each meaning here, once.
+What it does not do: look at graphs. Elementwise meanings stand in the op table.
+Invariant: no function changes an argument, except `add_at`, whose purpose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType, converted, to_numpy, whole
+from monolect.base.errors import InternalError
+from monolect.base.matrix_units import n_elements, place
+from monolect.base.target import MatrixUnit
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None  # where the value is valid; None: everywhere
+
+
+def storage(d: DType) -> np.dtype:
+    """The NumPy type the interpreter keeps values of `d` in; `index` is int64."""
+    return np.dtype(np.int64) if d.kind == "x" else to_numpy(d)
+
+
+def garbage(d: DType) -> Any:
+    """What an invalid element of `d` reads as: nan in floats, 0 elsewhere."""
+    return storage(d).type(np.nan if d.is_float else 0)
+
+
+def is_small(d: DType) -> bool:
+    """Whether arithmetic on `d` is done in float32."""
+    return d.is_float and d.bits < 32
+
+
+def both_valid(a: Mask, b: Mask) -> Mask:
+    """Where both are valid."""
+    return b if a is None else a if b is None else a & b
+
+
+def select_valid(c: Array, a: Mask, b: Mask) -> Mask:
+    """Where the value that `c` chooses is valid."""
+    if a is None and b is None:
+        return None
+    return np.where(c, True if a is None else a, True if b is None else b)
+
+
+def cast(x: Array, old: DType, new: DType) -> Array:
+    """CAST: floats saturate into integers and nan becomes 0; integers wrap; everything else rounds to nearest, once."""
+    if old.is_float and new.is_int:
+        return whole(x, new)
+    return converted(x, new) if is_small(new) else x.astype(storage(new))
+
+
+def bitcast(x: Any, new: DType) -> Array:
+    """BITCAST: the bytes of `x` read as `new`; the last axis takes up a difference in size."""
+    x = np.array(x, order="C")
+    x = x.view(np.uint8) if x.dtype == bool else x
+    return x.view(np.uint8) != 0 if new.kind == "b" else x.view(storage(new))
+
+
+def reduce_array(op: str, d: DType, x: Array, axes: tuple[int, ...]) -> Array:
+    """ADD, MAX or MUL of `x` along `axes`, kept as size 1. Float sums and products are added up in float64."""
+    if d.kind == "b":
+        return (np.all if op == "MUL" else np.any)(x, axis=axes, keepdims=True)
+    if op == "MAX":
+        wide = x.astype(np.float32) if is_small(d) else x
+        return np.max(wide, axis=axes, keepdims=True, initial=d.min).astype(x.dtype)
+    f = np.sum if op == "ADD" else np.prod
+    return f(x, axis=axes, keepdims=True, dtype=np.float64 if d.is_float else x.dtype).astype(x.dtype)
+
+
+def scan_array(op: str, d: DType, x: Array, axis: int) -> Array:
+    """Running ADD, MAX or MUL of `x` along an axis. Float sums and products are added up in float64."""
+    if d.kind == "b":
+        return (np.logical_and if op == "MUL" else np.logical_or).accumulate(x, axis=axis)
+    wide = x.astype(np.float64) if d.is_float else x
+    f = {"ADD": np.add, "MUL": np.multiply, "MAX": np.maximum}[op]
+    return f.accumulate(wide, axis=axis, dtype=wide.dtype).astype(x.dtype)
+
+
+def multiply_tiles(d: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Array:
+    """WMMA: `acc` plus the sum of a * b over their last `n_axes` axes. Floats are added up in float64, rounded once."""
+    wide = np.float64 if d.is_float else storage(d)
+    axes = tuple(range(-n_axes, 0))
+    product = np.sum(a.astype(wide) * b.astype(wide), axis=axes, dtype=wide)
+    return (product + acc.astype(wide)).astype(acc.dtype)
+
+
+def multiply_in_warp(unit: MatrixUnit, a: Array, b: Array, acc: Array) -> Array:
+    """WMMA of a unit that a warp has in common: (lanes, elements) of each operand, to those of the sum."""
+    left, right = (_matrix(m, x, (n, unit.k)) for m, x, n in zip(unit.maps, (a, b), (unit.m, unit.n), strict=False))
+    return add_product(unit, left, right, acc)
+
+
+def add_product(unit: MatrixUnit, left: Array, right: Array, acc: Array) -> Array:
+    """What lanes hold of the sum, (lanes, elements), plus the product of the rows of `left` and of `right`."""
+    if unit.name.endswith("tf32"):
+        left, right = tf32(left), tf32(right)
+    wide = np.float64 if unit.acc.is_float else storage(unit.acc)
+    places = _places(unit.maps[2], acc.shape)
+    total = (left.astype(wide) @ right.astype(wide).T)[places] + acc.astype(wide)
+    return total.astype(acc.dtype)
+
+
+def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> list[tuple[Array, Array, Array]]:
+    """For each tile of a WMMA's sum, the numbers of the elements that a lane holds of a, of b and of the sum. `shapes`:
+    of all three, in a lane; what it holds of an operand's tile are the last `n_axes`, of the sum the last axes.
+    """
+    acc = shapes[2]
+    held = [n_elements(m) for m in unit.maps]
+    lead = next(acc[:k] for k in range(len(acc), -1, -1) if prod(acc[k:]) == held[2])
+    out = [np.arange(prod(acc)).reshape(-1, held[2])]
+    for shape, n in zip(shapes[:2], held, strict=False):
+        outer = (1,) * (len(acc) + n_axes - len(shape)) + shape[: len(shape) - n_axes]
+        if shape[len(shape) - n_axes :] and prod(shape[len(shape) - n_axes :]) != n or set(outer[len(lead) :]) - {1}:
+            raise InternalError(f"WMMA of {unit.name}: not what a lane holds", expected=n, found=shape)
+        at = np.arange(prod(shape)).reshape(*outer[: len(lead)], n)
+        out.insert(-1, np.broadcast_to(at, (*lead, n)).reshape(-1, n))
+    return list(zip(*out, strict=True))
+
+
+def _places(words: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
+    lanes, elements = (np.arange(n) for n in shape)
+    return place(words, lanes[:, None], elements)
+
+
+def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
+    """The operand that the lanes hold as `x`; lanes that hold the same element must agree."""
+    out, at = np.zeros(shape, x.dtype), _places(words, x.shape)
+    out[at] = x
+    if out[at].tobytes() != np.ascontiguousarray(x).tobytes():
+        raise InternalError("WMMA: lanes that should hold the same element of an operand differ", found=words)
+    return out
+
+
+def tf32(x: Array) -> Array:
+    """float32 rounded to 10 bits behind the point, ties away from zero."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(x), rounded, x)
+
+
+def add_at(flat: Array, at: Array, new: Array) -> None:
+    """ATOMICADD: add `new` to the elements `at` of `flat`, in place, each of equal positions in turn."""
+    if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":
+        np.add.at(flat, at, new)
+        return
+    wide = flat.astype(np.float32)  # bool and small floats: each addition is rounded, as the hardware does
+    for k, v in zip(at, new.astype(np.float32), strict=True):
+        wide[k] = (wide[k] + v).astype(flat.dtype)
+    flat[:] = wide.astype(flat.dtype)

@@ -1,0 +1,247 @@
+"""What memory holds after a kernel ran, or when a value is complete, compared with what it should at a few elements.
+
+What it is for: `VERIFY=2`: `runtime.realize.verified` runs and reads memory, here it is compared with
+`ir.check.points`.
+What it is not: a proof. Elements between the sampled ones are not looked at, and long sums are sampled less.
+
+Invariant: the samples depend on sizes alone, with a fixed seed. What has no meaning here raises Unsupported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from monolect.base.dtype import DType
+from monolect.ir.bounds import ranges
+from monolect.ir.check.arithmetics import Evaluate, differing
+from monolect.ir.check.arrays import Array, Mask
+from monolect.ir.check.points import MOST_WRITES, Points, TooMuch, Unsupported, place
+from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.calls import stored_slots
+from monolect.ir.uop import UOp, toposort
+
+SEED = 0
+# Of one result: samples, and elements of all arrays that are computed for them; fewer samples where that is too little.
+ATTEMPTS = ((64, 1 << 22), (16, 1 << 22), (4, 1 << 23), (1, 1 << 25))
+EDGES = (4, 8, 16, 32, 64, 128)  # sizes of vectors and tiles: elements beside their multiples are sampled more often
+
+Memory = Mapping[UOp, Array]  # flat, by the node whose value it holds
+
+
+class Arithmetic(NamedTuple):
+    """Values of the Variables by symbol, and whether float32 products may round their operands to 10 bits."""
+
+    variables: Mapping[tuple, int]
+    coarse: bool = False
+
+    def points(self, memory: Memory, world: int = 0, most_work: int = ATTEMPTS[-1][1]) -> Points:
+        """An evaluation."""
+        return Points(memory, self.variables, world, self.coarse, most_work)
+
+
+class Difference(NamedTuple):
+    """An element that is not what it should be: its index, or its position in memory."""
+
+    at: Any
+    expected: Any
+    found: Any
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+def sampled(sizes: Sequence[int], n: int) -> tuple[Array, ...]:
+    """About `n` places in a space of these sizes, a row for each axis: all of a small one, else its first and last,
+    neighbours of multiples of tiles, and random ones.
+    """
+    total = prod(sizes)
+    if total <= n:
+        return tuple(np.indices(tuple(sizes)).reshape(len(sizes), total))
+    rng = np.random.default_rng(SEED)
+    out = []
+    for size in sizes:
+        near = [m * k + d for k in EDGES for m in (1, size // k) for d in (-1, 0, 1)]
+        edges = np.unique(np.clip([0, 1, size - 2, size - 1, *near], 0, size - 1))
+        column = np.where(rng.random(n) < 0.5, rng.choice(edges, n), rng.integers(0, size, n))
+        column[:2] = (size - 1, 0)[:n]
+        out.append(column)
+    return tuple(np.unique(np.stack(out), axis=1))
+
+
+def _fewer(compare: Callable[[int, int], list[Difference]]) -> list[Difference]:
+    """What `compare` finds, of as many samples as are not too much work."""
+    for n, most_work in ATTEMPTS[:-1]:
+        try:
+            return compare(n, most_work)
+        except TooMuch:
+            continue
+    return compare(*ATTEMPTS[-1])
+
+
+def _full(value: tuple[Array, Mask], n: int) -> tuple[Array, Mask]:
+    v, mask = value
+    return np.broadcast_to(v, (n,)), None if mask is None else np.broadcast_to(mask, (n,))
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+class KernelCheck:
+    """One kernel as the scheduler left it. `before`: by slot, what arguments held that it changes and computes from."""
+
+    def __init__(self, sink: UOp) -> None:
+        order = toposort(sink)
+        self.params = [u for u in order if _is_param(u)]
+        self.written = stored_slots(sink)
+        self.read = {memory_of(u.src[0]).arg.slot for u in order if u.op == "LOAD" and _is_param(memory_of(u.src[0]))}
+        self.effects = [*_effects(sink, ())]
+        self.slots = [_slot(e) for e, _ in self.effects]
+        self.met = [s for (e, rs), s in zip(self.effects, self.slots, strict=True) if _may_meet(e, rs)]
+        if any(self.slots.count(s) > 1 for s in self.met):
+            raise Unsupported("several stores that may meet")
+        self.before: dict[int, Array] = {}
+
+    def compare(self, now: Callable[[UOp], Array], arithmetic: Arithmetic) -> Iterator[tuple[UOp, Difference]]:
+        """The PARAMs and their elements that differ. `now`: what the memory of a PARAM holds."""
+        memory = {p: self.before.get(p.arg.slot, now(p)) for p in self.params}
+        for (e, rs), slot in zip(self.effects, self.slots, strict=True):
+            points = arithmetic.points(memory)
+            sizes = [max(0, points.size(r.src[0].value if r.src[0].op == "CONST" else r.src[0])) for r in rs]
+            found = now(memory_of(e.src[0]))
+            if not prod(sizes) or not len(found):
+                continue
+            store = Store(e, dict(zip(rs, sizes, strict=True)), memory, self.before.get(slot, found), found, arithmetic)
+            for d in _fewer(store.met if slot in self.met else store.direct):
+                yield memory_of(e.src[0]), d
+
+
+class Store(NamedTuple):
+    """A STORE or ATOMICADD in its loops, with their sizes; what the memory it writes to held, and what it holds now."""
+
+    effect: UOp
+    loops: dict[UOp, int]
+    memory: Memory
+    old: Array
+    found: Array
+    arithmetic: Arithmetic
+
+    def direct(self, n: int, most_work: int) -> list[Difference]:
+        """Of `n` iterations, each of which has an element of its own."""
+        e, found = self.effect, self.found
+        rows = sampled([*self.loops.values()], n)
+        n = rows[0].size if rows else 1
+
+        def at(world: int, which: Array) -> Points:
+            points = self.arithmetic.points(self.memory, world, most_work)
+            points.env = {r: place(row[which]) for r, row in zip(self.loops, rows, strict=True)}
+            return points
+
+        everything = at(0, np.arange(n))
+        flat, _ = _full(everything.value(e.src[0].src[1]), n)
+        gate = (flat >= 0) & (flat < found.size)
+        if len(e.src) > 2:
+            gate &= _full(everything.value(e.src[2]), n)[0]
+
+        def evaluate(world: int, which: Array) -> tuple[Array, Mask]:
+            v, mask = _full(at(world, which).value(e.src[1]), len(which))
+            return v, gate[which] if mask is None else gate[which] & mask
+
+        return _differences([flat], found[np.clip(flat, 0, found.size - 1)], e.src[1].dtype, evaluate)
+
+    def met(self, n: int, most_work: int) -> list[Difference]:
+        """Of `n` elements, where iterations may meet: all of them are looked at."""
+        e, sizes = self.effect, [*self.loops.values()]
+        rng, n_all = np.random.default_rng(SEED), prod(sizes)
+        if n_all > MOST_WRITES:
+            raise Unsupported(f"{n_all} writes to computed positions are too many")
+        flat, _ = _full(self._landing(self.arithmetic.points(self.memory)), n_all)
+        some = flat[sampled([n_all], n)[0]]
+        some = np.concatenate([some[(some >= 0) & (some < self.found.size)], rng.integers(0, self.found.size, n)])
+        at = np.unique(some)
+
+        def evaluate(world: int, which: Array) -> tuple[Array, Mask]:
+            points = self.arithmetic.points(self.memory, world, most_work)
+
+            def stored(rows: Array) -> tuple[Array, Mask]:
+                points.env = dict(zip(self.loops, points.unravel(rows, sizes), strict=True))
+                return points.value(e.src[1])
+
+            before = self.old[at[which]], None
+            return _full(points.written(e, at[which], before, n_all, lambda: self._landing(points), stored), len(which))
+
+        return _differences([at], self.found[at], e.src[1].dtype, evaluate)
+
+    def _landing(self, points: Points) -> tuple[Array, Mask]:
+        """Where each iteration writes, and whether it does."""
+        e, sizes = self.effect, [*self.loops.values()]
+        points.env = dict(zip(self.loops, points.unravel(np.arange(prod(sizes)), sizes), strict=True))
+        flat, mask = points.value(e.src[0].src[1])
+        inside = (flat >= 0) & (flat < self.found.size)
+        for gate in [mask, points.value(e.src[2])[0] if len(e.src) > 2 else None]:
+            inside = inside if gate is None else inside & gate
+        return flat, inside
+
+
+def _differences(at: Sequence[Array], found: Array, d: DType, evaluate: Evaluate) -> list[Difference]:
+    """Samples that differ; `at`: their places, a row an axis."""
+    wrong, expected = differing(found, d, evaluate)
+    return [Difference(tuple(int(row[k]) for row in at), expected[k], found[k]) for k in wrong]
+
+
+def _slot(e: UOp) -> int:
+    """The PARAM that an effect writes to."""
+    target, memory = e.src[0], memory_of(e.src[0])
+    if target.op != "INDEX" or len(target.src) != 2 or target.src[1].shape or not _is_param(memory):
+        raise Unsupported("a store of another form")
+    named = target.src[0]  # the memory, or AFTER of it and the loops that the effect is in
+    if named is not memory and (named.op != "AFTER" or any(s.op != "RANGE" for s in named.src[1:])):
+        raise Unsupported("a store that waits for another")
+    return int(memory.arg.slot)
+
+
+def _may_meet(e: UOp, rs: tuple[UOp, ...]) -> bool:
+    """Whether several iterations may write the same element."""
+    at = e.src[0].src[1]
+    return e.op != "STORE" or any(u.op == "LOAD" for u in toposort(at)) or not ranges(at).issuperset(rs)
+
+
+def _is_param(u: UOp) -> bool:
+    return u.op == "PARAM" and u.arg.name is None
+
+
+def _effects(u: UOp, around: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
+    if u.op in ("STORE", "ATOMICADD"):
+        yield u, around
+    elif u.op == "END":
+        yield from _effects(u.src[0], around + u.src[1:])
+    elif u.op in ("SINK", "GROUP"):
+        for s in u.src:
+            yield from _effects(s, around)
+    else:
+        raise Unsupported(f"{u.op} has no meaning here")
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+def compare_value(u: UOp, found: Array, memory: Memory, arithmetic: Arithmetic) -> Iterator[Difference]:
+    """Elements of tensor `u`, whose value `found` should be, that differ. `memory`: what it is computed from."""
+    points = arithmetic.points(memory)
+    shape = points.shape(u)
+    if 0 in shape:
+        return
+
+    def compare(n: int, most_work: int) -> list[Difference]:
+        rows = sampled(shape, n)
+        flat: Array = np.zeros(1, np.int64)
+        for row, size in zip(rows, shape, strict=True):
+            flat = flat * size + row
+
+        def evaluate(world: int, which: Array) -> tuple[Array, Mask]:
+            index = tuple(place(row[which]) for row in rows)
+            return _full(arithmetic.points(memory, world, most_work).value(u, index, inside=True), len(which))
+
+        return _differences(rows, found[flat], u.dtype, evaluate)
+
+    yield from _fewer(compare)
+
+
+__all__ = ["SEED", "Arithmetic", "Difference", "KernelCheck", "compare_value", "sampled"]

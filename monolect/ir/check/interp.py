@@ -1,0 +1,484 @@
+"""The reference interpreter: what a graph means, on NumPy arrays, at any stage that still has values.
+
+What it is for: the oracle of tests, of the rule checker, and of `VERIFY=2`, which compares meanings around each pass.
+What it is not: fast, or faithful to one target's rounding. Float sums are added up in float64 and rounded once; types
+below 32 bits are computed in float32 and rounded. It runs no machine instructions (INS, CUSTOM).
+
+Invariant: the value of a node is an array of shape `(*batch, *u.shape)`. Batch axes come first: one for each loop that
+some REDUCE closes, then those the caller's arrays have in excess of their node's shape. An element that is `invalid`
+reads as nan in floats and as 0 elsewhere, and a mask beside the value remembers it, so that a STORE of it is dropped.
+Source: the meanings in the op table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from monolect.base.errors import IRError
+from monolect.ir.bounds import ranges
+from monolect.ir.check.arrays import (
+    Array,
+    Mask,
+    add_at,
+    both_valid,
+    cast,
+    garbage,
+    is_small,
+    select_valid,
+    storage,
+)
+from monolect.ir.check.interp_ops import ROW_VALUES, move
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS
+from monolect.ir.uop import UOp
+
+Env = dict[UOp, Any]
+_IDENTITY = frozenset(("CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"))
+_PACKS = frozenset(("TUPLE", "SINK"))
+_NO_VALUE = frozenset(("STORE", "ATOMICADD", "END", "GROUP", "BARRIER", "PREFETCH"))
+_CALLS = frozenset(("FUNCTION", "CALL"))
+_WRITES = frozenset(("STORE", "ATOMICADD", "CALL"))
+
+
+def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
+    """The value of `root`, or the list of the values of several, with `env` binding nodes to arrays.
+
+    A node in `env` is not entered. An array may have more leading axes than its node's shape: they are a batch, and
+    all results have it. Loops closed by a REDUCE need no binding. Raises IRError for a node without a value.
+    """
+    roots = (root,) if isinstance(root, UOp) else tuple(root)
+    with np.errstate(all="ignore"):
+        m = Evaluator(env, roots)
+        m.run(roots)
+        out = [m.result(r) for r in roots]
+    return out[0] if isinstance(root, UOp) else out
+
+
+def run_kernel(sink: UOp, buffers: Env) -> None:
+    """Execute the STOREs and ATOMICADDs under `sink`, in place on `buffers`: an array for each PARAM and BUFFER.
+
+    Also binds symbolic PARAMs (to scalars). A kernel without AFTER runs all iterations at once and reads everything
+    before it writes anything; one with AFTER runs its loops one iteration at a time. Cost: for small sizes only.
+    """
+    nodes = _reachable((sink,), {})
+    with np.errstate(all="ignore"):
+        if any(u.op == "AFTER" or (u.op == "BUFFER" and u not in buffers) for u in nodes):
+            _Loops(buffers).execute(sink, {})
+        else:
+            _run_at_once(sink, buffers, [u for u in nodes if u.op in ("RANGE", "SPECIAL") and u not in buffers])
+
+
+# ---- walking ---------------------------------------------------------------------------------------------------------
+def _reachable(roots: tuple[UOp, ...], env: Env, effects: bool = True) -> list[UOp]:
+    """Every node to evaluate, sources first. Bodies of calls, bound nodes and, if asked, effects are not entered."""
+    out: list[UOp] = []
+    seen: set[UOp] = set()
+    stack: list[tuple[UOp, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        u, entered = stack.pop()
+        if entered:
+            out.append(u)
+        elif u not in seen:
+            seen.add(u)
+            stack.append((u, True))
+            if u not in env and (effects or u.op not in _NO_VALUE):
+                src = u.src[1:] if u.op in _CALLS else u.src
+                stack.extend((s, False) for s in reversed(src) if s not in seen)
+    return out
+
+
+def _base(view: UOp, stop: UOp | None = None) -> tuple[UOp, list[UOp]]:
+    """The storage a view is of, or `stop` if it is met before, and the movement ops on the way, outermost last."""
+    chain: list[UOp] = []
+    while view.op in MOVEMENT and view is not stop:
+        chain.append(view)
+        view = view.src[0]
+    return view, chain[::-1]
+
+
+def _root(u: UOp) -> UOp:
+    """What a chain of AFTERs orders."""
+    while u.op == "AFTER":
+        u = u.src[0]
+    return u
+
+
+def _effects(u: UOp) -> list[UOp]:
+    """The STOREs, ATOMICADDs and CALLs an effect is made of, in order."""
+    out, stack = [], [u]
+    while stack:
+        e = stack.pop()
+        if e.op in _WRITES:
+            out.append(e)
+        elif e.op in ("GROUP", "SINK", "BARRIER"):
+            stack.extend(reversed(e.src))
+        elif e.op in ("END", "AFTER"):
+            stack.append(e.src[0])
+    return out
+
+
+# ---- the evaluator ---------------------------------------------------------------------------------------------------
+class Evaluator:
+    """One evaluation: values and masks by node, and which batch axis belongs to which loop."""
+
+    def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _Bound | None = None):
+        self.env, self.hook = env, hook
+        self.order = _reachable(roots, env, effects=hook is None)
+        closed = [r for u in self.order if u.op == "REDUCE" and u not in env for r in u.src[1:] if r not in env]
+        self.axes: dict[UOp, int] = {r: i for i, r in enumerate(dict.fromkeys([*loops, *closed]))}
+        extra = [np.ndim(v) - len(u.shape) for u, v in env.items() if not _is_storage(u, v)]
+        self.user = max([0, *extra])
+        self.batch = len(self.axes) + self.user
+        self.values: dict[UOp, Any] = {}
+        self.masks: dict[UOp, Mask] = {}
+
+    def run(self, roots: tuple[UOp, ...]) -> None:
+        for u in self.order:
+            v, mask = self.bind(u) if u in self.env else self.step(u)
+            if mask is not None and mask.shape != v.shape:
+                mask = np.broadcast_to(mask, v.shape)
+            self.values[u], self.masks[u] = v, mask
+
+    def bind(self, u: UOp) -> tuple[Any, Mask]:
+        v = np.asarray(self.env[u])
+        if v.dtype != storage(u.dtype):
+            v = v.astype(storage(u.dtype))
+        if _is_storage(u, v):
+            v = v.reshape(u.shape)
+        if v.ndim < len(u.shape):
+            raise IRError(f"{u.op} is bound to too small an array", op=u.op, expected=str(u.shape), found=str(v.shape))
+        return v.reshape((1,) * (self.batch + len(u.shape) - v.ndim) + v.shape), None
+
+    def result(self, u: UOp) -> Any:
+        """The value as the caller sees it: loops that are closed have no axis, the caller's batch is full."""
+        v = self.values[u]
+        if isinstance(v, tuple):
+            return [self.finish(x) for x in v]
+        return None if v is None else self.finish(v)
+
+    def finish(self, v: Array) -> Array:
+        loops = len(self.axes)
+        if any(n != 1 for n in v.shape[:loops]):
+            raise IRError("a loop is neither closed nor bound", expected="a REDUCE or a binding for every RANGE")
+        v = v.reshape(v.shape[loops:])
+        sizes = [1] * self.user
+        for u, x in self.env.items():
+            if not _is_storage(u, x):
+                lead = np.shape(x)[: np.ndim(x) - len(u.shape)]
+                sizes = list(np.broadcast_shapes(tuple(sizes), lead)) if lead else sizes
+        return np.array(np.broadcast_to(v, (*sizes, *v.shape[self.user :])))
+
+    def step(self, u: UOp) -> tuple[Any, Mask]:
+        op = u.op
+        if op in ELEMENTWISE:
+            return self.elementwise(u)
+        if op in MOVEMENT:
+            return self.move(u, self.values[u.src[0]], self.masks[u.src[0]], frozenset())
+        if op in _IDENTITY:
+            return self.values[u.src[0]], self.masks[u.src[0]]
+        if op in _NO_VALUE:
+            return None, None
+        if op in _PACKS:
+            return tuple(self.values[s] for s in u.src), None
+        handler = _HANDLERS.get(op)
+        if handler is None:
+            what = "has no value bound to it" if op in ("PARAM", "BUFFER") else "has no meaning here"
+            raise IRError(f"{op} {what}", op=op, expected="a binding in env", found=repr(u))
+        return handler(self, u)
+
+    # -- helpers of the handlers
+    def ints(self, u: UOp) -> tuple[int, ...]:
+        """The value of a shape source or a scalar, which may not vary within the batch."""
+        v = self.values[u]
+        want = len(u.src) if u.op == "STACK" else 1
+        if v.size != want:
+            raise IRError("a size depends on a loop", op=u.op, expected="one value", found=repr(u))
+        return tuple(int(x) for x in v.reshape(-1))
+
+    def aligned(self, v: Array, rank: int) -> Array:
+        """`v` with size-1 axes put between the batch and its own axes, to have `rank` of the latter."""
+        own = v.ndim - self.batch
+        return v if own == rank else v.reshape(v.shape[: self.batch] + (1,) * (rank - own) + v.shape[self.batch :])
+
+    def elementwise(self, u: UOp) -> tuple[Array, Mask]:
+        rank = len(u.shape)
+        args = [self.aligned(self.values[s], rank) for s in u.src]
+        masks = [None if (k := self.masks[s]) is None else self.aligned(k, rank) for s in u.src]
+        if u.op == "CAST":
+            return cast(args[0], u.src[0].dtype, u.dtype), masks[0]
+        if u.op == "WHERE":
+            mask = select_valid(args[0], masks[1], masks[2])
+            return np.where(args[0], args[1], args[2]), both_valid(masks[0], mask)
+        wide = [a.astype(np.float32) if is_small(s.dtype) else a for a, s in zip(args, u.src, strict=True)]
+        out = np.asarray(ROWS[u.op].meaning(u.src[-1].dtype, *wide))  # type: ignore[misc]
+        mask = None
+        for k in masks:
+            mask = both_valid(mask, k)
+        return out.astype(storage(u.dtype), copy=False), mask
+
+    def move(self, u: UOp, x: Array, mask: Mask, strict: frozenset[UOp]) -> tuple[Array, Mask]:
+        """A movement op on `x`, which stands for src[0]; nodes in `strict` mark what an index misses as invalid."""
+        if u.op == "INDEX":
+            return self.index(u, x, mask, u in strict)
+        b = self.batch
+        if u.op == "PAD":
+            mask = np.ones(x.shape, bool) if mask is None else mask
+        return move(self, u, x, b, garbage(u.dtype)), None if mask is None else move(self, u, mask, b, False)
+
+    def index(self, u: UOp, x: Array, mask: Mask, strict: bool) -> tuple[Array, Mask]:
+        b, idx = self.batch, u.src[1:]
+        width = b + sum(len(i.shape) for i in idx)
+        picks: list[Any] = []
+        for k in range(b):
+            picks.append(np.arange(x.shape[k]).reshape((-1,) + (1,) * (width - k - 1)) if x.shape[k] > 1 else 0)
+        at, inside = b, None
+        for k, i in enumerate(idx):
+            v, n = self.values[i], x.shape[b + k]
+            v = v.reshape(v.shape[:b] + (1,) * (at - b) + v.shape[b:] + (1,) * (width - at - len(i.shape)))
+            at += len(i.shape)
+            if strict:
+                inside = both_valid(inside, (v >= 0) & (v < n))
+            picks.append(np.clip(v, 0, max(0, n - 1)).astype(np.int64))
+            if (im := self.masks[i]) is not None:
+                inside = both_valid(inside, im.reshape(v.shape))
+        lead = np.broadcast_shapes(*(np.shape(p) for p in picks), (1,) * width)
+        rest = x.shape[b + len(idx) :]
+        if 0 in x.shape and 0 not in lead:  # nothing to read: the result is all invalid
+            return np.full(lead + rest, garbage(u.dtype), x.dtype), np.zeros(lead + rest, bool)
+        picks = [np.broadcast_to(p, lead) for p in picks]
+        out = x[tuple(picks)] if picks else x
+        got = None if mask is None else (mask[tuple(picks)] if picks else mask)
+        if inside is not None:
+            got = both_valid(got, np.broadcast_to(inside.reshape(inside.shape + (1,) * len(rest)), out.shape))
+        return out, got
+
+    # -- effects
+    def positions(self, chain: list[UOp], size: tuple[int, ...], strict: bool) -> tuple[Array, Mask]:
+        """The flat positions in storage of `size` of each element of a view of it, and which of them exist."""
+        x: Array = np.arange(prod(size), dtype=np.int64).reshape((1,) * self.batch + size)
+        mask: Mask = None
+        for u in chain:
+            x, mask = self.move(u, x, mask, frozenset(chain) if strict else frozenset())
+        return x, mask
+
+    def write(self, e: UOp, flat: Array, size: tuple[int, ...], root: UOp, lead: tuple[int, ...], gates: Any) -> None:
+        """Do STORE or ATOMICADD `e` to `flat`, the storage of `root`, in each iteration of loops of sizes `lead`."""
+        add = e.op == "ATOMICADD"
+        pos, mask = self.positions(_base(e.src[0], root)[1], size, add)
+        rank = pos.ndim - self.batch
+        val, valid = self.aligned(self.values[e.src[1]], rank), self.masks[e.src[1]]
+        if len(e.src) > 2:
+            gates = [*gates, *(g for g in (self.values[e.src[2]], self.masks[e.src[2]]) if g is not None)]
+        for g in [valid, *gates]:
+            mask = both_valid(mask, None if g is None else self.aligned(g, rank))
+        keep = np.True_ if mask is None else mask
+        shape = np.broadcast_shapes(pos.shape, lead + (1,) * rank, val.shape, np.shape(keep))
+        on = np.broadcast_to(keep, shape).reshape(-1)
+        at, new = np.broadcast_to(pos, shape).reshape(-1)[on], np.broadcast_to(val, shape).reshape(-1)[on]
+        if add:
+            add_at(flat, at, new)
+        else:
+            flat[at] = new
+
+    def after(self, u: UOp) -> tuple[Any, Mask]:
+        x = u.src[0]
+        if self.hook is not None:
+            return self.hook.after(u, self), None
+        root, effects = _root(x), [e for d in u.src[1:] for e in _effects(d)]
+        if self.values[x] is None or isinstance(self.values[x], tuple):
+            return self.values[x], None
+        if any(_touches(e, root) for e in effects):
+            return self.updated(u, x, root, effects), None
+        under, chain = _base(root)
+        if chain and any(_touches(e, _root(under)) for e in effects):  # the storage below the view was written
+            value = self.updated(u, None, _root(under), effects)
+            for c in chain:
+                value, _ = self.move(c, value, None, frozenset())
+            return value, None
+        return self.values[x], self.masks[x]
+
+    def updated(self, u: UOp, x: UOp | None, root: UOp, effects: list[UOp]) -> Array:
+        """The value of `root` after what AFTER `u` waits for; `x` is `root` or an AFTER of it."""
+        start, todo = self.history(u, x, root, effects)
+        value = self.values[start]
+        if any(n != 1 for n in value.shape[: self.batch]):
+            raise IRError("AFTER inside a batch", op="AFTER", expected="storage that no loop varies", found=repr(u))
+        flat = np.array(value).reshape(-1)
+        for e in todo:
+            if e.op == "CALL":
+                self.call(e, root, flat)
+            else:
+                self.write(e, flat, value.shape[self.batch :], root, (1,) * self.batch, ())
+        return flat.reshape(value.shape)
+
+    def history(self, u: UOp, x: UOp | None, root: UOp, effects: list[UOp]) -> tuple[UOp, list[UOp]]:
+        """A node whose value is known, and the effects on `root` that lead from it to the value of AFTER `u`."""
+        own = [e for e in effects if _touches(e, root)]
+        bases = {b for e in own for v in _views(e) if _root(b := _base(v, root)[0]) is root}
+        if x is not None and bases <= {x}:
+            return x, own
+        if x is not None and len(bases) == 1 and _orders_after(only := bases.pop(), x):
+            return only, own
+        # Effects in several orders meet here: replay all of them, in the order in which they are reached.
+        below = (v for v in _reachable((u,), {}) if v.op in _WRITES)
+        return root, [v for v in below if _touches(v, root)]
+
+    def call(self, e: UOp, root: UOp, flat: Array) -> None:
+        """Run a kernel on `flat`, the storage of `root`, which is among its arguments; what else it writes is lost."""
+        env: Env = {}
+        for p in _reachable((e.src[0],), {}):
+            if p.op == "PARAM" and p.arg.slot + 1 < len(e.src):
+                a = e.src[1 + p.arg.slot]
+                v = flat if _root(_base(a, root)[0]) is root else np.array(self.values[a]).reshape(-1)
+                env[p] = v if p.shape else v[0]
+        run_kernel(e.src[0], env)
+
+
+def _views(e: UOp) -> tuple[UOp, ...]:
+    """What an effect may write to."""
+    return e.src[1:] if e.op == "CALL" else e.src[:1]
+
+
+def _touches(e: UOp, root: UOp) -> bool:
+    return any(_root(_base(v, root)[0]) is root for v in _views(e))
+
+
+def _orders_after(u: UOp, x: UOp) -> bool:
+    while u is not x and u.op == "AFTER":
+        u = u.src[0]
+    return u is x
+
+
+def _is_storage(u: UOp, v: Any) -> bool:
+    """Whether `v` is all of a PARAM or BUFFER, perhaps flat, and so has no batch."""
+    if u.op not in ("PARAM", "BUFFER") or not u.shape or not all(n.__class__ is int for n in u.shape):
+        return False
+    return np.size(v) == prod(u.shape) and (np.ndim(v) == 1 or np.shape(v) == u.shape)
+
+
+def _function(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
+    """Evaluate the body with PARAM k bound to argument k; a named PARAM bound outside keeps that value."""
+    if m.batch:
+        raise IRError("FUNCTION inside a batch", op=u.op, expected="no loops around it")
+    env: Env = {k: v for k, v in m.env.items() if k.op != "PARAM" or k.arg.name is not None}
+    for p in _reachable((u.src[0],), env):
+        if p.op == "PARAM" and p.arg.slot + 1 < len(u.src):
+            env[p] = m.values[u.src[1 + p.arg.slot]]
+    inner = Evaluator(env, (u.src[0],))
+    inner.run((u.src[0],))
+    return inner.values[u.src[0]], None
+
+
+_HANDLERS: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = ROW_VALUES | {
+    "FUNCTION": _function,
+    "CALL": lambda m, u: (None, None),
+    "AFTER": Evaluator.after,
+}
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+def _stores(u: UOp, around: tuple[UOp, ...]) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    """Each STORE and ATOMICADD under `u` with the loops around it."""
+    if u.op in ("STORE", "ATOMICADD"):
+        return [(u, around)]
+    if u.op == "END":
+        return _stores(u.src[0], around + u.src[1:])
+    return [x for s in u.src for x in _stores(s, around)] if u.op in ("SINK", "GROUP") else []
+
+
+def _flat(buffers: Env, u: UOp) -> Array:
+    out = buffers[u]
+    if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or out.dtype != storage(u.dtype):
+        raise IRError("cannot write here", expected=f"a contiguous array of {u.dtype.name}", found=type(out).__name__)
+    return out.reshape(-1)
+
+
+def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
+    stores = _stores(sink, ())
+    roots = tuple(s for e, _ in stores for s in e.src) + tuple(loops)
+    m = Evaluator(buffers, roots, loops)
+    m.run(roots)
+    for e, around in stores:
+        base, lead, gates = _base(e.src[0])[0], [1] * m.batch, []
+        for r in around:
+            lead[m.axes[r]] = m.values[r].size
+            if m.values[r.src[0]].size > 1:
+                gates.append(m.values[r] < m.values[r.src[0]])
+        m.write(e, _flat(buffers, base), m.values[base].shape[m.batch :], base, tuple(lead), gates)
+
+
+class _Loops:
+    """Execution of a kernel one iteration at a time, with memory that changes; an effect runs once per iteration."""
+
+    def __init__(self, buffers: Env) -> None:
+        self.memory: Env = dict(buffers)
+        self.done: set[tuple] = set()
+
+    def execute(self, e: UOp, env: Env, again: bool = True) -> None:
+        key = (e, *((r, env[r]) for r in sorted(ranges(e), key=lambda r: r.serial) if r in env))
+        if not again and key in self.done:
+            return
+        self.done.add(key)
+        if e.op in ("SINK", "GROUP", "BARRIER", "AFTER"):
+            for s in e.src:
+                self.execute(s, env, again and e.op != "AFTER")
+        elif e.op == "END":
+            self.loop(e, e.src[1:], env)
+        elif e.op in ("STORE", "ATOMICADD"):
+            m, base = self.value(e.src, env), _memory(e.src[0])
+            memory = self.storage(base)
+            size = memory.shape if memory.ndim == len(base.shape) else base.shape
+            m.write(e, _flat(self.memory, base), size, _base(e.src[0])[0], (1,) * m.batch, ())
+
+    def loop(self, e: UOp, left: tuple[UOp, ...], env: Env) -> None:
+        if not left:
+            return self.execute(e.src[0], env)
+        r = left[0]
+        bound = int(self.value((r.src[0],), env).values[r.src[0]].reshape(-1)[0])
+        for k in range(bound):
+            self.loop(e, left[1:], {**env, r: k})
+
+    def value(self, roots: tuple[UOp, ...], env: Env) -> Evaluator:
+        for u in _reachable(roots, env, effects=False):
+            if u.op == "BUFFER":
+                self.storage(u)
+        m = Evaluator({**self.memory, **env}, roots, (), _Bound(self, env))
+        m.run(roots)
+        return m
+
+    def storage(self, u: UOp) -> Array:
+        if u not in self.memory:  # LOCAL and REG memory starts as garbage
+            self.memory[u] = np.full(tuple(u.shape), garbage(u.dtype))
+        return self.memory[u]
+
+
+class _Bound:
+    """A kernel in one iteration: what an AFTER waits for, and what it then reads."""
+
+    def __init__(self, loops: _Loops, env: Env) -> None:
+        self.loops, self.env = loops, env
+
+    def after(self, u: UOp, m: Evaluator) -> Any:
+        for d in u.src[1:]:
+            self.loops.execute(d, self.env, again=False)
+        x, chain = u, []
+        while x.op in MOVEMENT or x.op in ("AFTER", "LOAD"):
+            chain.append(x)
+            x = x.src[0]
+        if x not in self.loops.memory:
+            return m.values[u.src[0]]
+        value = np.array(m.bind(x)[0])  # a copy: the memory may change before this value is used
+        for c in reversed(chain):
+            if c.op in MOVEMENT:
+                value, _ = m.move(c, value, None, frozenset())
+        return value
+
+
+def _memory(view: UOp) -> UOp:
+    """The PARAM or BUFFER below a view."""
+    while view.op in MOVEMENT or view.op == "AFTER":
+        view = view.src[0]
+    return view

@@ -1,0 +1,627 @@
+"""The values of single elements of a graph, by NumPy: of a tensor graph, or of a kernel before any pass changed it.
+
+What it is for: `VERIFY=2` at real sizes. A few elements of a large result are computed on demand: a movement op maps
+positions, a reduction visits all its terms for these elements alone, and what is in memory is read there.
+What it is not: the interpreter of whole graphs (`ir.check.interp`), whose meanings of single operations it shares. It
+shares no code with the scheduler or the passes that it checks: the index arithmetic is its own.
+
+Floats round once for each operation, sums are added up in float64; in a `world` other than 0 they round otherwise
+(`ir.check.arithmetics`).
+
+Invariant: the arrays of positions and values broadcast against each other. The last axis is that of the samples; each
+reduction that is entered adds an axis in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import product
+from math import prod, sqrt
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from monolect.base.dtype import DType
+from monolect.ir.bounds import ranges
+from monolect.ir.check.arithmetics import maximum, multiply_add, rounded_constant, shaken, unit
+from monolect.ir.check.arrays import Array, Mask, bitcast, both_valid, cast, garbage, select_valid, storage
+from monolect.ir.ops import ELEMENTWISE, INVALID, ROWS
+from monolect.ir.uop import UOp
+
+CHUNK = 1 << 18  # elements of an array; longer reductions are computed in parts
+MOST_WRITES = 1 << 21  # iterations of a store to computed positions, all of which are looked at
+DEEPEST = 60  # reductions and reads at computed positions inside of each other
+FUNCTIONS = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # approximated: several units in the last place
+EXACT = frozenset(("MAX", "WHERE", "NEG", "TRUNC"))
+
+_IDENTITY = frozenset(("CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"))
+_MOVES = frozenset(("PERMUTE", "FLIP", "RESHAPE", "EXPAND", "PAD", "SHRINK"))
+_LEAVES = frozenset(("CONST", "IOTA", "RANGE", "PARAM", "BUFFER", "BINARY"))
+
+
+class Unsupported(Exception):
+    """Why a value is not computed."""
+
+
+class TooMuch(Unsupported):
+    """An evaluation that takes more work than it may: fewer elements of the result would take less."""
+
+
+class Place:
+    """Positions along one axis, or the values of a RANGE. Equal ones are one object, for as long as it is in use."""
+
+    __slots__ = ("__weakref__", "array")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
+Index = tuple[Place, ...]
+Value = tuple[Array, Mask]
+_places: WeakValueDictionary[tuple, Place] = WeakValueDictionary()
+
+
+def place(array: Any) -> Place:
+    """The positions as a Place."""
+    a = np.asarray(array, np.int64)
+    while a.ndim and a.shape[0] == 1:
+        a = a[0]  # broadcasts the same
+    a = np.ascontiguousarray(a)
+    key = (a.shape, a.tobytes() if a.size <= 8 else blake2b(a.data, digest_size=16).digest())
+    p = _places.get(key)
+    if p is None:
+        p = _places[key] = Place(a)
+    return p
+
+
+ZERO = place(0)
+
+
+class Points:
+    """An evaluation. `memory`: flat arrays by the node whose value they hold; `variables`: values of symbolic sizes by
+    their symbol; `coarse`: float32 products may round their operands to 10 bits; `most_work`: elements of all arrays
+    that are computed.
+    """
+
+    def __init__(
+        self,
+        memory: Mapping[UOp, Array],
+        variables: Mapping[tuple, int],
+        world: int = 0,
+        coarse: bool = False,
+        most_work: int = 1 << 25,
+    ):
+        self.most_work = most_work
+        self.memory, self.variables, self.world, self.coarse = memory, variables, world, coarse
+        self.env: dict[UOp, Place] = {}  # the RANGEs
+        self.memo: dict[tuple, Value] = {}
+        self.depth = 1  # axes of a batch
+        self.nested = 0
+        self.sizes: dict[UOp, int] = {}
+        self.work = 0
+
+    # ---- walking -----------------------------------------------------------------------------------------------------
+    def value(self, u: UOp, index: Index = (), inside: bool = False) -> Value:
+        """Elements of `u` at `index`, one Place an axis. `inside`: compute a value that is in memory all the same."""
+        key = self._key(u, index)
+        if not inside and key in self.memo:
+            return self.memo[key]
+        stack: list[Any] = [(u, index, key, None)]
+        while stack:
+            v, at, key, wanted = stack.pop()
+            if wanted is not None:
+                found = self.memo[key] = self._combine(v, at, [self.value(*w) for w in wanted])
+                self.work += found[0].size
+                if self.work > self.most_work:
+                    raise TooMuch(f"more than {self.most_work} elements are computed")
+            elif (inside and v is u) or key not in self.memo:
+                if v in self.memory and not (inside and v is u):
+                    self.memo[key] = self._read(v, at)
+                    continue
+                wanted = self._sources(v, at)
+                stack.append((v, at, key, wanted))
+                stack.extend((*w, self._key(*w), None) for w in wanted)
+        return self.memo[self._key(u, index)]
+
+    def _key(self, u: UOp, index: Index) -> tuple:
+        free = ranges(u)
+        if not free:
+            return u, index
+        return u, index, *[self.env.get(r) for r in sorted(free, key=_serial)]
+
+    def _nested(self, u: UOp, index: Index = ()) -> Value:
+        self.nested += 1
+        if self.nested > DEEPEST:
+            raise Unsupported("reductions and gathers nested too deeply")
+        try:
+            return self.value(u, index)
+        finally:
+            self.nested -= 1
+
+    def size(self, n: Any) -> int:
+        """A size as a number."""
+        if n.__class__ is int:
+            return n
+        if n not in self.sizes:
+            v = self._nested(n)[0]
+            if ranges(n) or v.size != 1:
+                raise Unsupported("a size that depends on a loop")
+            self.sizes[n] = int(v.reshape(-1)[0])
+        return self.sizes[n]
+
+    def shape(self, u: UOp) -> tuple[int, ...]:
+        """The shape in numbers."""
+        return tuple([self.size(n) for n in u.shape])
+
+    def unravel(self, flat: Array, shape: Sequence[int]) -> Index:
+        """The index of elements by their position in row-major order."""
+        out = []
+        for n in reversed(shape):
+            out.append(ZERO if n == 1 else place(flat % n))
+            flat = flat // n
+        return tuple(reversed(out))
+
+    def _broadcast(self, index: Index, u: UOp) -> Index:
+        rank = len(u.shape)
+        tail = index[len(index) - rank :] if rank else ()
+        return tuple(ZERO if n == 1 else i for i, n in zip(tail, self.shape(u), strict=True))
+
+    # ---- what a value is computed from -------------------------------------------------------------------------------
+    def _sources(self, u: UOp, index: Index) -> list[tuple[UOp, Index]]:
+        op = u.op
+        if op in ELEMENTWISE:
+            return [(s, self._broadcast(index, s)) for s in u.src]
+        if op in _IDENTITY:
+            return [(u.src[0], index)]
+        if op in _MOVES:
+            return [(u.src[0], self.moved(u, index)[0])]
+        if op == "INDEX":
+            return [(u.src[0], self.looked_up(u, index, clamp=True)[0])] if not self._is_lost(u) else []
+        if op == "LOAD":
+            return [(s, index if s.shape == u.shape else self._broadcast(index, s)) for s in u.src]
+        if op == "STACK":
+            first, rest = index[0].array, index[1:]
+            return [(u.src[int(first)], rest)] if first.ndim == 0 else [(s, rest) for s in u.src]
+        if op == "BITCAST":
+            return [(u.src[0], i) for i in self._bits(u, index)]
+        if op in _LEAVES or op in ("REDUCE", "AFTER"):
+            return []
+        raise Unsupported(f"{op} has no value here")
+
+    def _is_lost(self, u: UOp) -> bool:
+        return 0 in self.shape(u.src[0])
+
+    def _bits(self, u: UOp, index: Index) -> list[Index]:
+        old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
+        if old == new:
+            return [index]
+        last = index[-1].array
+        if old > new:
+            return [(*index[:-1], place(last // (old // new)))]
+        return [(*index[:-1], place(last * (new // old) + k)) for k in range(new // old)]
+
+    def moved(self, u: UOp, index: Index) -> tuple[Index, Mask]:
+        """The index into the source of a movement op, and which elements have one; others name some element."""
+        op, x = u.op, u.src[0]
+        if op == "PERMUTE":
+            return tuple(index[u.arg.index(a)] for a in range(len(index))), None
+        if op == "FLIP":
+            axes = zip(index, u.arg, self.shape(u), strict=True)
+            return tuple(place(n - 1 - i.array) if f else i for i, f, n in axes), None
+        if op == "EXPAND":
+            return self._broadcast(index, x), None
+        if op == "RESHAPE":
+            return self._reshaped(index, self.shape(u), self.shape(x)), None
+        offsets = [self.size(o) for o in u.src[1].sizes]
+        if op == "SHRINK":
+            return tuple(i if not o else place(i.array + o) for i, o in zip(index, offsets, strict=True)), None
+        out, inside = [], None
+        for i, o, n, whole in zip(index, offsets, self.shape(x), self.shape(u), strict=True):
+            at = i.array - o
+            if n != whole:
+                inside = both_valid(inside, np.asarray((at >= 0) & (at < n)))
+            out.append(place(np.clip(at, 0, max(n - 1, 0))) if n != whole or o else i)
+        return tuple(out), inside
+
+    def _reshaped(self, index: Index, new: tuple[int, ...], old: tuple[int, ...]) -> Index:
+        """Axes are taken in groups of equal products, so that an axis that stays keeps its Place."""
+        out: list[Place] = []
+        i = j = 0
+        while i < len(new) or j < len(old):
+            first, a, b, sizes = i, 1, 1, []
+            while True:
+                if i < len(new) and (a <= b or j == len(old)):
+                    a, i = a * new[i], i + 1
+                elif j < len(old):
+                    b, j = b * old[j], j + 1
+                    sizes.append(old[j - 1])
+                else:
+                    break
+                if a == b and (i > first and sizes or (i == len(new) and j == len(old))):
+                    break
+            mine = [(p, n) for p, n in zip(index[first:i], new[first:i], strict=True) if n != 1]
+            kept = [n for n in sizes if n != 1]
+            if len(mine) == 1 and kept == [mine[0][1]]:
+                out += [ZERO if n == 1 else mine[0][0] for n in sizes]
+                continue
+            flat: Array = np.zeros((), np.int64)
+            for p, n in mine:
+                flat = flat * n + p.array
+            out += self.unravel(flat, sizes)
+        return tuple(out)
+
+    def looked_up(self, u: UOp, index: Index, clamp: bool) -> tuple[Index, Mask]:
+        """The index into the table of an INDEX, and which it has. `clamp`: all of them, as a read takes the nearest."""
+        out: list[Place] = []
+        at, inside = 0, None
+        sizes = self.shape(u.src[0])
+        for k, t in enumerate(u.src[1:]):
+            v, mask = self._nested(t, index[at : at + len(t.shape)])
+            at += len(t.shape)
+            v = v.astype(np.int64)
+            if not clamp:
+                inside = both_valid(inside, (v >= 0) & (v < sizes[k]))
+            inside = both_valid(inside, mask)
+            out.append(place(np.clip(v, 0, max(sizes[k] - 1, 0))))
+        return (*out, *index[at:]), inside
+
+    # ---- values ------------------------------------------------------------------------------------------------------
+    def _combine(self, u: UOp, index: Index, vals: list[Value]) -> Value:
+        op = u.op
+        if op in ELEMENTWISE:
+            return self._elementwise(u, vals)
+        if op in _IDENTITY or (op == "LOAD" and len(vals) < 3):
+            return vals[0]
+        if op in _MOVES:
+            return vals[0][0], both_valid(vals[0][1], self.moved(u, index)[1] if op == "PAD" else None)
+        if op == "INDEX":
+            if not vals:
+                return np.full((), garbage(u.dtype)), np.zeros((), bool)
+            mask = self.looked_up(u, index, clamp=True)[1] if len(u.src) > 1 else None
+            return vals[0][0], both_valid(vals[0][1], mask)
+        if op == "LOAD":
+            (x, a), (alt, b), (gate, _) = vals
+            return np.where(gate, x, alt), select_valid(gate, a, b)
+        if op == "STACK":
+            return vals[0] if len(vals) == 1 else self._chosen(u, index[0].array, vals)
+        if op == "BITCAST":
+            return self._bitcast(u, index, vals)
+        return self._leaf(u, index) if op in _LEAVES else _HANDLERS[op](self, u, index)
+
+    def _leaf(self, u: UOp, index: Index) -> Value:
+        op = u.op
+        if op == "CONST":
+            if u.arg[0] is INVALID:
+                return np.full((), garbage(u.dtype)), np.zeros((), bool)
+            return rounded_constant(self.world, np.asarray(u.arg[0], storage(u.dtype)), u.dtype), None
+        if op == "IOTA":
+            return index[0].array.astype(storage(u.dtype)), None
+        if op == "BINARY":
+            return np.frombuffer(u.arg, np.uint8)[index[0].array], None
+        if op == "RANGE" and u in self.env:
+            return self.env[u].array, None
+        if op == "PARAM" and u.arg.name is not None and u.arg.symbol in self.variables:
+            return np.asarray(self.variables[u.arg.symbol], storage(u.dtype)), None
+        raise Unsupported(f"{op} without a value")
+
+    def _read(self, u: UOp, index: Index) -> Value:
+        flat: Array = np.zeros((), np.int64)
+        for i, n in zip(index, self.shape(u), strict=True):
+            flat = flat * n + i.array
+        memory = self.memory[u]
+        if not len(memory):
+            return np.full((), garbage(u.dtype), storage(u.dtype)), None
+        return memory[np.clip(flat, 0, max(len(memory) - 1, 0))], None
+
+    def _chosen(self, u: UOp, which: Array, vals: list[Value]) -> Value:
+        out, mask = vals[0]
+        for k, (v, m) in enumerate(vals[1:], 1):
+            mask = select_valid(which == k, m, mask)
+            out = np.where(which == k, v, out)
+        return out, mask
+
+    def _bitcast(self, u: UOp, index: Index, vals: list[Value]) -> Value:
+        old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
+        mask = None
+        for _, m in vals:
+            mask = both_valid(mask, m)
+        parts = np.stack(np.broadcast_arrays(*[v for v, _ in vals]), axis=-1)
+        out = bitcast(parts, u.dtype)
+        if old > new:
+            last = np.asarray(index[-1].array % (old // new))
+            shape = np.broadcast_shapes(out.shape[:-1], last.shape)
+            out = np.broadcast_to(out, (*shape, out.shape[-1]))
+            return np.take_along_axis(out, np.broadcast_to(last, shape)[..., None], -1)[..., 0], mask
+        return out[..., 0], mask
+
+    def _elementwise(self, u: UOp, vals: list[Value]) -> Value:
+        args, masks = [v for v, _ in vals], [m for _, m in vals]
+        op, d = u.op, u.dtype
+        if op == "WHERE":
+            mask = both_valid(masks[0], select_valid(args[0], masks[1], masks[2]))
+            return np.where(args[0], args[1], args[2]), mask
+        mask = None
+        for m in masks:
+            mask = both_valid(mask, m)
+        if op == "CAST":
+            out = cast(args[0], u.src[0].dtype, d)
+            return (self._rounded(out, args[0].astype(np.float64), u) if d.is_float else out), mask
+        floats = u.src[-1].dtype.is_float
+        wide = [a.astype(np.float64) if s.dtype.is_float else a for a, s in zip(args, u.src, strict=True)]
+        exact = np.asarray(_meaning(op)(u.src[-1].dtype, *(wide if floats else args)))
+        out = exact.astype(storage(d), copy=False)
+        if not d.is_float or op in EXACT:
+            return out, mask
+        if op == "MUL" and self.world % 2:  # a sum over chosen terms may leave out those that are 0 times anything
+            out = np.where((wide[0] == 0) | (wide[1] == 0), np.zeros((), out.dtype), out)
+        lost: Any = np.False_
+        if op in ("ADD", "SUB"):  # one operand may be too small beside the other
+            a, b = wide[0], wide[1] if op == "ADD" else -wide[1]
+            lost = (exact - a != b) | (exact - b != a)
+        return self._rounded(out, exact, u, lost), mask
+
+    # ---- rounding ----------------------------------------------------------------------------------------------------
+    def _rounded(self, out: Array, exact: Array, u: UOp, lost: Any = np.False_) -> Array:
+        """`out`, which is `exact` rounded; in other worlds, rounded otherwise by some units in the last place. `lost`:
+        where `exact` is rounded itself.
+        """
+        if not self.world:
+            return out
+        inexact = lost | (out.astype(np.float64) != exact if u.dtype.bits < 64 else exact != np.trunc(exact))
+        if self.coarse and u.op == "MUL" and u.dtype.bits == 32:
+            return shaken(self.world, out, exact, np.abs(exact) * 2.0**-10, u.dtype)
+        units = 4.0 if u.op in FUNCTIONS else 1.0
+        return shaken(self.world, out, exact, np.where(inexact, np.abs(exact) * (unit(u.dtype) * units), 0.0), u.dtype)
+
+    def _summed(self, u: UOp, total: Array, magnitude: Array, n: int, whole: bool) -> Array:
+        """A float sum of `n` terms; in other worlds, added up in another order. `whole`: of integers, exactly."""
+        out = total.astype(storage(u.dtype))
+        if not self.world or (whole and np.all(magnitude < 1 / unit(u.dtype))):
+            return out
+        step = unit(u.dtype) + 2 * sqrt(n) * (2.0**-52 if u.dtype.bits == 64 else 2.0**-23)
+        return shaken(self.world, out, total, magnitude * step, u.dtype)
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+    def reduce(self, u: UOp, index: Index) -> Value:
+        """REDUCE along axes, or along ranges."""
+        op, axes = u.arg
+        x, rs, d = u.src[0], u.src[1:], u.dtype
+        shape = self.shape(x)
+        sizes = [shape[a] for a in axes] + [max(0, self.size(_bound(r))) for r in rs]
+        n = prod(sizes)
+        if not sizes:
+            return self._nested(x, index)
+        total = _Total(op, d)
+        outer = [i.array for i in index] + [p.array for r, p in self.env.items() if r in ranges(u)]
+        batch = prod(np.broadcast_shapes(*[a.shape for a in outer])) if outer else 1
+        depth, env, memo = self.depth, self.env, self.memo
+        for blocks in _blocks(sizes, max(1, CHUNK // batch)) if n else ():
+            own = []
+            for k, (lo, hi) in enumerate(blocks):
+                own.append(np.arange(lo, hi).reshape((-1,) + (1,) * (depth + k)))
+            at = list(index)
+            for a, v in zip(axes, own, strict=False):
+                at[a] = place(v)
+            self.env = {**env, **{r: place(v) for r, v in zip(rs, own[len(axes) :], strict=True)}}
+            self.depth, self.memo = depth + len(own), dict(memo)
+            try:
+                v, mask = self._nested(x, tuple(at))
+                total.add(v, mask, [hi - lo for lo, hi in blocks], depth)
+                memo.update((k, w) for k, w in self.memo.items() if w[0].ndim <= depth)
+            finally:
+                self.depth, self.env, self.memo = depth, env, memo
+        out = total.result()
+        if op == "ADD" and d.is_float:
+            out = self._summed(u, total.value, total.magnitude, n, total.whole)
+        elif op == "MUL" and d.is_float and self.world:
+            out = shaken(self.world, out, total.value, np.abs(total.value) * unit(d) * n, d)
+        return out, total.mask
+
+    # ---- effects -----------------------------------------------------------------------------------------------------
+    def after(self, u: UOp, index: Index) -> Value:
+        """A tensor after an assign, or local memory that loops of the kernel filled."""
+        x = u.src[0]
+        if x.op == "BUFFER" and x.arg.addrspace == "LOCAL":
+            return self._kept(u, index)
+        effects = list(_effects(u.src[1:]))
+        whole = [k for k, e in enumerate(effects) if e.op == "STORE" and e.src[0] is x and len(e.src) == 2]
+        if whole:  # nothing before it counts
+            e = effects[whole[-1]]
+            out, mask = self._nested(e.src[1], self._broadcast(index, e.src[1]))
+            effects = effects[whole[-1] + 1 :]
+        else:
+            out, mask = self._nested(x, index)
+        flat: Array = np.zeros((), np.int64)
+        for i, n in zip(index, self.shape(x), strict=True):
+            flat = flat * n + i.array
+        for e in effects:
+            view, shape = e.src[0], self.shape(e.src[0])
+            count = prod(shape)
+            if count > MOST_WRITES:
+                raise Unsupported(f"{count} writes to computed positions are too many")
+            at = self.unravel(np.arange(count), shape)
+
+            def landing(e: UOp = e, at: Index = at, view: UOp = view, shape: tuple = shape) -> tuple[Array, Mask]:
+                to, inside = self.landed(view, x, at)
+                pos: Array = np.zeros((), np.int64)
+                for i, n in zip(to, self.shape(x), strict=True):
+                    pos = pos * n + i.array
+                if len(e.src) > 2:
+                    gate, valid = self._nested(e.src[2], self._broadcast(at, e.src[2]))
+                    inside = both_valid(both_valid(inside, gate), valid)
+                return pos, inside
+
+            def stored(rows: Array, e: UOp = e, shape: tuple = shape) -> Value:
+                return self._nested(e.src[1], self._broadcast(self.unravel(rows, shape), e.src[1]))
+
+            out, mask = self.written(e, flat, (out, mask), count, landing, stored)
+        return out, mask
+
+    def landed(self, view: UOp, x: UOp, index: Index) -> tuple[Index, Mask]:
+        """Where elements of a view of `x` are in it; a store to an index outside does not happen."""
+        inside: Mask = None
+        while view is not x:
+            if view.op == "INDEX":
+                index, here = self.looked_up(view, index, clamp=False)
+            elif view.op in _MOVES:
+                index, here = self.moved(view, index)
+            else:
+                raise Unsupported(f"a store through {view.op}")
+            inside = both_valid(inside, here)
+            view = view.src[0]
+        return index, inside
+
+    def written(
+        self,
+        e: UOp,
+        flat: Array,
+        before: Value,
+        n: int,
+        landing: Callable[[], tuple[Array, Mask]],
+        stored: Callable[[Array], Value],
+    ) -> Value:
+        """Elements `flat` of memory after the `n` iterations of STORE or ATOMICADD `e`. `landing` gives where each
+        iteration writes and whether it does, `stored` what the iterations of these numbers write.
+        """
+        out, mask = before
+        depth, self.depth = self.depth, 1  # of the iterations
+        try:
+            pos, keep = landing()
+            pos = np.broadcast_to(pos, (n,))
+            rows = np.arange(n) if keep is None else np.flatnonzero(np.broadcast_to(keep, (n,)))
+            rows = rows[np.argsort(pos[rows], kind="stable")]
+            pos = pos[rows]
+            flat, out = np.broadcast_arrays(flat, out)
+            left, right = np.searchsorted(pos, flat, "left"), np.searchsorted(pos, flat, "right")
+            if not (right > left).any():
+                return out, mask
+            if e.op == "STORE":
+                hit = right > left
+                self.depth = max(1, hit.ndim)
+                new, valid = stored(rows[np.where(hit, right - 1, 0)])
+                hit = hit & (True if valid is None else valid)
+                return np.where(hit, new, out), select_valid(hit, None, mask)
+            return self._added(e, out, mask, rows, left, right, stored)
+        finally:
+            self.depth = depth
+
+    def _added(self, e: UOp, out: Array, mask: Mask, rows: Array, left: Array, right: Array, stored: Any) -> Value:
+        counts = (right - left).reshape(-1)
+        if counts.sum() > MOST_WRITES:
+            raise Unsupported(f"{counts.sum()} additions are too many")
+        owner = np.repeat(np.arange(counts.size), counts)
+        first = np.repeat(np.cumsum(counts) - counts, counts)
+        taken = rows[np.repeat(left.reshape(-1), counts) + np.arange(len(owner)) - first]
+        new, valid = stored(taken)
+        new = np.broadcast_to(new, taken.shape)
+        if valid is not None:
+            new = np.where(valid, new, np.zeros((), new.dtype))
+        d = e.src[1].dtype
+        wide = np.dtype(np.float64) if d.is_float else out.dtype
+        total, magnitude = out.reshape(-1).astype(wide), np.abs(out.reshape(-1)).astype(np.float64)
+        if d.kind == "b":
+            np.logical_or.at(total, owner, new)
+        else:
+            np.add.at(total, owner, new.astype(wide))
+        if not d.is_float:
+            return total.reshape(out.shape), mask
+        np.add.at(magnitude, owner, np.abs(new.astype(np.float64)))
+        n = int(counts.max()) * (1 if d.bits >= 32 else 1 << 10)  # narrow ones round at each addition
+        whole = bool(np.all(total == np.trunc(total)) and np.all(new == np.trunc(new.astype(np.float64))))
+        return self._summed(e.src[1], total, magnitude, n, whole).reshape(out.shape), mask
+
+    def _kept(self, u: UOp, index: Index) -> Value:
+        """Local memory: the iteration that stores the element, and what it stores."""
+        if len(u.src) != 2 or u.src[1].op != "END" or u.src[1].src[0].op != "STORE":
+            raise Unsupported("local memory that is not filled by one store in loops")
+        store, own = u.src[1].src[0], u.src[1].src[1:]
+        target, at = store.src[0], index[0].array
+        if len(store.src) > 2 or target.op != "INDEX" or target.src[0] is not u.src[0] or len(index) != 1:
+            raise Unsupported("local memory that is not filled element by element")
+        env = self.env
+        values = self.unravel(at, [self.size(_bound(r)) for r in own])
+        self.env = {**env, **dict(zip(own, values, strict=True))}
+        try:
+            if not np.all(self._nested(target.src[1])[0] == at):
+                raise Unsupported("local memory that is not filled in order")
+            return self._nested(store.src[1])
+        finally:
+            self.env = env
+
+
+_HANDLERS: dict[str, Callable[[Points, UOp, Index], Value]] = {"REDUCE": Points.reduce, "AFTER": Points.after}
+
+
+def _meaning(op: str) -> Any:
+    """What an op means, in some cases more precisely than the op table says it."""
+    return {"MAX": maximum, "MULACC": multiply_add}.get(op) or ROWS[op].meaning
+
+
+class _Total:
+    """What the parts of a reduction add up to: floats in float64, and the sum of their magnitudes."""
+
+    def __init__(self, op: str, d: DType) -> None:
+        self.op, self.d = op, d
+        self.wide = np.dtype(np.float64) if d.is_float else storage(d)
+        self.value: Any = self.wide.type({"ADD": 0, "MUL": 1}.get(op, d.min))
+        self.magnitude: Any = np.zeros(())
+        self.whole = True
+        self.mask: Mask = None
+
+    def add(self, v: Array, mask: Mask, sizes: list[int], depth: int) -> None:
+        """Terms along the axes in front of the last `depth`, of these sizes."""
+        axes = tuple(range(len(sizes)))
+        lead = tuple(reversed(sizes))
+        v = np.broadcast_to(v, np.broadcast_shapes(v.shape, lead + (1,) * depth)).astype(self.wide)
+        if mask is not None:
+            mask = np.broadcast_to(mask, np.broadcast_shapes(mask.shape, lead + (1,) * depth))
+            self.mask = both_valid(self.mask, np.all(mask, axis=axes))
+        if self.d.kind == "b":
+            self.value = (np.logical_and if self.op == "MUL" else np.logical_or)(
+                self.value, (np.all if self.op == "MUL" else np.any)(v, axis=axes)
+            )
+        elif self.op == "MAX":
+            self.value = np.maximum(self.value, np.max(v, axis=axes))
+        elif self.op == "MUL":
+            self.value = self.value * np.prod(v, axis=axes, dtype=self.wide)
+        else:
+            self.value = self.value + np.sum(v, axis=axes, dtype=self.wide)
+            if self.d.is_float:
+                self.magnitude = self.magnitude + np.sum(np.abs(v), axis=axes)
+                self.whole = self.whole and bool(np.all(v == np.trunc(v)))
+
+    def result(self) -> Array:
+        return np.asarray(self.value).astype(storage(self.d))
+
+
+def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
+    for e in sources:
+        if e.op == "GROUP":
+            yield from _effects(e.src)
+        elif e.op in ("STORE", "ATOMICADD"):
+            yield e
+        else:
+            raise Unsupported(f"what {e.op} writes is not known")
+
+
+def _bound(r: UOp) -> Any:
+    return r.src[0].value if r.src[0].op == "CONST" else r.src[0]
+
+
+def _serial(u: UOp) -> int:
+    return u.serial
+
+
+def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """The space of these sizes in blocks of at most `most` elements."""
+    cut = list(sizes)
+    while prod(cut) > most and max(cut) > 1:
+        k = cut.index(max(cut))
+        cut[k] = -(-cut[k] // 2)
+    parts = [[(lo, min(lo + c, n)) for lo in range(0, n, c)] for n, c in zip(sizes, cut, strict=True)]
+    yield from product(*parts)
+
+
+__all__ = ["MOST_WRITES", "Index", "Points", "TooMuch", "Unsupported", "Value", "place"]

@@ -1,0 +1,186 @@
+"""Translation validation: does a kernel compute the same before and after a pass?
+
+What it is for: VERIFY=2. Both forms run on the same small random inputs, in the reference interpreter, or, where the
+order of steps matters (programs, accumulators, local memory), in an interpreter of programs that is given.
+What it is not: a proof. Kernels whose work is large are left out, and so is code of one target's own.
+
+Invariant: inputs depend on the kernel's PARAMs only, so each form of a kernel is run once and compared with the next.
+Floats may differ by what another order of additions or an approximated function makes of them: by some units of the
+largest result, and where terms cancel, by what inputs that differ in their last places make of it. Integers may not.
+Source: Pnueli, Siegel, Singerman, "Translation validation", TACAS 1998; tested here instead of proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from monolect.base.dtype import DType
+from monolect.base.errors import MonolectError, VerifyError
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.check.arithmetics import WORLDS, explained, shaken, unit
+from monolect.ir.check.interp import evaluate, run_kernel, storage
+from monolect.ir.ops import KernelInfo
+from monolect.ir.uop import UOp, idx, toposort
+
+MOST_VISITS = 100_000  # elements that are computed, or iterations of a program
+UNITS = 4.0  # in the last place, by which inputs differ that rounding may make as much of
+TOLERANCE = {64: 1e-9, 32: 1e-4, 16: 3e-2, 8: 0.3}  # by the bits of the narrowest float, of the largest magnitude
+
+Arguments = dict[int, Any]  # by slot: an array, or the value of a Variable
+Runner = Callable[[UOp, Arguments], None]
+Outcome = tuple[str, Arguments]  # (why it was not run, what the kernel left in memory)
+
+_FOREIGN = frozenset(("INS", "CUSTOM", "CUSTOMFUNCTION", "CALL"))
+_last: list[tuple[UOp, Outcome]] = []  # the newest outcome: what a pass leaves is what the next one reads
+
+
+def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = None) -> str:
+    """Compare the kernel `after` pass `name` with what it was; "" or the reason why it was not compared.
+
+    Raises VerifyError, naming the pass and the elements that differ.
+    """
+    if before is after:
+        return ""
+    if isinstance(before.arg, KernelInfo) and before.arg.frozen and not after.arg.frozen:
+        return "blocks are filled by one kernel and read by another"
+    params = _params(before, after)
+    skipped, wanted = _outcome(before, params, run_program)
+    if skipped:
+        return skipped
+    try:
+        skipped, found = _outcome(after, params, run_program)
+    except MonolectError as e:
+        raise VerifyError(f"pass {name}: kernel {_name(after)} cannot be run any more\n{e.describe()}") from e
+    if skipped:
+        return skipped
+    bits = min((u.dtype.bits for u in toposort(before, after) if u.dtype.is_float), default=64)
+    for slot, u in params.items():
+        if not u.shape:
+            continue
+        where = _differences(wanted[slot], found[slot], u.dtype, bits)
+        if where.size and u.dtype.is_float:
+            runs = [_run(before, params, run_program, world)[1][slot] for world in range(1, WORLDS[0] + 1)]
+            where = where[~explained(found[slot][where], wanted[slot][where], np.stack(runs)[:, where], u.dtype)]
+        if where.size:
+            raise _error(name, before, u, where, wanted[slot], found[slot])
+    return ""
+
+
+def _name(ir: UOp) -> str:
+    return ir.arg.name if isinstance(ir.arg, KernelInfo) else "kernel"
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Outcome:
+    if _last and _last[0][0] is ir and _last[0][1][1].keys() >= params.keys():
+        return _last[0][1]
+    out = _run(ir, params, run_program)
+    _last[:] = [(ir, out)]
+    return out
+
+
+def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, world: int = 0) -> Outcome:
+    """`world`: one of inputs that differ in their last places."""
+    order = toposort(ir)
+    ops = {u.op for u in order}
+    if foreign := ops & _FOREIGN:
+        return f"{', '.join(sorted(foreign))} has no meaning here", {}
+    written = {u.src[0].src[0] for u in order if u.op in ("STORE", "ATOMICADD") and u.src[0].src}
+    read = {u.src[0].src[0] for u in order if u.op == "LOAD" and u.src[0].src}
+    in_steps = bool({"LINEAR", "AFTER", "BUFFER", "WMMA", "SHUFFLE"} & ops or written & read)
+    work = _visits(order, in_steps)
+    if work > MOST_VISITS:
+        return f"{work} elements are too many", {}
+    args = _inputs(params, world)
+    if not in_steps:
+        run_kernel(ir, {u: args[slot] for slot, u in params.items()})
+    elif run_program is None:
+        return "no interpreter of programs is here", {}
+    else:
+        run_program(ir, args)
+    return "", args
+
+
+def _visits(order: list[UOp], in_steps: bool) -> int:
+    """The most elements any node is computed for; in steps, how often any node is, whatever its shape."""
+    threads = prod(_size(u.src[0]) for u in order if u.op == "SPECIAL")
+    most = 1
+    for u in order:
+        if u.op != "SINK" and u.op != "LINEAR":
+            n = prod(_size(r.src[0]) for r in ranges(u))
+            if not in_steps and u.op not in ("PARAM", "INDEX"):
+                n *= prod(_size(idx(s)) for s in u.shape)
+            most = max(most, n)
+    return most * threads
+
+
+def _size(u: UOp) -> int:
+    return int(min_max(u)[1])
+
+
+# ---- inputs ----------------------------------------------------------------------------------------------------------
+def _params(*irs: UOp) -> dict[int, UOp]:
+    """The PARAMs of a kernel by slot."""
+    return {u.arg.slot: u for u in toposort(*irs) if u.op == "PARAM"}
+
+
+def _inputs(params: dict[int, UOp], world: int) -> Arguments:
+    args: Arguments = {}
+    for slot, u in sorted(params.items(), key=lambda t: bool(t[1].shape)):  # sizes may be Variables' values
+        rng = np.random.default_rng(slot)
+        if u.shape:
+            env = {v: args[s] for s, v in params.items() if not v.shape}
+            n = prod(s if s.__class__ is int else int(evaluate(s, env)) for s in u.shape)
+            a = args[slot] = _random(rng, n, u.dtype)
+            if world and u.dtype.is_float:
+                wide = a.astype(np.float64)
+                args[slot] = shaken(world, a, wide, np.abs(wide) * (UNITS * unit(u.dtype)), u.dtype)
+        else:
+            lo, hi = min_max(u)
+            args[slot] = int(rng.integers(lo, min(hi, lo + 8) + 1))
+    return args
+
+
+def _random(rng: np.random.Generator, n: int, d: DType) -> np.ndarray[Any, Any]:
+    """Floats around 0; small integers, some of which no axis is long enough for."""
+    if d.is_float:
+        return rng.standard_normal(n).astype(storage(d))
+    if d.kind == "b":
+        return rng.integers(0, 2, n).astype(bool)
+    return rng.integers(0 if d.min == 0 else -4, 12, n).astype(storage(d))
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], d: DType, bits: int) -> np.ndarray[Any, Any]:
+    """Where `a` and `b` differ by more than rounding to floats of `bits` explains, inputs being of the order of 1."""
+    if not d.is_float:
+        return np.flatnonzero(a != b)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(x)
+    scale = float(np.abs(x[finite]).max(initial=0))
+    tolerance = TOLERANCE[bits]
+    with np.errstate(all="ignore"):
+        near = np.abs(x - y) <= tolerance * max(scale, 1e-3)
+    return np.flatnonzero(~(near | (x == y) | (np.isnan(x) & np.isnan(y))))
+
+
+def _error(name: str, before: UOp, u: UOp, where: Any, a: Any, b: Any) -> VerifyError:
+    def listed(x: Any) -> str:
+        more = ", ..." if where.size > 4 else ""
+        return ", ".join(f"[{i}] = {x[i]}" for i in where[:4]) + more
+
+    return VerifyError(
+        f"pass {name} changes what kernel {_name(before)} computes: "
+        f"{where.size} of {a.size} elements of PARAM {u.arg.slot} ({u.dtype.name}) differ",
+        op="PARAM",
+        expected=f"before {name}: {listed(a)}",
+        found=f"after {name}: {listed(b)}",
+        line=("", 0),
+    )
+
+
+__all__ = ["MOST_VISITS", "TOLERANCE", "validate"]

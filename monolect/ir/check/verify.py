@@ -1,0 +1,229 @@
+"""The verifier: does a graph keep the rules of its stage?
+
+What it is for: after each pass in tests, and on text from outside, each node is held against its row of the op table:
+may the op stand at this stage, was it removed by an earlier pass, do dtype and shape follow from the sources. A RANGE
+may not be used outside what closes it, a write to memory must depend on every loop around it, an accumulator is carried
+through whole loops, and a LINEAR must list its instructions in an order that can run.
+What it is not: a proof of indices (that is CHECK_BOUNDS) or of meaning (that is `interp`).
+
+Invariant: returns None, or raises VerifyError with the op, the node's text, the user's line and the text around it.
+Source: the stage and rule columns of the op table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import IRError, VerifyError
+from monolect.ir.bounds import ranges
+from monolect.ir.ops import AXIS_TYPES, ROWS, Row, Stage
+from monolect.ir.placement import memory_of
+from monolect.ir.text import show, show_origin
+from monolect.ir.uop import UOp, toposort
+
+_AROUND = 10  # lines of text shown with an error
+_CLOSES = frozenset(("END", "REDUCE"))
+_SPECIAL = frozenset(("RANGE", "AFTER", "ATOMICADD", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
+# Items that a command buffer may launch twice on the same memory; `command.rewrites.dependencies` tells them apart.
+_REPEATED = frozenset(("CALL", "GROUP", "BARRIER"))
+# In a LINEAR these may stand anywhere or not at all: they are no instructions.
+_ANYWHERE = frozenset(("CONST", "STACK", "PARAM", "BUFFER", "BINARY", "SOURCE", "AFTER"))
+
+
+@cache
+def _allowed(stage: Stage) -> dict[str, Row]:
+    return {name: row for name, row in ROWS.items() if stage & row.stages}
+
+
+def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
+    """Check every node below `root` against its row, `stage` and the ops `removed`.
+
+    What a CALL calls was verified at its own stage and is not entered; nor is a PROGRAM among commands.
+    """
+    allowed = _allowed(stage)
+    if removed:
+        allowed = {name: row for name, row in allowed.items() if name not in removed}
+    seen, stack, nested = {root}, [root], []
+    while stack:
+        u = stack.pop()
+        src = u.src
+        row = allowed.get(u.op)
+        if row is None:
+            raise _foreign(u, root, stage, removed)
+        n = len(src)
+        if n < row.lo or (row.hi is not None and n > row.hi):
+            raise _error(u, root, "wrong number of sources", f"{row.lo}..{row.hi}", n)
+        try:
+            agrees = row.dtype(src, u.arg) is u.dtype and row.shape(src, u.arg) == u.shape
+        except IRError as e:
+            raise _error(u, root, e.message, e.expected, e.found) from None
+        if not agrees:
+            raise _disagree(u, root, row)
+        if u.op in _SPECIAL:
+            if u.op == "CALL":
+                src = src[1:]
+            elif u.op == "PROGRAM" and stage is Stage.COMMAND:
+                src = ()
+            nested.append(u)
+        for s in src:
+            if s not in seen:
+                seen.add(s)
+                stack.append(s)
+    if nested:
+        _verify_loops(root, nested)
+
+
+def _disagree(u: UOp, root: UOp, row: Row) -> VerifyError:
+    dtype, shape = row.dtype(u.src, u.arg), row.shape(u.src, u.arg)
+    expected, found = f"{dtype.short}{list(shape)}", f"{u.dtype.short}{list(u.shape)}"
+    return _error(u, root, "dtype and shape do not follow from the sources", expected, found)
+
+
+def _foreign(u: UOp, root: UOp, stage: Stage, removed: Collection[str]) -> VerifyError:
+    row = ROWS.get(u.op)
+    if row is None:
+        return _error(u, root, "unknown op", "an op of the table (monolect ops)", u.op)
+    if u.op in removed:
+        return _error(u, root, "an op that an earlier pass removes", "no " + u.op, u.op)
+    return _error(u, root, f"an op that may not stand at stage {stage.name}", f"stages {row.stages.name}", stage.name)
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
+    linear = [u for u in nodes if u.op == "LINEAR"]
+    for u in nodes:
+        if u.op == "RANGE" and not (isinstance(u.arg, tuple) and len(u.arg) == 2 and u.arg[1] in AXIS_TYPES):
+            raise _error(u, root, "a RANGE of no axis type", "(id, one of " + ", ".join(AXIS_TYPES) + ")", u.arg)
+        if u.op in _CLOSES and (other := [r for r in u.src[1:] if r.op != "RANGE"]):
+            raise _error(u, root, f"{u.op} closes what is no loop", "RANGE nodes in src[1:]", other[0].op)
+        if u.op == "AFTER" and _is_register(u.src[0]) and (other := [x for x in u.src[1:] if _is_computed(x)]):
+            raise _error(u, root, "an accumulator of no loop", "effects and RANGE nodes in src[1:]", other[0].op)
+    for u in linear:
+        _verify_linear(u, root)
+    if root.op == "SINK" and not linear and (free := ranges(root)):
+        r = min(free, key=lambda v: v.serial)
+        raise _error(r, root, "a RANGE that is used outside its END or REDUCE", "an END around every use", repr(r))
+    ends = [u for u in nodes if u.op == "END" and not linear]
+    _verify_nest(root, ends)
+    _verify_writes(root, ends)
+
+
+def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
+    """Loops nest by their numbers: one that several ENDs close lies inside the same others in each."""
+    outside: dict[UOp, list[UOp]] = {}
+    for u in ends:
+        outer = sorted(filter(_is_loop, ranges(u)), key=lambda r: r.arg[0])
+        for r in sorted(filter(_is_loop, u.src[1:]), key=lambda r: r.arg[0]):
+            if (known := outside.setdefault(r, list(outer))) != outer:
+                found = " and ".join(str([o.arg[0] for o in x]) for x in (known, outer))
+                raise _error(u, root, f"loop {r.arg[0]} lies inside of different loops", "the same in each END", found)
+            outer.append(r)
+
+
+def _verify_writes(root: UOp, ends: Sequence[UOp]) -> None:
+    """A write to memory depends on each loop around it. An addition is in the loops of one END: shared by two, it would
+    happen once.
+    """
+    for u in ends:
+        for e in _writes(u.src[0]):
+            missing = [r for r in u.src[1:] if r not in ranges(e) and (e.op == "ATOMICADD" or _is_loop(r))]
+            if missing:
+                found = f"no dependence on loop {missing[0].arg[0]}"
+                raise _error(e, root, "a write that may leave its loop", "a write that depends on each loop", found)
+    added = Counter(e for src in (root.src, *(u.src[:1] for u in ends)) for e in src if e.op == "ATOMICADD")
+    for e, n in added.items():
+        if n > 1:
+            raise _error(e, root, "an addition that several loops share", "an addition of its own in each", n)
+
+
+def _writes(effect: UOp) -> Iterable[UOp]:
+    """The writes to memory that outlives the kernel, directly in a loop or in loops inside of it."""
+    if effect.op in ("GROUP", "END"):
+        for e in effect.src if effect.op == "GROUP" else effect.src[:1]:
+            yield from _writes(e)
+    elif effect.op in ("STORE", "ATOMICADD") and memory_of(effect.src[0]).op == "PARAM":
+        yield effect
+
+
+def _is_register(b: UOp) -> bool:
+    """Whether `b` is an accumulator. Sums of blocks in local memory come after what they add, a value."""
+    return b.op == "BUFFER" and b.arg.addrspace == "REG"
+
+
+def _is_computed(x: UOp) -> bool:
+    """Whether `x` is arithmetic on loops rather than one of them, an effect, or a value to wait for."""
+    return x.op != "RANGE" and x.dtype.kind == "x" and bool(ranges(x))
+
+
+def _carries(u: UOp) -> bool:
+    """Whether `u` is an accumulator or a table as a later iteration finds it, behind the effect that starts it."""
+    return u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END")
+
+
+def _is_loop(r: UOp) -> bool:
+    """Whether iterations of `r` run one after the other: others become lanes, wherever they stand."""
+    return r.arg[1] == "LOOP"
+
+
+def _verify_linear(linear: UOp, root: UOp) -> None:
+    """Each instruction comes after its sources and inside the blocks they are in; RANGE/END and IF/ENDIF nest; what a
+    loop carries starts before it.
+    """
+    listed = set(linear.src)
+    place = {u: k for k, u in enumerate(linear.src)}
+    block: dict[UOp, UOp | None] = {}  # the innermost block each instruction stands in
+    blocks: list[UOp] = []
+    for u in linear.src:
+        if u in block and u.op not in _REPEATED:
+            raise _error(u, root, "an instruction listed twice", "each instruction once", u.op)
+        for s in u.src:
+            if s not in listed or s.op in _ANYWHERE:
+                continue
+            if s not in block:
+                raise _error(u, root, "an instruction before its source", f"{s.op} above it", u.op)
+            inner = block[s]
+            if inner is not None and s.dtype is not dtypes.void and inner not in blocks:
+                raise _error(u, root, "a value used outside its block", f"a use of {s.op} in {inner.op}", u.op)
+        if _carries(u):
+            first = u.src[1]
+            if any(r.op == "RANGE" and place.get(first, -1) > place.get(r, len(place)) for r in u.src[2:]):
+                raise _error(
+                    u, root, "a sum that starts inside the loop it is carried through", "its start above", u.op
+                )
+        if u.op in ("STORE", "ATOMICADD") and (outside := ranges(u).difference(blocks)):
+            found = f"one outside of loop {min(r.arg[0] for r in outside)}"
+            raise _error(u, root, "a write outside of its loop", "a write inside", found)
+        if u.op == "ENDIF" or (u.op == "END" and len(u.src) > 1):
+            for opened in _closed(u):
+                if not blocks or blocks.pop() is not opened:
+                    raise _error(u, root, f"{u.op} does not close the innermost block", "blocks that nest", u.op)
+        if u.op in ("RANGE", "IF"):
+            blocks.append(u)
+        block[u] = blocks[-1] if blocks else None
+    if blocks:
+        raise _error(blocks[-1], root, "a block that is never closed", "an END or ENDIF", blocks[-1].op)
+
+
+def _closed(u: UOp) -> Iterable[UOp]:
+    """What an END or ENDIF closes, innermost first."""
+    return u.src[:1] if u.op == "ENDIF" else reversed(u.src[1:])
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
+    """The error with the lines of text around `u`."""
+    try:
+        lines = show(root, origins=True, sections=False).splitlines()
+        at = next(k for k, v in enumerate(toposort(root)) if v is u)
+        text = "\n".join(
+            ("> " if k == at else "  ") + lines[k]
+            for k in range(max(0, at - _AROUND // 2), min(len(lines), at + _AROUND // 2))
+        )
+    except (IRError, StopIteration):
+        text = f"> {u!r}"
+    made = f" (made by {show_origin(u.origin)})" if u.origin is not None else ""
+    line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None
+    return VerifyError(f"{u.op}: {message}{made}\n{text}", op=u.op, expected=str(expected), found=str(found), line=line)

@@ -1,0 +1,136 @@
+"""FUNCTION and CALL: what a body is over its arguments, and what it writes.
+
+Invariant: the PARAMs of a body are its own. A body inside a body has PARAMs of the same numbers, which may be the very
+same nodes, so whoever puts arguments in for PARAMs stays out of inner bodies.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from monolect.base.dtype import dtypes
+from monolect.base.errors import IRError
+from monolect.ir.ops import CALLS
+from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.normal import count
+from monolect.ir.uop import UOp, build, idx, node, rebuild, substitute, toposort
+
+_BUFFERS = frozenset(("BUFFER", "PARAM", "AFTER"))
+BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
+
+
+def is_body(u: UOp) -> bool:
+    """Whether `u` is what a call runs: what is below it belongs to no tensor, even if it is the same node."""
+    return u.op in BODIES
+
+
+def is_opaque(u: UOp) -> bool:
+    """Whether `u` is a result of a CALL: a value that something else computes, and that is not looked into."""
+    if u.op == "GETTUPLE":
+        return u.src[0].op == "CALL"
+    return u.op == "AFTER" and any(s.op == "CALL" for s in u.src[1:])
+
+
+def parameters(body: UOp) -> dict[int, UOp]:
+    """The PARAMs of a TUPLE by slot, without symbolic sizes."""
+    below = toposort(*body.src, stop=is_body)
+    return {u.arg.slot: u for u in below if u.op == "PARAM" and u.arg.name is None}
+
+
+def applied(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The values of a TUPLE, with the arguments in place of its PARAMs. An argument that is written to in part, and has
+    no buffer, gets one: a view of it would become one of what it is itself a view of.
+    """
+    new: dict[UOp, UOp] = {}
+    order = toposort(*body.src, stop=is_body)
+    in_part = {u.src[0] for u in order if u.op == "AFTER" and any(e.src[0] is not u.src[0] for e in u.src[1:])}
+    for u in order:
+        if is_body(u):
+            new[u] = u
+        elif u.op == "PARAM" and u.arg.name is None:
+            arg = args[u.arg.slot]
+            new[u] = build("CONTIGUOUS", arg) if u in in_part and arg.op not in _BUFFERS else arg
+        else:
+            new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+    return tuple([new[v] for v in body.src])
+
+
+@lru_cache(maxsize=4096)
+def stored_slots(body: UOp) -> frozenset[int]:
+    """The PARAMs that a kernel writes, by slot; a custom function names them as its sources."""
+    if body.op == "CUSTOMFUNCTION":
+        return frozenset(p.arg.slot for p in body.src)
+    places = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
+    return frozenset(p.arg.slot for p in map(memory_of, places) if p.op == "PARAM")
+
+
+# ---- the rules of the op table ---------------------------------------------------------------------------------------
+_expectations: WeakKeyDictionary[UOp, tuple[UOp, ...]] = WeakKeyDictionary()  # a graph lives as long as its user wants
+
+
+def _expected(body: UOp) -> tuple[UOp, ...]:
+    """The PARAMs of a body that arguments are for; a Variable is bound by its name."""
+    known = _expectations.get(body)
+    if known is None:
+        if body.op == "SINK" and body.arg is not None and body.arg.fills:
+            known = ()  # its operands are packed blocks and their sources
+        elif body.op == "TUPLE":
+            known = tuple(parameters(body).values())
+        else:
+            known = tuple([u for u in toposort(body) if u.op == "PARAM" and u.arg.name is None])
+        _expectations[body] = known
+    return known
+
+
+def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) -> None:
+    """Each PARAM of a body has an argument of its dtype and shape. A kernel sees memory as one axis.
+
+    A native function may get bytes of an arena, unless `is_typed`. Sizes of which one is symbolic must be the same once
+    PARAMs in them are the arguments. Raises IRError.
+    """
+    for p in _expected(body):
+        k = p.arg.slot
+        if k >= len(args):
+            raise IRError("an argument is missing", expected=f"one for PARAM {k}", found=f"{len(args)} arguments")
+        if body.op == "CUSTOMFUNCTION" and not is_typed and args[k].dtype is dtypes.uint8:
+            continue
+        if args[k].dtype is not p.dtype:
+            raise IRError(f"argument {k} of another dtype", expected=p.dtype.name, found=args[k].dtype.name)
+        wanted, found = p.shape, args[k].shape
+        if wanted == found:
+            continue
+        if body.op != "TUPLE":
+            wanted, found = (count(wanted),), (count(found),)
+        if not _are_equal(shape_of_call(wanted, (body, *args)), found, body):
+            raise IRError(f"argument {k} of another shape", expected=p.shape, found=args[k].shape)
+
+
+def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
+    """Whether two shapes agree. A kernel has PARAMs of its own for Variables, so those are compared by name."""
+    if len(wanted) != len(found):
+        return False
+    pairs = [(a, b) for a, b in zip(wanted, found, strict=True) if a is not b and a != b]
+    if body.op == "TUPLE" or any(a.__class__ is b.__class__ for a, b in pairs if a.__class__ is int):
+        return not pairs
+    return all(_by_name(idx(a)) is _by_name(idx(b)) for a, b in pairs)
+
+
+def _by_name(n: UOp) -> UOp:
+    """A size with each Variable in the first slot."""
+    params = [u for u in toposort(n) if u.op == "PARAM" and u.arg.name is not None]
+    return substitute(n, {u: node("PARAM", u.src, u.arg._replace(slot=0)) for u in params})
+
+
+def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:
+    """`shape`, of a value in the body src[0], over the arguments src[1:]."""
+    if all(n.__class__ is int for n in shape):
+        return shape
+    body, args = src[0], src[1:]
+    new = {p: args[p.arg.slot] for p in _expected(body) if not p.shape and p.arg.slot < len(args)}
+    sizes = [substitute(n, new) if n.__class__ is UOp else n for n in shape]
+    return tuple([n.value if n.__class__ is UOp and n.op == "CONST" else n for n in sizes])
+
+
+CALLS.update(arguments=check_arguments, shape=shape_of_call)

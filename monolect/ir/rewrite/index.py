@@ -1,0 +1,399 @@
+"""Index arithmetic in normal form, applied the moment a node is built.
+
+A value of dtype `index` is kept as one canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node, and
+divisions, remainders and comparisons are decided from the terms and their intervals. Each identity has a row in
+`ir.rewrite.identities`, which the code names where it holds.
+
+Arithmetic on elements is in `ir.rewrite.normal`; rules that see more than one node are in `rules/`.
+Invariant: the result has the value of the plain node wherever that is defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+from typing import Any
+
+from monolect.base.dtype import dtypes
+from monolect.ir.bounds import Interval, min_max
+from monolect.ir.ops import INVALID
+from monolect.ir.rewrite.identities import connect
+from monolect.ir.uop import UOp, const, idx, node, rebuild, toposort
+
+Terms = tuple[tuple[UOp, int], ...]
+TRUE, FALSE = const(True, dtypes.bool), const(False, dtypes.bool)
+_PLAIN = frozenset(("ADD", "MUL", "CONST"))  # that a number times one of them is no term
+asked: Any = None  # asks whether an identity of that name is applied; None: all of them
+is_mixed = False  # whether nodes of this process may have been built without some identities
+
+
+def _ask(may: Any) -> None:
+    global asked, is_mixed
+    asked, is_mixed = may, is_mixed or may is not None
+
+
+connect(_ask)
+
+
+# ---- sums of index terms ---------------------------------------------------------------------------------------------
+def linear(u: UOp) -> tuple[int, Terms]:
+    """`u` as `(k, ((x1, c1), ...))`, meaning k + c1*x1 + ...; no xi is a sum, a constant, or a constant multiple."""
+    if u._linear is not None:
+        return u._linear
+    out: tuple[int, Terms]
+    if u.op == "CONST" and u.arg[0] is not INVALID:
+        out = (u.arg[0], ())
+    elif u.op == "MUL" and is_mixed and (u.src[1].op == "CONST" or u.src[0].op == "CONST"):
+        x, c = u.src if u.src[1].op == "CONST" else u.src[::-1]
+        out = (0, ((x, c.arg[0]),)) if x.op not in _PLAIN else _scaled(x, c.arg[0])
+    elif u.op == "MUL" and u.src[1].op == "CONST":
+        out = (0, ((u.src[0], u.src[1].arg[0]),))
+    elif u.op == "ADD":
+        out = _sum_of(u)
+    else:
+        out = (0, ((u, 1),))
+    u._linear = out
+    return out
+
+
+def _sum_of(u: UOp) -> tuple[int, Terms]:
+    k = 0
+    terms: list[tuple[UOp, int]] = []
+    while u.op == "ADD" and u._linear is None:  # the left-leaning chain that `from_linear` builds
+        r = linear(u.src[1])
+        k += r[0]
+        terms.extend(reversed(r[1]))
+        u = u.src[0]
+    r = linear(u)
+    terms = [*r[1], *reversed(terms)]
+    if is_mixed and len({x for x, _ in terms}) < len(terms):  # of nodes that were built without `index_sum`
+        terms = _collected(terms)
+    return k + r[0], tuple(terms)
+
+
+def _scaled(x: UOp, c: int) -> tuple[int, Terms]:
+    """c * x, of a node that was built without `index_scale`."""
+    k, terms = linear(x)
+    return k * c, tuple([(y, m * c) for y, m in terms if m * c])
+
+
+def _collected(terms: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
+    found: dict[UOp, int] = {}
+    for x, c in terms:
+        found[x] = found.get(x, 0) + c
+    return [(x, c) for x, c in found.items() if c]
+
+
+def as_sums(root: UOp) -> UOp:
+    """`root` with all sums of index values in normal form, as renderers read them: itself unless identities are off."""
+    if asked is None:
+        return root
+    new: dict[UOp, UOp] = {}
+    for u in toposort(root):
+        v = rebuild(u, tuple([new[s] for s in u.src]))
+        is_sum = v.op in ("ADD", "MUL") and v.dtype.kind == "x" and all(s.dtype.kind == "x" for s in v.src)
+        new[u] = from_linear(*linear(v)) if is_sum else v
+    return new[root]
+
+
+def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
+    """From where to where index values go while `conditions` hold; those that no condition bounds alone are missing."""
+    out: dict[UOp, Interval] = {}
+    for c in conditions:
+        if c.op == "CMPLT" and c.src[0].dtype.kind == "x":
+            k, terms = linear(c.src[0] + c.src[1] * -1)
+            if len(terms) == 1:  # m*x <= most
+                (x, m), most = terms[0], -k - 1
+                lo, hi = out.get(x) or min_max(x)
+                out[x] = (lo, min(hi, most // m)) if m > 0 else (max(lo, -(most // -m)), hi)
+    return out
+
+
+def _term_key(t: tuple[UOp, int]) -> tuple:
+    u = t[0]
+    return (len(u.shape), 0, u.arg[0], u.serial) if u.op == "RANGE" else (len(u.shape), 1, u.serial, 0)
+
+
+def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UOp:
+    """The canonical node for k + the sum of c*x. Recombines x // c * c + x % c."""
+    items = [(x, c) for x, c in (terms.items() if isinstance(terms, dict) else terms) if c]
+    if len(items) > 1:
+        more, items = _recombine(items)
+        k += more
+        items.sort(key=_term_key)
+    acc = None
+    for x, c in items:
+        t = x if c == 1 else node("MUL", (x, idx(c)))
+        acc = t if acc is None else node("ADD", (acc, t))
+    if acc is None:
+        return idx(k)
+    return acc if k == 0 else node("ADD", (acc, idx(k)))
+
+
+def _recombine(items: list[tuple[UOp, int]]) -> tuple[int, list[tuple[UOp, int]]]:
+    """(k, items) with remainders and multiples of what they are left of put together again."""
+    k, found = 0, dict(items)
+    again = True
+    while again and any(x.op == "MOD" for x in found):
+        again = False
+        for x, c in list(found.items()):
+            if x.op == "MOD" and x in found and (more := _put_back(found, x, c)) is not None:
+                k, again = k + more, True
+    return k, [(x, c) for x, c in found.items() if c]
+
+
+def _put_back(found: dict[UOp, int], x: UOp, c: int) -> int | None:
+    """Terms c * (y % n) and c*n * (z // n) become c * z, z being y up to multiples of n; z // n may be written
+    a // (m*n) for z = a // m. Returns the constant part of c * z, None when there is no such pair.
+    """
+    y, n = x.src[0], x.src[1].arg[0] if x.src[1].op == "CONST" else 0
+    if n < 1:
+        return None
+    pairs = [(node("IDIV", (y, x.src[1])), y)]
+    if y.op == "IDIV" and y.src[1].op == "CONST":
+        pairs.append((node("IDIV", (y.src[0], idx(y.src[1].arg[0] * n))), y))
+    same = (w for w in found if w.op == "IDIV" and w.src[1] is x.src[1] and _is_congruent(w.src[0], y, n))
+    whole, z = next(((w, z) for w, z in (*pairs, *((w, w.src[0]) for w in same)) if found.get(w) == c * n), (x, x))
+    if whole is x or not (asked is None or asked("index_recombine")):
+        return None
+    k, terms = linear(z)
+    del found[whole], found[x]
+    for t, ct in terms:
+        found[t] = found.get(t, 0) + ct * c
+    return k * c
+
+
+def _is_congruent(x: UOp, y: UOp, n: int) -> bool:
+    """Whether x and y differ by a multiple of n."""
+    (kx, tx), (ky, ty) = linear(x), linear(y)
+    terms = dict(tx)
+    for z, c in ty:
+        terms[z] = terms.get(z, 0) - c
+    return (kx - ky) % n == 0 and all(c % n == 0 for c in terms.values())
+
+
+def index_add(a: UOp, b: UOp) -> UOp:
+    """A + b: the sum of the terms of both."""
+    ka, ta = linear(a)
+    kb, tb = linear(b)
+    if asked is not None and not asked("index_sum" if ta or tb else "index_numbers"):
+        return node("ADD", (a, b))
+    if not tb:
+        return a if kb == 0 else from_linear(ka + kb, ta)
+    if not ta and ka == 0:
+        return b
+    terms = dict(ta)
+    for x, c in tb:
+        terms[x] = terms.get(x, 0) + c
+    return from_linear(ka + kb, terms)
+
+
+def index_mul(a: UOp, b: UOp) -> UOp:
+    """A * b: a number times a sum, or a product that is a term."""
+    ka, ta = linear(a)
+    kb, tb = linear(b)
+    if ta and tb:
+        single_a, single_b = len(ta) == 1 and not ka, len(tb) == 1 and not kb
+        distributes = len(ta) > 1 and single_b or single_a and len(tb) > 1  # over one symbolic factor
+        if distributes and (asked is None or asked("index_distribute")):
+            many, (k, ts), one = (a, (ka, ta), b) if len(ta) > 1 else (b, (kb, tb), a)
+            out = one * k
+            for x, c in ts:
+                out = out + _product(x, one) * c
+            return out
+        return _product(a, b)
+    if asked is not None and not asked("index_scale" if ta or tb else "index_numbers"):
+        return node("MUL", (a, b))
+    if not tb:
+        if kb == 1:
+            return a
+        return from_linear(ka * kb, tuple((x, c * kb) for x, c in ta))
+    return b if ka == 1 else from_linear(ka * kb, tuple((x, c * ka) for x, c in tb))
+
+
+def _product(a: UOp, b: UOp) -> UOp:
+    if asked is not None and not asked("index_product"):
+        return node("MUL", (a, b))
+    ca = cb = 1
+    if a.op == "MUL" and a.src[1].op == "CONST":
+        a, ca = a.src[0], a.src[1].arg[0]
+    if b.op == "MUL" and b.src[1].op == "CONST":
+        b, cb = b.src[0], b.src[1].arg[0]
+    u = node("MUL", (a, b) if a.serial <= b.serial else (b, a))
+    return u if ca * cb == 1 else from_linear(0, ((u, ca * cb),))
+
+
+def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int], int, dict[UOp, int]]:
+    """k + terms as c * (whole) + rest, with the rest's constant in [0, c)."""
+    whole: dict[UOp, int] = {}
+    rest: dict[UOp, int] = {}
+    for x, m in terms:
+        (whole if m % c == 0 else rest)[x] = m // c if m % c == 0 else m
+    return k // c, whole, k % c, rest
+
+
+def index_idiv(a: UOp, b: UOp) -> UOp:
+    """A // b, rounded down."""
+    if b.op != "CONST":
+        if a is b and min_max(a)[0] > 0 and (asked is None or asked("index_div_self")):
+            return idx(1)
+        if _is_below(a, b) and (asked is None or asked("index_div_below")):
+            return idx(0)
+        return node("IDIV", (a, b))
+    c = b.arg[0]
+    if c == 0:
+        return idx(0) if a.op == "CONST" or (asked is None or asked("index_div_zero")) else node("IDIV", (a, b))
+    if c == 1 and (asked is None or asked("index_div_one")):
+        return a
+    k, terms = linear(a)
+    if not terms and (asked is None or asked("index_numbers")):
+        return idx(k // c)
+    lo, hi = min_max(a)
+    if lo // c == hi // c and (asked is None or asked("index_div_bounds")):
+        return idx(lo // c)
+    if c < 0:
+        return node("IDIV", (a, b))
+    kq, whole, kr, rest = _split_multiples(k, terms, c)
+    if asked is not None and (whole or kq) and not asked("index_div_multiples"):
+        kq, whole, kr, rest = 0, {}, k, dict(terms)
+    if not rest:
+        return from_linear(kq, whole)
+    g = gcd(c, *rest.values())
+    if g > 1 and (
+        asked is None or asked("index_div_common")
+    ):  # floor((g*A + kr) / (g*c')) == floor((A + kr // g) / c')
+        inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
+        q = index_idiv(inner, idx(c // g))
+    else:
+        q = _idiv_rest(from_linear(kr, rest), c)
+    return q if not whole and kq == 0 else from_linear(kq, whole) + q
+
+
+def _idiv_rest(r: UOp, c: int) -> UOp:
+    lo, hi = min_max(r)
+    if lo // c == hi // c and (asked is None or asked("index_div_bounds")):
+        return idx(lo // c)
+    k, terms = linear(r)
+    # drop small terms that never carry: when all the others are multiples of g and the small part stays within [0, g)
+    if len(terms) > 1 or k:
+        for _, m in sorted(terms, key=lambda t: -abs(t[1])):
+            big = {y: n for y, n in terms if n % m == 0} if m > 1 else {}
+            small = from_linear(k, {y: n for y, n in terms if y not in big})
+            carries = not (m > 1 and big and c % m == 0 and min_max(small)[0] >= 0 and min_max(small)[1] < m)
+            if not carries and (asked is None or asked("index_div_small")):
+                return index_idiv(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m))
+    inner = r.src[1].arg[0] if r.op in ("IDIV", "MOD") and r.src[1].op == "CONST" else 0
+    if r.op == "IDIV" and inner > 0 and (asked is None or asked("index_div_div")):
+        return index_idiv(r.src[0], idx(inner * c))
+    if r.op == "MOD" and inner > 0 and inner % c == 0 and (asked is None or asked("index_div_mod")):
+        return index_mod(index_idiv(r.src[0], idx(c)), idx(inner // c))
+    return node("IDIV", (r, idx(c)))
+
+
+def _is_below(a: UOp, b: UOp) -> bool:
+    """Whether 0 <= a < b: of a loop that ends before `b`, whatever that is, or by the bounds of both."""
+    if a.op == "RANGE" and a.src[0] is b:
+        return True
+    lo, hi = min_max(a)
+    return bool(lo >= 0 and hi < min_max(b)[0])
+
+
+def index_mod(a: UOp, b: UOp) -> UOp:
+    """A % b, with the sign of b."""
+    if b.op != "CONST":
+        if a is b and (asked is None or asked("index_mod_self")):
+            return idx(0)
+        if _is_below(a, b) and (asked is None or asked("index_mod_below")):
+            return a
+        return node("MOD", (a, b))
+    c = b.arg[0]
+    if c in (0, 1):
+        return idx(0) if a.op == "CONST" or (asked is None or asked("index_mod_one")) else node("MOD", (a, b))
+    if c < 0:
+        return node("MOD", (a, b))
+    lo, hi = min_max(a)
+    if lo // c == hi // c and (asked is None or asked("index_mod_bounds" if lo != hi else "index_numbers")):
+        return a + -(lo // c) * c
+    k, terms = linear(a)
+    _, _, kr, rest = _split_multiples(k, terms, c)
+    reduces = asked is None or not _is_reduced(k, terms, c) and asked("index_mod_multiples")
+    if not reduces:
+        kr, rest = k, dict(terms)
+    if not rest:
+        return idx(kr % c)
+    g = gcd(c, *rest.values())
+    if g > 1 and (
+        asked is None or asked("index_mod_common")
+    ):  # (g*A + g*kq + ks) mod (g*c') == g * ((A + kq) mod c') + ks
+        inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
+        return index_mod(inner, idx(c // g)) * g + kr % g
+    if reduces:
+        rest = {x: m % c if m > 0 else m for x, m in rest.items()}
+    r = from_linear(kr, rest)
+    lo, hi = min_max(r)
+    if lo // c == hi // c and (asked is None or asked("index_mod_bounds")):
+        return r + -(lo // c) * c
+    split = _mod_carry_free(kr, rest, c)
+    if split is not None:
+        return split
+    is_multiple = r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] % c == 0
+    if is_multiple and (asked is None or asked("index_mod_mod")):
+        return index_mod(r.src[0], b)
+    return node("MOD", (r, b))
+
+
+def _is_reduced(k: int, terms: Terms, c: int) -> bool:
+    """Whether the remainder by c is that of no simpler sum."""
+    return 0 <= k < c and all(m % c and m < c for _, m in terms)
+
+
+def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
+    """(m*A + small) % c == m * (A % (c/m)) + small, when m divides c and small stays within [0, m)."""
+    for m in sorted({n for n in rest.values() if n > 1 and c % n == 0}, reverse=True):
+        big = {y: n for y, n in rest.items() if n % m == 0}
+        small = from_linear(k, {y: n for y, n in rest.items() if y not in big})
+        if min_max(small)[0] >= 0 and min_max(small)[1] < m and (asked is None or asked("index_mod_small")):
+            return index_mod(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m)) * m + small
+    return None
+
+
+def index_less(a: UOp, b: UOp) -> UOp:
+    """a < b as `terms < k` with the terms' common divisor taken out; decided when the interval allows.
+
+    Where the sum of the terms may overflow, those without a bound stay on the side on which they have no minus sign.
+    """
+    k, terms = linear(a + b * -1)
+    lo, hi = _sum_range(k, terms)
+    if (hi < 0 or lo >= 0) and (asked is None or asked("index_less_bounds" if terms else "index_numbers")):
+        return TRUE if hi < 0 else FALSE
+    if asked is not None and not asked("index_less_sum"):
+        return node("CMPLT", (a, b))
+    g = gcd(*(c for _, c in terms))
+    bound = -k
+    if g > 1 and (asked is None or asked("index_less_common")):
+        terms = tuple((x, c // g) for x, c in terms)
+        bound = -((-bound) // g)  # ceil: x < bound/g over integers
+    lo, hi = _sum_range(0, terms)
+    if dtypes.index.min <= lo and hi <= dtypes.index.max:
+        return node("CMPLT", (from_linear(0, terms), idx(bound)))
+    left = [(x, c) for x, c in terms if c > 0 and is_unbounded(x)]
+    right = [(x, -c) for x, c in terms if c < 0 and is_unbounded(x)]
+    rest = [(x, c) for x, c in terms if not is_unbounded(x)]
+    if left:
+        return node("CMPLT", (from_linear(0, left), from_linear(bound, [*right, *((x, -c) for x, c in rest)])))
+    return node("CMPLT", (from_linear(-bound, rest), from_linear(0, right)))
+
+
+def _sum_range(k: int, terms: Terms) -> Interval:
+    """From where to where k + c1*x1 + ... goes over whole numbers, which do not wrap."""
+    lo = hi = k
+    for x, c in terms:
+        a, b = min_max(x)
+        lo, hi = lo + min(c * a, c * b), hi + max(c * a, c * b)
+    return lo, hi
+
+
+def is_unbounded(x: UOp) -> bool:
+    """Whether a value, as of an index in memory, may be so large that a sum with it overflows."""
+    lo, hi = min_max(x)
+    return bool(lo < -(2**62) or hi > 2**62)

@@ -1,0 +1,539 @@
+"""Construction-time normal form: what is local and always right is applied the moment a node is built.
+
+Every function here takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is a canonical
+sum (`ir.rewrite.index`). Other integers fold and drop neutral elements; floats keep IEEE meaning (x*1 is x, but x+0 is
+not, because -0.0 + 0 is 0.0). Each identity has a row in `ir.rewrite.identities`, which the code names where it holds.
+
+What it does not do: anything that needs a choice or a whole graph; those are named rules in `rules/`.
+Invariant: the result has the dtype of the plain node, and its value wherever that is defined.
+"""
+
+from __future__ import annotations
+
+from math import e, log, log2, pi, prod
+from typing import Any
+
+from monolect.base.dtype import as_python, dtypes, to_numpy
+from monolect.base.numpy import np
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.ops import INVALID, ROWS
+from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.identities import connect
+from monolect.ir.rewrite.index import (
+    FALSE,
+    TRUE,
+    from_linear,
+    index_add,
+    index_idiv,
+    index_less,
+    index_mod,
+    index_mul,
+    is_unbounded,
+    limits,
+    linear,
+)
+from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
+
+asked: Any = None  # asks whether an identity of that name is applied; None: all of them
+
+
+def _ask(may: Any) -> None:
+    global asked
+    asked = may
+
+
+# ---- one simplifier per op -------------------------------------------------------------------------------------------
+def _is(u: UOp, value: Any) -> bool:
+    return u.op == "CONST" and u.arg[0].__class__ is not bool and u.arg[0] == value
+
+
+def _known(*src: UOp) -> bool:
+    return all(s.op == "CONST" and s.arg[0] is not INVALID for s in src)
+
+
+def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
+    """The CONST an op on CONSTs gives, through the row's meaning; None when it has none."""
+    row = ROWS[op]
+    d = src[-1].dtype
+    if row.meaning is None or asked is not None and not asked("index_numbers" if d.kind == "x" else "numbers"):
+        return None
+    if d.kind == "x":
+        vals: list[Any] = [s.arg[0] for s in src]
+        if any(abs(v) > 2**62 for v in vals):
+            return None
+        nd: Any = np.int64
+    else:
+        nd = np.float32 if d.is_float and d.bits < 32 else to_numpy(d)
+        vals = [s.arg[0] for s in src]
+    with np.errstate(all="ignore"):
+        arrays = [np.array(v, bool if s.dtype is dtypes.bool else nd) for v, s in zip(vals, src, strict=True)]
+        return const(row.meaning(d, *arrays).item(), row.dtype(src, arg))
+
+
+def _commute(op: str, a: UOp, b: UOp) -> UOp:
+    """Constants to the right, otherwise the older operand first."""
+    if a.op == "CONST" and b.op != "CONST" or (b.op != "CONST" and a.serial > b.serial):
+        if asked is None or asked("commute"):
+            a, b = b, a
+    return node(op, (a, b))
+
+
+def _keep(op: str, src: tuple[UOp, ...], like: UOp) -> UOp | None:
+    """`like` as the result of `op` on `src`, unless broadcasting makes the result larger than it."""
+    return like if all(s is like or s.shape == () or s.shape == like.shape for s in src) else None
+
+
+def _add(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return index_add(a, b)
+    if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype and (f := fold("ADD", src)) is not None:
+        return f
+    if not a.dtype.is_float and a.dtype is b.dtype:
+        if _is(b, 0) and a.dtype.is_int and (asked is None or asked("add_zero")):
+            return a
+        if _is(a, 0) and a.dtype.is_int and (asked is None or asked("add_zero")):
+            return b
+        is_number = b.op == "CONST" and a.op == "ADD" and a.src[1].op == "CONST" and a.dtype.is_int
+        if is_number and (asked is None or asked("add_numbers")):
+            return build("ADD", a.src[0], build("ADD", a.src[1], b))
+    return _commute("ADD", a, b)
+
+
+MARKS = (log2(e), log(2.0), pi / 2)  # of EXP2(x * log2(e)), LOG2(x) * ln(2) and SIN(pi/2 - x)
+
+
+def is_mark(c: UOp, *marks: float) -> bool:
+    """Whether the constant `c` may mark e**x, ln(x) or cos(x), which are computed from x and not as they are written:
+    such a constant is neither folded nor made an input, or the function would round differently where x is a number.
+    """
+    return c.dtype.is_float and any(abs(c.arg[0]) == as_python(m, c.dtype) for m in marks or MARKS)
+
+
+def _mul(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return index_mul(a, b)
+    if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype:
+        if (is_mark(a, MARKS[0]) or is_mark(b, MARKS[0])) and not (_is(a, 1) or _is(b, 1)):
+            return _commute("MUL", a, b)
+        if (f := fold("MUL", src)) is not None:
+            return f
+    if a.dtype is b.dtype:
+        if (_is(b, 1) or _is(a, 1)) and (asked is None or asked("mul_one")):
+            return a if _is(b, 1) else b
+        is_zero = a.dtype.is_int and (_is(b, 0) and a.shape == () or _is(a, 0) and b.shape == ())
+        if is_zero and (asked is None or asked("mul_zero")):
+            return const(0, a.dtype)
+    return _commute("MUL", a, b)
+
+
+def _max(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a is b and (asked is None or asked("max_self")):
+        return a
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("MAX", src)) is not None:
+        return f
+    if a.dtype.is_int and a.dtype is b.dtype:
+        if min_max(a)[0] >= min_max(b)[1] and _keep("MAX", src, a) and (asked is None or asked("max_bounds")):
+            return a
+        if min_max(b)[0] >= min_max(a)[1] and _keep("MAX", src, b) and (asked is None or asked("max_bounds")):
+            return b
+    return _commute("MAX", a, b)
+
+
+def _idiv(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return index_idiv(a, b)
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("IDIV", src)) is not None:
+        return f
+    return a if _is(b, 1) and a.dtype is b.dtype and (asked is None or asked("div_one")) else node("IDIV", src)
+
+
+def _mod(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x":
+        return index_mod(a, b)
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("MOD", src)) is not None:
+        return f
+    return node("MOD", src)
+
+
+def _cmplt(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a.dtype.kind == "x" and b.dtype.kind == "x" and a.shape == b.shape == ():
+        return index_less(a, b)
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("CMPLT", src)) is not None:
+        return f
+    if a.dtype.is_int and a.shape == b.shape == () and "CAST" in (a.op, b.op):
+        i, j = _as_index(a), _as_index(b)
+        if i is not None and j is not None and (asked is None or asked("less_of_casts")):
+            return index_less(i, j)
+    return node("CMPLT", src)
+
+
+def _as_index(u: UOp) -> UOp | None:
+    """The index whose value the integer `u` has."""
+    if u.op == "CONST" and u.arg[0] is not INVALID:
+        return idx(u.arg[0])
+    if u.op != "CAST" or u.src[0].dtype.kind != "x":
+        return None
+    lo, hi = min_max(u.src[0])
+    return u.src[0] if u.dtype.min <= lo and hi <= u.dtype.max else None
+
+
+def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if _known(a, b) and a.dtype is b.dtype and (f := fold("CMPNE", src)) is not None:
+        return f
+    if a.dtype.is_int and a.dtype is b.dtype and a.shape == b.shape == ():
+        lo, hi = min_max(node("CMPNE", (a, b))) if a is not b else (False, False)
+        if lo == hi and (asked is None or asked("differ_bounds")):
+            return TRUE if lo else FALSE
+    if a.dtype is dtypes.bool and b.dtype is dtypes.bool and b.op == "CONST":
+        if b.arg[0] is False and (asked is None or asked("differ_false")):
+            return a
+        if a.op == "CMPNE" and a.src[1] is TRUE and b.arg[0] is True and (asked is None or asked("not_not")):
+            return a.src[0]
+        if a.op == "CMPLT" and a.src[0].dtype.kind == "x" and a.shape == ():
+            return negate(a)
+    return _commute("CMPNE", a, b)
+
+
+def conjuncts(u: UOp) -> list[UOp]:
+    """The conditions an AND chain is made of."""
+    out, stack = [], [u]
+    while stack:
+        v = stack.pop()
+        if v.op == "AND" and v.dtype is dtypes.bool:
+            stack.extend(reversed(v.src))
+        else:
+            out.append(v)
+    return out
+
+
+def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a is b and (asked is None or asked("and_self")):
+        return a
+    if a.dtype is not dtypes.bool or b.dtype is not dtypes.bool:
+        return (fold("AND", src) if _known(a, b) and a.dtype is b.dtype else None) or _commute("AND", a, b)
+    for x, y in ((a, b), (b, a)):
+        if x is TRUE and (asked is None or asked("and_true")):
+            return y
+        if x is FALSE and y.shape == () and (asked is None or asked("and_true")):
+            return x
+    if a.shape != b.shape or a.shape != ():
+        return _commute("AND", a, b)
+    if asked is not None and not asked("and_set"):
+        return node("AND", (a, b))
+    parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=lambda u: u.serial)
+    acc = parts[0]
+    for p in parts[1:]:
+        acc = node("AND", (acc, p))
+    return acc
+
+
+def _or(src: tuple[UOp, ...], arg: Any) -> UOp:
+    a, b = src
+    if a is b and (asked is None or asked("or_self")):
+        return a
+    if a.dtype is dtypes.bool and b.dtype is dtypes.bool:
+        for x, y in ((a, b), (b, a)):
+            if x is FALSE and (asked is None or asked("or_false")):
+                return y
+            if x is TRUE and y.shape == () and (asked is None or asked("or_false")):
+                return x
+    elif _known(a, b) and a.dtype is b.dtype and (f := fold("OR", src)) is not None:
+        return f
+    return _commute("OR", a, b)
+
+
+def _where(src: tuple[UOp, ...], arg: Any) -> UOp:
+    c, a, b = src
+    if a is b and (c.shape == () or c.shape == a.shape) and (asked is None or asked("where_same")):
+        return a
+    if c.op == "CONST" and c.dtype is dtypes.bool:
+        pick, drop = (a, b) if c.arg[0] else (b, a)
+        fits = pick.dtype is drop.dtype and (drop.shape == () or drop.shape == pick.shape)
+        if fits and (asked is None or asked("where_known")):
+            return pick
+    # what an equal condition never picks is gone, unless it is what the shape of the whole comes from
+    if a.op == "WHERE" and a.src[0] is c and a.shape in (a.src[1].shape, b.shape, c.shape):
+        a = a.src[1] if (asked is None or asked("where_left")) else a
+    if b.op == "WHERE" and b.src[0] is c and b.shape in (b.src[2].shape, a.shape, c.shape):
+        b = b.src[2] if (asked is None or asked("where_right")) else b
+    if a is b and (c.shape == () or c.shape == a.shape) and (asked is None or asked("where_same")):
+        return a
+    if a.dtype is dtypes.bool and a is TRUE and b is FALSE and (asked is None or asked("where_bools")):
+        return c
+    return node("WHERE", (c, a, b))
+
+
+def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
+    (x,) = src
+    if x.dtype is arg and (asked is None or asked("cast_same")):
+        return x
+    if x.op == "CONST" and x.arg[0] is not INVALID and (asked is None or asked("cast_number")):
+        return const(as_python(x.arg[0], dtypes.int64) if arg.kind == "x" else x.arg[0], arg)  # an index of 64 bits
+    if x.op == "CAST" and arg.kind == "x" and x.src[0].dtype.kind == "x":
+        lo, hi = min_max(x.src[0])  # index -> int32 -> index is lossless within the bounds
+        fits = x.dtype.is_int and x.dtype.min <= lo and hi <= x.dtype.max
+        if fits and (asked is None or asked("cast_index_back")):
+            return x.src[0]
+    if x.op == "CAST" and x.src[0].dtype is dtypes.bool and (asked is None or asked("cast_of_bools")):
+        return _cast(x.src, arg)  # every number type holds 0 and 1
+    if x.op == "WHERE" and _known(*x.src[1:]) and (asked is None or asked("cast_of_where")):
+        return _where((x.src[0], _cast(x.src[1:2], arg), _cast(x.src[2:], arg)), None)
+    return node("CAST", src, arg)
+
+
+def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
+    """A bool is a byte that is 0 or 1 in memory and a single bit in a register: it goes through uint8."""
+    (x,) = src
+    if x.dtype is arg and (asked is None or asked("bits_same")):
+        return x
+    if (x.dtype is dtypes.bool) is not (arg is dtypes.bool) and asked is not None:
+        asked("bits_of_bool")
+    if x.dtype is dtypes.bool and arg is not dtypes.bool:
+        return _bitcast((_cast(src, dtypes.uint8),), arg)
+    if arg is dtypes.bool and x.dtype is not dtypes.bool:
+        return build("CMPNE", _bitcast(src, dtypes.uint8), const(0, dtypes.uint8))
+    return node("BITCAST", src, arg)
+
+
+def _unary(op: str) -> Any:
+    def simplify(src: tuple[UOp, ...], arg: Any) -> UOp:
+        if _known(*src) and (f := fold(op, src, arg)) is not None:
+            return f
+        return node(op, src, arg)
+
+    return simplify
+
+
+# ---- movement ops: trivial ones vanish, chains of one kind merge -----------------------------------------------------
+def _reshape(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x, s = src
+    if x.shape == s.sizes and (asked is None or asked("reshape_same")):
+        return x
+    if x.op == "RESHAPE" and (asked is None or asked("reshape_reshape")):
+        return _reshape((x.src[0], s), None)
+    return node("RESHAPE", src)
+
+
+def _expand(src: tuple[UOp, ...], arg: Any) -> UOp:
+    if src[0].shape == src[1].sizes and (asked is None or asked("expand_same")):
+        return src[0]
+    if src[0].op == "EXPAND" and (asked is None or asked("expand_expand")):
+        ROWS["EXPAND"].shape(src, arg)  # an axis that is repeated already has its size
+        return _expand((src[0].src[0], src[1]), None)
+    return node("EXPAND", src)
+
+
+def _permute(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x = src[0]
+    if arg == tuple(range(len(arg))) and (asked is None or asked("permute_same")):
+        return x
+    if x.op == "PERMUTE" and len(arg) == len(x.arg) and (asked is None or asked("permute_permute")):
+        return _permute((x.src[0],), tuple(x.arg[i] for i in arg))
+    return node("PERMUTE", src, arg)
+
+
+def _flip(src: tuple[UOp, ...], arg: Any) -> UOp:
+    return src[0] if not any(arg) and (asked is None or asked("flip_none")) else node("FLIP", src, arg)
+
+
+def _shrink(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x, off, new = src
+    is_whole = x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes)
+    if is_whole and (asked is None or asked("shrink_whole")):
+        return x
+    if x.op == "SHRINK" and len(off.sizes) == len(x.shape) and (asked is None or asked("shrink_shrink")):
+        both = tuple(
+            a + b if a.__class__ is int and b.__class__ is int else idx(a) + b
+            for a, b in zip(x.src[1].sizes, off.sizes, strict=True)
+        )
+        return node("SHRINK", (x.src[0], shape_source(both), new))
+    return node("SHRINK", src)
+
+
+def _pad(src: tuple[UOp, ...], arg: Any) -> UOp:
+    x, off, new = src
+    is_whole = x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes)
+    return x if is_whole and (asked is None or asked("pad_nothing")) else node("PAD", src)
+
+
+def _load(src: tuple[UOp, ...], arg: Any) -> UOp:
+    src = _gated(src)
+    if len(src) == 3 and src[2] is FALSE and src[1].shape == src[0].shape and (asked is None or asked("load_never")):
+        return src[1]
+    is_open = len(src) == 3 and src[2] is TRUE and (asked is None or asked("gate_true"))
+    return node("LOAD", src[:-2] if is_open else src, arg)
+
+
+def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
+    src = _gated(src)
+    is_open = len(src) == 3 and src[2] is TRUE and (asked is None or asked("gate_true"))
+    return node("STORE", src[:-1] if is_open else src, arg)
+
+
+def _after(src: tuple[UOp, ...], arg: Any) -> UOp:
+    """Without effects on parts that have no element: of a loop that never runs, no element would be left to index."""
+    effects = tuple([e for e in src[1:] if not _is_nothing(e, src[0])])
+    if asked is not None and len(effects) < len(src) - 1:
+        asked("after_nothing")
+    return node("AFTER", (src[0], *effects), arg) if effects or len(src) == 1 else src[0]
+
+
+def _is_nothing(effect: UOp, base: UOp) -> bool:
+    return effect.op in ("STORE", "ATOMICADD") and effect.src[0] is not base and 0 in effect.src[0].shape
+
+
+def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
+    """The loops `src[1:]` around effects that name each of them, so that no pass moves an effect out of one."""
+    loops = tuple([r for r in src[1:] if r.op == "RANGE" and r.arg[1] == "LOOP"])
+    if asked is not None:
+        asked("end_in_loops")
+    return node("END", (_repeated(src[0], loops), *src[1:]), arg)
+
+
+def _repeated(effect: UOp, loops: tuple[UOp, ...]) -> UOp:
+    """`effect`, dependent on `loops`.
+
+    A value that is the same in all iterations of a loop may be computed before it. An effect may not: an addition
+    happens in each iteration, and a store in none of a loop that never runs.
+    """
+    if effect.op in ("GROUP", "END"):
+        inner = effect.src if effect.op == "GROUP" else effect.src[:1]
+        src = (*[_repeated(e, loops) for e in inner], *effect.src[len(inner) :])
+        return node(effect.op, src, effect.arg, effect.tag)
+    if effect.op not in ("STORE", "ATOMICADD") or memory_of(effect.src[0]).op != "PARAM":
+        return effect
+    return told_apart(effect, tuple([r for r in loops if r not in ranges(effect)]))
+
+
+def told_apart(effect: UOp, by: tuple[UOp, ...]) -> UOp:
+    """`effect` on the same memory AFTER the values `by`: a node of its own for each of them."""
+    place = effect.src[0]
+    if not by or place.op != "INDEX":
+        return effect
+    memory = node("AFTER", (place.src[0], *by))
+    target = node("INDEX", (memory, *place.src[1:]), place.arg)
+    return node(effect.op, (target, *effect.src[1:]), effect.arg, effect.tag)
+
+
+def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The sources of an access without the conditions of a shaped gate that hold in all lanes."""
+    if len(src) < 3 or src[2].shape == ():
+        return src
+    gate = TRUE
+    for c in conjuncts(src[2]):
+        if not (c.shape in ((), src[0].shape) and min_max(c)[0] and (asked is None or asked("gate_lanes"))):
+            gate = _and((gate, c), None)
+    return (*src[:2], gate)
+
+
+def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
+    op, axes = arg
+    if len(src) == 1:
+        if not axes:
+            return src[0]
+        if _in_rank(src[0], axes) and (asked is None or asked("reduce_ones")):
+            axes = tuple(sorted(a for a in set(axes) if src[0].shape[a] != 1))
+            if not axes:
+                return src[0]
+    elif _is_empty(src) and (asked is None or asked("reduce_nothing")):
+        d = src[0].dtype  # a loop that never runs has no element to read
+        return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
+    return node("REDUCE", src, (op, axes))
+
+
+def _is_empty(src: tuple[UOp, ...]) -> bool:
+    return src[0].shape == () and any(r.op == "RANGE" and r.src[0] is idx(0) for r in src[1:])
+
+
+def _in_rank(x: UOp, axes: tuple) -> bool:
+    return all(0 <= a < len(x.shape) for a in axes)
+
+
+def _detach(src: tuple[UOp, ...], arg: Any) -> UOp:
+    is_one = src[0].op == "DETACH" and src[0].tag is None
+    return src[0] if is_one and (asked is None or asked("detach_detach")) else node("DETACH", src)
+
+
+def _contiguous(src: tuple[UOp, ...], arg: Any) -> UOp:
+    is_stored = src[0].op in ("CONTIGUOUS", "BUFFER")
+    return src[0] if is_stored and (asked is None or asked("contiguous_stored")) else node("CONTIGUOUS", src)
+
+
+SIMPLIFIERS.update(
+    {
+        "ADD": _add, "MUL": _mul, "MAX": _max, "IDIV": _idiv, "MOD": _mod, "CMPLT": _cmplt, "CMPNE": _cmpne,
+        "AND": _and, "OR": _or, "WHERE": _where, "CAST": _cast, "BITCAST": _bitcast, "RESHAPE": _reshape,
+        "EXPAND": _expand, "PERMUTE": _permute, "FLIP": _flip, "SHRINK": _shrink, "PAD": _pad, "LOAD": _load,
+        "STORE": _store, "AFTER": _after, "END": _end,
+        "REDUCE": _reduce, "DETACH": _detach, "CONTIGUOUS": _contiguous,
+    }
+    # without EXP2, LOG2 and SIN: no target has NumPy's bits, which an unrolled step would then have in one kernel alone
+    | {op: _unary(op) for op in ("RECIP", "TRUNC", "XOR", "SHR", "SHL", "SQRT")}
+)  # fmt: skip
+connect(_ask)
+
+
+# ---- shorthands used by every layer above ----------------------------------------------------------------------------
+def less(a: Any, b: Any) -> UOp:
+    """a < b on index values."""
+    return build("CMPLT", idx(a), idx(b))
+
+
+def smaller(a: Any, b: Any) -> UOp:
+    """The smaller of two index values, of which there is no op."""
+    return build("MAX", idx(a) * -1, idx(b) * -1) * -1
+
+
+def within(x: UOp, lo: Any, hi: Any) -> UOp:
+    """lo <= x < hi on index values."""
+    return build("AND", negate(less(x, lo)), less(x, hi))
+
+
+def negate(u: UOp) -> UOp:
+    """Logical not of a bool; not (a < b) on an index becomes b - 1 < a, where that cannot overflow."""
+    if u is TRUE:
+        return FALSE
+    if u is FALSE:
+        return TRUE
+    if u.op != "CMPLT" or u.src[0].dtype.kind != "x":
+        return build("CMPNE", u, TRUE)
+    if (is_unbounded(u.src[0]) and is_unbounded(u.src[1])) or not (asked is None or asked("index_not_less")):
+        return node("CMPNE", (u, TRUE))
+    return build("CMPLT", u.src[1] + -1, u.src[0])
+
+
+def everywhere(u: UOp) -> UOp:
+    """What `u` is in every element, where its shape only repeats one."""
+    while u.op in ("EXPAND", "RESHAPE"):
+        u = u.src[0]
+    return u
+
+
+def is_zero(u: UOp) -> bool:
+    """True for the constant 0, in any shape."""
+    u = everywhere(u)
+    return u.op == "CONST" and bool(u.value == 0)
+
+
+def count(shape: tuple) -> Any:
+    """The number of elements of `shape`: an int, or an index UOp when a size is symbolic."""
+    if all(s.__class__ is int for s in shape):
+        return prod(shape)
+    acc = idx(1)
+    for s in shape:
+        acc = acc * s
+    return acc.arg[0] if acc.op == "CONST" else acc
+
+
+__all__ = [
+    "FALSE", "MARKS", "TRUE", "conjuncts", "count", "everywhere", "fold", "from_linear", "is_mark", "is_unbounded",
+    "is_zero", "less", "limits", "linear", "negate", "smaller", "told_apart", "within",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Lowering for devices with workgroups."""

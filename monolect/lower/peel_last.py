@@ -1,0 +1,131 @@
+"""Peel the last step of a reduction where only that step has conditions that may fail.
+
+A vector of lanes at the end of an axis is masked, and a tensor padded at its end is gated: in a loop, every step would
+test it. The other steps need no test, and the last one knows which of its lanes are inside. The accumulator starts with
+the peeled step. Reductions over the same loop stay in one loop: all of them are peeled, or none is.
+
+What it is not: PEEL, an action that does this to loops over outputs; nor the loops, which `reduce` makes.
+
+Before: REDUCE(ADD, WHERE(r < 9, x(r), 0), r)   r: 0..9
+After:  ADD(REDUCE(ADD, x(r), r), 0)            r: 0..8, tagged `PEELED`
+Invariant: a node tagged PEELED is `op(rest, last)`; where steps are left, `rest` is a REDUCE with that tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from monolect.ir.bounds import min_max, ranges, replace_ranges
+from monolect.ir.ops import MOVEMENT
+from monolect.ir.rewrite.normal import FALSE, TRUE
+from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+
+MOST_OPS = 100  # values of a step that may be in the code twice
+PEELED = "peeled"  # tag of `op(rest, last)`, and of `rest`
+
+Loops = tuple[frozenset[UOp], tuple[UOp, ...]]
+Facts = dict[UOp, UOp]
+
+OWN = frozenset(("REDUCE", "END", "AFTER", "STORE", "BUFFER"))  # loops and memory of a step's own
+
+
+def loops_of(u: UOp) -> Loops:
+    """What reductions that share a loop have in common."""
+    return ranges(u), u.src[1:]
+
+
+def step_of(u: UOp, loops: Iterable[UOp]) -> list[UOp]:
+    """What each step of a reduction computes anew: the values inside that depend on its loops."""
+    loops = frozenset(loops)
+    inside = toposort(u.src[0], stop=lambda v: loops.isdisjoint(ranges(v)))
+    return [v for v in inside if not loops.isdisjoint(ranges(v))]
+
+
+def peel_last(sink: UOp) -> UOp:
+    """See the module docstring."""
+    order = toposort(sink)
+    if not (found := _tails(order)):
+        return sink
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        v = rebuild(u, tuple(new[s] for s in u.src))
+        is_reduction = u.op == "REDUCE" and len(u.src) > 1
+        new[u] = v if not is_reduction or (facts := found.get(loops_of(u))) is None else _peeled(u, v, facts)
+    return new[sink]
+
+
+def _peeled(u: UOp, v: UOp, facts: Facts) -> UOp:
+    """The reduction `u`, which is now `v`, as its steps before the last, with what is known there, and the last."""
+    op, body = v.arg[0], v.src[0]
+    (r,) = (r for r in v.src[1:] if r.arg[1] != "UNROLL")
+    unrolled = tuple(x for x in v.src[1:] if x is not r)
+    last, others = replace_ranges(body, {r: r.src[0] + -1}), _where_known(body, facts | {r: _without_last(r)})
+    loops = tuple(
+        without for x in v.src[1:] for without in (_without_last(x) if x is r else x,) if without.op == "RANGE"
+    )
+    rest = node("REDUCE", (others, *loops), v.arg, PEELED) if loops else others
+    last = node("REDUCE", (last, *unrolled), v.arg) if unrolled else last
+    out = node(op, (rest, last), None, PEELED)
+    rest.origin = out.origin = u.origin
+    return out
+
+
+def _where_known(body: UOp, new: Facts) -> UOp:
+    """`body` with the keys of `new` replaced. A fact is one number for all lanes, and so may be what it decides on:
+    views of lanes take it as often as there are lanes.
+    """
+    new, loops = dict(new), frozenset(r for r in new if r.op == "RANGE")
+    for u in toposort(body, stop=lambda u: u in new or loops.isdisjoint(ranges(u))):
+        if u not in new and loops.isdisjoint(ranges(u)):
+            new[u] = u
+        elif u not in new:
+            src = [new[s] for s in u.src]
+            if u.op in MOVEMENT:
+                src[0] = _in_lanes(src[0], u.src[0].shape)
+            new[u] = rebuild(u, tuple(src))
+    return _in_lanes(new[body], body.shape)
+
+
+def _in_lanes(u: UOp, shape: tuple) -> UOp:
+    if u.shape == shape:
+        return u
+    whole = (*(1,) * (len(shape) - len(u.shape)), *u.shape)
+    return build("EXPAND", build("RESHAPE", u, shape_source(whole)), shape_source(shape))
+
+
+def _tails(order: list[UOp]) -> dict[Loops, Facts]:
+    """For each loop whose last step is peeled: the conditions that are known in all the others."""
+    out: dict[Loops, Facts] = {}
+    refused: set[Loops] = set()
+    for u in order:
+        if u.op == "REDUCE" and len(u.src) > 1:
+            facts = _facts(u)
+            if facts is None:
+                refused.add(loops_of(u))
+            else:
+                out.setdefault(loops_of(u), {}).update(facts)
+    return {key: facts for key, facts in out.items() if facts and key not in refused}
+
+
+def _without_last(r: UOp) -> UOp:
+    """The loop without its last step."""
+    n = r.src[0].value - 1
+    return node("RANGE", (idx(n),), r.arg) if n > 1 else idx(0)
+
+
+def _facts(u: UOp) -> Facts | None:
+    """The conditions on the loop that are the same in all steps but the last; None where that cannot be peeled."""
+    loops = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
+    if len(loops) != 1 or loops[0].src[0].op != "CONST" or loops[0].src[0].value < 2:
+        return None
+    (r,) = loops
+    inside = step_of(u, loops)
+    if len(inside) > MOST_OPS or any(v.op in OWN for v in inside):
+        return None
+    out: Facts = {}
+    for c in inside:
+        if c.op in ("CMPLT", "CMPNE") and c.src[0].dtype.kind == "x":
+            low, high = min_max(replace_ranges(c, {r: _without_last(r)}))
+            if bool(low) == bool(high):
+                out[c] = TRUE if low else FALSE
+    return out

@@ -1,0 +1,154 @@
+"""Which loops of a kernel must run in order: facts that make an action legal or not.
+
+Iterations depend on each other in a scan, whose accumulator or table lives through them, and where an effect may hit
+one place twice. An effect at a computed place never does so in different iterations of a loop that *owns* its places:
+r of index = c*r + t, when t is made of parts too small to reach the place of the next iteration wherever the effect's
+gate is open, and of parts that step over all of the loop's places; or where the index counts whole rows, of sizes that
+need not be constant. `index_add` owns its columns, a histogram of each row its row.
+
+Invariant: a loop that is not listed may run in any order, and its iterations at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import gcd
+
+from monolect.base.dtype import DType
+from monolect.base.errors import InternalError
+from monolect.ir.bounds import min_max, ranges
+from monolect.ir.placement import is_memory, memory_of
+from monolect.ir.rewrite.normal import conjuncts, limits, linear
+from monolect.ir.uop import UOp, build, idx
+from monolect.optimize.actions.stages import is_local, is_stage
+
+
+def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs that an accumulator or a table lives through: they must run in order, and inside of all others."""
+    out: set[UOp] = set()
+    for u in order:
+        if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END"):
+            out.update(r for r in u.src[2:] if r.op == "RANGE")
+    return frozenset(out)
+
+
+def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs of a kernel, whose nodes are `order`, that must run in order."""
+    out: set[UOp] = {*carried_ranges(order)}
+    for u in order:
+        if u.op == "ATOMICADD":
+            out |= ranges(u) - owners(u)
+        elif u.op == "STORE" and u.arg is None and _memory(u.src[0]).op == "PARAM":
+            parts = [x for x, _ in _terms(u)]
+            computed = frozenset().union(*(ranges(x) for x in parts if x.op != "RANGE"))
+            if computed:
+                out |= (computed | {x for x in parts if x.op == "RANGE"}) - owners(u)
+    return frozenset(out)
+
+
+def atomic_ranges(order: list[UOp], atomics: frozenset[DType]) -> frozenset[UOp]:
+    """The RANGEs that must run in order only because additions may meet, of dtypes that a target adds atomically."""
+    rest = [u for u in order if u.op != "ATOMICADD" or u.src[1].dtype not in atomics]
+    return sequential_ranges(order) - sequential_ranges(rest)
+
+
+def running_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs of a kernel that only carry running sums, products or maxima: several iterations may be one SCAN."""
+    uses = Counter(s for u in order for s in u.src)
+    carried: dict[UOp, frozenset[UOp]] = {}  # accumulator -> the loops it is carried through
+    plain: set[UOp] = set()
+    for u in order:
+        if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER":
+            carried[u.src[0]] = frozenset(r for r in u.src[2:] if r.op == "RANGE")
+        elif u.op == "STORE" and (acc := u.src[0]) in carried and u.src[1].op in ("ADD", "MUL", "MAX"):
+            loads = [s for s in u.src[1].src if s.op == "LOAD" and s.src[0].op == "AFTER" and s.src[0].src[0] is acc]
+            if len(loads) == 1 and uses[loads[0]] == 1:
+                plain.add(acc)
+    others = [r for acc, rs in carried.items() if acc not in plain for r in rs]
+    kept = [u for u in order if u.op in ("STORE", "ATOMICADD")]
+    return frozenset().union(*(carried[acc] for acc in plain)) - frozenset(others) - sequential_ranges(kept)
+
+
+def scan_depths(order: list[UOp]) -> dict[UOp, int]:
+    """For each RANGE that carries an accumulator or a table the number of those that must be around it: in each of
+    their iterations that starts anew.
+    """
+    starts: dict[UOp, frozenset[UOp]] = {}
+    around: dict[UOp, frozenset[UOp]] = {}
+    for u in order:
+        if u.op == "AFTER" and u.src[0].op == "BUFFER":
+            loops = frozenset(r for r in u.src[1:] if r.op == "RANGE")
+            if loops and len(loops) == len(u.src) - 1:
+                starts[u.src[0]] = loops
+            elif u.src[1].op in ("STORE", "END"):
+                around.update({r: around.get(r, frozenset()) | starts.get(u.src[0], frozenset()) for r in loops})
+    for _ in around:  # those around one that is around it are around it, too
+        around = {r: outer.union(*(around.get(o, ()) for o in outer)) for r, outer in around.items()}
+    if any(r in outer for r, outer in around.items()):
+        raise InternalError("two scans of a kernel each start anew in the other's loop", expected="one in the other")
+    return {r: len(outer) for r, outer in around.items()}
+
+
+def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """The RANGEs around memory that they share out, LOCAL or registers at an index: each iteration has its own, so they
+    are no vector lanes. Stages can have a row for each lane.
+    """
+    out: frozenset[UOp] = frozenset()
+    tables = {memory_of(u.src[0]) for u in order if u.op == "INDEX" and is_memory(u) and len(u.src) > 1}
+    for u in order:
+        if u.op == "AFTER" and not is_stage(u) and (is_local(u.src[0]) or _is_register(u, tables)):
+            out |= ranges(u)
+    return out
+
+
+def _is_register(u: UOp, tables: set[UOp]) -> bool:
+    """Whether the AFTER `u` is of registers among `tables`."""
+    b = memory_of(u)
+    return b in tables and b.op == "BUFFER" and b.arg.addrspace == "REG" and is_memory(u)
+
+
+def owners(u: UOp) -> frozenset[UOp]:
+    """The RANGEs in different iterations of which the effect `u` never hits the same place, whatever the others are."""
+    terms = _terms(u)
+    if any(x.op != "RANGE" for x, _ in terms) and (whole := _whole_rows(terms)):
+        return whole
+    known = limits(c for gate in u.src[2:] for c in conjuncts(gate))
+    sizes = {x: hi - lo for x, _ in terms for lo, hi in [known.get(x) or min_max(x)]}  # where the gates are open
+    return frozenset(x for x, c in terms if x.op == "RANGE" and _owns(x, c, [t for t in terms if t[0] is not x], sizes))
+
+
+def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
+    """The RANGEs of a place that counts whole rows: r0*n1*n2 + r1*n2 + r2, sizes symbolic or not. () of any other."""
+    rest, left = set(terms), {r for x, _ in terms for r in ranges(x)}
+    found: set[UOp] = set()
+    stride = idx(1)
+    while left:
+        steps = {r: linear(build("MUL", r, stride))[1] for r in left}
+        r = next((r for r, t in steps.items() if len(t) == 1 and t[0] in rest), None)
+        if r is None:
+            return frozenset()
+        rest.remove(steps[r][0])
+        left.remove(r)
+        found.add(r)
+        stride = build("MUL", stride, r.src[0])
+    return frozenset() if rest else frozenset(found)
+
+
+def _owns(r: UOp, c: int, others: list[tuple[UOp, int]], sizes: dict[UOp, int]) -> bool:
+    c, small, large = abs(c), 0, 0
+    for x, k in others:
+        if k % c == 0 and abs(k) > c:
+            large = gcd(large, k)
+        else:
+            small += abs(k) * sizes[x]
+    return small < c and (large == 0 or c * min_max(r)[1] + small < large)
+
+
+def _terms(u: UOp) -> tuple[tuple[UOp, int], ...]:
+    return linear(u.src[0].src[1])[1] if u.src[0].op == "INDEX" and len(u.src[0].src) > 1 else ()
+
+
+def _memory(view: UOp) -> UOp:
+    while view.op in ("INDEX", "AFTER"):
+        view = view.src[0]
+    return view

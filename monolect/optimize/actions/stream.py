@@ -1,0 +1,183 @@
+"""NONTEMPORAL and PREFETCH: stores that bypass the caches, and software prefetch. Both set the arg of a STORE or LOAD.
+
+A NONTEMPORAL store saves the read of each line before it is overwritten, for outputs larger than the last cache. It
+writes whole, aligned vectors. It is refused where that is not proven: behind a gate, at an offset that is no multiple
+of the vector, or into memory that the kernel reads.
+PREFETCH has three forms. With n bytes, each load also prefetches the line n bytes after its address: more of a stream,
+or the next rows of tiles. With "next", each pass over a block that is packed once prefetches its share of the next
+block (`pack`). With ("rows", n), a kernel that reads rows named by an index tensor prefetches the row of n iterations
+later; it clamps the iteration to the last one, so the index itself is always read inside its buffer. The prefetched
+addresses need not be valid.
+
+The module checks and applies these actions; `heuristic` chooses them, by sizes.
+
+Before: STORE(INDEX(PARAM0, r0*16 + u), LOAD(INDEX(PARAM1, r0*16 + u)))              u: UPCAST of 16
+After:  STORE(INDEX(PARAM0, r0*16 + u), LOAD(INDEX(PARAM1, r0*16 + u), prefetch 4096), nontemporal)
+
+Before: END(STORE(.., LOAD(INDEX(PARAM1, LOAD(INDEX(PARAM2, r0))*16 + u))), r0:64)    PREFETCH(0, ("rows", 2))
+After:  SINK(END(STORE(..), r0), END(PREFETCH(INDEX(PARAM1, LOAD(INDEX(PARAM2, min(r0 + 2, 63)))*16 + u)), r0))
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from monolect.base.errors import ActionError
+from monolect.ir.bounds import ranges, size_max
+from monolect.ir.ops import LoadArg
+from monolect.ir.rewrite.normal import count, linear, smaller
+from monolect.ir.uop import UOp, node, substitute, toposort
+
+if TYPE_CHECKING:
+    from monolect.optimize.actions.plan import Part, Plan
+
+SMALLEST_BYTES = 16  # of a vector that can be stored past the caches
+FARTHEST_BYTES = 1 << 20
+PAGE_BYTES = 4096  # up to which processors follow a stream
+MOST_ROWS = 64  # ahead
+LINE_BYTES = 64  # that come together
+
+
+def buffer_bytes(u: UOp) -> int:
+    """Bytes of the memory that an access is to."""
+    memory = u.src[0].src[0]
+    return memory.dtype.itemsize * size_max(count(memory.shape)) if memory.op == "PARAM" else 0
+
+
+def vector_of(plan: Plan, u: UOp) -> Part | None:
+    """The part of a loop that moves an access by one element and becomes shape."""
+    if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
+        return None
+    steps = dict(linear(u.src[0].src[1])[1])
+    shaped = (p for p in plan.axes if p.type in ("UPCAST", "GROUP_REDUCE"))
+    return next((p for p in shaped if steps.get(p.root, 0) * p.stride == 1), None)
+
+
+def next_rows(plan: Plan, u: UOp) -> int:
+    """Bytes from where an access is to, to where it is in the next iteration of the outermost loop that moves it inside
+    of the blocks, and in which it reads no more than half of the second cache: the next rows of tiles. 0 where there is
+    none, where that is so near that the processor asks for it by itself, or farther than what can be asked for.
+    """
+    steps, itemsize = dict(linear(u.src[0].src[1])[1]), u.src[0].dtype.itemsize
+    inner = [p for p in plan.axes if steps.get(p.root) and not p.is_block and p.type != "THREAD"]
+    for p in [p for p in inner if p.type == "LOOP" and p.size > 1]:
+        inside = inner[inner.index(p) + 1 :]
+        n_elements = prod(q.size for q in inside)
+        reach = sum(abs(steps[q.root]) * q.stride * (q.size - 1) for q in inside)
+        if min(n_elements, reach + 1) * itemsize <= plan.target.l2_bytes // 2:
+            n = abs(steps[p.root]) * p.stride
+            near = PAGE_BYTES if n > reach else LINE_BYTES  # a stream; or it comes there from elsewhere
+            return n * itemsize if near <= n * itemsize <= FARTHEST_BYTES else 0
+    return 0
+
+
+def check_nontemporal(plan: Plan, number: Any) -> tuple[UOp, str]:
+    """(the STORE, its new arg). Raises ActionError where a store past the caches is not provably right."""
+    u = _numbered(plan, "NONTEMPORAL", "store", plan.stores, number)
+    if u.op != "STORE" or u.arg is not None or u.src[0].src[0].op != "PARAM":
+        raise ActionError("NONTEMPORAL", expected="a plain STORE to memory", found=repr(u))
+    peeled = {p.root for p, ends in plan.peeled.items() if ends[-1]}  # the tail is masked, and not streamed
+    if len(u.src) > 2 or any(r in plan.padded and r not in peeled for r in ranges(u)):
+        raise ActionError("NONTEMPORAL", expected="a store that always happens", found="a gate")
+    if plan.sequential - plan.running or any(p.is_block and p.root in plan.reduced for p in plan.axes):
+        raise ActionError("NONTEMPORAL", expected="a store that happens once", found="a scan, or blocks of a sum")
+    if any(v.op == "LOAD" and v.src[0].op == "INDEX" and v.src[0].src[0] is u.src[0].src[0] for v in plan.order):
+        raise ActionError("NONTEMPORAL", expected="memory that the kernel does not read", found=repr(u.src[0].src[0]))
+    p = vector_of(plan, u)
+    n_bytes = p.size * u.src[1].dtype.itemsize if p is not None else 0
+    if p is None or n_bytes < SMALLEST_BYTES or n_bytes & (n_bytes - 1) or n_bytes > plan.target.vector_bytes:
+        raise ActionError("NONTEMPORAL", expected="vectors of 16 bytes up to a register", found=n_bytes)
+    k, terms = linear(u.src[0].src[1])
+    steps = [k]
+    for x, c in terms:
+        parts = [q for q in plan.axes if q.root is x]
+        if not parts:
+            raise ActionError("NONTEMPORAL", expected="an index linear in the loops", found=repr(x))
+        steps += [c * q.stride for q in parts if q is not p]
+    if any(s % p.size for s in steps):
+        raise ActionError("NONTEMPORAL", expected=f"steps that are multiples of {p.size}", found=steps)
+    return u, "nontemporal"
+
+
+def check_prefetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, LoadArg | str | tuple[str, int]]:
+    """(the LOAD, its flag). Raises ActionError where fetching ahead means nothing."""
+    u = _numbered(plan, "PREFETCH", "load", plan.loads, number)
+    if isinstance(ahead, tuple):
+        return u, _check_rows(plan, u, ahead)
+    if ahead == "next":
+        if u not in plan.packs or not plan.is_frozen(u):
+            raise ActionError("PREFETCH of the next block", expected="a load that is packed once", found=repr(u))
+        return u, ahead
+    n_bytes = ahead
+    if not isinstance(n_bytes, int) or not 0 < n_bytes <= FARTHEST_BYTES:
+        raise ActionError("PREFETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
+    if u.arg is not None or u.src[0].src[0].op != "PARAM" or u in plan.packs:
+        raise ActionError("PREFETCH", expected="a plain LOAD from memory", found=repr(u))
+    rows = any(p.type == "UPCAST" and p.root in ranges(u.src[0]) for p in plan.axes)
+    if vector_of(plan, u) is None and not rows:
+        raise ActionError("PREFETCH", expected="a load of vectors, or of rows of a tile", found="one element at a time")
+    return u, LoadArg(prefetch_bytes=n_bytes)
+
+
+# ---- rows that an index names ----------------------------------------------------------------------------------------
+def named_by(u: UOp) -> list[UOp]:
+    """The LOADs whose values say where `u` loads from."""
+    terms = linear(u.src[0].src[1])[1] if len(u.src[0].src) == 2 else ()
+    return [v for v in toposort(*(x for x, _ in terms if x.op != "RANGE")) if v.op == "LOAD"]
+
+
+def row_loop(plan: Plan, u: UOp) -> Part | None:
+    """The loop whose iterations load one row each of those that an index names: the innermost that moves the index."""
+    moved = {r for v in named_by(u) for r in ranges(v)}
+    loops = [p for p in plan.axes if p.root in moved and p.type == "LOOP" and not p.is_block]
+    return max(loops, key=plan.axes.index, default=None)
+
+
+def _check_rows(plan: Plan, u: UOp, ahead: tuple) -> tuple[str, int]:
+    """`ahead`, ("rows", n), where `u` loads vectors of rows whose place it finds n iterations ahead as it finds its
+    own. Raises ActionError.
+    """
+    good = len(ahead) == 2 and ahead[0] == "rows" and isinstance(ahead[1], int) and 0 < ahead[1] <= MOST_ROWS
+    if not good:
+        raise ActionError("PREFETCH distance", expected=f'bytes, or ("rows", 1..{MOST_ROWS})', found=ahead)
+    names, p, vector = named_by(u), row_loop(plan, u), vector_of(plan, u)
+    moved = {r for v in names for r in ranges(v)}
+    shaped = {q.root for q in plan.axes if q.type in plan.shapes}
+    plain = u.arg is None and u not in plan.packs and all(v.src[0].src[0].op == "PARAM" for v in (u, *names))
+    if not plain or p is None or vector is None or not ranges(u.src[0]) <= {*plan.outputs}:
+        raise ActionError("PREFETCH of rows", expected="vectors of rows that an index in memory names", found=repr(u))
+    if moved & shaped or (moved & plan.padded.keys()) - {p.root} or not plan.size(p.root) or plan.sequential:
+        raise ActionError("PREFETCH of rows", expected="an index that one loop moves, step by step", found=repr(p.root))
+    return ahead
+
+
+def rows_later(plan: Plan, new: dict[UOp, UOp]) -> list[UOp]:
+    """The PREFETCHes of rows, each in the loops of every store that its LOAD is for; `new`: what became of the kernel's
+    ranges and effects.
+    """
+    out = []
+    for u, ahead in plan.flags.items():
+        if isinstance(ahead, tuple) and not isinstance(ahead, LoadArg):
+            p = row_loop(plan, u)
+            assert p is not None
+            later = kept_inside(p.root, new[p.root] + p.stride * ahead[1])
+            place = substitute(u.src[0], {r: new[r] for r in ranges(u.src[0])} | {p.root: later})
+            ends = [e for e in plan.order if e.op == "END" and u in toposort(e.src[0])]
+            out += [node("END", (node("PREFETCH", (place,)), *new[e].src[1:])) for e in ends if new[e].op == "END"]
+    return list(dict.fromkeys(out))
+
+
+def kept_inside(r: UOp, e: UOp) -> UOp:
+    """`e`, or the last iteration of the range r."""
+    return smaller(e, r.src[0] + -1)
+
+
+def _numbered(plan: Plan, op: str, what: str, found: list[UOp], number: Any) -> UOp:
+    if not plan.target.streams:
+        raise ActionError(op, expected="a target with stores past its caches", found=plan.target.name)
+    if not isinstance(number, int) or not 0 <= number < len(found):
+        raise ActionError(f"{op}: no such {what}", expected=f"0..{len(found) - 1}", found=number)
+    if found[number] in plan.flags:
+        raise ActionError(op, expected=f"a {what} without a flag", found=plan.flags[found[number]])
+    return found[number]

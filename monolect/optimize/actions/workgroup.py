@@ -1,0 +1,134 @@
+"""What is legal on a target with workgroups: what lanes and workgroups may share out, and the limits of the device.
+
+Workgroups run in any order, lanes of one between two BARRIERs too. So an axis may be shared out when nothing that one
+of its iterations writes is read by another. A kernel with local memory of its own, a table or the rows of a stage, has
+one lane, as all lanes would share it. Lanes, workgroups and local memory are counted as `device_axes` counts them.
+
+Invariant: what is legal here is not refused by `device_axes`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+from monolect.base.errors import ActionError
+from monolect.ir.bounds import ranges
+from monolect.ir.lanes import MOST_SLOTS, fitted, in_warp, shared_lanes
+from monolect.ir.placement import memory_of
+from monolect.ir.uop import UOp
+from monolect.optimize.actions.stages import is_local
+
+if TYPE_CHECKING:
+    from monolect.optimize.actions.pack import Block
+    from monolect.optimize.actions.plan import Part, Plan
+
+LANES = ("LOCAL", "GROUP_REDUCE")
+
+
+class Workgroup:
+    """Facts about the kernel of a plan; what depends on its axes takes them as an argument."""
+
+    def __init__(self, plan: Plan):
+        self.order, self.reduces, self.target = plan.order, plan.reduces, plan.target
+
+    # ---- the kernel --------------------------------------------------------------------------------------------------
+    @cached_property
+    def has_memory(self) -> bool:
+        """Whether the kernel has local memory of its own."""
+        return any(is_local(u) for u in self.order)
+
+    @cached_property
+    def fills(self) -> frozenset[UOp]:
+        """The loops that end with a store to memory of the kernel's own: a workgroup runs all of each."""
+        ends = [u for u in self.order if u.op == "END" and u.src[0].op == "STORE"]
+        return frozenset(r for u in ends if memory_of(u.src[0].src[0]).op == "BUFFER" for r in u.src[1:])
+
+    @cached_property
+    def reads_back(self) -> bool:
+        """Whether the kernel reads, or writes twice, memory that it writes, and not only element by element."""
+        writes = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
+        places = {m: u.src[0] for u in writes if (m := memory_of(u.src[0])).op == "PARAM"}
+        accesses = (u for u in self.order if u.op in ("LOAD", "STORE", "ATOMICADD"))
+        return any(places.get(memory_of(u.src[0]), u.src[0]) is not u.src[0] for u in accesses)
+
+    def encloses(self, r: UOp) -> bool:
+        """Whether every loop and every store is inside of the loop r."""
+        loops = [u for u in self.order if u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1)]
+        writes = [u for u in self.order if u.op in ("STORE", "ATOMICADD") and memory_of(u.src[0]).op == "PARAM"]
+        return all(r in u.src or r in ranges(u) for u in loops) and all(r in ranges(u) for u in writes)
+
+    @cached_property
+    def nests(self) -> frozenset[frozenset[UOp]]:
+        """The loops that values depend on together."""
+        return frozenset(ranges(u) for u in self.order)
+
+    # ---- the axes ----------------------------------------------------------------------------------------------------
+    def dims(self, axes: list[Part]) -> list[list[Part]]:
+        """The dimensions of a workgroup, neighbouring lanes first, each with the axes that it is for."""
+        lanes = sorted((p for p in axes if p.type in LANES), key=lambda p: p.made)
+        nests = {frozenset(p for p in lanes if p.root in rs) for rs in self.nests}
+        return shared_lanes([(p, p.size) for p in lanes], nests)
+
+    def n_lanes(self, axes: list[Part]) -> int:
+        """Lanes of a workgroup."""
+        return prod(mine[0].size for mine in self.dims(axes))
+
+    def slot_bytes(self, axes: list[Part]) -> int:
+        """Local memory in which lanes join their partial results."""
+        lanes, total, dims = self.n_lanes(axes), 0, self.dims(axes)
+        sizes = [mine[0].size for mine in dims]
+        for u in self.reduces:
+            joined = [
+                k for k, mine in enumerate(dims) if any(p.type == "GROUP_REDUCE" and p.root in u.src for p in mine)
+            ]
+            n = prod(sizes[k] for k in joined)
+            if self.target.shuffles:
+                n //= prod(1 << len(bits) for bits in in_warp(sizes, joined, self.target.warp).values())
+            if n > 1:
+                shaped = prod(p.size for p in axes if p.type == "UPCAST" and p.root in ranges(u))
+                total += lanes * shaped * u.dtype.itemsize * (2 if n > MOST_SLOTS else 1)
+        return total
+
+    # ---- checks ------------------------------------------------------------------------------------------------------
+    def check_split(self, plan: Plan, target: str, root: UOp, axes: list[Part]) -> None:
+        """Raises ActionError when the split of `root` that leads to `axes` is illegal."""
+        what = f"SPLIT to {target}"
+        if target in ("GLOBAL", "LOCAL"):
+            if root in self.fills:
+                raise ActionError(what, expected="an axis around local memory", found="the loop that fills it")
+            if self.reads_back and not self.encloses(root):
+                raise ActionError(what, expected="an axis that encloses every loop", found="memory that is read again")
+        if target in LANES:
+            if self.has_memory or not plan.locals:
+                found = "memory of its own" if self.has_memory else "NOLOCALS"
+                raise ActionError(what, expected="a kernel without local memory yet", found=found)
+            if target == "GROUP_REDUCE" and self.reads_back:
+                raise ActionError(what, expected="memory that is read or written", found="memory that is read again")
+            self._check_lanes(what, axes)
+        if target == "GLOBAL":
+            self._check_grid(axes)
+        if target in ("LOCAL", "GROUP_REDUCE", "UPCAST"):
+            self._check_bytes(what, self.slot_bytes(axes))
+
+    def _check_lanes(self, what: str, axes: list[Part]) -> None:
+        dims = [mine[0].size for mine in self.dims(axes)]
+        if self.target.max_local and prod(dims) > self.target.max_local:
+            raise ActionError(f"{what}: too many lanes", expected=f"<= {self.target.max_local}", found=prod(dims))
+        if self.target.max_block:
+            fitted(dims, self.target.max_block, "lidx")
+
+    def _check_grid(self, axes: list[Part]) -> None:
+        groups = [p.size for p in sorted(axes, key=lambda p: p.made) if p.type == "GLOBAL"]
+        if self.target.max_grid:
+            fitted(groups, self.target.max_grid)
+
+    def _check_bytes(self, what: str, n: int) -> None:
+        if n > self.target.local_bytes:
+            raise ActionError(f"{what}: local memory is too large", expected=f"<= {self.target.local_bytes}", found=n)
+
+    def check_blocks(self, axes: list[Part], blocks: list[Block]) -> None:
+        """Raises ActionError when the packed blocks do not fit beside what else is in local memory."""
+        n = sum(b.local_bytes for b in blocks)
+        self._check_bytes("PACK", self.slot_bytes(axes) + n)

@@ -1,0 +1,176 @@
+"""The choice of actions for kernels with stages: one row block through several loops, attention above all.
+
+The products among the stages share a row axis, one of the loops around all of them: its rows are the rows of each
+product's register tile, and of the stages' buffers. So each product has its own lanes and vectors, and all have one
+number of rows, the one for which their tiles cost least together. The other stages and the reductions along a row are
+vectors along the row. Around the rows stand the loops whose panels are read again by every block of rows, one by one;
+there a panel is packed that does not lie along the lanes, or lies at strides.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from monolect.ir.bounds import ranges
+from monolect.ir.uop import UOp
+from monolect.optimize.actions.causal_bound import visible
+from monolect.optimize.cost import Access
+from monolect.optimize.cpu.contraction import Contraction
+from monolect.optimize.cpu.tile_cost import Tile
+
+if TYPE_CHECKING:
+    from monolect.optimize.cpu.heuristic import Chooser
+
+Choice = tuple[float, UOp | None, int, list[Tile | None]]  # cycles, row, how many rows, the tile of each product
+SHARES = 4  # of local memory that the buffers of stages may take one
+
+
+class Staged:
+    """The decisions for one kernel, made through `chooser.act`."""
+
+    def __init__(self, chooser: Chooser):
+        self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
+        nests: dict[frozenset[UOp], list[UOp]] = {}
+        for j in self.plan.reduced:
+            nests.setdefault(self.profile.scope(j), []).append(j)
+        fills = map(ranges, self.plan.stages.fills.values())
+        around = [rs for rs in fills if rs]  # a stage of constants has none, and is filled before all
+        self.around = [r for r in self.plan.outputs if around and all(r in rs for rs in around)]
+        self.products: list[Contraction] = []  # those whose tile is chosen
+        self.others: list[UOp] = []  # reductions along rows, and products of which every operand is read once
+        for js in nests.values():
+            heavy = [j for j in js if self.profile.reuses(j)]
+            if heavy:
+                self.products.append(Contraction(chooser, heavy))
+            self.others += [j for j in js if j not in heavy]
+
+    def run(self) -> None:
+        """Act."""
+        rows = [x for x in self.around if self.plan.extent(x) > 1 and self.is_row(x)]
+        choices = [c for x in [*rows, None] if self.products and (c := self.best(x)) is not None]
+        nothing: Choice = (0, None, 1, [None] * len(self.products))
+        _, row, k, tiles = min(choices, key=lambda c: c[0], default=nothing)
+        self.shape(row, k, tiles)
+        limit = visible(self.plan)
+        self.chooser.threads_over(self.around, limit.steps if limit is not None else ())
+        panels = [self.panel(p, t) for p, t in zip(self.products, tiles, strict=True)]
+        for x in self.around:
+            if x is not row and any(x in a.steps for p in panels for a in p):
+                self.cut(x)
+        for p in self.products:
+            p.unroll(row)
+        self.bound()
+        for p, t, loads in zip(self.products, tiles, panels, strict=True):
+            if t is not None:
+                for a in loads:
+                    if a.step(t.c) != 1 or (p.reuse(t, loads) > 1 and self.has_gaps(p, t, a)):
+                        why = "the panel in one piece, in the order it is read"
+                        self.chooser.act("PACK", self.plan.loads.index(a.uop), None, why)
+
+    def is_row(self, x: UOp) -> bool:
+        """Whether each product has loads that do not move with x, a panel for all of its rows."""
+        return all(any(x not in a.steps for a in p.inside) for p in self.products)
+
+    def best(self, row: UOp | None) -> Choice | None:
+        """The cheapest with these rows."""
+        options: list[dict[int, Tile]] = []
+        for p in self.products:
+            mine: dict[int, Tile] = {}
+            for c in p.scope:
+                for t in p.tiles(c) if c not in self.around else ():
+                    if (t.row is row or t.row is None) and (t.rows not in mine or t.cost < mine[t.rows].cost):
+                        mine[t.rows] = t
+            options.append(mine)
+        found = []
+        for k in range(1, 15):
+            tiles = [mine.get(k) for mine in options]
+            if (row is None and k > 1) or not self.fits(k) or (row is not None and None in tiles):
+                continue
+            if all(t is None for t in tiles):
+                continue
+            costs = [
+                t.cost if t is not None else self.cost_of_dots(p) for p, t in zip(self.products, tiles, strict=True)
+            ]
+            found.append((sum(costs), row, k, tiles))
+        return min(found, key=lambda f: f[0], default=None)
+
+    def fits(self, rows: int) -> bool:
+        """Whether the stages' buffers are a small part of local memory."""
+        n = sum(prod(b.shape) * b.dtype.itemsize for b in self.plan.stages.fills)
+        return rows == 1 or n * rows * SHARES <= self.plan.target.local_bytes
+
+    def cost_of_dots(self, p: Contraction) -> float:
+        """Cycles of dot products: every operand is loaded for each multiply-add."""
+        n = prod(self.plan.extent(x) for x in (*p.scope, *p.heavy))
+        return n / self.chooser.lanes
+
+    # ---- the actions -------------------------------------------------------------------------------------------------
+    def shape(self, row: UOp | None, k: int, tiles: list[Tile | None]) -> None:
+        """Lanes first, then vectors, then the rows of all."""
+        act, axis, size = self.chooser.act, self.plan.axis_of, self.plan.size
+        shaped = {t.c for t in tiles if t is not None}
+        for t in tiles:
+            if t is None:
+                continue
+            wide = t.lanes * t.vectors
+            if size(t.c) % wide:
+                act("PADTO", axis(t.c), wide, "a masked vector holds the tail")
+            why = f"vector of {t.lanes}, about {t.cost / 1e3:.0f} k cycles"
+            act("SPLIT", axis(t.c), (t.lanes, "UPCAST", False), why)
+            if t.vectors > 1:
+                act("SPLIT", axis(t.c, "LOOP"), (t.vectors, "UPCAST", False), f"{t.vectors} vectors in flight")
+        dots = [j for p, t in zip(self.products, tiles, strict=True) if t is None for j in p.heavy]
+        for j in (*dots, *self.others):
+            self.along(j, shaped)
+        for e in self.plan.stages.fills.values():
+            inner = e.src[-1]
+            if inner not in shaped and self.plan.extent(inner) >= 3:
+                self.chooser.split_vector(inner, "UPCAST", "a stage along its row", ())
+        if not self.products:
+            for x in self.plan.outputs[::-1]:
+                if x not in self.around and x not in self.plan.stages.own and self.plan.extent(x) >= 3:
+                    self.chooser.split_vector(x, "UPCAST", "contiguous in the output")
+        if row is not None and k > 1:
+            if self.plan.divisor(row) % k:
+                act("PADTO", axis(row), k, "rows beyond the end repeat the last")
+            act("SPLIT", axis(row), (k, "UPCAST", False), "rows that share the vectors, in every stage")
+
+    def along(self, j: UOp, shaped: set[UOp]) -> None:
+        """Vectors along the reduction j, or along the loop in which what it reads is contiguous."""
+        inside = self.profile.inside(j)
+        own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
+        if self.profile.unit(j, inside) and self.plan.extent(j) >= 4 and not self.chooser.nested(j):
+            self.chooser.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", () if self.products else (4, 2))
+            shaped.update(own)
+            for x in own[-1:]:
+                if self.plan.divisor(x) % 4 == 0:
+                    why = "dot products that share operands"
+                    self.chooser.act("SPLIT", self.plan.axis_of(x), (4, "UPCAST", False), why)
+            return
+        for x in own[-1:]:
+            if x not in shaped and self.profile.unit(x, inside) and self.plan.extent(x) >= 3:
+                shaped.add(x)
+                self.chooser.split_vector(x, "UPCAST", "contiguous in what is read")
+
+    def bound(self) -> None:
+        """What is hidden from all rows of a tile is not computed."""
+        for e in self.plan.stages.fills.values():
+            if self.chooser.act("BOUND", self.plan.axis_of(e.src[-1]), None, "behind it the mask hides all"):
+                return
+
+    @staticmethod
+    def panel(p: Contraction, t: Tile | None) -> list[Access]:
+        return [] if t is None else [a for a in p.inside if t.c in a.steps]
+
+    def has_gaps(self, p: Contraction, t: Tile, a: Access) -> bool:
+        """True when the next row of the panel lies further away than this one is long."""
+        steps = [s for j in p.heavy if (s := a.step(j))]
+        return bool(steps) and min(abs(s) for s in steps) > self.plan.size(t.c) and p.packable(a)
+
+    def cut(self, x: UOp) -> None:
+        """What is left of the loop x around all others: its panels are read again and again inside of it."""
+        mine = (i for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP" and not p.is_block)
+        i = next((i for i in mine if self.plan.axes[i].size > 1), None)
+        if i is not None:
+            self.chooser.act("SPLIT", i, (self.plan.axes[i].size, "LOOP", True), "one panel at a time")

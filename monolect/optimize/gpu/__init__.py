@@ -1,0 +1,1 @@
+"""Actions and their choice for devices with workgroups."""

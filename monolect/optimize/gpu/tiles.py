@@ -1,0 +1,158 @@
+"""Sums of products on targets with workgroups: a tile of the output a workgroup, a smaller one in registers a lane.
+
+A tile has columns, along the axis in which stores are contiguous, and rows, along one that moves only loads that the
+columns do not. Neighbouring lanes take neighbouring columns. The workgroup goes through the reduction in steps; in
+each, all lanes copy what the tile reads to local memory (PACK), and every lane multiplies what it needs of that. Sizes
+are those that cost least: multiply-adds, reads of local memory and reads of global memory overlap, the slowest counts,
+and so do tiles beyond the edges and units of the device that are left without a workgroup.
+
+Source: Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", SC 2008.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from monolect.ir.uop import UOp
+from monolect.optimize.gpu.core_matrices import reads_memory
+from monolect.optimize.gpu.warp_tiles import WarpTiles
+
+if TYPE_CHECKING:
+    from monolect.optimize.cpu.heuristic import Chooser
+
+MULTIPLY_ADDS = 128  # of a unit in a cycle
+SHARED_BYTES = 128  # of local memory, read by a unit in a cycle
+GLOBAL_BYTES = 16  # of global memory, read by a unit in a cycle
+STEPS = (16, 32, 8, 4, 2)  # iterations of the reduction that are copied at once, the best first
+MOST_LANES = 256  # of a workgroup: two of them on a unit hide what one waits for
+LEAST_ROWS = 4  # of either side, below which tiles share too little
+
+
+class Tile(NamedTuple):
+    """`lanes` and elements `each` along columns and rows. `cost`: cycles of a unit."""
+
+    cost: float
+    lanes: tuple[int, int]
+    each: tuple[int, int]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Columns and rows of the workgroup's tile."""
+        return self.lanes[0] * self.each[0], self.lanes[1] * self.each[1]
+
+
+class Tiles:
+    """The decisions for one kernel, made through `chooser.act`."""
+
+    def __init__(self, chooser: Chooser, heavy: list[UOp]):
+        self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
+        self.target, self.heavy = chooser.plan.target, heavy
+        self.size, self.axis_of, self.act = chooser.plan.size, chooser.plan.axis_of, chooser.act
+        scope = frozenset().union(*(self.profile.scope(j) for j in heavy))
+        self.scope = [r for r in self.plan.outputs if r in scope and r not in self.plan.sequential]
+        self.inside = list({a.uop: a for j in heavy for a in self.profile.inside(j)}.values())
+
+    def run(self) -> bool:
+        """Act. False when the kernel has no two axes that share what they read."""
+        sides = self.sides()
+        if sides is None or self.plan.workgroup is None or self.plan.workgroup.reads_back:
+            return False
+        c, m = sides
+        tile = min(self.candidates(c, m), key=lambda t: t.cost)
+        warps = WarpTiles(self, c, m)
+        with_unit = warps.best()
+        if with_unit is not None and with_unit.cost <= tile.cost:
+            warps.act(with_unit)
+        else:
+            for r, n in zip((c, m), tile.sizes, strict=True):
+                if self.size(r) % n:
+                    self.act("PADTO", self.axis_of(r), n, "a masked tile at the edge")
+            why = f"{tile.sizes[0]} x {tile.sizes[1]}, about {tile.cost / 1e3:.0f} k cycles"
+            self.side(c, tile.lanes[0], tile.each[0], why)
+            self.side(m, tile.lanes[1], tile.each[1], "rows that share the columns")
+            self.step(tile)
+        for r in (c, m, *(x for x in reversed(self.scope) if x not in (c, m))):
+            for i in [i for i, p in enumerate(self.plan.axes) if p.root is r and p.type == "LOOP" and p.size > 1]:
+                self.act("SPLIT", i, (self.plan.axes[i].size, "GLOBAL", True), "one workgroup each")
+        for a in self.inside:
+            if not {c, m} <= a.steps.keys():
+                self.share(a.uop)
+        return True
+
+    def sides(self) -> tuple[UOp, UOp] | None:
+        """The axes of columns and of rows."""
+        long = [r for r in self.scope if self.size(r) >= LEAST_ROWS]
+        stored = [r for r in long if all(a.step(r) == 1 for a in self.profile.stores)]
+        read = [r for r in long if any(a.step(r) == 1 for a in self.inside)]
+        for c in (*stored, *read, *reversed(long)):
+            apart = [a for a in self.inside if c not in a.steps]
+            rows = [r for r in long if r is not c and any(r in a.steps for a in apart)]
+            rows = [r for r in rows if all(r not in a.steps or c not in a.steps for a in self.inside)]
+            if rows:
+                return c, max(rows, key=self.size)
+        return None
+
+    def share(self, u: UOp) -> None:
+        """All lanes copy what the load reads; where memory is waited for, one step ahead, if there is room for that."""
+        load, why = self.plan.loads.index(u), "lanes share what they read"
+        if self.target.bulk_copies and reads_memory(self.plan, u):
+            if any(self.act("PACK", load, n, "boxes that are copied while others are multiplied") for n in (4, 3)):
+                return
+        if self.target.warp == 1 or not self.act("PACK", load, 2, f"{why}, and copy the next step meanwhile"):
+            self.act("PACK", load, None, why)
+
+    # ---- the tile ----------------------------------------------------------------------------------------------------
+    def candidates(self, c: UOp, m: UOp) -> list[Tile]:
+        """Every tile that a workgroup has the lanes, and a lane the registers for."""
+        most = min(MOST_LANES, self.target.max_local or MOST_LANES)
+        sides = product((32, 16, 8, 4), (16, 8, 4, 2, 1), (1, 4, 8), (8, 4, 2, 1))
+        return [
+            Tile(self.cost(c, m, (lc, lm), (rc, rm)), (lc, lm), (rc, rm))
+            for lc, lm, rc, rm in sides
+            if lc * lm <= most and 2 * rc * rm + rc + rm <= self.target.n_registers
+        ]
+
+    def cost(self, c: UOp, m: UOp, lanes: tuple[int, int], each: tuple[int, int]) -> float:
+        """Cycles until the last unit is done; warps that are not full cost as much as full ones."""
+        columns, rows = lanes[0] * each[0], lanes[1] * each[1]
+        others = prod(self.size(x) or 64 for x in self.scope if x not in (c, m))
+        depth = prod(self.size(j) or 64 for j in self.heavy)
+        tiles = -(-self.size(c) // columns) * -(-self.size(m) // rows) * others
+        warps = -(-prod(lanes) // self.target.warp) * self.target.warp
+        itemsize = self.profile.itemsize
+        panels = sum(columns for a in self.inside if c in a.steps) + sum(rows for a in self.inside if c not in a.steps)
+        busy = max(
+            warps * prod(each) / MULTIPLY_ADDS,
+            warps * sum(each) * itemsize / SHARED_BYTES / 2,  # half of it is read by a whole warp at once
+            panels * itemsize / GLOBAL_BYTES,
+        )
+        return -(-tiles // self.target.n_units) * (depth * (busy + 1) + 4 * columns * rows * itemsize / GLOBAL_BYTES)
+
+    # ---- the actions -------------------------------------------------------------------------------------------------
+    def side(self, r: UOp, lanes: int, each: int, why: str) -> None:
+        """What a lane holds, neighbours in one access; then lanes; the rest of what a lane holds."""
+        wide = min(each, self.chooser.lanes)
+        if wide > 1:
+            self.act("SPLIT", self.axis_of(r), (wide, "UPCAST", False), why)
+        if lanes > 1:
+            self.act("SPLIT", self.axis_of(r), (lanes, "LOCAL", False), f"{lanes} lanes: {why}")
+        if each > wide:
+            self.act("SPLIT", self.axis_of(r), (each // wide, "UPCAST", False), "registers as far apart as lanes reach")
+
+    def step(self, tile: Tile) -> None:
+        """The longest reduction in steps of which the blocks fit into half of local memory."""
+        j = max(self.heavy, key=self.size)
+        axis, n = self.axis_of(j), self.size(j)
+        others = prod(self.size(x) or 64 for x in self.heavy if x is not j)
+        room = self.target.local_bytes // 2 // (sum(tile.sizes) * self.profile.itemsize * others)
+        fits = [k for k in STEPS if k <= room]
+        if not fits or n <= fits[0]:
+            return
+        k = next((k for k in fits[:3] if n % k == 0), 0)
+        if not k:
+            k = fits[0]
+            if not self.act("PADTO", axis, k, "whole steps, what is beyond is zeros"):
+                return
+        self.act("SPLIT", axis, (self.plan.axes[axis].size // k, "REDUCE", True), f"{k} at a time in local memory")

@@ -1,0 +1,79 @@
+"""TC on a unit that a warp has in common: rows, columns and steps of a product become lanes, registers and one step.
+
+What it is for: which sums such a unit fits, and the parts into which it splits the axes of rows and of columns: those
+that are bits of a lane's number become LOCAL, those of an element's number UPCAST, as the map of the sum says
+(`base.matrix_units`). The steps become a range of type CONTRACT. Read as loops, that is the product as before; which
+lane loads what is `lower.gpu.fragments`'s.
+
+Invariant: the lanes of a warp are the first lanes of the workgroup, in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from monolect.base.errors import ActionError
+from monolect.base.matrix_units import CORE_BYTES, runs
+from monolect.base.target import MatrixUnit
+from monolect.ir.bounds import ranges
+from monolect.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from monolect.optimize.actions.plan import Part, Plan
+
+
+def in_warp(plan: Plan, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[Part]:
+    """The axes of the plan after TC of `unit`. Raises ActionError where it does not fit."""
+    if plan.workgroup is None or not all(isinstance(i, int) and 0 <= i < len(plan.axes) for i in (rows, columns)):
+        raise ActionError("TC of a warp", expected="the axes of rows and of columns", found=(rows, columns))
+    p, sides = plan.axes[axis], [plan.axes[rows], plan.axes[columns]]
+    if any(q.type in ("LOCAL", "GROUP_REDUCE", "UPCAST", "UNROLL") for q in plan.axes):
+        raise ActionError("TC of a warp", expected="no lanes and no vectors yet", found="some")
+    for q, n in zip(sides, (unit.m, unit.n), strict=True):
+        if q.type != "LOOP" or q.is_block or not q.size or q.size % n:
+            raise ActionError("TC of a warp", expected=f"an output axis of a multiple of {n}", found=q.size)
+    check_operands(unit, plan.reduces[0], sides[0].root, sides[1].root)
+    new = plan.axes[:axis], _steps(p, unit), plan.axes[axis + 1 :]
+    axes = [q for part in new for q in part]
+    for k, q in enumerate(sides):
+        at = next(i for i, x in enumerate(axes) if x is q)
+        axes[at : at + 1] = _held(q, unit, k, plan.now)
+    for q in sides:
+        plan.workgroup.check_split(plan, "LOCAL", q.root, axes)
+    return axes
+
+
+def check_operands(unit: MatrixUnit, u: UOp, rows: UOp, columns: UOp) -> None:
+    """Raises ActionError unless the REDUCE `u` sums products of loads, of the unit's types, the one along the rows."""
+    body = u.src[0]
+    if u.arg[0] != "ADD" or body.op != "MUL" or u.dtype is not unit.acc:
+        raise ActionError("TC", expected=f"a sum of products in {unit.acc.name}", found=f"{body.op} in {u.dtype.name}")
+    loads = [x.src[0] if x.op == "CAST" else x for x in body.src]
+    along = sorted(loads, key=lambda x: columns in ranges(x))
+    moves = [(rows in ranges(x), columns in ranges(x)) for x in along]
+    if any(x.op != "LOAD" for x in loads) or moves != [(True, False), (False, True)]:
+        raise ActionError("TC", expected="a load along the rows, another along the columns", found=body.op)
+    if [x.dtype for x in along] != [unit.a, unit.b]:
+        names = " * ".join(x.dtype.name for x in along)
+        raise ActionError("TC", expected=f"{unit.a.name} * {unit.b.name}", found=names)
+
+
+def _steps(p: Part, unit: MatrixUnit) -> list[Part]:
+    part = type(p)
+    rest = part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE", made=p.made)
+    if unit.from_memory:
+        n = CORE_BYTES // unit.a.itemsize
+        lines = part(p.root, unit.k // n, p.stride * n, "CONTRACT")
+        return [rest, lines, part(p.root, n, p.stride, "CONTRACT")]
+    return [rest, part(p.root, unit.k, p.stride, "CONTRACT")]
+
+
+def _held(p: Part, unit: MatrixUnit, side: int, now: int) -> list[Part]:
+    """The rows (side 0) or columns (1) of an axis: tiles, then the bits of a place in one, the highest first."""
+    part, n = type(p), (unit.m, unit.n)[side]
+    out = [part(p.root, p.size // n, p.stride * n, p.type)]
+    for r in reversed(runs(unit.maps[2])):
+        if r.axis == side:
+            kind = "LOCAL" if r.is_lane else "UPCAST"
+            out.append(part(p.root, 1 << r.n_bits, p.stride << r.at, kind, made=now + r.first))
+    return out

@@ -1,0 +1,1 @@
+"""BEAM: neighbours of a plan, and the walk over them."""

@@ -1,0 +1,1 @@
+"""Rules that replace loops: reductions with a closed form, scans, concatenation."""

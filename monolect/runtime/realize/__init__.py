@@ -1,0 +1,1 @@
+"""From requested values to memory: schedules, programs, command buffers, launches."""

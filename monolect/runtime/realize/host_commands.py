@@ -1,0 +1,217 @@
+"""Command buffers that the host takes part in: loops, branches, copies between devices, several devices.
+
+The items are cut into the longest runs that one device can encode; the host runs the parts in order. An operand that
+moves with a loop has a position of its own, which is bound anew in each iteration.
+
+Invariant: parts run in the order of the items, each on the memory that was bound last.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from monolect.backend.base import Commands, Peered, Program
+from monolect.backend.common.host.memory import HOST
+from monolect.backend.registry import Device
+from monolect.base.dtype import dtypes
+from monolect.base.errors import InternalError
+from monolect.command.forms import (
+    buffer_bytes,
+    calls_in,
+    device_of,
+    is_scalar,
+    operands_of,
+    read_operand,
+    with_operands,
+)
+from monolect.command.interp import number as value_of
+from monolect.ir.ops import ParamArg
+from monolect.ir.uop import UOp, node, shape_source
+
+
+class HostCommands(Commands):
+    """See the module docstring."""
+
+    def __init__(
+        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program], dev: str
+    ) -> None:
+        self.number, self.programs, self.dev = dict(number), programs, dev
+        self.new = count(1 + max(self.number.values(), default=-1)).__next__
+        self.at: dict[int, int] = {}  # what each position is bound to
+        self.memory: dict[int, Any] = {}  # the memory behind it, for copies between devices
+        self.env: dict[Any, int] = {}
+        self.sizes = {b.arg.symbol: n for b, n in number.items() if b.op == "PARAM" and b.arg.name is not None}
+        self.calls = calls_in(items)
+        self.ns = [0] * len(self.calls)
+        self.parts = [*self._parts(items, iter(range(len(self.calls))))]
+
+    def _parts(self, items: Sequence[UOp], ids: Iterator[int]) -> Iterator[Any]:
+        """The items as parts: runs of one device, copies, loops, branches."""
+        k = 0
+        while k < len(items):
+            u = items[k]
+            if u.op in ("RANGE", "IF"):
+                end = next(e for e in range(k, len(items)) if items[e].op in ("END", "ENDIF") and u in items[e].src)
+                yield _Block(self, u, [*self._parts(items[k + 1 : end], ids)])
+                k = end + 1
+            elif u.op == "STORE":
+                yield _Copy(self, u, next(ids))
+                k += 1
+            elif u.op in ("CALL", "GROUP"):
+                first = k
+                dev = device_of(calls_in([u])[0], self.dev)
+                while k < len(items) and items[k].op in ("CALL", "GROUP", "BARRIER"):
+                    if any(device_of(c, self.dev) != dev for c in calls_in([items[k]])):
+                        break
+                    k += 1
+                yield _Run(self, items[first:k], dev, ids)
+            else:
+                raise InternalError("an item that no encoder knows", expected="CALL, STORE, GROUP", found=u.op)
+
+    def bind(self, number: int, address: int) -> None:
+        """See `Commands`."""
+        self.at[number] = address
+        for part in self.parts:
+            part.bind(number, address)
+
+    def bind_memory(self, number: int, memory: Any) -> None:
+        """The memory behind a position, which copies between devices need."""
+        self.memory[number] = memory
+
+    def launch(self) -> None:
+        """Run all parts in order."""
+        self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
+        for part in self.parts:
+            part.launch(False)
+
+    def launch_timed(self) -> list[int]:
+        """The same; nanoseconds of each item, of one in a loop those of all iterations."""
+        self.ns = [0] * len(self.calls)
+        self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
+        for part in self.parts:
+            part.launch(True)
+        return self.ns
+
+
+class _Run:
+    """Items of one device."""
+
+    def __init__(self, host: HostCommands, items: Sequence[UOp], dev: str, ids: Iterator[int]) -> None:
+        self.host = host
+        self.moving: list[tuple[int, UOp, Any]] = []  # position, base or scalar, offset
+        number = dict(host.number)
+        new: list[UOp] = []
+        for u in items:
+            new.append(self._still(u, number))
+        self.ids = [next(ids) for _ in calls_in(items)]
+        self.commands: Commands = Device[dev].encode([u for u in new if u.op != "BARRIER"], number, host.programs)
+
+    def _still(self, u: UOp, number: dict[UOp, int]) -> UOp:
+        """An item with a position for each operand that moves."""
+        if u.op == "GROUP":
+            return node("GROUP", tuple([self._still(c, number) for c in u.src]), u.arg)
+        if u.op != "CALL":
+            return u
+        operands = []
+        for x in u.src[1:]:
+            o = read_operand(x)
+            if o.offset.__class__ is int and (o.base in number):
+                operands.append(_without_after(x))
+                continue
+            n = self.host.new()
+            p = node("PARAM", (shape_source((max(1, buffer_bytes(x)),)),), ParamArg(n, dtypes.uint8, "moving"))
+            number[p] = n
+            self.moving.append((n, o.base, o.offset))
+            operands.append(p)
+        return with_operands(u, operands)
+
+    def bind(self, number: int, address: int) -> None:
+        self.commands.bind(number, address)
+
+    def launch(self, timed: bool) -> None:
+        env = self.host.env
+        for n, base, offset in self.moving:
+            if is_scalar(base):
+                self.commands.bind(n, value_of(base, env))
+            else:
+                self.commands.bind(n, self.host.at[self.host.number[base]] + value_of(offset, env))
+        if timed:
+            for k, ns in zip(self.ids, self.commands.launch_timed(), strict=True):
+                self.host.ns[k] += ns
+        else:
+            self.commands.launch()
+
+
+def _without_after(u: UOp) -> UOp:
+    while u.op == "AFTER":
+        u = u.src[0]
+    return u
+
+
+class _Copy:
+    """A copy between devices."""
+
+    def __init__(self, host: HostCommands, item: UOp, k: int) -> None:
+        self.host, self.k = host, k
+        to, source = operands_of(item)
+        self.to, self.source, self.n_bytes = read_operand(to), read_operand(source), buffer_bytes(source)
+
+    def bind(self, number: int, address: int) -> None:
+        """Nothing: addresses are read at the launch."""
+
+    def launch(self, timed: bool) -> None:
+        start = time.perf_counter_ns()
+        home, there = (Device[str(o.base.arg.device)] for o in (self.source, self.to))
+        to, source = (self.host.number[o.base] for o in (self.to, self.source))
+        a, b = (value_of(o.offset, self.host.env) for o in (self.source, self.to))
+        if type(home) is type(there) and isinstance(there, Peered) and not a and not b:
+            there.copy_from(self.host.memory[to], home, self.host.memory[source], self.n_bytes)
+        else:
+            self._by_the_host(home, there, source, to, a, b)
+        self.host.ns[self.k] += time.perf_counter_ns() - start
+
+    def _by_the_host(self, home: Any, there: Any, source: int, to: int, a: int, b: int) -> None:
+        data = _bytes(home, self.host, source)[a : a + self.n_bytes]
+        if there.space == HOST:
+            _bytes(there, self.host, to)[b : b + self.n_bytes] = data
+        elif b:
+            raise InternalError("a copy into the middle of a device's memory", expected="byte 0", found=b)
+        else:
+            there.copy(self.host.memory[to], there.from_array(np.ascontiguousarray(data)), self.n_bytes)
+
+
+def _bytes(device: Any, host: HostCommands, position: int) -> np.ndarray:
+    """The memory at a position: itself where the host reaches it, else a copy of it."""
+    if device.space != HOST:
+        found: np.ndarray = host.memory[position].view(np.uint8)
+        return found
+    base = next(b for b, n in host.number.items() if n == position)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * buffer_bytes(base)).from_address(host.at[position]))
+
+
+class _Block:
+    """A loop or a branch around parts."""
+
+    def __init__(self, host: HostCommands, opened: UOp, parts: list[Any]) -> None:
+        self.host, self.opened, self.parts = host, opened, parts
+
+    def bind(self, number: int, address: int) -> None:
+        for part in self.parts:
+            part.bind(number, address)
+
+    def launch(self, timed: bool) -> None:
+        n = value_of(self.opened.src[0], self.host.env)
+        for i in range(n if self.opened.op == "RANGE" else min(n, 1)):
+            if self.opened.op == "RANGE":
+                self.host.env[self.opened] = i
+            for part in self.parts:
+                part.launch(timed)
+
+
+__all__ = ["HostCommands"]

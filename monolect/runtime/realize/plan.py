@@ -1,0 +1,184 @@
+"""Making plans: a batch of values scheduled, compiled and bound to a command buffer, once for each structure.
+
+`execute` imports it when the first batch needs a plan. Where something was not compiled before, it imports the compiler
+(`runtime/realize/lowering.py`, `schedule/order.py`); a process that finds everything on disk never does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from monolect.backend.registry import Device
+from monolect.base.collector import collection_paused
+from monolect.base.dtype import dtypes, to_numpy
+from monolect.base.errors import ArgumentError
+from monolect.base.target import Target
+from monolect.command.forms import (
+    base_of,
+    buffer_bytes,
+    calls_in,
+    has_loops,
+    is_size,
+    items_of,
+    once_of,
+    operands_of,
+    program_of,
+)
+from monolect.command.passes import joined, planned, services
+from monolect.ir.ops import ParamArg, StepInfo
+from monolect.ir.uop import UOp, node, shape_source, toposort
+from monolect.runtime import profile
+from monolect.runtime.binding import as_written
+from monolect.runtime.realize import schedule_cache as kept
+from monolect.runtime.realize.compound import compound_schedule
+from monolect.runtime.realize.encode import encode
+from monolect.schedule.result import schedule_of
+
+
+class Plan(NamedTuple):
+    """A batch ready to run. Positions of memory: inputs, then outputs, then sizes, then the arena of intermediates."""
+
+    device: str
+    commands: Any
+    schedule: UOp  # as the pass `order` left it
+    items: tuple[UOp, ...]  # the CALLs of the command buffer
+    number: dict[UOp, int]  # the position of each PARAM and BUFFER
+    n_inputs: int
+    outputs: tuple[int, ...]  # for each root, the position of its buffer
+    fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
+    fresh_bytes: tuple[int, ...]  # of each
+    owned: tuple[UOp, ...]  # the BUFFERs of the command buffer: arenas, and what copies between devices leave
+    variables: tuple[UOp, ...]  # the sizes
+    reads: frozenset[int]  # the inputs that some kernel takes
+
+
+def make_plan(values: UOp, n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
+    """Schedule, compile and bind a TUPLE of values, whose inputs are PARAM 0..n_inputs-1.
+
+    `shape` is the `structure` they were made from, if it has one: other processes find the schedule by it. Raises
+    DTypeError for a value without storage, as an index.
+    """
+    for v in values.src:
+        to_numpy(v.dtype)
+    start = time.perf_counter_ns()
+    with collection_paused():
+        target = target_of(dev)
+        found = kept.kept_schedule(values, target, kept.name_of(shape or values, target))
+        return _planned(found, n_inputs, dev, start)
+
+
+def kept_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
+    """The plan of a batch of that `structure`, where a schedule of it is kept."""
+    start = time.perf_counter_ns()
+    with collection_paused():
+        found = kept.find(kept.name_of(shape, target_of(dev)), n_roots)
+        return None if found is None else _planned(found, n_inputs, dev, start)
+
+
+def target_of(dev: str) -> Target:
+    """The target of a device, named as the device is."""
+    target: Target = Device[dev].target
+    return target if target.name == dev else target._replace(name=dev)
+
+
+def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
+    """Schedule, compile and bind a TUPLE of values over PARAMs with calls, or with copies between devices."""
+    start = time.perf_counter_ns()
+
+    def schedule(values: UOp, dev: str) -> UOp:
+        target = target_of(dev)
+        return kept.kept_schedule(values, target, kept.name_of(values, target))
+
+    with collection_paused():
+        return _planned(compound_schedule(values, n_inputs, dev, schedule), n_inputs, dev, start)
+
+
+def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
+    target = target_of(dev)
+    linear, outputs = schedule_of(schedule)
+    fresh = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
+    variables = _variables(linear.src)
+    step = batch_step(schedule, n_inputs, fresh, variables, dev)
+    scheduled = time.perf_counter_ns()
+    step = planned(joined(step, target), target)
+    program = program_of(step)
+    items = tuple(calls_in(items_of(program)))
+    number = positions(step)
+    n_programs = len({id(c.src[0]) for c in items if c.op == "CALL"})
+    commands = encode(items_of(program), number, dev)
+    profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(items), n_programs)
+    at = {b: n_inputs + k for k, b in enumerate(fresh)}
+    return Plan(
+        dev,
+        commands,
+        schedule,
+        items,
+        number,
+        n_inputs,
+        tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs]),
+        tuple(fresh),
+        tuple(map(buffer_bytes, fresh)),
+        tuple([b for b in number if b.op == "BUFFER"]),
+        variables,
+        frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
+    )
+
+
+def schedule_step(schedule: UOp, dev: str) -> UOp:
+    """A schedule, as the pass `order` left it, as a step with one run."""
+    linear, outputs = schedule_of(schedule)
+    inputs = [b for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)]
+    n_inputs = 1 + max((b.arg.slot for b in (*inputs, *outputs) if b.op == "PARAM"), default=-1)
+    fresh = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
+    return batch_step(schedule, n_inputs, fresh, _variables(linear.src), dev)
+
+
+def batch_step(schedule: UOp, n_inputs: int, fresh: Sequence[UOp], variables: Sequence[UOp], dev: str) -> UOp:
+    """A schedule as a step with one run: its inputs are arguments, what it stores are results."""
+    linear, outputs = schedule_of(schedule)
+    inputs: dict[int, UOp] = {b.arg.slot: b for b in outputs if b.op == "PARAM"}
+    inputs |= {b.arg.slot: b for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)}
+    unused = [node("PARAM", (shape_source((1,)),), ParamArg(k, dtypes.uint8, dev, "GLOBAL")) for k in range(n_inputs)]
+    args = [inputs.get(k, unused[k]) for k in range(n_inputs)]
+    at = {b: node("PARAM", b.src, ParamArg(n_inputs + k, b.dtype, b.arg.device, "GLOBAL")) for k, b in enumerate(fresh)}
+    first = n_inputs + len(fresh)
+    sizes = [node("PARAM", v.src, v.arg._replace(slot=first + k)) for k, v in enumerate(variables)]
+    run = node("LINEAR", (node("FUNCTION", (schedule, *args, *at.values(), *sizes)),))
+    outs = [args[b.arg.slot] if b.op == "PARAM" else node("AFTER", (at[b], run)) for b in outputs]
+    roles = ("argument",) * n_inputs + ("result",) * len(fresh) + ("size",) * len(sizes)
+    return node("FUNCTION", (node("TUPLE", tuple(outs)),), StepInfo(roles, len(outs)))
+
+
+def positions(step: UOp) -> dict[UOp, int]:
+    """The position of each PARAM and BUFFER that a step binds, PARAMs by their slots."""
+    program = program_of(step)
+    n = len(step.arg.roles)
+    number: dict[UOp, int] = {}
+    if has_loops(items_of(program)):  # sizes that only loops and branches look at
+        below = toposort(*items_of(program), stop=lambda u: u.op in ("SINK", "PROGRAM"))
+        number |= {p: p.arg.slot for p in below if is_size(p)}
+    for c in (*once_of(program), *calls_in(items_of(program))):
+        for u in operands_of(c):
+            b = base_of(u)
+            if b not in number:
+                if b.op == "PARAM":
+                    number[b] = b.arg.slot
+                else:
+                    number[b], n = n, n + 1
+    return number
+
+
+def _variables(calls: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The Variables the kernels take, each once: kernels hold it in different slots."""
+    found: dict[str, UOp] = {}
+    for b in (b for c in calls for b in operands_of(c) if is_size(b)):
+        if (same := found.setdefault(b.arg.name, b)).arg.symbol != b.arg.symbol:
+            (name, one), (_, other) = as_written(same), as_written(b)
+            expected = "one Variable, used wherever it is meant"
+            raise ArgumentError(f"two Variables named {name}", expected=expected, found=f"{one} and {other}")
+    return tuple(found.values())
+
+
+services.target = target_of

@@ -1,0 +1,1 @@
+"""Captured steps: recorded as IR, kept in files, bound and replayed."""

@@ -1,0 +1,71 @@
+"""The blocks that the plan of a kernel packs of its constants, and where that is remembered.
+
+Which blocks there are, and how large, is kept on disk next to the programs, so that another process asks the optimizer
+nothing. A search for actions is left out (it would time the packing, too), and so is `NOOPT`; workgroups pack for
+themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+from monolect.base.disk.cache import DiskCache
+from monolect.base.disk.version import compiler_version
+from monolect.base.settings import settings
+from monolect.base.target import Target
+from monolect.command.forms import roles
+from monolect.command.rewrites.pack_once import Packed
+from monolect.ir.digest import digest
+from monolect.ir.uop import UOp, node
+from monolect.runtime.replay.packing import Budget
+
+cache = DiskCache("hoist")
+known: dict[str, tuple[Packed, ...]] = {}  # what this process found or read
+
+
+def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
+    """See `passes.Services`."""
+    if settings.NOOPT or settings.STOP_AFTER or target.workgroups:
+        return ()
+    key = f"{digest(kernel)}/{target.key}/{compiler_version()}{settings.switches}"
+    if key not in known:
+        found = read(cache.get(key)) if settings.COMPILE_CACHE else None
+        if found is None:
+            lowering = import_module("monolect.runtime.realize.lowering")
+            ready = lowering.lower_kernel(kernel, target, last=lowering.READY)
+            apply = import_module("monolect.optimize.apply")
+            blocks = apply.kept_blocks(apply.planned(ready, target))
+            found = tuple(
+                Packed(b.source_slot, b.kept_bytes, digest(node("SINK", tuple(b.fill(0))))) for b in blocks.values()
+            )
+            if settings.COMPILE_CACHE:
+                cache.put(key, json.dumps(found).encode())
+        known[key] = found
+    return known[key]
+
+
+def read(entry: bytes | None) -> tuple[Packed, ...] | None:
+    """The blocks of a cache entry; None when it holds none."""
+    try:
+        return None if entry is None else tuple(Packed(int(k), int(n), str(name)) for k, n, name in json.loads(entry))
+    except (ValueError, TypeError):
+        return None
+
+
+class StepBudget:
+    """The budget of the packed copies of a step whose constants are the BUFFERs that it is applied to."""
+
+    def __init__(self, step: UOp) -> None:
+        self.budget = Budget()
+        args = step.src[1:]
+        n = len(roles(step))
+        self.bound = dict(enumerate(args)) if len(args) == n else {}
+
+    def grants(self, copies: set[tuple[UOp, str, int]]) -> bool:
+        """See `pack_once.Budget`."""
+        mine = {(self.bound.get(u.arg.slot, u) if u.op == "PARAM" else u, name, n) for u, name, n in copies}
+        return self.budget.grants(mine)
+
+
+__all__ = ["Packed", "StepBudget", "packed_blocks", "read"]

@@ -1,0 +1,1 @@
+"""Search of actions by timing: candidates, worker processes, buffers."""

@@ -1,0 +1,1 @@
+"""Passes over the tensor graph before kernels are chosen."""

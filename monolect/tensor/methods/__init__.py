@@ -1,0 +1,1 @@
+"""Methods of Tensor, by topic."""

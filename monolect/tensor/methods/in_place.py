@@ -1,0 +1,116 @@
+"""Methods that write to a Tensor: augmented assignment, `copy_`, `fill_`, `zero_`.
+
+Invariant: the dtype and the shape of the Tensor stay. A write reaches its base and all views of that.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd.graph import cast, full
+from monolect.base.dtype import dtypes
+from monolect.base.errors import DTypeError, GradientError
+from monolect.base.numpy import is_array
+from monolect.ir.uop import UOp
+from monolect.tensor.base import TensorBase, on_device, refuse_shape
+from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.files import computing
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+def _rank(dtype: Any) -> int:
+    """Of the kinds bool, integer and float, a write may not go to a lower one."""
+    return 2 if dtype.is_float else 0 if dtype is dtypes.bool else 1
+
+
+def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return self._update(f"{name}=", compute(self, other))
+
+    method.__name__ = name
+    return method
+
+
+@guard_methods
+class InPlaceMixin(TensorBase):
+    """Methods that write to a Tensor."""
+
+    __slots__ = ()
+
+    def _update(self: Any, name: str, new: Tensor) -> Tensor:
+        """Write `new`, of the shape of this tensor. Raises GradientError, DTypeError or ShapeError."""
+        if self._requires_grad:
+            expected = "t.assign(value), which no gradient follows"
+            raise GradientError(f"{name} writes to a leaf that requires a gradient", expected=expected, found=name)
+        if _rank(new.dtype) > _rank(self.dtype):
+            expected = f"a value that {self.dtype.name} holds"
+            raise DTypeError(f"{name}: the result has another dtype", expected=expected, found=new.dtype.name)
+        if new.shape != self.shape:
+            raise refuse_shape(name, self.shape, new.shape)
+        self._store(None, cast(new._uop, self.dtype))
+        return self
+
+    __iadd__ = _augmented("+", operator.add)
+    __isub__ = _augmented("-", operator.sub)
+    __imul__ = _augmented("*", operator.mul)
+    __itruediv__ = _augmented("/", operator.truediv)
+    __ifloordiv__ = _augmented("//", operator.floordiv)
+    __imod__ = _augmented("%", operator.mod)
+    __ipow__ = _augmented("**", operator.pow)
+    __iand__ = _augmented("&", operator.and_)
+    __ior__ = _augmented("|", operator.or_)
+    __ixor__ = _augmented("^", operator.xor)
+    __ilshift__ = _augmented("<<", operator.lshift)
+    __irshift__ = _augmented(">>", operator.rshift)
+
+    def _to_write(self: Any, value: Any) -> Any:
+        """`value` as a tensor; Python's floats in the dtype of this one at once, since float32 may not hold them."""
+        if isinstance(value, TensorBase):
+            return value
+        device = computing(self.device)
+        v = self._kind(value, device=device)
+        if not v.dtype.is_float or v.dtype is self.dtype or is_array(value):
+            return v
+        return self._kind(value, dtype=self.dtype, device=device)
+
+    def copy_(self: Any, src: Any) -> Tensor:
+        """Write `src`, broadcast and cast, and return the tensor. Raises ShapeError.
+
+        >>> Tensor([1, 2]).copy_(Tensor(3.7)).tolist()
+        [3, 3]
+        """
+        value = self._to_write(src)
+        u: UOp = value._uop
+        if value.device != self.device:
+            u = value.to(self.device)._uop
+        self._store(None, cast(u, self.dtype))
+        return self
+
+    def fill_(self: Any, value: Any) -> Tensor:
+        """Write one number to all elements, and return the tensor.
+
+        >>> t = Tensor([[1, 2], [3, 4]])
+        >>> _ = t[0].fill_(7)
+        >>> t.tolist()
+        [[7, 7], [3, 4]]
+        """
+        if isinstance(value, TensorBase):
+            return self.copy_(value)
+        number, device = full(self.shape, value, self.dtype), computing(self.device)
+        self._store(None, number if device is None else on_device(number, device))
+        return self
+
+    def zero_(self: Any) -> Tensor:
+        """Write 0 to all elements, and return the tensor.
+
+        >>> Tensor([1.0, 2.0]).zero_().tolist()
+        [0.0, 0.0]
+        """
+        return self.fill_(0)
+
+
+__all__ = ["InPlaceMixin"]

@@ -1,0 +1,599 @@
+"""Reading and writing parts of a tensor: basic slices, integer tensors, gather and scatter.
+
+What it is for: `x[...]`, `x[...] = v`, and PyTorch's gather, scatter, index_select and their kin.
+What it is not: selection by a bool mask, whose result size depends on the data, is refused; `where` does what can be.
+Invariants: ints and slices are views; integer tensors become one INDEX into an axis that holds all indexed axes, so a
+gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
+
+An integer tensor that is out of range on an axis reads the nearest element of that axis, and writes nothing. Lists and
+NumPy arrays are always checked at the call; tensors are under CHECK_BOUNDS=1, which computes the index at the call; a
+captured step computes the least and the greatest of each, which are looked at after each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from monolect.autograd import graph
+from monolect.autograd.graph import cast, e, iota, where
+from monolect.autograd.operands import same_device
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError, user_line
+from monolect.base.numpy import is_array, is_scalar, np
+from monolect.base.settings import settings
+from monolect.ir.bounds import at_most, bounds_text, min_max
+from monolect.ir.placement import device
+from monolect.ir.rewrite.normal import TRUE, count, within
+from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
+from monolect.runtime.buffer import element_at, to_numpy
+from monolect.runtime.realize.execute import realize
+from monolect.runtime.replay.capture import Check, changes, checks_under_way, refuse_while_capturing
+from monolect.tensor.base import TensorBase, as_size, refused
+from monolect.tensor.guard import guard_methods, guarded
+from monolect.tensor.methods.movement import every
+from monolect.tensor.view import Window, names_of, shown, view_kind
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+_new = object.__new__
+_window_slot: Any = vars(TensorBase)["_view"]
+
+
+class _Part(NamedTuple):
+    """What one item of a key does to one axis: `size` elements from `offset`, every `step`-th; dropped if `drop`."""
+
+    offset: Any
+    size: Any
+    step: int = 1
+    drop: bool = False
+
+
+@cache
+def _element_kind(kind: Any) -> type:
+    """The class of views of one element of a realised Tensor: `item` reads memory without a node.
+
+    The Window is made when it is used, which turns the Tensor into a view as any other: to make it for `item` took as
+    long as `item`.
+    """
+
+    def window(t: Any) -> Window:
+        if (part := t._part) is None:  # another thread has made it since
+            return _window_slot.__get__(t)
+        parent, key, _ = part
+
+        def of(u: UOp) -> UOp:
+            return view(None, u, key)
+
+        _window_slot.__set__(t, found := Window(parent, of, lambda _: (), of, None))
+        t.__class__ = view_kind(kind)
+        t._part = None  # it would be one more holder of the base
+        return found
+
+    def item(t: Any) -> Any:
+        parent, _, at = t._part
+        u = parent._uop
+        refuse_while_capturing("reading the values of a tensor", u)
+        value = element_at(u, at)
+        return kind.item(t) if value is None else value
+
+    return type(kind.__name__, (view_kind(kind),), {**names_of(kind), "item": item, "_view": property(window)})
+
+
+@guard_methods
+class IndexMixin(TensorBase):
+    """Reading and writing parts."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Tensor:
+        at = _place(self._uop, key)
+        if at is None:
+            return _part_of(self, key)
+        t: Any = _new(_element_kind(self._kind))
+        t._part = self, key, at
+        t._grad = None
+        t._requires_grad = False
+        return t
+
+    def __setitem__(self: Any, key: Any, value: Any) -> None:
+        v = self._to_write(value)
+        if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
+            self._store(None, self._masked(key, v))
+        else:
+            part = named(self, key, writes=True)
+            self._store(part.of, _without_ones(cast(v._uop, self.dtype), part.of(self._uop).shape))
+
+    def _masked(self, mask: Any, v: Any) -> UOp:
+        if mask.shape != self.shape[: mask.ndim]:
+            raise ShapeError("the mask does not fit", expected=f"leading axes of {self.shape}", found=mask.shape)
+        if v.ndim > self.ndim - mask.ndim and v.numel() != 1:
+            raise ShapeError("x[mask] = v with a value for each hit", expected="a value that broadcasts", found=v.shape)
+        m = graph.reshape(mask._uop, mask.shape + (1,) * (self.ndim - mask.ndim))
+        new = cast(v._uop, self.dtype) if v.ndim <= self.ndim else graph.reshape(cast(v._uop, self.dtype), ())
+        return where(m, new, self._uop)
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+    def gather(self, dim: int, index: Tensor) -> Tensor:
+        """out[i][j][k] = self[index[i][j][k]][j][k] for dim 0; shape of `index`.
+
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
+        [[2], [3]]
+        """
+        return self._gather("gather", dim, index)
+
+    def _gather(self, name: str, dim: int, index: Tensor, wrap: bool = False) -> Tensor:
+        flat, _ = self._flat_index(name, dim, index, nearest=True, wrap=wrap)
+        return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
+
+    def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
+        """`gather` with broadcasting, and with negative indices that count from the end; without `dim`, of the
+        flattened tensor.
+
+        >>> Tensor([[3, 1, 2]]).take_along_dim(Tensor([[0, -1]]), 1).tolist()
+        [[3, 2]]
+        """
+        if dim is None:
+            return self.flatten().take_along_dim(indices.flatten(), 0)
+        a = self._axis(dim)
+        shape = tuple(
+            n if i != a and (at_most(m, n) or (m.__class__ is int and m == 1)) else m
+            for i, (m, n) in enumerate(zip(indices.shape, self.shape, strict=True))
+        )
+        source = self.expand(*(n if i == a else shape[i] for i, n in enumerate(self.shape)))
+        return source._gather("take_along_dim", a, indices.expand(*shape), wrap=True)
+
+    def index_select(self, dim: int, index: Tensor) -> Tensor:
+        """The slices along an axis that a vector of integers names.
+
+        >>> Tensor([[1, 2], [3, 4], [5, 6]]).index_select(0, Tensor([2, 0])).tolist()
+        [[5, 6], [1, 2]]
+        """
+        return self[(slice(None),) * self._axis(dim) + (_vector(index),)]
+
+    def take(self, index: Tensor) -> Tensor:
+        """The elements of the flattened tensor that `index` names.
+
+        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
+        [4, 1]
+        """
+        return self.flatten()[index]
+
+    def embedding(self, weight: Tensor) -> Tensor:
+        """The rows of `weight` that the integers of self name; shape (*self.shape, *weight.shape[1:]).
+
+        >>> Tensor([1, 0, 1]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+        """
+        return self._wrap(build("INDEX", weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+    def scatter(self, dim: int, index: Tensor, src: Any, reduce: str | None = None) -> Tensor:
+        """A copy with `src` written where `index` says along an axis; of equal positions any one wins.
+
+        Raises ArgumentError for an unknown `reduce`.
+
+        >>> Tensor.zeros(2, 3).scatter(1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
+        [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
+        """
+        if reduce == "add":
+            return self.scatter_add(dim, index, src)
+        if reduce is not None:
+            raise ArgumentError("scatter: unknown reduce", expected="None or 'add'", found=repr(reduce))
+        return self._scattered("STORE", self._source(src, index.shape), *self._flat_index("scatter", dim, index))
+
+    def scatter_add(self, dim: int, index: Tensor, src: Any) -> Tensor:
+        """A copy with `src` added where `index` says along an axis; equal positions add up.
+
+        >>> Tensor([0, 0, 0]).scatter_add(0, Tensor([1, 1]), Tensor([5, 6])).tolist()
+        [0, 11, 0]
+        """
+        return self._scattered(
+            "ATOMICADD", self._source(src, index.shape), *self._flat_index("scatter_add", dim, index)
+        )
+
+    def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+        """A copy with the slices of `source` added at the positions of a vector `index` along an axis.
+
+        >>> Tensor.zeros(3, 2).index_add(0, Tensor([2, 2]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[0.0, 0.0], [0.0, 0.0], [4.0, 6.0]]
+        """
+        return self._into_slices("ATOMICADD", dim, index, source if alpha == 1 else source * alpha)
+
+    def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """A copy with the slices of `source` written at the positions of a vector `index` along an axis.
+
+        >>> Tensor.zeros(3, 2).index_copy(0, Tensor([2, 0]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
+        """
+        return self._into_slices("STORE", dim, index, source)
+
+    def index_fill(self, dim: int, index: Tensor, value: Any) -> Tensor:
+        """A copy with `value`, a number or a tensor of no axes, in the slices that a vector `index` names.
+
+        >>> Tensor.zeros(2, 3).index_fill(1, Tensor([0, 2]), 7.0).tolist()
+        [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
+        """
+        index, a = _vector(index), self._axis(dim)
+        shape = tuple(index.shape[0] if i == a else n for i, n in enumerate(self.shape))
+        if not isinstance(value, TensorBase):
+            return self._into_slices("STORE", dim, index, self._wrap(graph.full(shape, value, self.dtype)))
+        if value.ndim:
+            raise ShapeError("index_fill: the value", expected="a number or a tensor of no axes", found=value.shape)
+        same_device(self._uop, value._uop)
+        none = self._wrap(graph.full(self.shape, False, dtypes.bool))  # one named twice is filled once
+        filled = none._into_slices("STORE", dim, index, self._wrap(graph.full(shape, True, dtypes.bool)))
+        return self._wrap(where(filled._uop, cast(value._uop, self.dtype), self._uop))
+
+    def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+        """A copy with `source` at the positions `index` of the flattened tensor, written or added.
+
+        >>> Tensor.zeros(2, 2).put(Tensor([0, 3]), Tensor([7.0, 8.0])).tolist()
+        [[7.0, 0.0], [0.0, 8.0]]
+        """
+        flat = graph.reshape(position(index, count(self.shape), "put"), (count(index.shape),))
+        value = self._source(source, index.shape)
+        return self._scattered("ATOMICADD" if accumulate else "STORE", graph.reshape(value, flat.shape), flat)
+
+    def _into_slices(self, op: str, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        a = self._axis(dim)
+        base = _copy(self._uop, self.device)
+        target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
+        return self._written(op, base, target, self._source(source, target.shape))
+
+    def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Tensor:
+        base = _copy(self._uop, self.device)
+        return self._written(op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside)
+
+    def _written(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Tensor:
+        same_device(self._uop, value)
+        gate = () if inside is None else (graph.broadcast_to(inside, value.shape),)
+        return self._wrap(build("AFTER", base, build(op, target, value, *gate)))
+
+    def _source(self, src: Any, shape: tuple) -> UOp:
+        """`src`, a tensor at least as large as `shape` or a number, as a node of that shape."""
+        if not isinstance(src, TensorBase):
+            return graph.full(shape, src, self.dtype)
+        if src.dtype is not self.dtype:
+            raise DTypeError("the source has another dtype", expected=self.dtype.name, found=src.dtype.name)
+        if len(src.shape) != len(shape) or not all(map(at_most, shape, src.shape)):
+            raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
+        return graph.leading(src._uop, shape)
+
+    def _flat_index(
+        self, name: str, dim: int, index: Any, nearest: bool = False, wrap: bool = False
+    ) -> tuple[UOp, UOp | None]:
+        """The row-major position in self of each element that `index` names along `dim`, or of the `nearest` where it
+        is out of range; and where it is not, None when that is known to be everywhere.
+        """
+        a = self._axis(dim)
+        fits = index.ndim == self.ndim and all(
+            at_most(m, n) for i, (m, n) in enumerate(zip(index.shape, self.shape, strict=True)) if i != a
+        )
+        if not fits:
+            raise ShapeError(f"{name}: the index does not fit", expected=f"at most {self.shape}", found=index.shape)
+        n = self.shape[a]
+        named = position(index, n, name, wrap)
+        inside = None if _is_inside(named, n) else within(named, 0, n)
+        named = _nearest(named, n) if nearest else named
+        flat, stride = None, 1
+        for axis in reversed(range(self.ndim)):
+            at = named if axis == a else iota(index.shape[axis], axis=axis, rank=self.ndim)
+            term = at * stride
+            flat = term if flat is None else flat + term
+            stride = stride * self.shape[axis]
+        assert flat is not None
+        return graph.broadcast_to(flat, index.shape), inside  # of an empty tensor the strides are 0, which drop axes
+
+
+def _named(self: Any, key: Any) -> Any:
+    part = named(self, key)
+    if part.is_copy:
+        return self._wrap(part.of(self._uop))
+    return shown(self, part.of, part.strides)
+
+
+_part_of = guarded(_named, "__getitem__")
+
+
+def _without_ones(u: UOp, shape: tuple) -> UOp:
+    """`u` without leading axes of size 1 that `shape` lacks: they do not count, as in PyTorch and NumPy."""
+    while len(u.shape) > len(shape) and u.shape[0].__class__ is int and u.shape[0] == 1:
+        u = graph.reshape(u, u.shape[1:])
+    return u
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+def _place(u: UOp, key: Any) -> int | None:
+    """Which element of a realised BUFFER the key names; None where it is not ints, one an axis and in range."""
+    if u.op != "BUFFER" or u.storage is None:
+        return None
+    shape = u.shape
+    if key.__class__ is int:
+        if len(shape) == 1 and (n := shape[0]).__class__ is int and -n <= key < n:
+            return key if key >= 0 else key + n
+        return None
+    if key.__class__ is not tuple or len(key) != len(shape) or not key:
+        return None
+    at = 0
+    for k, n in zip(key, shape, strict=True):
+        if k.__class__ is not int or n.__class__ is not int or not -n <= k < n:
+            return None
+        at = at * n + (k + n if k < 0 else k)
+    return at
+
+
+class _Named(NamedTuple):
+    """The part of a tensor that a key names: its node from that of the tensor, its strides from those of the tensor.
+
+    `is_copy`: elements that integer tensors name have memory of their own.
+    """
+
+    of: Callable[[UOp], UOp]
+    strides: Callable[[tuple[int, ...]], tuple[int, ...]]
+    is_copy: bool
+
+
+def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
+    """The part of `u` that `key` names, to be read or written: a chain of movement ops and at most one INDEX."""
+    if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
+        n, *rest = u.shape  # the usual element or row, without the steps in between
+        if -n <= key < n != 1:
+            zeros = [0] * len(rest)
+            row = node("SHRINK", (u, shape_source((key % n, *zeros)), shape_source((1, *rest))))
+            return node("RESHAPE", (row, shape_source(rest)))
+    return _by_key(tensor, u.shape, key, writes).of(u)
+
+
+def named(tensor: Any, key: Any, writes: bool = False) -> _Named:
+    """The part of `tensor` that `key` names, to be read or written."""
+    shape = tensor._uop.shape
+    if key.__class__ is int and shape and (n := shape[0]).__class__ is int and -n <= key < n != 1:
+        return _Named(lambda u: view(None, u, key), lambda strides: strides[1:], False)
+    return _by_key(tensor, shape, key, writes)
+
+
+def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Named:
+    items = _expanded(key if isinstance(key, tuple) else (key,), len(sizes))
+    parts: list[_Part] = []
+    shape: list[Any] = []
+    axes: list[int | None] = []  # of the tensor, for each axis of the view
+    indices: list[tuple[int, Any]] = []  # (axis of the view, integer tensor)
+    for item in items:
+        if item is None:
+            shape.append(1)
+            axes.append(None)
+            continue
+        n = sizes[len(parts)]
+        if isinstance(item, slice):
+            part = _slice(item, n)
+        elif isinstance(item, TensorBase | list | tuple) or is_array(item):
+            indices.append((len(shape), _integers(tensor, item, n)))
+            part = _Part(0, n)
+        else:
+            part = _number(item, n, len(parts))
+        if not part.drop:
+            shape.append(_length(part))
+            axes.append(len(parts))
+        parts.append(part)
+
+    def of(u: UOp) -> UOp:
+        u = graph.reshape(_sliced(u, parts), tuple(shape))
+        return _gathered(u, indices, writes) if indices else u
+
+    def strides(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(0 if a is None else old[a] * parts[a].step for a in axes)
+
+    return _Named(of, strides, bool(indices))
+
+
+def _expanded(items: tuple, rank: int) -> list[Any]:
+    """The items of a key with `...` written out and full slices for the axes it leaves out."""
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise ArgumentError("an index holds one `...` at most", expected="one ...", found=len(dots))
+    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+    if used > rank:
+        raise IndexRangeError("too many indices", expected=f"at most {rank}", found=used)
+    at = dots[0] if dots else len(items)
+    return [*items[:at], *[slice(None)] * (rank - used), *items[at + 1 :]]
+
+
+def _slice(s: slice, n: Any) -> _Part:
+    if all(x is None or x.__class__ is int for x in (s.start, s.stop, s.step)) and n.__class__ is int:
+        if s.step == 0:
+            raise ArgumentError("a slice with step 0", expected="another step", found=0)
+        span = range(n)[s]
+        if not len(span):
+            return _Part(0, 0)
+        return _Part(min(span[0], span[-1]), abs(span[-1] - span[0]) + 1, span.step)
+    step = 1 if s.step is None else as_size(s.step, "step")
+    start = 0 if s.start is None else as_size(s.start, "slice start")
+    stop = n if s.stop is None else as_size(s.stop, "slice stop")
+    if all(x.__class__ is int for x in (start, stop, step, n)):
+        return _slice(slice(start, stop, step), n)
+    if step.__class__ is not int or step != 1:
+        raise ArgumentError("a symbolic slice has step 1", expected=1, found=s.step)
+    start, stop = _from_front(start, n), _from_front(stop, n)
+    if n.__class__ is int:  # numbers beyond the end mean the end
+        start, stop = (max(0, min(x, n)) if x.__class__ is int else x for x in (start, stop))
+    size = idx(stop) - start
+    return _Part(start, size.arg[0] if size.op == "CONST" else size)
+
+
+def _from_front(i: Any, n: Any) -> Any:
+    """A place on an axis of `n` elements, counted from its front. Raises IndexRangeError for one that may be either."""
+    low, high = (i, i) if i.__class__ is int else min_max(i)
+    if low < 0 <= high:
+        raise IndexRangeError(
+            "a place that is negative for some values only", expected="one sign", found=bounds_text(i)
+        )
+    return n + i if low < 0 else i
+
+
+def _number(item: Any, n: Any, axis: int) -> _Part:
+    kind = item.dtype.kind if is_scalar(item) else ""
+    if isinstance(item, bool) or kind == "b":
+        raise ArgumentError("a bool is not an index", expected="an int, slice, ..., None or integer tensor", found=item)
+    if isinstance(item, float | str) or kind == "f":
+        raise ArgumentError("not an index", expected="an int, slice, ..., None or integer tensor", found=repr(item))
+    i = as_size(item, "index")
+    if i.__class__ is int and n.__class__ is int:
+        if not -n <= i < n:
+            raise IndexRangeError(f"index {i} is outside axis {axis}", expected=f"{-n}..{n - 1}", found=i)
+        i = i + n if i < 0 else i
+    else:
+        i = _from_front(i, n)
+    return _Part(i, 1, drop=True)
+
+
+def _length(p: _Part) -> Any:
+    return p.size if p.step in (1, -1) else (p.size - 1) // abs(p.step) + 1
+
+
+def _sliced(u: UOp, parts: list[_Part]) -> UOp:
+    if not parts:
+        return u
+    u = graph.shrink(u, tuple(p.offset for p in parts), tuple(p.size for p in parts))
+    u = graph.flip(u, [i for i, p in enumerate(parts) if p.step < 0])
+    for i, p in enumerate(parts):
+        u = every(u, i, abs(p.step))
+    return u
+
+
+def _vector(index: Any) -> Any:
+    """`index` as a vector: one number, or several. Raises ShapeError."""
+    if index.ndim > 1:
+        raise ShapeError("the index must be a vector", expected="at most 1 axis", found=index.shape)
+    return index.flatten()
+
+
+# ---- integer tensors -------------------------------------------------------------------------------------------------
+def _integers(tensor: Any, item: Any, n: Any) -> UOp:
+    """An index list, array or tensor as positions on an axis of `n` elements."""
+    if isinstance(item, TensorBase):
+        return position(item, n, "index")
+    values = np.asarray([np.asarray(x) for x in item] if isinstance(item, list | tuple) else item)
+    if values.dtype.kind == "b":  # known now, so its hits are too
+        if values.ndim != 1 or len(values) != n:
+            raise ShapeError("the mask does not fit its axis", expected=f"({n},)", found=values.shape)
+        values = np.nonzero(values)[0]
+    if values.size == 0:
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iu":
+        raise ArgumentError("an index array holds integers", expected="an integer dtype", found=str(values.dtype))
+    _in_range(values, n, "index", -n if n.__class__ is int else 0)
+    values = np.where(values < 0, values + n, values) if n.__class__ is int else values
+    return cast(type(tensor)(values.astype(np.int64), device=tensor.device)._uop, dtypes.index)
+
+
+def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
+    """An integer tensor as index nodes; with `wrap`, negative ones count from the end of `n` elements.
+
+    Raises IndexRangeError for values outside that are known here (see the module's text).
+    """
+    u = index._uop
+    if u.dtype is dtypes.bool:
+        raise ArgumentError(
+            "selecting by a bool mask gives a size that depends on the data",
+            expected="where(), masked_fill() or an integer tensor",
+            found="a bool tensor",
+        )
+    if not u.dtype.is_int:
+        raise DTypeError(f"{name} needs integers", expected="an integer dtype", found=u.dtype.name)
+    if n.__class__ is int and n == 0 and 0 not in u.shape:  # there is no nearest element to take instead
+        raise IndexRangeError(f"{name}: an index into no elements", expected="a non-empty axis", found=f"{u.shape}")
+    check_range(index, n, name, -n if wrap and n.__class__ is int else 0)
+    if u.dtype.max > dtypes.index.max:  # beyond every axis, and negative as an index
+        u = where(e("CMPLT", u, dtypes.index.max), u, dtypes.index.max)
+    i = cast(u, dtypes.index)
+    if not wrap or min_max(i)[0] >= 0:
+        return i
+    return where(build("CMPLT", i, idx(0)), i + n, i)
+
+
+def check_range(index: Any, n: Any, name: str, least: int = 0) -> None:
+    """Raise IndexRangeError for an integer of the tensor `index` outside least..n-1. A constant is always looked at,
+    others under CHECK_BOUNDS=1: now, or after each call of the step that is captured.
+    """
+    u = index._uop
+    if u.op == "CONST":
+        _in_range(np.asarray(u.arg[0]), n, name, least)
+    elif settings.CHECK_BOUNDS and _may_leave(u, n, least):
+        if not changes.captures:
+            _in_range(to_numpy(realize([u])[0]), n, name, least)
+        elif (checks := checks_under_way()) is not None and 0 not in u.shape:
+            t = index.detach()
+            checks.append((Check(least, n, name, user_line()), t.min(), t.max()))
+
+
+def _may_leave(u: UOp, n: Any, least: int) -> bool:
+    """True when the values of `u` are not known to lie in least..n-1, for a constant n, and can be computed."""
+    lo, hi = min_max(u)
+    constant = n.__class__ is int and all(k.__class__ is int for k in u.shape)
+    return constant and (lo < least or hi >= n) and device(u) != "null"
+
+
+def _in_range(values: np.ndarray, n: Any, name: str, least: int) -> None:
+    if n.__class__ is int and values.size and (int(values.min()) < least or int(values.max()) >= n):
+        found = next(v for v in map(int, values.flat) if not least <= v < n)
+        raise IndexRangeError(f"{name}: an index is out of range", expected=f"{least}..{n - 1}", found=found)
+
+
+def _is_inside(i: UOp, n: Any) -> bool:
+    """Whether positions are known to be on an axis of `n` elements."""
+    low, high = min_max(i)
+    return bool(low >= 0 and high < min_max(idx(n))[0])
+
+
+def _nearest(i: UOp, n: Any) -> UOp:
+    """Positions on an axis of `n` elements; the nearest of those that are not."""
+    return i if _is_inside(i, n) else build("MAX", build("MAX", i, idx(0)) * -1, idx(1) - n) * -1
+
+
+def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
+    """`u` with some axes replaced by what integer nodes, broadcast together, name on them."""
+    same_device(u, *(i for _, i in indices))
+    axes = [a for a, _ in indices]
+    rest = [a for a in range(len(u.shape)) if a not in axes]
+    x = graph.permute(u, (*axes, *rest))
+    try:
+        flat = _flattened(indices, u.shape, writes)
+    except IRError as error:
+        raise refused("index", error, *(i for _, i in indices)) from None
+    stride = count(tuple(u.shape[a] for a in axes))
+    out = build("INDEX", graph.reshape(x, (stride, *(u.shape[a] for a in rest))), flat)
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    if not adjacent or axes[0] == 0:
+        return out
+    rank, first = len(flat.shape), axes[0]  # the new axes go where the indexed ones stood
+    order = [*range(rank, rank + first), *range(rank), *range(rank + first, len(out.shape))]
+    return graph.permute(out, order)
+
+
+def _flattened(indices: list[tuple[int, UOp]], shape: tuple, writes: bool) -> UOp:
+    """Positions on several axes of `shape` as positions on one that holds them all. One that is outside of its axis
+    must not name an element of the next row: it is the nearest where it is read, outside of all where it is written.
+    """
+    if len(indices) == 1:
+        return indices[0][1]
+    flat: Any = None
+    stride, inside = 1, TRUE
+    for a, i in reversed(indices):
+        if writes and not _is_inside(i, shape[a]):
+            inside = build("AND", inside, within(i, 0, shape[a]))
+        term = _nearest(i, shape[a]) * stride
+        flat = term if flat is None else flat + term
+        stride = stride * shape[a]
+    return flat if inside is TRUE else where(inside, flat, idx(-1))
+
+
+def _copy(u: UOp, device: Any) -> UOp:
+    """`u` in memory that may be written: writing must not reach the buffer `u` itself is."""
+    if u.op not in ("BUFFER", "CONTIGUOUS"):
+        return build("CONTIGUOUS", u)
+    buffer = new_buffer(u.shape, u.dtype, device)
+    return build("AFTER", buffer, build("STORE", buffer, u))

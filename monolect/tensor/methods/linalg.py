@@ -1,0 +1,186 @@
+"""Products of tensors: matmul and its special cases, linear, einsum, tensordot, attention.
+
+What it is for: the methods, their checks and their documentation; the graphs are written in `product` and `attention`.
+What it is not: no decompositions (solve, svd), no norms.
+Invariant: a call that does not fit raises here, at the user's line, and builds nothing.
+Source: names, defaults and shape rules of PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd import graph as g
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, ShapeError
+from monolect.base.numpy import is_array
+from monolect.graphs import attention
+from monolect.graphs.products import check_rank, contract, einsum, matmul, paired_axes, tensordot
+from monolect.tensor.base import TensorBase, node_of
+from monolect.tensor.guard import guard_methods
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+@guard_methods
+class LinalgMixin(TensorBase):
+    """Products. Every method returns a lazy tensor; nothing runs before `realize`, `numpy`, `tolist` or `item`."""
+
+    __slots__ = ()
+
+    def matmul(self, other: Tensor) -> Tensor:
+        """The matrix product `self @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
+
+        A 1-d operand is a row on the left or a column on the right, and its axis vanishes; batch axes broadcast.
+        Dtypes promote; integers stay integers. Raises ShapeError, and DTypeError for two bool tensors.
+
+        >>> (Tensor([[1.0, 2.0], [3.0, 4.0]]) @ Tensor([1.0, 1.0])).tolist()
+        [3.0, 7.0]
+        """
+        return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
+
+    def __matmul__(self, other: Any) -> Tensor:
+        if not isinstance(other, TensorBase):
+            if not is_array(other):
+                return NotImplemented
+            other = self._scalar(other)
+        return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return self._scalar(other).matmul(self) if is_array(other) else NotImplemented
+
+    def mm(self, mat2: Tensor) -> Tensor:
+        """The matrix product of two 2-d tensors. Raises ShapeError for any other rank.
+
+        >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]])).tolist()
+        [[11.0]]
+        """
+        b = check_rank(node_of(self, mat2, "mm"), 2, "mm", "mat2")
+        return self._wrap(matmul(check_rank(self._uop, 2, "mm", "self"), b, "mm"))
+
+    def bmm(self, mat2: Tensor) -> Tensor:
+        """The matrix products of two batches, (B, M, K) and (B, K, N); the batch sizes must be equal.
+
+        Raises ShapeError.
+
+        >>> Tensor.ones(2, 1, 3).bmm(Tensor.ones(2, 3, 1)).tolist()
+        [[[3.0]], [[3.0]]]
+        """
+        a, b = check_rank(self._uop, 3, "bmm", "self"), check_rank(node_of(self, mat2, "bmm"), 3, "bmm", "mat2")
+        if a.shape[0] != b.shape[0]:
+            raise ShapeError("bmm: batch sizes differ", expected=a.shape[0], found=b.shape[0])
+        return self._wrap(matmul(a, b, "bmm"))
+
+    def mv(self, vec: Tensor) -> Tensor:
+        """The product of a matrix (M, K) and a vector (K,).
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 0.0])).tolist()
+        [1.0, 3.0]
+        """
+        b = check_rank(node_of(self, vec, "mv"), 1, "mv", "vec")
+        return self._wrap(matmul(check_rank(self._uop, 2, "mv", "self"), b, "mv"))
+
+    def dot(self, tensor: Tensor) -> Tensor:
+        """The inner product of two 1-d tensors of one size, a scalar.
+
+        >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0])).item()
+        11.0
+        """
+        b = check_rank(node_of(self, tensor, "dot"), 1, "dot", "the other operand")
+        return self._wrap(matmul(check_rank(self._uop, 1, "dot", "self"), b, "dot"))
+
+    def outer(self, vec2: Tensor) -> Tensor:
+        """All products of the elements of two 1-d tensors, (M,) and (N,) -> (M, N).
+
+        >>> Tensor([1.0, 2.0]).outer(Tensor([3.0, 4.0])).tolist()
+        [[3.0, 4.0], [6.0, 8.0]]
+        """
+        a, b = check_rank(self._uop, 1, "outer", "self"), check_rank(node_of(self, vec2, "outer"), 1, "outer", "vec2")
+        return self._wrap(contract(g.reshape(a, (*a.shape, 1)), g.reshape(b, (1, *b.shape)), ()))
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N). Raises ShapeError.
+
+        >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0, 1.0]]), Tensor([0.5])).tolist()
+        [[3.5]]
+        """
+        x, w = self._uop, node_of(self, weight, "linear")
+        if len(w.shape) not in (1, 2) or not x.shape or x.shape[-1] != w.shape[-1]:
+            if len(w.shape) not in (1, 2):
+                raise ShapeError("linear: weight", expected="(out features, in features)", found=w.shape)
+            expected = f"(..., {w.shape[-1]}), as the weight is {w.shape}"
+            raise ShapeError("linear: the input does not fit the weight", expected=expected, found=x.shape)
+        out = matmul(x, g.permute(w, tuple(reversed(range(len(w.shape))))), "linear")
+        if bias is None:
+            return self._wrap(out)
+        b = node_of(self, bias, "linear")
+        if b.shape not in ((), out.shape[-1:], w.shape[:-1]):
+            raise ShapeError("linear: bias", expected=w.shape[:-1], found=b.shape)
+        return self._wrap(out) + bias
+
+    @classmethod
+    def einsum(cls, equation: str, *operands: Any) -> Tensor:
+        """Products and sums by the names of the axes: `Tensor.einsum("bik,bkj->bij", a, b)`.
+
+        `...` stands for axes that broadcast; a name used twice in one term takes the diagonal; without `->` the result
+        has the names that occur once, in alphabetical order, after the `...`. Operands combine from left to right.
+        Raises ArgumentError for a malformed equation, ShapeError for sizes or ranks that do not fit it.
+
+        >>> Tensor.einsum("ij,ij->i", Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]])).tolist()
+        [11.0]
+        """
+        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+            operands = tuple(operands[0])
+        if not operands:
+            raise ArgumentError("einsum without operands", expected="at least one Tensor", found="none")
+        nodes = [node_of(operands[0], x, "einsum") for x in operands]
+        return cls._wrap(einsum(equation, nodes))
+
+    def tensordot(self, other: Tensor, dims: Any = 2) -> Tensor:
+        """The sum of products along pairs of axes: the last `dims` of self with the first of other, or two lists.
+
+        Raises ShapeError when paired sizes differ, AxisError for a wrong or repeated axis.
+
+        >>> Tensor.ones(2, 3).tensordot(Tensor.ones(3, 2), dims=1).tolist()
+        [[3.0, 3.0], [3.0, 3.0]]
+        """
+        a, b = self._uop, node_of(self, other, "tensordot")
+        return self._wrap(tensordot(a, b, *paired_axes(dims, a, b)))
+
+    def scaled_dot_product_attention(
+        self,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """`softmax(self @ key.T * scale + mask) @ value` with self (..., L, E), key (..., S, E), value (..., S, Ev).
+
+        A bool mask says which keys a query may see; a query that may see none gives zeros. A float mask is added. The
+        default scale is 1 / sqrt(E). Scores and softmax are float32 at least; the result has the dtype of value.
+        With `enable_gqa` several query heads share one key and value head. Raises ShapeError, DTypeError, and
+        ArgumentError when both a mask and `is_causal` are given.
+
+        >>> q = Tensor.ones(1, 2, 4)
+        >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
+        (1, 2, 4)
+        """
+        k, v = node_of(self, key, "attention"), node_of(self, value, "attention")
+        mask = None if attn_mask is None else node_of(self, attn_mask, "attention")
+        if mask is not None and is_causal:
+            raise ArgumentError("attention: two masks", expected="attn_mask or is_causal", found="both")
+        q, k, v, mask, shape = attention.prepared(self._uop, k, v, mask, enable_gqa)
+        s = attention.scores(q, k, scale)
+        if is_causal:
+            mask = attention.causal(s.shape[-2], s.shape[-1])
+        s = attention.masked(s, mask, attention.BEHIND if is_causal else attention.HIDDEN)
+        weights = self._wrap(s).softmax(-1)
+        if mask is not None and not is_causal and mask.dtype is dtypes.bool:
+            weights = self._wrap(attention.without_blind_rows(weights._uop, s))
+        if dropout_p:
+            weights = weights.dropout(dropout_p, training=True)
+        return self._wrap(attention.weighted(weights._uop, v, shape))

@@ -1,0 +1,416 @@
+"""Methods that join the elements along axes: sums, extremes, statistics, softmax.
+
+Invariants: sums of integers and bool are int64; halves add up in float32; `dim` (or `axis`) is None, an axis or
+several, and `keepdim` (or `keepdims`) keeps the joined axes with size 1.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from monolect.autograd import graph, special
+from monolect.autograd.gradient import closed_alone
+from monolect.autograd.graph import cast, e, where
+from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.graphs.scans import neutral
+from monolect.graphs.sort_keys import arg_extreme, to_extreme
+from monolect.ir.rewrite.normal import count
+from monolect.ir.uop import UOp, build
+from monolect.tensor.base import TensorBase, placed_like
+from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.elementwise import in_single
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+class ValuesIndices(NamedTuple):
+    """What `max(dim)`, `min(dim)`, `cummax` and `cummin` return."""
+
+    values: Any
+    indices: Any
+
+
+@guard_methods
+class ReduceMixin(TensorBase):
+    """Sums, extremes, statistics, softmax."""
+
+    __slots__ = ()
+
+    def _joined(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Tensor:
+        return self._wrap(_reduce(u, op, self._axes(dim), keepdim))
+
+    # ---- sums --------------------------------------------------------------------------------------------------------
+    def sum(
+        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
+    ) -> Tensor:
+        """The sum along axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
+        [4, 6]
+        """
+        u = cast(self._uop, sum_dtype(self._uop.dtype) if dtype is None else as_dtype(dtype))
+        return self._joined(u, "ADD", axis if dim is None else dim, keepdim or keepdims)
+
+    def prod(
+        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
+    ) -> Tensor:
+        """The product along axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
+        [2, 12]
+        """
+        u = cast(self._uop, sum_dtype(self._uop.dtype) if dtype is None else as_dtype(dtype))
+        return self._joined(u, "MUL", axis if dim is None else dim, keepdim or keepdims)
+
+    def mean(
+        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
+    ) -> Tensor:
+        """The mean along axes; integers need a `dtype`, as in PyTorch: raises DTypeError without.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(1, keepdim=True).tolist()
+        [[1.5], [4.0]]
+        """
+        dim = axis if dim is None else dim
+        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        if not u.dtype.is_float:
+            raise DTypeError("mean needs floats", expected="a float dtype (or dtype=...)", found=u.dtype.name)
+        axes = self._axes(dim)
+        n = count(tuple(self.shape[a] for a in axes))
+        wide = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        total = _reduce(wide, "ADD", axes, keepdim or keepdims)
+        return self._wrap(cast(_over(total, n), u.dtype))
+
+    def _squares(self, dim: Any, keepdim: bool, correction: float) -> UOp:
+        """The sum of squared distances from the mean over n - correction, in at least float32."""
+        self._check_float("var")
+        u = self._uop
+        u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        axes = self._axes(dim)
+        n = count(tuple(self.shape[a] for a in axes))
+        d = build("SUB", u, _over(_reduce(u, "ADD", axes, True), n))
+        free = max(n - correction, 0) if n.__class__ is int else e("MAX", e("SUB", cast(n, u.dtype), correction), 0.0)
+        return _over(_reduce(build("MUL", d, d), "ADD", axes, keepdim), free)
+
+    def var(
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float = 1,
+        axis: Any = None,
+        keepdims: bool = False,
+    ) -> Tensor:
+        """The variance along axes, over n - correction; a bool alone is `unbiased`. Raises DTypeError for integers.
+
+        >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
+        (2.0, 1.0)
+        """
+        dim, c = _corrected(dim, unbiased, correction)
+        return self._wrap(cast(self._squares(axis if dim is None else dim, keepdim or keepdims, c), self.dtype))
+
+    def std(
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float = 1,
+        axis: Any = None,
+        keepdims: bool = False,
+    ) -> Tensor:
+        """The standard deviation along axes: the root of `var`.
+
+        >>> Tensor([1.0, 5.0]).std(correction=0).item()
+        2.0
+        """
+        dim, c = _corrected(dim, unbiased, correction)
+        v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
+        return self._wrap(cast(build("SQRT", _flat_at_zero(v)), self.dtype))
+
+    def var_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """The variance and the mean.
+
+        >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
+        [2.0, 2.0]
+        """
+        dim, correction = _corrected(dim, None, correction)
+        return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
+
+    def std_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """The standard deviation and the mean.
+
+        >>> [t.item() for t in Tensor([1.0, 5.0]).std_mean(correction=0)]
+        [2.0, 3.0]
+        """
+        dim, correction = _corrected(dim, None, correction)
+        return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
+
+    def count_nonzero(self, dim: Any = None) -> Tensor:
+        """How many elements are not zero, as int64.
+
+        >>> Tensor([[0, 1], [2, 3]]).count_nonzero(0).tolist()
+        [1, 2]
+        """
+        return self.ne(0).sum(dim)
+
+    @in_single
+    def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
+        """The p-norm of the elements along axes: any number, inf, -inf, or "fro" for 2.
+
+        Raises DTypeError for integers, ArgumentError for another `p`.
+
+        >>> Tensor([3.0, 4.0]).norm().item()
+        5.0
+        """
+        dim = axis if dim is None else dim
+        self._check_float("norm")
+        if p in ("fro", 2, None):
+            u = self._uop
+            squares = _reduce(build("MUL", u, u), "ADD", self._axes(dim), keepdim)
+            return self._wrap(build("SQRT", _flat_at_zero(squares)))
+        if not isinstance(p, int | float):
+            raise ArgumentError("norm: unknown order", expected="a number, inf or 'fro'", found=repr(p))
+        x = self.abs()
+        if p == inf:
+            return x.amax(dim, keepdim)
+        if p == -inf:
+            return x.amin(dim, keepdim)
+        if p == 0:
+            return (x != 0).cast(self.dtype).sum(dim, keepdim)
+        if p == 1:
+            return x.sum(dim, keepdim)
+        if p < 1:  # such powers have no derivative at 0: PyTorch takes 0
+            none = x == 0
+            powers = none.where(0.0 if p > 0 else inf, none.where(1.0, x) ** p)
+        else:
+            powers = x**p
+        return self._wrap(_flat_at_zero(powers.sum(dim, keepdim)._uop)) ** (1 / p)
+
+    # ---- extremes ----------------------------------------------------------------------------------------------------
+    def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The largest element along axes; equal ones share the gradient. Raises ShapeError for no elements.
+
+        >>> Tensor([[1, 4], [3, 2]]).amax(1).tolist()
+        [4, 3]
+        """
+        u, axes = self._uop, self._axes(axis if dim is None else dim)
+        _refuse_nothing(u, axes)
+        return self._wrap(_reduce(u, "MAX", axes, keepdim or keepdims))
+
+    def amin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The smallest element along axes; equal ones share the gradient. Raises ShapeError for no elements.
+
+        >>> Tensor([[1, 4], [3, 2]]).amin(1).tolist()
+        [1, 2]
+        """
+        flip = reverse(self.dtype)
+        axes = self._axes(axis if dim is None else dim)
+        _refuse_nothing(self._uop, axes)
+        return self._wrap(flip(_reduce(flip(self._uop), "MAX", axes, keepdim or keepdims)))
+
+    def max(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """The largest element; along one axis (values, indices); beside another tensor `maximum`.
+
+        Along one axis the element at the index gets the gradient, else equal ones share it.
+
+        >>> Tensor([3, 1, 2]).max(dim=0).indices.item()
+        0
+        """
+        return self._extreme("max", dim, keepdim or keepdims, axis)
+
+    def min(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """The smallest element; along one axis (values, indices); beside another tensor `minimum`.
+
+        Gradients are those of `max`.
+
+        >>> Tensor([3, 1, 2]).min().item(), Tensor([3, 1, 2]).min(dim=0).indices.item()
+        (1, 1)
+        """
+        return self._extreme("min", dim, keepdim or keepdims, axis)
+
+    def _extreme(self, name: str, dim: Any, keepdim: bool, axis: Any) -> Any:
+        top = name == "max"
+        if isinstance(dim, TensorBase):
+            return self.maximum(dim) if top else self.minimum(dim)
+        if dim is None:
+            return self.amax(axis, keepdim) if top else self.amin(axis, keepdim)
+        if isinstance(dim, tuple | list):
+            return self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
+        values = self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
+        if self.shape and self.dtype.is_float:
+            turned = (lambda u: u) if top else reverse(self.dtype)
+            derivative = to_extreme(self._axis(dim, len(self.shape)), keepdim, turned)
+            values = self._wrap(closed_alone(values._uop, (self._uop,), derivative))
+        return ValuesIndices(values, self.argmax(dim, keepdim) if top else self.argmin(dim, keepdim))
+
+    def argmax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The position of the first largest element (int64); without `dim`, in the flattened tensor. nan is largest.
+
+        >>> Tensor([[1, 3, 3], [5, 4, 2]]).argmax(1).tolist()
+        [1, 0]
+        """
+        return self._position(self._uop, axis if dim is None else dim, keepdim or keepdims)
+
+    def argmin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The position of the first smallest element (int64). nan is smallest.
+
+        >>> Tensor([[1, 3, 1], [5, 4, 2]]).argmin(1).tolist()
+        [0, 2]
+        """
+        flip = reverse(self.dtype)
+        return self._position(flip(self._uop), axis if dim is None else dim, keepdim or keepdims)
+
+    def _position(self, u: UOp, dim: Any, keepdim: bool) -> Tensor:
+        shape = u.shape
+        if dim is None:
+            a, u = 0, graph.reshape(u, (count(u.shape),))
+        else:
+            a = self._axis(dim, len(shape) or 1)
+            u = u if shape else graph.reshape(u, (1,))
+        if u.shape[a].__class__ is int and u.shape[a] == 0:
+            raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+        out = arg_extreme(u, a)
+        if dim is None:
+            return self._wrap(graph.reshape(out, (1,) * len(shape) if keepdim else ()))
+        drop = out.shape if keepdim and shape else tuple(n for i, n in enumerate(out.shape) if i != a)
+        return self._wrap(graph.reshape(out, drop))
+
+    # ---- logic -------------------------------------------------------------------------------------------------------
+    def any(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Whether some element is not zero; False for no elements.
+
+        >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
+        [True, False]
+        """
+        return self._joined(self.bool()._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
+
+    def all(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Whether no element is zero; True for no elements.
+
+        >>> Tensor([[1, 1], [0, 1]]).all(1).tolist()
+        [True, False]
+        """
+        return ~(~self.bool()).any(axis if dim is None else dim, keepdim or keepdims)
+
+    def equal(self, other: Tensor) -> bool:
+        """Whether shapes and all elements are equal, as a Python bool; computes.
+
+        >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([[1, 2]]))
+        (True, False)
+        """
+        return self.shape == other.shape and bool((self == other).all().item())
+
+    # ---- softmax -----------------------------------------------------------------------------------------------------
+    def _shifted(self, dim: Any, dtype: Any) -> tuple[UOp, UOp, tuple[int, ...]]:
+        """(x - max, max, axes), in float32 at least; the maximum carries no gradient."""
+        self._check_float("softmax")
+        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        axes = self._axes(dim)
+        m = top(u, axes)
+        return build("SUB", u, m), m, axes
+
+    def softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
+        """exp(self) over its sum along an axis. Raises DTypeError for integers.
+
+        >>> Tensor([0.0, 0.0]).softmax().tolist()
+        [0.5, 0.5]
+        """
+        x, _, axes = self._shifted(dim if axis is None else axis, dtype)
+        p = special.exp(x)
+        out = build("DIV", p, _reduce(p, "ADD", axes, True))
+        return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
+
+    def log_softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
+        """The logarithm of softmax, without forming it: finite where softmax rounds to 0.
+
+        Raises DTypeError for integers.
+
+        >>> Tensor([0.0, 200.0]).log_softmax().tolist()
+        [-200.0, 0.0]
+        """
+        x, _, axes = self._shifted(dim if axis is None else axis, dtype)
+        out = build("SUB", x, special.log_e(_reduce(special.exp(x), "ADD", axes, True)))
+        return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
+
+    def softmin(self, dim: Any = -1) -> Tensor:
+        """`softmax` of -self: the smallest element has the largest share.
+
+        >>> [round(x, 4) for x in Tensor([0.0, 1.0]).softmin().tolist()]
+        [0.7311, 0.2689]
+        """
+        return (-self).softmax(dim)
+
+    def logsumexp(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
+        """log(sum(exp(self))) without overflow; -inf where all elements are. Raises DTypeError for integers.
+
+        >>> round(Tensor([1000.0, 1000.0]).logsumexp(0).item(), 3)
+        1000.693
+        """
+        self._check_float("logsumexp")
+        axes = self._axes(axis if dim is None else dim)
+        u = self._uop
+        w = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
+        m = top(w, axes)
+        m = where(e("CMPLT", special.absolute(m), inf), m, 0.0)  # an infinite maximum must not be subtracted
+        total = _reduce(special.exp(build("SUB", w, m)), "ADD", axes, True)
+        out = build("ADD", special.log_e(total), m)
+        shape = u.shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
+        return self._wrap(cast(out if keepdim else graph.reshape(out, shape), u.dtype))
+
+
+def _corrected(dim: Any, unbiased: bool | None, correction: float) -> tuple[Any, float]:
+    """(dim, correction) of a variance, as PyTorch reads its arguments: `var(False)` is `var(unbiased=False)`."""
+    if isinstance(dim, bool) and unbiased is None:
+        dim, unbiased = None, dim
+    return dim, correction if unbiased is None else float(unbiased)
+
+
+# ---- node level ------------------------------------------------------------------------------------------------------
+
+
+def _is_nothing(u: UOp, axes: tuple[int, ...]) -> bool:
+    return any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes)
+
+
+def _refuse_nothing(u: UOp, axes: tuple[int, ...]) -> None:
+    if _is_nothing(u, axes):
+        raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+
+
+def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    if op == "MAX" and u.dtype is not dtypes.bool:  # of bools that is `any`
+        _refuse_nothing(u, axes)
+    if _is_nothing(u, axes):
+        if not u.dtype.is_float:  # a float stays a reduction of `u`: the gradient of its leaves is there, all zeros
+            shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
+            shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
+            return placed_like(graph.full(shape, neutral(op, u.dtype), u.dtype), u)
+    return graph.reduce(u, op, axes, keepdim)
+
+
+def _flat_at_zero(u: UOp) -> UOp:
+    """`u`, with the derivative 0 where it is 0, as in PyTorch: roots have none there, and it can only grow."""
+    return where(e("CMPNE", u, 0.0), u, 0.0)
+
+
+def top(u: UOp, axes: tuple[int, ...]) -> UOp:
+    """The largest elements along axes, which keep size 1, without a gradient; 0 where there are none."""
+    if _is_nothing(u, axes):
+        return graph.full(tuple(1 if i in axes else n for i, n in enumerate(u.shape)), 0, u.dtype)
+    return build("DETACH", _reduce(u, "MAX", axes, True))
+
+
+def _over(u: UOp, n: Any) -> UOp:
+    """`u` divided by a count, which may be symbolic."""
+    return e("DIV", u, n if n.__class__ is not UOp else cast(n, u.dtype))
+
+
+def reverse(d: DType) -> Any:
+    """A map that reverses the order of the values of `d` exactly: NEG for floats, bitwise NOT otherwise."""
+    op = "NEG" if d.is_float else "NOT"
+    return lambda u: build(op, u)

@@ -1,0 +1,90 @@
+"""Running sums, products and extremes along an axis, as methods. Sums and products of integers are int64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd import graph
+from monolect.autograd.graph import cast, e, where
+from monolect.base.dtype import as_dtype, sum_dtype
+from monolect.graphs.scans import last_maximum, scan
+from monolect.ir.uop import UOp
+from monolect.tensor.base import TensorBase
+from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.reduce import ValuesIndices, reverse, top
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+@guard_methods
+class ScanMixin(TensorBase):
+    """Running sums, products and extremes."""
+
+    __slots__ = ()
+
+    def cumsum(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+        """The running sum along an axis; integers become int64.
+
+        >>> Tensor([1, 2, 3]).cumsum(0).tolist()
+        [1, 3, 6]
+        """
+        u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
+        return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "ADD")))
+
+    def cumprod(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+        """The running product along an axis; integers become int64.
+
+        >>> Tensor([1, 2, 3, 4]).cumprod(0).tolist()
+        [1, 2, 6, 24]
+        """
+        u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
+        return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "MUL")))
+
+    def cummax(self, dim: int = 0) -> ValuesIndices:
+        """(values, indices) of the largest element so far; of equal ones the last, as in PyTorch.
+
+        >>> [t.tolist() for t in Tensor([1, 3, 2, 3]).cummax(0)]
+        [[1, 3, 3, 3], [0, 1, 1, 3]]
+        """
+        return self._running_extreme(self._uop, dim)
+
+    def cummin(self, dim: int = 0) -> ValuesIndices:
+        """(values, indices) of the smallest element so far; of equal ones the last, as in PyTorch.
+
+        >>> [t.tolist() for t in Tensor([3, 1, 2, 1]).cummin(0)]
+        [[3, 1, 1, 1], [0, 1, 1, 3]]
+        """
+        flip = reverse(self.dtype)
+        values, indices = self._running_extreme(flip(self._uop), dim)
+        return ValuesIndices(self._wrap(flip(values._uop)), indices)
+
+    def _running_extreme(self, u: UOp, dim: int) -> ValuesIndices:
+        place = self._along(u, dim, last_maximum)
+        return ValuesIndices(self._wrap(self._along(u, dim, lambda x: scan(x, "MAX"))), self._wrap(place))
+
+    def logcumsumexp(self, dim: int = 0) -> Tensor:
+        """log(cumsum(exp(self))), shifted by the largest element of the axis, in float64.
+
+        A partial sum is -inf where its elements are more than 745 below the largest of the axis. Raises DTypeError for
+        integers.
+
+        >>> [round(x, 3) for x in Tensor([1000.0, 1000.0]).logcumsumexp(0).tolist()]
+        [1000.0, 1000.693]
+        """
+        self._check_float("logcumsumexp")
+        wide = self.double()
+        x = wide.detach()  # what is not finite must not be subtracted, nor reach the sums before it
+        most = top(x.isfinite().where(x, -inf)._uop, self._axes(dim))
+        m = self._wrap(where(e("CMPEQ", most, -inf), 0.0, most))
+        return ((wide - m).exp().cumsum(dim).log() + m).cast(self.dtype)
+
+    def _along(self, u: UOp, dim: int, f: Callable[[UOp], UOp]) -> UOp:
+        """`f`, which works along the last axis, along `dim`."""
+        a = self._axis(dim, max(1, len(u.shape)))
+        if not u.shape:
+            return graph.reshape(f(graph.reshape(u, (1,))), ())
+        order_ = [*(i for i in range(len(u.shape)) if i != a), a]
+        return graph.permute(f(graph.permute(u, order_)), sorted(range(len(order_)), key=order_.__getitem__))

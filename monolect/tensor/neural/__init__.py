@@ -1,0 +1,1 @@
+"""Methods of Tensor for neural networks: convolution, pooling, normalisation, losses."""

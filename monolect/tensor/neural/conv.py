@@ -1,0 +1,236 @@
+"""The methods of convolution over one, two or three axes, and of its transpose: arguments, checks, bias.
+
+What it is for: one n-dimensional path, `convolution`, behind six methods.
+
+Invariant: outputs have PyTorch's shapes; an input without the batch axis gives an output without it.
+Source: names, defaults and shapes of torch.nn.functional.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd import graph as g
+from monolect.base.errors import ArgumentError, ShapeError
+from monolect.graphs.convolution import Moves, convolve, convolve_back, padded
+from monolect.graphs.windows import Ints, as_ints, check_windows, first_windows, refuse_symbolic
+from monolect.ir.uop import UOp
+from monolect.runtime.replay.capture import is_held
+from monolect.tensor.base import node_of
+from monolect.tensor.guard import guard_methods
+from monolect.tensor.neural.pool import PoolMixin
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Ints, Ints]:
+    """Elements added before and after each axis."""
+    if padding == "valid":
+        return (0,) * n, (0,) * n
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ArgumentError(f"{name}: padding 'same'", expected="stride 1", found=f"stride {stride}")
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    if isinstance(padding, str):
+        raise ArgumentError(f"{name}: padding", expected="an int, ints, 'same' or 'valid'", found=repr(padding))
+    p = as_ints(padding, n, f"{name}: padding", 0)
+    return p, p
+
+
+def _check_weight(w: UOp, channels: int, n: int, groups: int, name: str) -> None:
+    if not isinstance(groups, int) or groups < 1:
+        raise ArgumentError(f"{name}: groups", expected="an int of at least 1", found=repr(groups))
+    if len(w.shape) != n + 2:
+        raise ShapeError(f"{name}: weight", expected=f"(out, in / groups, {n} kernel axes)", found=w.shape)
+    if w.shape[1] * groups != channels:
+        grouped = "" if groups == 1 else f" = {groups} groups * {w.shape[1]}"
+        expected = f"{w.shape[1] * groups} channels{grouped}, as the weight is {w.shape}"
+        raise ShapeError(f"{name}: the input does not fit the weight", expected=expected, found=f"{channels} channels")
+    if w.shape[0] % groups:
+        expected = f"output channels divisible by {groups} groups"
+        raise ShapeError(f"{name}: output channels", expected=expected, found=w.shape[0])
+
+
+@guard_methods
+class ConvMixin(PoolMixin):
+    """Convolution and, inherited, pooling. Every method returns a lazy tensor; windows cost no copy."""
+
+    __slots__ = ()
+
+    def _batched(self, n: int, name: str) -> tuple[UOp, bool]:
+        """The input with a batch axis, and whether it had one."""
+        x = self._uop
+        if len(x.shape) not in (n + 1, n + 2):
+            raise ShapeError(f"{name}: rank of the input", expected=f"(batch, channels, {n} axes)", found=x.shape)
+        return (x, True) if len(x.shape) == n + 2 else (g.reshape(x, (1, *x.shape)), False)
+
+    def _finished(self, y: UOp, batched: bool, bias: Tensor | None, name: str) -> Tensor:
+        if not batched:
+            y = g.reshape(y, y.shape[1:])
+        out = self._wrap(y)
+        if bias is None:
+            return out
+        channels = y.shape[1] if batched else y.shape[0]
+        b = node_of(self, bias, name)
+        if b.shape != (channels,):
+            raise ShapeError(f"{name}: bias", expected=(channels,), found=b.shape)
+        rank = len(y.shape) - batched
+        return out + bias.reshape(channels, *(1,) * (rank - 1))
+
+    def _conv(
+        self, n: int, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> Tensor:
+        name = f"conv{n}d"
+        x, batched = self._batched(n, name)
+        w = node_of(self, weight, name)
+        _check_weight(w, x.shape[1], n, groups, name)
+        strides, dilations = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
+        before, after = _padding(padding, n, w.shape[2:], strides, dilations, name)
+        c = Moves(before, after, strides, dilations, groups)
+        outs = check_windows(padded(x, c), w.shape[2:], strides, dilations, name)
+        axes = range(2, 2 + n)
+        kept = not weight.requires_grad and is_held(w)
+        y = first_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c, kept=kept), axes, outs)
+        return self._finished(y, batched, bias, name)
+
+    def conv1d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over one axis: (N, Cin, L) with weight (Cout, Cin / groups, K) -> (N, Cout, L').
+
+        See `conv2d`.
+
+        >>> Tensor([[[1.0, 2.0, 3.0]]]).conv1d(Tensor([[[1.0, 1.0]]])).tolist()
+        [[[3.0, 5.0]]]
+        """
+        return self._conv(1, weight, bias, stride, padding, dilation, groups)
+
+    def conv2d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over two axes: (N, Cin, H, W) with weight (Cout, Cin / groups, Kh, Kw) -> (N, Cout, H', W').
+
+        `padding` is an int, one for each axis, 'valid' or 'same' (stride 1 only). The batch axis may be missing.
+        float16 and bfloat16 add up in float32. Raises ShapeError and ArgumentError.
+
+        >>> Tensor.ones(1, 1, 4, 4).conv2d(Tensor.ones(2, 1, 3, 3), padding=1).shape
+        (1, 2, 4, 4)
+        """
+        return self._conv(2, weight, bias, stride, padding, dilation, groups)
+
+    def conv3d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw).
+
+        See `conv2d`.
+
+        >>> Tensor.ones(1, 1, 2, 2, 2).conv3d(Tensor.ones(1, 1, 2, 2, 2)).tolist()
+        [[[[[8.0]]]]]
+        """
+        return self._conv(3, weight, bias, stride, padding, dilation, groups)
+
+    def _conv_transpose(
+        self,
+        n: int,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Any,
+        padding: Any,
+        extra: Any,
+        groups: int,
+        dilation: Any,
+    ) -> Tensor:
+        name = f"conv_transpose{n}d"
+        x, batched = self._batched(n, name)
+        w = node_of(self, weight, name)
+        if len(w.shape) != n + 2 or w.shape[0] != x.shape[1] or groups < 1 or x.shape[1] % groups:
+            expected = f"({x.shape[1]}, out channels / groups, {n} kernel axes), channels divisible by {groups} groups"
+            raise ShapeError(f"{name}: weight", expected=expected, found=w.shape)
+        s, d = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
+        p, e = as_ints(padding, n, f"{name}: padding", 0), as_ints(extra, n, f"{name}: output_padding", 0)
+        if any(a >= max(b, c) for a, b, c in zip(e, s, d, strict=True)):
+            raise ArgumentError(f"{name}: output_padding", expected="less than stride or dilation", found=e)
+        refuse_symbolic(x.shape[2:], name, "sizes that are known")
+        # as a convolution of what has zeros between neighbours, and around
+        spread = tuple((m - 1) * a + 1 + b for m, a, b in zip(x.shape[2:], s, e, strict=True))
+        around = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
+        wide = tuple(m + 2 * a for m, a in zip(spread, around, strict=True))
+        sizes = check_windows(wide, w.shape[2:], (1,) * n, d, name)
+        c = Moves(p, tuple(a - b for a, b in zip(p, e, strict=True)), s, d, groups)  # from the result to the input
+        y = convolve_back(x, w, c, sizes)
+        return self._finished(y, batched, bias, name)
+
+    def conv_transpose1d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        """The transpose of `conv1d`: (N, Cin, L) with weight (Cin, Cout / groups, K) -> (N, Cout, L').
+
+        See `conv_transpose2d`.
+
+        >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]])).tolist()
+        [[[1.0, 12.0, 20.0]]]
+        """
+        return self._conv_transpose(1, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    def conv_transpose2d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        """The transpose of `conv2d`, with weight (Cin, Cout / groups, Kh, Kw): what its gradient computes.
+
+        >>> Tensor.ones(1, 1, 2, 2).conv_transpose2d(Tensor.ones(1, 1, 2, 2), stride=2).shape
+        (1, 1, 4, 4)
+        """
+        return self._conv_transpose(2, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    def conv_transpose3d(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        """The transpose of `conv3d`, with weight (Cin, Cout / groups, Kd, Kh, Kw). See `conv_transpose2d`.
+
+        >>> Tensor.ones(1, 1, 1, 1, 2).conv_transpose3d(Tensor.ones(1, 1, 1, 1, 2)).tolist()
+        [[[[[1.0, 2.0, 1.0]]]]]
+        """
+        return self._conv_transpose(3, weight, bias, stride, padding, output_padding, groups, dilation)

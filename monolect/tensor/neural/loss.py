@@ -1,0 +1,245 @@
+"""Loss functions, in PyTorch's functional forms.
+
+What it is for: classification, regression and divergence losses with PyTorch's names, defaults and reductions.
+What it is not: it holds no state. Classes are picked by comparing with a counter (WHERE), not by indexing: the gradient
+is then dense and cheap, and softmax, choice and sum are one kernel over a row.
+Invariant: losses add up in float32 at least; `reduction` is 'mean', 'sum' or 'none'.
+Source: torch.nn.functional.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monolect.autograd import graph as g
+from monolect.autograd import special
+from monolect.base.dtype import dtypes
+from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.elementwise import floating, pair
+from monolect.tensor.methods.index import check_range
+from monolect.tensor.neural.norm import NormMixin
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
+    """`factor` times the squared difference where it is nearer to 0 than `width`, else a line of that slope.
+
+    Beyond `width` the square is that of 0: the derivative of an unused infinite square would be nan. It is not that of
+    the distance, whose derivative at 0 is 0, and so its curvature there.
+    """
+    distance = difference.abs()
+    near = distance < width
+    square = near.where(difference, 0)
+    return near.where(square * square * factor, (distance - 0.5 * width) * slope)
+
+
+def _reduced(loss: Any, reduction: str, name: str) -> Any:
+    if reduction not in _REDUCTIONS:
+        raise ArgumentError(f"{name}: reduction", expected="'mean', 'sum' or 'none'", found=repr(reduction))
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _same_shape(x: Any, target: Any, name: str) -> None:
+    if not isinstance(target, NormMixin):
+        raise DTypeError(f"{name}: target", expected="a Tensor", found=type(target).__name__)
+    if x.shape != target.shape:
+        raise ShapeError(f"{name}: target", expected=x.shape, found=target.shape)
+
+
+def _class_axis(x: Any, name: str) -> int:
+    if x.ndim == 0:
+        raise ShapeError(f"{name}: rank of the input", expected="(classes,) or (batch, classes, ...)", found=())
+    return 0 if x.ndim == 1 else 1
+
+
+def _class_weight(x: Any, weight: Any, axis: int, name: str) -> Any:
+    """`weight`, (classes,), laid along the classes of `x`."""
+    if weight.shape != (x.shape[axis],):
+        raise ShapeError(f"{name}: weight", expected=(x.shape[axis],), found=weight.shape)
+    return weight.reshape(-1, *(1,) * (x.ndim - 1 - axis))
+
+
+@guard_methods
+class LossMixin(NormMixin):
+    """Losses; normalisation comes with them. `self` is the prediction."""
+
+    __slots__ = ()
+
+    # ---- classes -----------------------------------------------------------------------------------------------------
+    def cross_entropy(
+        self,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """The cross-entropy of logits (N, C, ...) or (C,) with classes (N, ...), or with probabilities of that shape.
+
+        Integer targets are classes: `ignore_index` ones count nothing, and the mean is over the weight of the others.
+        A class outside [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float targets are
+        probabilities: the mean is over N and what follows C. Raises ShapeError, DTypeError, ArgumentError.
+
+        >>> round(Tensor([[2.0, 0.0]]).cross_entropy(Tensor([0])).item(), 4)
+        0.1269
+        """
+        self._check_float("cross_entropy")
+        if not 0.0 <= label_smoothing <= 1.0:
+            raise ArgumentError("cross_entropy: label_smoothing", expected="0 to 1", found=label_smoothing)
+        axis = _class_axis(self, "cross_entropy")
+        wide = self.float() if self.dtype.bits < 32 else self
+        logp = wide.log_softmax(axis)
+        if target.dtype.is_float:
+            loss = logp._soft_cross_entropy(target, weight, axis, reduction, label_smoothing)
+        else:
+            loss = logp._class_loss(target, weight, axis, ignore_index, reduction, label_smoothing, "cross_entropy")
+        return loss.cast(self.dtype)
+
+    def nll_loss(
+        self, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> Tensor:
+        """The negative of the log-probability, (N, C, ...) or (C,), of each target class. See `cross_entropy`.
+
+        Raises DTypeError for log-probabilities that are integers and targets that are not.
+
+        >>> Tensor([[-0.5, -1.0]]).nll_loss(Tensor([1])).item()
+        1.0
+        """
+        self._check_float("nll_loss")
+        axis = _class_axis(self, "nll_loss")
+        return self._class_loss(target, weight, axis, ignore_index, reduction, 0.0, "nll_loss")
+
+    def _class_loss(
+        self, target: Any, weight: Any, axis: int, ignore: int, reduction: str, smoothing: float, name: str
+    ) -> Any:
+        """`self` holds log-probabilities."""
+        if not target.dtype.is_int:
+            raise DTypeError(f"{name}: target", expected="integer classes", found=target.dtype.name)
+        if target.shape != self.shape[:axis] + self.shape[axis + 1 :]:
+            expected = self.shape[:axis] + self.shape[axis + 1 :]
+            raise ShapeError(f"{name}: target", expected=expected, found=target.shape)
+        classes = self.shape[axis]
+        target = target.cast(dtypes.int32) if target.dtype.bits < 32 else target
+        mine = self._wrap(g.iota(classes, target.dtype, axis, self.ndim)) == target.unsqueeze(axis)
+        w = None if weight is None else _class_weight(self, weight, axis, name)
+        counted = target != ignore
+        check_range(counted.where(target, 0), classes, name)
+        loss = -mine.where(self if w is None else self * w, 0.0).sum(axis)
+        share = counted.cast(self.dtype) if w is None else counted.where(mine.where(w, 0.0).sum(axis), 0.0)
+        if smoothing:
+            rest = -(self if w is None else self * w).sum(axis)
+            loss = loss * (1.0 - smoothing) + rest * (smoothing / classes)
+        known = (target >= 0) & (target < classes)
+        loss = counted.where(known.where(loss, float("nan")), 0.0)
+        if reduction == "mean":
+            return loss.sum() / share.sum()
+        return _reduced(loss, reduction, name)
+
+    def _soft_cross_entropy(self, target: Any, weight: Any, axis: int, reduction: str, smoothing: float) -> Any:
+        _same_shape(self, target, "cross_entropy")
+        classes = self.shape[axis]
+        if smoothing:
+            target = target * (1.0 - smoothing) + smoothing / classes
+        terms = self * target.cast(self.dtype)
+        if weight is not None:
+            terms = terms * _class_weight(self, weight, axis, "cross_entropy")
+        return _reduced(-terms.sum(axis), reduction, "cross_entropy")
+
+    # ---- numbers -----------------------------------------------------------------------------------------------------
+    def mse_loss(self, target: Tensor, reduction: str = "mean") -> Tensor:
+        """The square of the difference.
+
+        >>> Tensor([1.0, 3.0]).mse_loss(Tensor([0.0, 0.0])).item()
+        5.0
+        """
+        _same_shape(self, target, "mse_loss")
+        d = self - target
+        return _reduced(d * d, reduction, "mse_loss")
+
+    def l1_loss(self, target: Tensor, reduction: str = "mean") -> Tensor:
+        """The size of the difference.
+
+        >>> Tensor([1.0, -3.0]).l1_loss(Tensor([0.0, 0.0])).item()
+        2.0
+        """
+        _same_shape(self, target, "l1_loss")
+        return _reduced((self - target).abs(), reduction, "l1_loss")
+
+    def smooth_l1_loss(self, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+        """The square d * d / (2 beta) where the difference d is below beta, else |d| - beta / 2.
+
+        Raises ArgumentError for a negative `beta`.
+
+        >>> Tensor([0.5, 3.0]).smooth_l1_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
+        [0.125, 2.5]
+        """
+        _same_shape(self, target, "smooth_l1_loss")
+        if beta < 0:
+            raise ArgumentError("smooth_l1_loss: beta", expected="0 or more", found=beta)
+        d = self - target
+        return _reduced(d.abs() if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
+
+    def huber_loss(self, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+        """The square d * d / 2 where the difference d is below delta, else delta * (|d| - delta / 2).
+
+        Raises ArgumentError for a `delta` that is not positive.
+
+        >>> Tensor([0.5, 3.0]).huber_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
+        [0.125, 2.5]
+        """
+        _same_shape(self, target, "huber_loss")
+        if delta <= 0:
+            raise ArgumentError("huber_loss: delta", expected="more than 0", found=delta)
+        return _reduced(_huber(self - target, delta, 0.5, delta), reduction, "huber_loss")
+
+    # ---- probabilities -----------------------------------------------------------------------------------------------
+    def binary_cross_entropy(self, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
+        """The cross-entropy of probabilities with targets in [0, 1]; logarithms stop at -100.
+
+        >>> round(Tensor([0.5]).binary_cross_entropy(Tensor([1.0])).item(), 4)
+        0.6931
+        """
+        _same_shape(self, target, "binary_cross_entropy")
+        loss = self._wrap(special.binary_cross_entropy(*pair(self._wrap(floating(self)), target)))
+        return _reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy")
+
+    def binary_cross_entropy_with_logits(
+        self,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
+    ) -> Tensor:
+        """The cross-entropy of sigmoid(self) with targets in [0, 1], without overflow; `pos_weight` scales positives.
+
+        >>> round(Tensor([0.0]).binary_cross_entropy_with_logits(Tensor([1.0])).item(), 4)
+        0.6931
+        """
+        _same_shape(self, target, "binary_cross_entropy_with_logits")
+        positive = 1.0 if pos_weight is None else (pos_weight - 1.0) * target + 1.0
+        loss = (1.0 - target) * self - self.logsigmoid() * positive
+        return _reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy_with_logits")
+
+    def kl_div(self, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+        """The sum of target * (log(target) - self), of log-probabilities; batchmean divides by the first size.
+
+        >>> Tensor([0.0]).kl_div(Tensor([0.0]), reduction="sum").item()
+        0.0
+        """
+        _same_shape(self, target, "kl_div")
+        if log_target:
+            loss = target.exp() * (target - self)
+        else:
+            # 0 * log(0) is 0 here; the inner choice keeps the logarithm, and its gradient, finite.
+            some = target > 0.0
+            loss = some.where(target * (some.where(target, 1.0).log() - self), 0.0)
+        if reduction == "batchmean":
+            return loss.sum() / self.shape[0]
+        return _reduced(loss, reduction, "kl_div")
