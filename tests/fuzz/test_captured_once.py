@@ -48,8 +48,10 @@ RESULTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 ALONE = ("sum", "clone")  # results that share no memory with a state, which would be captured again when it changes
 
 
-def program(seed: int, wrap: Callable[[Callable], Any]) -> tuple[list[np.ndarray], list[Any]]:
-    """What the program of a seed reads after each call, and its steps that return values of their own."""
+def program(seed: int, wrap: Callable[[Callable], Any]) -> tuple[list[np.ndarray], list[Any], int]:
+    """What the program of a seed reads after each call, its steps that return values of their own, and how many calls
+    were of the plain steps: these may leave a part of a value in a state, which the next capture cannot replay.
+    """
     r = random.Random(seed)
     rng = np.random.default_rng(seed)
     states = [Tensor(rng.standard_normal(N)) for _ in range(3)]
@@ -68,19 +70,21 @@ def program(seed: int, wrap: Callable[[Callable], Any]) -> tuple[list[np.ndarray
 
     plain = [made(), made()]
     steps = [wrap(f) for f in plain]
-    read, held = [], None
+    read, held, n_plain = [], None, 0
     for _ in range(10):
         x, k = Tensor(rng.standard_normal(N)), r.randrange(2)
-        back = (plain if r.random() < 0.2 else steps)[k](x)
+        is_plain = r.random() < 0.2
+        n_plain += is_plain
+        back = (plain if is_plain else steps)[k](x)
         held = back if r.random() < 0.5 else held  # results live on
         read += [t.numpy().copy() for t in (back, *states) if r.random() < 0.8]
     assert held is None or held.ndim < 2
-    return read, steps if alone else []
+    return read, steps if alone else [], n_plain
 
 
 def wrong(seed: int) -> str | None:
     """What is wrong with the program of a seed, if anything is."""
-    want, _ = program(seed, lambda f: f)
+    want, *_ = program(seed, lambda f: f)
     captured: Counter[int] = Counter()
     run = Recording.run
 
@@ -91,11 +95,11 @@ def wrong(seed: int) -> str | None:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         patch.setattr(Recording, "run", counted)
         warnings.simplefilter("ignore", CaptureWarning)
-        found, steps = program(seed, jit)
+        found, steps, n_plain = program(seed, jit)
     for a, b in zip(found, want, strict=True):
         if not np.allclose(a, b, rtol=1e-9, atol=1e-12):
             return f"a value is {a}, expected {b}"
-    if any(captured[id(s)] > 2 for s in steps):
+    if any(captured[id(s)] > 2 + n_plain for s in steps):
         return f"captured {[captured[id(s)] for s in steps]} times"
     return None
 
