@@ -8,45 +8,44 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from monolect.base import settings as _settings
 from monolect.base.collector import collection_paused
-
-with collection_paused():
-    from monolect.backend.registry import Device
-    from monolect.base import settings as _settings
-    from monolect.base.dtype import dtypes
-    from monolect.base.errors import (
-        ActionError,
-        AllocationError,
-        ArgumentError,
-        AxisError,
-        CacheWarning,
-        CaptureWarning,
-        CompileError,
-        DeviceError,
-        DTypeError,
-        ExportError,
-        FileFormatError,
-        GradientError,
-        IndexRangeError,
-        InternalError,
-        IRError,
-        JitError,
-        MissingExtraError,
-        MonolectError,
-        ObjectFileError,
-        ParseError,
-        SettingError,
-        ShapeError,
-        VerifyError,
-    )
-    from monolect.base.settings import Context
-    from monolect.tensor.tensor import Tensor
+from monolect.base.errors import (
+    ActionError,
+    AllocationError,
+    ArgumentError,
+    AxisError,
+    CacheWarning,
+    CaptureWarning,
+    CompileError,
+    DeviceError,
+    DTypeError,
+    ExportError,
+    FileFormatError,
+    GradientError,
+    IndexRangeError,
+    InternalError,
+    IRError,
+    JitError,
+    MissingExtraError,
+    MonolectError,
+    ObjectFileError,
+    ParseError,
+    SettingError,
+    ShapeError,
+    VerifyError,
+)
+from monolect.base.settings import Context
 
 if TYPE_CHECKING:
+    from monolect import nn
+    from monolect.backend.registry import Device
+    from monolect.base.dtype import dtypes
     from monolect.capture.function import function
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
     from monolect.tensor.kernel import custom_kernel, native_function
+    from monolect.tensor.tensor import Tensor
     from monolect.tensor.variable import Variable
 
 __version__ = "0.1.0"
@@ -71,7 +70,10 @@ if _settings.settings.DISABLE:
 
 # Imported when it is first used, from this module: a program that does without it starts sooner.
 _LATE = {
+    "Device": "monolect.backend.registry",
+    "Tensor": "monolect.tensor.tensor",
     "custom_kernel": "monolect.tensor.kernel",
+    "dtypes": "monolect.base.dtype",
     "function": "monolect.capture.function",
     "grad": "monolect.capture.transform",
     "jit": "monolect.capture.jit",
@@ -93,4 +95,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

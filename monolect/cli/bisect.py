@@ -10,6 +10,7 @@ of the compiler a name changes, the earlier it is tried, from the code back to t
 Each run is a process of its own, with COMPILE_CACHE=0. Neither result is judged to be the right one.
 """
 
+import argparse
 import math
 import os
 import re
@@ -97,6 +98,25 @@ class Program:
             if not _same_line(p, q, self.rtol):
                 return f"line {k}: {p.strip()!r} or {q.strip()!r}"
         return "" if len(lines[0]) == len(lines[1]) else f"{len(lines[0])} or {len(lines[1])} lines"
+
+
+def add_options(parser: argparse.ArgumentParser, title: str) -> None:
+    """The options of the command."""
+    text = "compare the arrays in these files (.npy, .npz, .safetensors), which each run writes, not what is printed"
+    parser.add_argument("--outputs", action="append", default=[], metavar="FILE", help=text)
+    text = "floats that differ by this part of the largest number of the line or array are the same; 0: bits count"
+    parser.add_argument("--rtol", type=float, default=1e-4, help=text)
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each run")
+    parser.add_argument("--skip", default="", metavar="NAMES", help="names that stay on, with commas between them")
+    parser.add_argument("--only", choices=KINDS, help="switch off only rules, passes or actions")
+    parser.add_argument("program", metavar="FILE.py", help="the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
+
+
+def command(options: argparse.Namespace) -> None:
+    """Print the first rule, pass or action that changes the result."""
+    program = program_at(options.program, options.arguments, options.outputs, options.rtol, options.timeout)
+    bisect(program, list(filter(None, options.skip.split(","))), (options.only,) if options.only else KINDS)
 
 
 def bisect(program: Program, skipped: Sequence[str] = (), kinds: Sequence[str] = KINDS) -> None:

@@ -5,6 +5,7 @@ What it is not: a profiler of a whole run; each kernel is shown once, however of
 Invariant: the program runs as `python FILE.py` would run it, apart from the disk cache, which holds no source text.
 """
 
+import argparse
 import os
 import re
 import runpy
@@ -16,6 +17,18 @@ from monolect.base.settings import Context
 from monolect.cli.kernel_page import explain_kernel
 from monolect.ir.uop import UOp
 from monolect.runtime import profile
+
+
+def add_options(parser: argparse.ArgumentParser, title: str) -> None:
+    """The options of the command."""
+    parser.add_argument("--brief", action="store_true", help="leave out the IR and the generated code")
+    parser.add_argument("place", metavar="FILE.py[:LINE]", help="the program, and the line whose kernels to show")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
+
+
+def command(options: argparse.Namespace) -> None:
+    """Run the program and print its kernels."""
+    explain(options.place, options.arguments, options.brief)
 
 
 def explain(place: str, arguments: Sequence[str], brief: bool = False) -> None:

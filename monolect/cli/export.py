@@ -11,7 +11,7 @@ from monolect.capture.jit import jit
 from monolect.export.write import TARGETS, export
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser, title: str) -> None:
     """The options of the command."""
     parser.add_argument("file", help="a saved step, from `step.save`")
     parser.add_argument("-o", dest="folder", required=True, help="the folder to make")
@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--capture", type=int, help="the number of a capture, where the step has several")
 
 
-def export_file(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     """Write the folder; print its files."""
     try:
         step = jit.load(options.file, device="cpu")  # a step fits any target, and this one needs no compiler

@@ -11,6 +11,7 @@ Invariant: nothing in a file is executed but IR, which is verified first.
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import os
@@ -63,6 +64,22 @@ class Report(NamedTuple):
 
 
 # ---- a program -------------------------------------------------------------------------------------------------------
+def add_options(parser: argparse.ArgumentParser, title: str) -> None:
+    """The options of the command."""
+    parser.add_argument("place", metavar="FILE.py[:LINE]|BUG.ir", help="the program and the line, or a report to run")
+    parser.add_argument("-o", dest="output", metavar="BUG.ir", default="bug.ir", help="the file to write")
+    parser.add_argument("--no-data", action="store_true", help="random numbers in place of the inputs")
+    parser.usage = "monolect report [-o BUG.ir] [--no-data] FILE.py[:LINE] [-- ARGUMENT ...]"
+
+
+def command(options: argparse.Namespace) -> None:
+    """Write a report, or run one."""
+    if is_report(options.place):
+        replay(options.place)
+    else:
+        report(options.place, options.passed_on, options.output, not options.no_data)
+
+
 def report(place: str, arguments: Sequence[str], file: str, with_data: bool = True) -> None:
     """Run the program at `place`, and write its batch to `file`. Raises ArgumentError if there is none."""
     program, line = split_place(place)

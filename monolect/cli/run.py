@@ -19,6 +19,7 @@ from pathlib import Path
 
 from monolect.backend.registry import Device
 from monolect.base.errors import ArgumentError, FileFormatError
+from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.cli.arrays import read_inputs, run_on, show_arrays
 from monolect.command.forms import calls_in, items_of, kernel_of, once_of, program_of
@@ -33,7 +34,20 @@ from monolect.runtime.realize.plan import schedule_step, target_of
 SECTIONS = (GRAPH, (*KERNEL, *MACHINE), COMMAND)
 
 
-def run(options: argparse.Namespace) -> None:
+def add_options(parser: argparse.ArgumentParser, title: str) -> None:
+    """The options of the command."""
+    parser.add_argument("file", help="text IR; - reads standard input")
+    names = ", ".join(row.name for row in PIPELINE)
+    parser.add_argument("--from", dest="first", metavar="PASS", default="", help=f"one of {names}")
+    parser.add_argument("--to", dest="last", metavar="PASS", default="", help="the last pass to run")
+    parser.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
+    text = "run what is left on arrays: SLOT=FILE.npy, VARIABLE=NUMBER"
+    parser.add_argument("--inputs", nargs="*", metavar="SLOT=FILE", help=text)
+    parser.add_argument("--outputs", default="", metavar="FOLDER", help="write the results there, as .npy files")
+    parser.add_argument("--kernels", action="store_true", help="print the kernels of a graph after each pass, too")
+
+
+def command(options: argparse.Namespace) -> None:
     """Print the IR after each pass from `options.first` to `options.last`."""
     device = Device.canonical(options.device)
     ir = parse(_read(options.file))

@@ -1,7 +1,7 @@
-"""`monolect where WORD` finds modules, classes and functions by their names and docstrings; `monolect modules` lists all.
+"""Code by words, and the list of all modules: `monolect where WORD`, `monolect modules`.
 
-What it is for: to find the code for a fact. What it is not: a search in
-the code itself. Nothing is imported: names and docstrings are read from the source.
+What it is for: to find the code for a fact. What it is not: a search in the code itself. Nothing is imported: names and
+docstrings are read from the source.
 """
 
 import ast

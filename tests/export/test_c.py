@@ -223,7 +223,7 @@ def test_the_program_reads_and_writes_files(tmp_path):
     step = case.make("c")
     case.call(step, 0, "c")
     step.save(tmp_path / "a.step")
-    words = [sys.executable, "-m", "monolect.cli", "export", str(tmp_path / "a.step"), "-o", str(tmp_path / "out")]
+    words = [sys.executable, "-m", "monolect", "export", str(tmp_path / "a.step"), "-o", str(tmp_path / "out")]
     done = subprocess.run([*words, "--march", "native", "--name", "tiny"], capture_output=True, text=True, check=True)
     assert [line.partition(",")[0] for line in done.stdout.splitlines()] == [
         "Makefile", "main.c", "tiny.c", "tiny.h", "tiny.weights",

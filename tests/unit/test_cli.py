@@ -1,6 +1,10 @@
 """The `monolect` command: every table prints whole, and mistakes end with status 1 and a message, not a traceback."""
 
 import itertools
+import re
+import subprocess
+import sys
+import tomllib
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +16,7 @@ from monolect.backend.python.runtime import PythonDevice
 from monolect.backend.registry import TARGETS, Device
 from monolect.base.errors import CompileError
 from monolect.base.settings import TABLE, Context
-from monolect.cli import devices, main
+from monolect.cli import COMMANDS, devices, main
 from monolect.cli.glossary import TERMS, found
 from monolect.cli.where import ROOT, places
 from monolect.command.forms import calls_in, items_of, program_of
@@ -334,3 +338,37 @@ def test_where_without_a_word_lists_every_module_with_a_sentence():
     names = [name for _, name, _ in found]
     assert "monolect.ir.uop" in names and len(names) == len(set(names)) > 200
     assert all(text for _, _, text in found)
+
+
+def test_help_imports_no_compiler() -> None:
+    code = "import sys\ntry: __import__('monolect.cli').cli.main(['--help'])\nfinally: print(*sorted(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    text, _, loaded = run.stdout.rstrip().rpartition("\n")
+    assert all(f"\n    {name}" in text for name in COMMANDS)
+    assert not [m for m in loaded.split() if m in ("numpy", "rich") or m.startswith(("monolect.ir", "monolect.tensor"))]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
+    run = subprocess.run([sys.executable, "-m", "monolect", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == f"monolect {project['version']}\n"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("table", ["passes", "settings", "modules", "glossary", "devices"])
+def test_tables_fit_the_terminal(
+    table: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([table]) == 0
+    words = sorted(capsys.readouterr().out.split())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert main([table]) == 0
+    text = capsys.readouterr().out
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+    assert max(map(len, lines)) <= width
+    if width == 200 and table in ("settings", "glossary"):  # no word is cut
+        assert set(words) <= {*"\n".join(lines).split()}
+    assert "\x1b[3" not in text, "NO_COLOR means no color"

@@ -69,7 +69,7 @@ def test_a_line_is_run_again_from_the_file(line: int, program: str, capsys: pyte
 
 def test_another_process_runs_it(program: str, tmp_path: Path) -> None:
     report(f"{program}:8", (), str(tmp_path / "bug.ir"))
-    command = [sys.executable, "-m", "monolect.cli", "report", str(tmp_path / "bug.ir")]
+    command = [sys.executable, "-m", "monolect", "report", str(tmp_path / "bug.ir")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "has the bits of the report" in done.stdout
 
