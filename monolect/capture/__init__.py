@@ -1,1 +1,1 @@
-"""`@jit` and `@function`: what a step depends on, its capture, its fast path, its file."""
+"""Capture and replay steps: `@jit`, `@function`, the environment of a step, its fast path and its file."""

@@ -1,8 +1,9 @@
-"""Around a captured step: Tensors that are neither its arguments nor its results.
+"""Separate a captured step from Tensors that are neither its arguments nor its results (external Tensors).
 
-Purpose: compute what is pending before and after the function ran, find the Tensors that the step reads, and refuse
-what a replay could not repeat.
-Invariant: a value that was computed outside is no part of the step, and a later assignment to it is seen.
+Purpose: realize pending values before and after the function ran, find the external Tensors that the step reads, and
+reject what a replay could not repeat.
+Invariant: a value that was computed outside the step is not part of the step, and the step sees later assignments to
+it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 from monolect.backend.registry import is_on_disk
 from monolect.base.errors import JitError
-from monolect.capture.environment import nondeterminism as drawn
-from monolect.capture.environment.dependencies import Reach
+from monolect.capture.environment import nondeterminism
+from monolect.capture.environment.dependencies import Dependencies
 from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, build, substitute_all, toposort
@@ -26,20 +27,22 @@ from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device
 from monolect.tensor.tensor import Tensor, copied
 
-Live = Callable[[], list[Tensor]]
-Readers = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
+LiveTensors = Callable[[], list[Tensor]]
+ExternalReads = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]
 
 
-def compute_reached(tensors: Iterable[Tensor], inputs: Iterable[UOp]) -> None:
-    """Compute what Tensors that the step reaches have not computed yet: it is no part of the step, and the step would
-    not see a later assignment. A snapshot in the memory of another Tensor, such as `t.flip(0)`, gets memory of its own:
-    the step would bind that memory to later versions. So does a constant: the numbers that the step writes itself are
-    the same node, and stay when it is assigned. Left out are files, what a Variable steers, and constants where neither
-    what the step reaches nor its `inputs` are on the default device.
+def realize_dependencies(tensors: Iterable[Tensor], inputs: Iterable[UOp]) -> None:
+    """Realize the pending external Tensors that the step depends on, so that their computation is not captured.
+
+    A captured expression would hide later assignments to its Tensor. A snapshot in the memory of another Tensor, such
+    as `t.flip(0)`, is copied: the step would otherwise bind that memory to later versions. A constant is realized too:
+    its node equals that of a literal in the step, and a literal must not follow an assignment. Files and expressions of
+    a Variable are not realized; nor is a constant if dependencies and `inputs` are all on other devices than the
+    default.
     """
     tensors = [*tensors]
-    places = {device(u) for u in (*inputs, *(t._uop for t in tensors))} - {None}
-    default = as_device(None) if not places or as_device(None) in places else None
+    devices = {device(u) for u in (*inputs, *(t._uop for t in tensors))} - {None}
+    default = as_device(None) if not devices or as_device(None) in devices else None
     pending = [
         t
         for t in tensors
@@ -54,16 +57,19 @@ def compute_reached(tensors: Iterable[Tensor], inputs: Iterable[UOp]) -> None:
         pending[0].realize(*pending[1:])
 
 
-def computed_outside(
-    live: Live, batch: list[Tensor], own: set[int], graph: set[UOp], olds: set[UOp]
+def realize_external_values(
+    live: LiveTensors, batch: list[Tensor], own: set[int], graph: set[UOp], olds: set[UOp]
 ) -> tuple[set[UOp], set[UOp]]:
-    """Realise what Tensors from outside still stand for in the `graph` of the step; the nodes that are gone now,
-    and those they were computed from. The step may as well have written the same expression of these as read the
-    value: where they change it is captured again. A constant stays one, which the step may as well have written.
+    """Realize the values in the `graph` of the step that external Tensors still hold, and substitute them in `batch`.
 
-    It is no part of the step, whose Tensors are `own`: a replay must not draw initial weights anew. Of what a
-    Variable steers only that which none does: equal expressions are one node, and that of the step takes another
-    value at each call. What is made from `olds`, which the step assigns, is taken for its own expression.
+    Return the nodes of `graph` that are no longer pending, and the BUFFERs that the values were computed from or are
+    stored in. `own`: ids of the Tensors of the step. `olds`: nodes that the step assigns to; an expression of them is
+    taken for the step's own. The step is captured again if one of these BUFFERs changes, because it may have written an
+    equal expression itself.
+
+    A replay must not draw initial weights again, so such values are not part of the step. Of an expression that depends
+    on a Variable only the Variable-free parts are realized: the step takes another value at each call. Constants stay
+    constants.
     """
     if not graph:
         return set(), set()
@@ -71,7 +77,7 @@ def computed_outside(
     outside = [t for t in outside if olds.isdisjoint(map(base_of, toposort(t._uop, stop=is_realized)))]
     if not outside:
         return set(), set()
-    roots = _whatever_is_bound({t._uop for t in outside})
+    roots = _variable_free_values({t._uop for t in outside})
     state = {u for t in random_state.tensors() for u in (t._uop, base_of(t._uop))}
     sources = {base_of(u) for u in toposort(*roots, stop=is_realized) if is_realized(u)} - state
     captures, execute.listening.captures = execute.listening.captures, []
@@ -89,25 +95,29 @@ def computed_outside(
     return graph - left, sources | {base_of(u) for u in new.values() if is_realized(u)}
 
 
-def readers(live: Live, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> Readers:
-    """The tensors that the step reads from outside, buffers `found`, so that a later assign to one is seen.
+def external_reads(live: LiveTensors, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> ExternalReads:
+    """Return the external Tensors that the step reads through the BUFFERs `found`, as (rebindable, baked in) pairs with
+    nodes.
 
-    One that alone has a buffer can be bound anew. What a tensor is that is a view of one, shares one, was still
-    part of the step's `graph`, or was until it was computed beside the step, is woven into the kernels, and what a
-    result only shows, buffers `shown`, into that: the step is captured again when it changes.
+    A Tensor that is the only holder of its BUFFER can be rebound when it is assigned. All others are baked into the
+    kernels or results, and the step is captured again when one changes. Those are views of a BUFFER, Tensors that share
+    a BUFFER, and Tensors in the step's `graph`. Tensors whose BUFFER is in `shown`, the bases of results that are
+    views, are baked in too.
     """
-    around = found | shown
-    tensors = live() if around or graph else []
+    environment = found | shown
+    tensors = live() if environment or graph else []
     holders = [t for t in tensors if t._uop in found]
     shared = Counter(b for t in tensors if (b := base_of(t._uop)) in found)
     reads = [(t, t._uop) for t in holders if shared[t._uop] == 1]
-    woven = [t for t in tensors if shared[t._uop] > 1 or t._uop in graph or t._uop in shown]
-    woven += [t for t in tensors if t._uop not in around and base_of(t._uop) in around]
-    return reads, [(weakref.ref(t), t._uop) for t in woven]
+    baked_in = [t for t in tensors if shared[t._uop] > 1 or t._uop in graph or t._uop in shown]
+    baked_in += [t for t in tensors if t._uop not in environment and base_of(t._uop) in environment]
+    return reads, [(weakref.ref(t), t._uop) for t in baked_in]
 
 
-def apart(assigned: list[Tensor]) -> None:
-    """Give tensors that were assigned the same value memory of their own: each is updated in its own at a replay."""
+def separate_storage(assigned: list[Tensor]) -> None:
+    """Copy the value of every Tensor in `assigned` whose BUFFER an earlier one has: a replay updates each in its own
+    memory.
+    """
     seen: set[UOp] = set()
     for t in assigned:
         if base_of(t._uop) in seen:
@@ -115,15 +125,15 @@ def apart(assigned: list[Tensor]) -> None:
         seen.add(base_of(t._uop))
 
 
-def move_in(tensors: list[Tensor], made: set[UOp]) -> None:
-    """Give tensors that stand for memory which the step has not `made`, as of an equal value outside, a copy."""
+def copy_foreign_storage(tensors: list[Tensor], made: set[UOp]) -> None:
+    """Copy the value of every realized Tensor whose BUFFER is not in `made`, the BUFFERs that the step allocated."""
     for t in tensors:
         if is_realized(t._uop) and base_of(t._uop) not in made:
             t._uop = copied(t._uop)
 
 
-def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:
-    """Of the roots those that depend on no Variable; of the others the largest values below that do not, either."""
+def _variable_free_values(roots: set[UOp]) -> list[UOp]:
+    """Return the roots that do not depend on a Variable, and the maximal Variable-free subexpressions of the others."""
     steered: set[UOp] = set()
     order = toposort(*roots, stop=is_body)
     for u in order:
@@ -136,42 +146,46 @@ def _whatever_is_bound(roots: set[UOp]) -> list[UOp]:
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------------
-def passing(*reached: Reach) -> dict[str, tuple[Any, Any]]:
-    """Generators of random numbers by name, each with its state. Raises JitError for iterators: each look moves one."""
-    if names := [name for r in reached for name in r.passing]:
-        expected = "what it gives, as an argument; or a list"
-        raise JitError(
-            "a jitted function reaches an iterator, as its next call would not", expected=expected, found=names[0]
-        )
-    return {name: (g, drawn.state_of(g)) for r in reached for name, g in r.generators.items()}
+def random_generators(*reached: Dependencies) -> dict[str, tuple[Any, Any]]:
+    """Return the Python and NumPy random generators among the dependencies, by name, each with its state.
+
+    Raises JitError if a dependency is an iterator, because reading an iterator advances it.
+    """
+    if names := [name for r in reached for name in r.iterators]:
+        message = "a jitted function reads an iterator, which each call would advance"
+        raise JitError(message, expected="a list, or the items as an argument", found=names[0])
+    return {name: (g, nondeterminism.generator_state(g)) for r in reached for name, g in r.generators.items()}
 
 
-def refuse_asking(name: str, line: tuple[str, int]) -> None:
-    """Raise JitError, at the line that asks, for what each replay would take for what it was at the capture."""
+def refuse_nondeterminism(name: str, line: tuple[str, int]) -> None:
+    """Raise JitError, at `line`, for a call of a clock or of the system's random source."""
     expected = "the number as an argument, or Tensor.rand and its like"
-    raise JitError("a jitted function asks for what differs at each call", expected=expected, found=name, line=line)
+    message = "a jitted function calls what differs at each call: a replay would repeat the value of the capture"
+    raise JitError(message, expected=expected, found=f"{name}()", line=line)
 
 
 def refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:
-    """Raise JitError when a generator of Python's or NumPy's drew a number, which each replay would use again."""
+    """Raise JitError if the state of a Python or NumPy generator changed: a replay would repeat the same numbers."""
     for name, (generator, before) in generators.items():
-        if drawn.state_of(generator) != before:
+        if nondeterminism.generator_state(generator) != before:
             expected = "Tensor.rand and its like, or the numbers as arguments"
-            raise JitError("a jitted function draws numbers that a replay would not", expected=expected, found=name)
+            message = "a jitted function draws random numbers that a replay would repeat"
+            raise JitError(message, expected=expected, found=name)
 
 
-def refuse_shared(shared: list[Tensor]) -> None:
-    """Raise JitError for arguments that show memory which the step assigns in another way."""
+def refuse_aliased(shared: list[Tensor]) -> None:
+    """Raise JitError if `shared` has arguments: they share memory with a Tensor that the step assigns."""
     if not shared:
         return
     expected, found = "arguments that share no memory, such as x.clone()", f"a view of shape {shared[0].shape}"
-    raise JitError("a jitted function assigns to memory that an argument shows, too", expected=expected, found=found)
+    raise JitError("a jitted function assigns to memory that an argument shares", expected=expected, found=found)
 
 
-def refuse_two_ways(ways: list[Tensor]) -> None:
-    """Raise JitError for arguments that the function also reaches from outside."""
-    if not ways:
+def refuse_external_arguments(shared: list[Tensor]) -> None:
+    """Raise JitError if `shared` has arguments: they are also external Tensors of the step, which assigns to them."""
+    if not shared:
         return
-    expected, found = "a tensor that is either an argument or from outside", f"both, of shape {ways[0].shape}"
+    expected = "a tensor that is either an argument or from outside"
+    found = f"a tensor of shape {shared[0].shape} that is both"
     message = "a jitted function assigns to an argument that it also reaches from outside"
     raise JitError(message, expected=expected, found=found)

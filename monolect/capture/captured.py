@@ -1,6 +1,6 @@
-"""A capture, what calls it serves, and how a call is described.
+"""Describe a captured step: the calls that it serves, its results and the gradients that it leaves.
 
-What it is for: `capture` tells captures apart by their keys, `recording` makes them, `saved` writes and reads them.
+What it is for: `jit` finds a capture by its key, `recording` makes captures, `saved` writes and reads them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from monolect.capture.environment.dependencies import Reach, has_code, own_of
-from monolect.capture.gradients import is_brought
+from monolect.capture.environment.dependencies import Dependencies, attributes_of, has_user_code
+from monolect.capture.gradients import is_supplied
 from monolect.capture.returned import Leaf
 from monolect.ir.uop import UOp
 from monolect.runtime.buffer import to_numpy
@@ -19,133 +19,140 @@ from monolect.runtime.replay.record import mark
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import fields, flatten, signature, unflatten
 
-Kinds = tuple[tuple[UOp, Any, Any, bool], ...]  # of each argument: shape, dtype, device; does it require a gradient?
+Kinds = tuple[tuple[UOp, Any, Any, bool], ...]  # shape, dtype, device and leaf flag of each argument
 _CONTAINERS = frozenset((list, tuple, dict))
 
 
 class Spec(NamedTuple):
-    """A call as a capture sees it: arguments with Tensors without memory, what is around, and which of the Tensors are
-    the same, if any are.
-    """
+    """Describe the calls that a capture serves. Its arguments have Tensors without memory."""
 
     args: tuple
     kwargs: dict[str, Any]
-    around: tuple = ()
-    places: tuple[int, ...] = ()
-    named: frozenset[str] = frozenset()  # attributes that the function reads
-    steering: tuple = ()  # settings
+    environment: tuple = ()  # key of the function's dependencies
+    positions: tuple[int, ...] = ()  # number of the Tensor at each leaf; () if all differ
+    attributes: frozenset[str] = frozenset()  # names of the attributes that the function reads
+    steering: tuple = ()  # values of the settings that change a traced graph
 
     @property
     def key(self) -> Any:
-        """What captures are told apart by."""
+        """Key of the call: captures with different keys are different. It leaves out the gradients that the
+        call finds.
+        """
         return call_key(*self)
 
     def describe(self) -> str:
-        """The arguments as text: each Tensor by its dtype, its shape, and its device where that is not the CPU."""
+        """Return the arguments as text: each Tensor as dtype and shape, and its device unless that is the CPU."""
         found: list[Tensor] = []
         flatten((self.args, self.kwargs), found)
         devices = ["" if t.device == "cpu" else f" on {t.device}" for t in found]
-        kinds = iter([_Kind(f"{t.dtype.name}{list(t.shape)}{d}") for t, d in zip(found, devices, strict=True)])
+        kinds = iter([_Unquoted(f"{t.dtype.name}{list(t.shape)}{d}") for t, d in zip(found, devices, strict=True)])
         args, kwargs = unflatten((self.args, self.kwargs), kinds)
         return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
 
-class _Kind(str):
+class _Unquoted(str):
     __repr__ = str.__str__
 
 
 def call_key(
     args: tuple,
     kwargs: dict[str, Any],
-    around: tuple,
-    places: tuple[int, ...],
-    named: frozenset[str],
+    environment: tuple,
+    positions: tuple[int, ...],
+    attributes: frozenset[str],
     steering: tuple,
 ) -> Any:
-    """The key of a `Spec`. An object counts by the attributes that the function reads."""
-    part = lambda x: Reach((x,), named).key  # noqa: E731
-    own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _own(x, named)  # noqa: E731
-    return (signature(args, part, own), signature(kwargs, part, own), around, places, steering)
+    """Return the key of a `Spec`. An object counts by those of its attributes that the function reads."""
+    part = lambda x: Dependencies((x,), attributes).key  # noqa: E731
+    own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _container_key(x, attributes)  # noqa: E731
+    return (signature(args, part, own), signature(kwargs, part, own), environment, positions, steering)
 
 
-def _own(x: Any, named: frozenset[str]) -> Any:
-    """What a container of another class has beside its items: attributes, and code that reads what is around it."""
-    kind, found = x.__class__, own_of(x)
-    key = (kind, Reach((kind,), named).key) if has_code(kind, named) else kind
+def _container_key(x: Any, attributes: frozenset[str]) -> Any:
+    """Return the key of a container of a user's class: its class, its attributes and the code of that class."""
+    kind, found = x.__class__, attributes_of(x)
+    key = (kind, Dependencies((kind,), attributes).key) if has_user_code(kind, attributes) else kind
     if not found or fields(x) is not None:
         return key
-    return key, Reach((SimpleNamespace(**{str(k): v for k, v in found.items()}),), named).key
+    return key, Dependencies((SimpleNamespace(**{str(k): v for k, v in found.items()}),), attributes).key
 
 
 class Captured(NamedTuple):
-    """A capture, and what it returns: the tree of results with nodes that stand for them."""
+    """A capture with the template of its results and the gradients that it reads and leaves.
+
+    A list of Tensors has an argument as its position (int), and an external Tensor as itself.
+    """
 
     capture: Capture
     template: Any
-    kinds: Kinds  # of each argument, if it is `flat`
-    flat: bool  # all arguments are Tensors, each another, and nothing else can make it outdated
-    graded: list[Any]  # what gets a gradient at each call: places of arguments, and tensors from outside
+    kinds: Kinds  # of the arguments, then of the supplied gradients
+    flat: bool  # the fast path may serve it: `is_flat` arguments, nothing baked in, no checks, no donation
+    gradient_targets: list[Any]  # Tensors that get a gradient at each call
     spec: Spec
-    usual: dict[Reach, Callable[..., Any] | None]  # the usual call, as long as what is around is the same
-    cleared: list[Any] = []  # what has no gradient after a call; as in `graded`
-    used_up: list[Any] = []  # what has one then that is not kept
-    found: list[tuple[Any, Any]] = []  # the gradients that the step found, as `state_of`; those that are brought last
-    dropped: list[Any] = []  # what has one then to which one was added, and that is not kept
-    lost: frozenset[int] = frozenset()  # what of `capture.made` would have a graph, if it were not replayed
-    checks: tuple[Check, ...] = ()  # what is looked at after each call: values behind the gradients
-    leaves: tuple[Leaf, ...] = ()  # of `template`; roots as in `graded`
-    shared: list[tuple[Any, Leaf]] = []  # what gets a gradient that is described as a result is
+    fast_paths: dict[Dependencies, Callable[..., Any] | None]  # at most one, by the environment that its guards check
+    cleared: list[Any] = []  # Tensors that have no gradient after a call
+    consumed: list[Any] = []  # Tensors updated with their gradient, which is not stored
+    # Tensors with the `gradient_state` that the step found, supplied ones last
+    initial_gradients: list[tuple[Any, Any]] = []
+    dropped: list[Any] = []  # Tensors whose gradient was added to one that is not stored
+    # numbers in `capture.made` of results that an unjitted call would give a graph
+    without_graph: frozenset[int] = frozenset()
+    checks: tuple[Check, ...] = ()  # index checks after each call; their values are the last outputs
+    leaves: tuple[Leaf, ...] = ()  # how to rebuild each Tensor of `template`
+    aliased_gradients: list[tuple[Any, Leaf]] = []  # Tensors whose gradient is another Tensor or a view
 
     @property
     def key(self) -> Any:
-        """That of the call, and the gradients that it finds: those of a view by identity."""
-        seen = ((t if t.__class__ is int else id(t), g if is_brought(g) else id(g)) for t, g in self.found)
+        """Key of the call, with the states of the gradients that it finds; a gradient that is a view counts by
+        identity.
+        """
+        seen = ((t if t.__class__ is int else id(t), g if is_supplied(g) else id(g)) for t, g in self.initial_gradients)
         return (*self.spec.key, tuple(seen))
 
     @property
-    def looked(self) -> list[Any]:
-        """What has a gradient that the step reads, sets or clears; as in `graded`."""
-        pairs = (*self.found, *self.shared)
-        return [*self.graded, *self.cleared, *self.used_up, *self.dropped, *(t for t, _ in pairs)]
+    def gradient_owners(self) -> list[Any]:
+        """Tensors whose gradient the step reads, sets or clears; arguments by position."""
+        pairs = (*self.initial_gradients, *self.aliased_gradients)
+        return [*self.gradient_targets, *self.cleared, *self.consumed, *self.dropped, *(t for t, _ in pairs)]
 
     @property
-    def shows_arguments(self) -> bool:
-        """Whether an argument, or a view of one, is a result or a gradient."""
-        return any(leaf.root.__class__ is int for leaf in (*self.leaves, *(leaf for _, leaf in self.shared)))
+    def aliases_arguments(self) -> bool:
+        """Whether an argument, or a view of one, is a result or a gradient that the call leaves."""
+        return any(leaf.root.__class__ is int for leaf in (*self.leaves, *(leaf for _, leaf in self.aliased_gradients)))
 
     @property
     def n_values(self) -> int:
-        """Values of results."""
-        return len(self.capture.outputs) - 2 * len(self.checks) - len(self.graded)
+        """Number of the outputs that are results, not gradients and not values of checks."""
+        return len(self.capture.outputs) - 2 * len(self.checks) - len(self.gradient_targets)
 
     @property
-    def brought(self) -> list[Any]:
-        """What has a gradient that each call brings; as in `graded`."""
-        return [t for t, g in self.found if is_brought(g)]
+    def supplied_gradients(self) -> list[Any]:
+        """Tensors whose gradient is an input of each call; arguments by position."""
+        return [t for t, g in self.initial_gradients if is_supplied(g)]
 
 
-def given(t: Any, tensors: list[Tensor]) -> Tensor:
-    """A tensor from outside, or the argument of that place."""
+def resolve(t: Any, tensors: list[Tensor]) -> Tensor:
+    """Return the argument at position `t`, or the external Tensor `t` itself."""
     found: Tensor = tensors[t] if t.__class__ is int else t
     return found
 
 
-def look(checks: Sequence[Check], results: list[Tensor]) -> None:
-    """Look at what a call computed for its checks."""
+def run_checks(checks: Sequence[Check], results: list[Tensor]) -> None:
+    """Check the indices that a call computed: `results` has their least and greatest value for each check."""
     for k, check in enumerate(checks):
         check.look(*(int(to_numpy(t._uop)) for t in results[2 * k : 2 * k + 2]))
 
 
 def is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
-    """Whether all arguments are Tensors, each another."""
+    """Whether all arguments are Tensors by position, and no Tensor occurs twice."""
     return not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
 
 
-def marked(t: Tensor) -> Tensor:
-    """What stands for an argument in a `Spec`."""
+def spec_placeholder(t: Tensor) -> Tensor:
+    """Return a Tensor without memory that has the shape, dtype, device and leaf flag of `t`."""
     new = Tensor._wrap(mark(t._uop))
     new._requires_grad = t._requires_grad
     return new
 
 
-__all__ = ["Captured", "Spec", "call_key", "given", "is_flat", "look", "marked"]
+__all__ = ["Captured", "Spec", "call_key", "resolve", "is_flat", "run_checks", "spec_placeholder"]

@@ -1,12 +1,12 @@
-"""`@function`: a Python function of Tensors as one node of the graph, traced once for each signature.
+"""Make a Python function of Tensors one node of the graph (`@function`), traced once for each signature.
 
-The Tensors that the function can reach (in its arguments, in any nesting; in what it closes over; in the globals it
-names) are found and deduplicated by identity. The function runs once, lazily, on stand-ins for them; its results become
-TUPLE(body) over PARAMs, and each call FUNCTION(body, inputs...) with a GETTUPLE for each result. The body holds no
-buffers, so calls of one signature share it, and its derivative (`autograd.gradient`).
+The Tensors that the function depends on (in its arguments, its closure, and the globals that it names) are found and
+deduplicated by identity. The function runs once, lazily, on placeholders for them. Its results become TUPLE(body) over
+PARAMs, and each call is FUNCTION(body, inputs...) with a GETTUPLE for each result. The body holds no buffers, so calls
+of one signature share it, and its derivative (`autograd.gradient`).
 
-Tensors that the function assigns are results too: each call assigns to them. What cannot be repeated without running
-the function again (random numbers, a Tensor reached through something that may change unseen) is traced at each call.
+Tensors that the function assigns are results too: each call assigns to them. A function is traced at each call if its
+trace cannot be used again: it draws random numbers, or depends on something that may change unseen.
 
 Source: the `@function` decorator of the specification.
 """
@@ -24,10 +24,10 @@ from monolect.autograd.gradient import Backward, replace
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError, JitError
 from monolect.base.settings import settings
-from monolect.capture.captured import given
-from monolect.capture.environment import nondeterminism as drawn
-from monolect.capture.environment.dependencies import Reach
-from monolect.capture.returned import Leaf, described, put_back, results
+from monolect.capture.captured import resolve
+from monolect.capture.environment import nondeterminism
+from monolect.capture.environment.dependencies import Dependencies
+from monolect.capture.returned import Leaf, describe_results, rebuild_results, replace_tensors
 from monolect.ir.ops import ParamArg
 from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import is_body
@@ -41,48 +41,52 @@ from monolect.tensor.tensor import Tensor, in_own_memory
 from monolect.tensor.tree import check_results, flatten, unflatten
 from monolect.tensor.view import root_of
 
-MOST_TRACES = 64
+MAX_TRACES = 64  # per function; the oldest trace is dropped beyond it
 _numbers = itertools.count()
 Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]
 
 
-class Named(str):
-    """The name of calls with a derivative of the user's, which lives as long as a node has it: no other is equal."""
+class CallName(str):
+    """The name of calls with a user's derivative, which lives as long as a node has it; no other name is equal."""
 
     backward: Backward
 
 
 class Trace(NamedTuple):
-    """One signature: the TUPLE of results, the results as the function nested them, and what it assigned."""
+    """The trace of one signature: a TUPLE of values over PARAMs, the template of the results, and the
+    assigned Tensors.
+    """
 
     body: UOp
-    extra: tuple[UOp, ...]  # inputs that belong to no Tensor that was found: such a trace serves one call
+    extra: tuple[UOp, ...]  # inputs that are no Tensor of the signature: such a trace serves one call
     result: Any
     n_results: int
-    assigned: tuple[tuple[int, bool], ...]  # for each assigned Tensor its place in `Reach.tensors`; deferred?
-    leaves: tuple[Leaf, ...]  # of the results; roots are places in `Reach.tensors`, and views from outside
+    assigned: tuple[tuple[int, bool], ...]  # index in `Dependencies.tensors`, is it deferred?
+    leaves: tuple[Leaf, ...]  # of the results; a root is an index in `Dependencies.tensors`, or an external view
 
 
 class Function:
-    """A function of Tensors and its traces, a bounded cache of them. See `function`."""
+    """A function of Tensors with a bounded cache of its traces; see `function`."""
 
     def __init__(self, f: Callable[..., Any], precompile: bool, gradient: Gradient | None):
         self.op = "CALL" if precompile else "FUNCTION"
         self.traces: OrderedDict[Any, Trace] = OrderedDict()
-        self.named: frozenset[str] = frozenset()  # attributes that `f` reads
+        self.attribute_names: frozenset[str] = frozenset()  # names of the attributes that `f` reads
         functools.update_wrapper(self, f)
         self.name: str | None = getattr(f, "__name__", None)
-        self.gradient = gradient  # a step that calls this depends on what it reads, too
+        self.gradient = gradient  # a step that calls this Function also depends on what `gradient` reads
         if gradient is not None:
-            self.name = name = Named(f"{self.name or 'function'}#{next(_numbers)}")
-            name.backward = _on_nodes(gradient)
+            self.name = name = CallName(f"{self.name or 'function'}#{next(_numbers)}")
+            name.backward = _backward_on_nodes(gradient)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a method: the instance is the first argument."""
+        """Return a method whose first argument is the instance."""
         return self if instance is None else functools.partial(self, instance)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
-        """The copied function, without traces; itself where that is the same, as a plain function is."""
+        """Return a Function of the copied function, without traces; return itself if copying gives the same
+        function.
+        """
         f, gradient = copy.deepcopy((self.__wrapped__, self.gradient), memo)  # type: ignore[attr-defined]
         return self if f is self.__wrapped__ else Function(f, self.op == "CALL", gradient)  # type: ignore[attr-defined]
 
@@ -95,28 +99,29 @@ class Function:
         flatten((args, kwargs), given)
         views = {id(t): t for t in given if t._is_view}
         if not views:
-            return self._called(args, kwargs, {})
+            return self._call_without_views(args, kwargs, {})
         # Views are values of the call, not of the trace, so that one trace serves all of them.
-        values = {k: _value(t) for k, t in views.items()}
+        values = {k: _value_of_view(t) for k, t in views.items()}
         args, kwargs = unflatten((args, kwargs), iter([values.get(id(t), t) for t in given]))
         before = {k: t._uop for k, t in values.items()}
-        back = self._called(args, kwargs, {id(values[k]): root_of(t) for k, t in views.items()})
+        back = self._call_without_views(args, kwargs, {id(values[k]): root_of(t) for k, t in views.items()})
         for k, t in views.items():
             if values[k]._uop is not before[k]:
                 t.assign(values[k])
-        return put_back(back, {id(values[k]): t for k, t in views.items()})
+        return replace_tensors(back, {id(values[k]): t for k, t in views.items()})
 
-    def _called(self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]) -> Any:
-        """A call whose arguments are no views. `roots`: of the views that were given, by identity of their values.
+    def _call_without_views(self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]) -> Any:
+        """Call with arguments that are not views. `roots`: the root of each given view, by id of the value that
+        replaces it.
 
-        Raises JitError when the function assigns to memory that it reaches in two ways, one of them such a value: the
-        other would not see it.
+        Raises JitError if the function assigns to memory that two of its Tensors share and one of them was a view: the
+        other would not see the write.
         """
         f = self.__wrapped__  # type: ignore[attr-defined]
         running.wait()
         with running.lock:
-            found = Reach((args, kwargs, f), self.named, by_kind=True)
-            self.named = found.named
+            found = Dependencies((args, kwargs, f), self.attribute_names, by_kind=True)
+            self.attribute_names = found.attributes
             key = (found.key, settings.steering)
             try:
                 t = self.traces.get(key)
@@ -126,40 +131,40 @@ class Function:
                 t = trace(f, args, kwargs, found, self.gradient is not None)
                 if found.is_complete and self._is_as_before(found, args, kwargs):
                     self.traces[key] = t
-                    if len(self.traces) > MOST_TRACES:
+                    if len(self.traces) > MAX_TRACES:
                         self.traces.popitem(last=False)
-        if roots and _is_shared([found.tensors[place] for place, _ in t.assigned], found.tensors, roots):
+        if roots and _is_aliased([found.tensors[position] for position, _ in t.assigned], found.tensors, roots):
             expected, name = "arguments that share no memory, such as x.clone()", self.name or "a function"
-            raise JitError("a @function assigns to memory that an argument shows, too", expected=expected, found=name)
+            raise JitError("a @function assigns to memory that an argument shares", expected=expected, found=name)
         call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
         values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
-        for (place, late), u in zip(t.assigned, values[t.n_results :], strict=True):
-            found.tensors[place]._become(in_own_memory(u))
-            if late:
-                defer(found.tensors[place])
+        for (position, is_deferred), u in zip(t.assigned, values[t.n_results :], strict=True):
+            found.tensors[position]._become(in_own_memory(u))
+            if is_deferred:
+                defer(found.tensors[position])
         made = [Tensor._wrap(u) for u in values[: t.n_results]]
-        return unflatten(t.result, results(t.leaves, made, functools.partial(given, tensors=found.tensors)))
+        return unflatten(t.result, rebuild_results(t.leaves, made, functools.partial(resolve, tensors=found.tensors)))
 
-    def _is_as_before(self, found: Reach, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Whether the run of the function left all that it reads as it was: a trace that is used again does nothing to
-        a counter or a list.
+    def _is_as_before(self, found: Dependencies, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Whether running the function left everything that it reads unchanged: a reused trace would not repeat a side
+        effect on a counter or a list.
         """
         if found.holds():
             return True
         f = self.__wrapped__  # type: ignore[attr-defined]
-        return bool(found.key == Reach((args, kwargs, f), self.named, by_kind=True).key)
+        return bool(found.key == Dependencies((args, kwargs, f), self.attribute_names, by_kind=True).key)
 
 
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:
-    """Make `f` a graph fragment: a call adds one node, and runs `f` only for a signature that is new.
+    """Make `f` a graph fragment: a call adds one node, and runs `f` only for a new signature.
 
     `f` takes anything and returns Tensors, in any nesting of lists, tuples and dicts. The signature is the shapes,
     dtypes and devices of the Tensors that `f` can reach, and every other value that it can reach.
 
-    With `precompile` a call is opaque (CALL): it is scheduled and compiled on its own, once for all its calls, and
-    nothing is fused across its border. With `gradient(inputs, grads)` the derivative is the user's: from the Tensors
-    that `f` reached, in the order in which they were found, and the gradients of its results, it returns for each
-    input a gradient or None.
+    With `precompile` a call is opaque (CALL): it is scheduled and compiled separately, once for all its calls, and
+    nothing is fused across its border. `gradient(inputs, grads)` defines the derivative. `inputs` are the Tensors that
+    `f` reached, in the order in which they were found; `grads` are the gradients of the results. It returns a gradient
+    or None for each input.
 
     Raises JitError for a function that reads values while it is traced, ArgumentError for one that returns no Tensor.
 
@@ -180,49 +185,49 @@ def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, g
     return Function(f, precompile, gradient)
 
 
-def _value(t: Tensor) -> Tensor:
-    """A Tensor that is no view and has the value of the view `t`."""
+def _value_of_view(t: Tensor) -> Tensor:
+    """Return a Tensor that is not a view and has the value and attributes of the view `t`."""
     new = t._kind._wrap(t._uop)
     if attributes := getattr(t, "__dict__", None):
         vars(new).update(attributes)
     return new
 
 
-def _is_shared(assigned: Sequence[Tensor], reached: Sequence[Tensor], roots: Mapping[int, Tensor]) -> bool:
-    """Whether memory of one of `assigned` is that of another of `reached`. `roots`: as in `Function._called`."""
+def _is_aliased(assigned: Sequence[Tensor], reached: Sequence[Tensor], roots: Mapping[int, Tensor]) -> bool:
+    """Whether one of `assigned` shares memory with another of `reached`. `roots`: as in `_call_without_views`."""
     memory = [id(roots.get(id(t), t)) for t in reached]
     return any(memory.count(id(roots.get(id(t), t))) > 1 for t in assigned)
 
 
-def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach, has_gradient: bool) -> Trace:
-    """Run `f` on stand-ins for the Tensors found, and what it made of them as a TUPLE over PARAMs. With a gradient of
-    its own all results are values of the call, those that are Tensors from outside, too.
+def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, has_gradient: bool) -> Trace:
+    """Run `f` on placeholders for the Tensors of `found`, and return the Trace.
 
-    Sets `found.is_complete` to False when another call could make something else of equal inputs.
+    With `has_gradient` all results are values of the call, including external Tensors that `f` returns. Sets
+    `found.is_complete` to False if another call with an equal signature could give something else.
     """
-    stands = [new_buffer(u.shape, u.dtype, device(u)) for u in found.nodes]
-    stand_ins.update(stands)
+    buffers = [new_buffer(u.shape, u.dtype, device(u)) for u in found.nodes]
+    stand_ins.update(buffers)
     real = [(t, t._uop, t._grad) for t in found.tensors]
     before, early = random_state.drawn(), {id(t) for t in deferred()}
     outputs: list[Tensor] = []
     with changes.seen(alone=True) as seen:
         for t in found.tensors:
-            t._uop = stands[found.nodes[t._uop]]
-        asked: list[str] = []
+            t._uop = buffers[found.nodes[t._uop]]
+        calls: list[str] = []
         try:
-            with drawn.heard(found.asks, lambda name, line: asked.append(name)):
+            with nondeterminism.watch_calls(found.needs_watch, lambda name, line: calls.append(name)):
                 result = running.call(f, args, kwargs)
             flatten(result, outputs)
             check_results(result, (), "@function")
-            places = {id(t): k for k, t in enumerate(found.tensors)}
-            views = {id(t): t for t, _ in found.flags if t._is_view}  # from outside: the key of the trace has them
-            grads = {id(g): g for *_, g in real if isinstance(g, Tensor)}  # it has not those
-            known = {**grads, **views, **places}
-            made, leaves = described(outputs, (), lambda t: None if has_gradient else known.get(id(t)))
+            positions = {id(t): k for k, t in enumerate(found.tensors)}
+            views = {id(t): t for t, _ in found.flags if t._is_view}  # external views: part of the trace's key
+            grads = {id(g): g for *_, g in real if isinstance(g, Tensor)}  # external gradients: not part of the key
+            known = {**grads, **views, **positions}
+            made, leaves = describe_results(outputs, (), lambda t: None if has_gradient else known.get(id(t)))
             found.is_complete &= not any(id(leaf.root) in grads for leaf in leaves)
             values = [t._uop for t in made]
             result = unflatten(result, itertools.repeat(Tensor._wrap(const(0, dtypes.bool))))
-            outputs.clear()  # what nobody but the function held is gone
+            outputs.clear()  # drop Tensors that only the function held
             made.clear()
             assigned = [t for t, _ in seen.alive()]
             roots = (*values, *(t._uop for t in assigned))
@@ -238,36 +243,38 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Reach, has_gradi
         raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)
     if not leaves:
         raise ArgumentError("a @function returns Tensors", expected="at least one Tensor", found=repr(result)[:80])
-    body, extra = _body(roots, stands)
-    unknown = [t for t in assigned if id(t) not in places]
+    body, extra = _body(roots, buffers)
+    unknown = [t for t in assigned if id(t) not in positions]
     for t in unknown:
-        places[id(t)] = len(found.tensors)
+        positions[id(t)] = len(found.tensors)
         found.tensors.append(t)
-    found.is_complete &= not extra and not unknown and not asked and random_state.drawn() == before
-    marks = tuple((places[id(t)], id(t) in late) for t in assigned)
+    found.is_complete &= not extra and not unknown and not calls and random_state.drawn() == before
+    marks = tuple((positions[id(t)], id(t) in late) for t in assigned)
     return Trace(body, extra, result, len(values), marks, leaves)
 
 
-def _body(roots: tuple[UOp, ...], stands: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
-    """TUPLE of the roots over PARAMs: for the stand-ins, and for every other buffer; these come as inputs, too. What
-    kernels have for themselves, in bodies of their own, stays there.
+def _body(roots: tuple[UOp, ...], buffers: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
+    """Return a TUPLE of the roots over PARAMs, and the other BUFFERs that it reads, which become inputs after the
+    placeholders.
+
+    BUFFERs inside bodies of nested calls are private to kernels and stay.
     """
-    known = frozenset(stands)
+    known = frozenset(buffers)
     extra = tuple(u for u in toposort(*roots, stop=is_body) if u.op == "BUFFER" and u not in known)
     params: dict[UOp, UOp] = {}
-    for k, u in enumerate((*stands, *extra)):
+    for k, u in enumerate((*buffers, *extra)):
         params[u] = node("PARAM", (shape_source(u.shape),), ParamArg(k, u.dtype, device(u), "GLOBAL"))
     return node("TUPLE", replace(roots, params)), extra
 
 
-def _on_nodes(gradient: Gradient) -> Backward:
-    """A gradient of Tensors as one of nodes."""
+def _backward_on_nodes(gradient: Gradient) -> Backward:
+    """Return a derivative on nodes (UOps) that calls `gradient` on Tensors."""
 
     def backward(inputs: tuple[UOp, ...], grads: tuple[UOp, ...]) -> list[UOp | None]:
         given = gradient(tuple(map(Tensor._wrap, inputs)), tuple(map(Tensor._wrap, grads)))
         given = given if isinstance(given, tuple | list) else (given,)
         if len(given) > len(inputs) or not all(d is None or isinstance(d, Tensor) for d in given):
-            expected = f"at most {len(inputs)} Tensors, or None in their place"
+            expected = f"at most {len(inputs)} Tensors, each may be None"
             raise GradientError("gradient of a @function", expected=expected, found=repr(given)[:80])
         for x, d in zip(inputs, given, strict=False):
             if d is not None and (d.shape != x.shape or d.dtype is not x.dtype):

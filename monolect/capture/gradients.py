@@ -1,10 +1,10 @@
-"""Gradients around a captured step: those that it finds, and those that it leaves.
+"""Track the gradients that a captured step finds on Tensors, and those that it leaves.
 
-What it is for: a step reads and adds to gradients of earlier calls, as PyTorch does. A gradient that is there when the
-step first looks at it is brought to each call, as an argument is; another call may find none, and is another capture.
+What it is for: a step reads and adds to gradients of earlier calls, as in PyTorch. A gradient that exists when the step
+first reads it is supplied to each call, like an argument. A call that finds no gradient there is another capture.
 What it is not: it computes nothing of the step.
-Invariant: after a call each gradient is what the function leaves. One that the step updated its tensor with is computed
-only if somebody reads it: storing it takes as long as the update.
+Invariant: after a call each gradient is what the function leaves. A gradient that the step updated its Tensor with is
+computed only if it is read later: storing it takes as long as the update.
 """
 
 from __future__ import annotations
@@ -13,52 +13,56 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from monolect.base.errors import JitError
-from monolect.capture.returned import put_back
+from monolect.capture.returned import replace_tensors
 from monolect.ir.uop import UOp, build
 from monolect.runtime.realize import execute
 from monolect.runtime.replay.capture import OWN, Noted, NotKept
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.view import root_of
 
-Gradients = dict[int, tuple[Tensor, Tensor | None]]  # of tensors from outside, by identity
-Brought = list[tuple[Tensor, Tensor, Tensor, UOp]]  # a tensor, its gradient, what stands for that, and the node of that
-Name = Callable[[Tensor], Any]  # of a Tensor from outside: its place as an argument, or itself; else None
-StandIn = Callable[[Tensor, UOp], Tensor]
+Gradients = dict[int, tuple[Tensor, Tensor | None]]  # (tensor, its gradient) by id of an external Tensor
+Supplied = list[tuple[Tensor, Tensor, Tensor, UOp]]  # tensor, gradient, placeholder of the gradient, node of that
+Name = Callable[[Tensor], Any]  # Tensor -> its position if an argument, itself if external, else None
+MakePlaceholder = Callable[[Tensor, UOp], Tensor]
 
 
-class After:
-    """The tensors whose gradients a call leaves: `kept` ones; a Tensor from outside, a view, or that of another of them
-    (`given`); none any more (`cleared`); those that were updated with it, which no step writes out (`used_up`); those
-    where one was added to what is not kept (`dropped`).
+class FinalGradients:
+    """Sort the Tensors whose gradient a call changes by what the call leaves.
+
+    `kept`: a new gradient. `aliased`: an external Tensor, a view, or the gradient of another Tensor. `cleared`: None.
+    `consumed`: the Tensor was updated with the gradient, which is not stored. `dropped`: a gradient was added to one
+    that is not stored.
     """
 
     def __init__(self, before: Gradients, assigned: Sequence[Tensor], looked: Noted, name: Name):
         updated = {id(t) for t in assigned}
         self.kept: list[Tensor] = []
-        self.given: list[Tensor] = []
+        self.aliased: list[Tensor] = []
         self.cleared: list[Tensor] = []
-        self.used_up: list[Tensor] = []
+        self.consumed: list[Tensor] = []
         self.dropped: list[Tensor] = []
         for t, first in looked.alive():
             new = t._grad
-            if id(t) not in before or (new is first and new is not None):  # only read, or written to
+            if id(t) not in before or (new is first and new is not None):  # only read, or written in place
                 continue
             if new is None:
                 self.cleared += [t] * (first is not None)
             elif new.__class__ is NotKept:
                 self.dropped.append(t)
             elif name(new) is not None or name(root_of(new)) is not None:
-                self.given.append(t)
+                self.aliased.append(t)
             elif id(t) in updated:
-                self.used_up.append(t)
+                self.consumed.append(t)
             else:
                 is_shared = new._is_view or any(new is u._grad for u in self.kept)
-                (self.given if is_shared else self.kept).append(t)
+                (self.aliased if is_shared else self.kept).append(t)
 
 
-def own_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
-    """Give each gradient that the step makes a Tensor that nobody else holds: one that was written to is no state.
-    Returns the new Tensors by the identity of the old ones.
+def rewrap_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
+    """Give each gradient that the step made a new Tensor, which no other code holds, and return them by the id of the
+    old one.
+
+    The function may hold the old Tensor; it must not count as state of the step if it was written to.
     """
     own: dict[int, Tensor] = {}
     for t, first in looked.alive():
@@ -70,13 +74,15 @@ def own_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
         t._grad = own[id(new)]
     for t, _ in looked.alive():
         if isinstance(t._grad, Tensor) and t._grad._is_view:
-            t._grad = put_back(t._grad, own)
+            t._grad = replace_tensors(t._grad, own)
     return own
 
 
-def bringing(brought: Brought, stand_in: StandIn) -> Callable[[Tensor, Tensor], Tensor]:
-    """What a capture does with a gradient that the step finds: note it in `brought`, and give what stands for it. A
-    view stays: its memory is that of a tensor from outside.
+def gradient_supplier(supplied: Supplied, make_placeholder: MakePlaceholder) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function for captures that turns a gradient which the step finds into an input of the step.
+
+    It appends a row to `supplied` and returns the placeholder of the gradient. A view is returned as it is: its memory
+    is that of an external Tensor.
     """
 
     def bring(t: Tensor, g: Tensor) -> Tensor:
@@ -88,15 +94,15 @@ def bringing(brought: Brought, stand_in: StandIn) -> Callable[[Tensor, Tensor], 
                 g.uop = as_buffer(g._uop)
             finally:
                 execute.listening.captures = captures
-        new = stand_in(g, g._uop)
-        brought.append((t, g, new, new._uop))
+        new = make_placeholder(g, g._uop)
+        supplied.append((t, g, new, new._uop))
         return new
 
     return bring
 
 
 def as_buffer(u: UOp) -> UOp:
-    """The value of a gradient as a BUFFER."""
+    """Return a BUFFER with memory that has the value of the node `u`."""
     if u.op != "BUFFER" or u.storage is None:
         (u,) = execute.realize([u])
         if u.op != "BUFFER":
@@ -104,8 +110,11 @@ def as_buffer(u: UOp) -> UOp:
     return u
 
 
-def state_of(g: Any) -> Any:
-    """What a capture depends on of a gradient: None, NotKept, the kind of one that is brought, or a view itself."""
+def gradient_state(g: Any) -> Any:
+    """Return the part of a gradient that a capture depends on.
+
+    That is None, NotKept, the view itself, or a tuple (shape, dtype, device, leaf flag) of a gradient that is supplied.
+    """
     if g is None:
         return None
     if g.__class__ is NotKept:
@@ -113,57 +122,60 @@ def state_of(g: Any) -> Any:
     return g if g._is_view else (g.shape, g.dtype, g.device, g._requires_grad)
 
 
-def is_found(g: Any, state: Any) -> bool:
-    """Whether a gradient is of the state that a capture found."""
-    now = state_of(g)
-    return now is state or (is_brought(state) and is_brought(now) and bool(now == state))
+def matches_state(g: Any, state: Any) -> bool:
+    """Whether a gradient has the `gradient_state` that a capture found."""
+    now = gradient_state(g)
+    return now is state or (is_supplied(state) and is_supplied(now) and bool(now == state))
 
 
-def found_by(looked: Noted, grads: Gradients, brought: Brought) -> list[tuple[Tensor, Any]]:
-    """The tensors from outside whose gradient the step looked at, with what it found; those that are brought last."""
-    first = {id(t) for t, *_ in brought}
+def initial_gradients(looked: Noted, grads: Gradients, supplied: Supplied) -> list[tuple[Tensor, Any]]:
+    """Return the external Tensors whose gradient the step read, each with its `gradient_state`; supplied ones last."""
+    first = {id(t) for t, *_ in supplied}
     others = [(t, old) for t, old in looked.alive() if old is not OWN and id(t) in grads and id(t) not in first]
-    return [(t, state_of(old)) for t, old in others] + [(t, state_of(g)) for t, g, *_ in brought]
+    return [(t, gradient_state(old)) for t, old in others] + [(t, gradient_state(g)) for t, g, *_ in supplied]
 
 
-def is_brought(state: Any) -> bool:
-    """Whether a gradient of this state comes with the call."""
+def is_supplied(state: Any) -> bool:
+    """Whether a gradient of this `gradient_state` is an input of each call."""
     return state.__class__ is tuple
 
 
-def refuse_twice(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> None:
-    """Raise JitError for a tensor that comes twice, as an argument and as a gradient, where the step assigns to it."""
-    places = {s for s in assigned if s.__class__ is int}
+def refuse_duplicates(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> None:
+    """Raise JitError if a Tensor is an argument and a supplied gradient, and the step assigns to it."""
+    positions = {s for s in assigned if s.__class__ is int}
     numbers: dict[int, int] = {}
     for i, t in enumerate(tensors):
         first = numbers.setdefault(id(t), i)
-        if first != i and not places.isdisjoint((first, i)):
-            expected, found = "a tensor of its own, such as x.clone()", f"a gradient of shape {t.shape}"
-            raise JitError("a jitted function assigns to a gradient that comes twice", expected=expected, found=found)
+        if first != i and not positions.isdisjoint((first, i)):
+            expected, found = "different tensors, such as x.clone()", f"a gradient of shape {t.shape}"
+            message = "a jitted function assigns to a tensor that is both an argument and a gradient"
+            raise JitError(message, expected=expected, found=found)
 
 
-def refuse_both_gradients(tensors: Sequence[Tensor], looked: Sequence[Any]) -> None:
-    """Raise JitError for an argument that the step also reaches from outside, where it reads or sets the gradient of
-    either: each has the gradient of its own uses. `looked`: tensors from outside, and arguments by place.
+def refuse_ambiguous_gradients(tensors: Sequence[Tensor], looked: Sequence[Any]) -> None:
+    """Raise JitError if an argument is also an external Tensor and the step reads or sets the gradient of either.
+
+    Each of the two would have the gradient of its own uses. `looked`: external Tensors, and positions of arguments.
     """
     outside = {id(t) for t in looked if t.__class__ is not int}
     if both := [tensors[i] for i in looked if i.__class__ is int and id(tensors[i]) in outside]:
-        expected, found = "a tensor that is either an argument or from outside", f"both, of shape {both[0].shape}"
-        message = "a jitted function has gradients of an argument that it also reaches from outside"
+        expected = "a tensor that is either an argument or from outside"
+        found = f"a tensor of shape {both[0].shape} that is both"
+        message = "a jitted function reads or sets gradients of an argument that it also reaches from outside"
         raise JitError(message, expected=expected, found=found)
 
 
 __all__ = [
-    "After",
-    "Brought",
+    "FinalGradients",
+    "Supplied",
     "Gradients",
-    "bringing",
-    "found_by",
+    "gradient_supplier",
+    "initial_gradients",
     "as_buffer",
-    "is_found",
-    "is_brought",
-    "own_gradients",
-    "refuse_both_gradients",
-    "refuse_twice",
-    "state_of",
+    "matches_state",
+    "is_supplied",
+    "rewrap_gradients",
+    "refuse_ambiguous_gradients",
+    "refuse_duplicates",
+    "gradient_state",
 ]

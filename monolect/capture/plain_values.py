@@ -1,7 +1,7 @@
-"""Trees of arguments and results as JSON: what a file of a step holds of Python.
+"""Encode trees of arguments and results as JSON for the file of a saved step, and decode them.
 
-What it is for: `step.save` and `jit.load`. Plain values only, so that reading one runs nobody's code.
-Invariant: `decode(encode(tree))` is equal to `tree`, of the same classes throughout.
+What it is for: `step.save` and `jit.load`. Only plain values are allowed, so decoding runs no code of a user.
+Invariant: `decode(encode(tree))` is equal to `tree` and has the same classes throughout.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from monolect.base.errors import FileFormatError, JitError
 from monolect.ir.binary import DTYPES
 from monolect.tensor.tensor import Tensor
 
-_SELF = frozenset((bool, int, float, str, type(None)))  # JSON has these
+_SELF = frozenset((bool, int, float, str, type(None)))  # classes that JSON represents
 
 
 def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
-    """`tree` as JSON; `tensor` gives what stands for a Tensor. Raises JitError, which names what no file holds."""
+    """Return `tree` as JSON; `tensor` encodes a Tensor. Raises JitError for a value that a file cannot hold."""
     kind = tree.__class__
     if kind in _SELF:
         return tree
@@ -38,7 +38,7 @@ def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
 
 
 def decode(data: Any, tensor: Callable[[Any], Tensor]) -> Any:
-    """The tree; `tensor` makes a Tensor of what stands for it. Raises FileFormatError, or ValueError."""
+    """Return the tree that `encode` wrote; `tensor` decodes a Tensor. Raises FileFormatError or ValueError."""
     if data.__class__ in _SELF:
         return data
     ((kind, value),) = data.items()

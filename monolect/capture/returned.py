@@ -1,8 +1,8 @@
-"""Results of a call that is replayed: values it computes, Tensors it was given, and views of either.
+"""Describe and rebuild the results of a replayed call: computed values, Tensors that it was given, and views of either.
 
-What it is for: a captured step and a `@function` run the user's code once. Code that returns a Tensor from outside, or
-a view of one, returns that Tensor, or a view of it, at every call, as Python does.
-Invariant: a description holds no Tensor of the call it was made from, but those from outside.
+What it is for: a captured step and a `@function` run the user's code once. Code that returns an external Tensor, or a
+view of one, must return that Tensor, or a view of it, at every call.
+Invariant: a description holds no Tensor of the call that it was made from, except external Tensors.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from monolect.tensor.view import Path, given_along, path_of, root_of
 
 
 class Leaf(NamedTuple):
-    """A Tensor of a result. `value`: the number of the value that is computed for it, -1 for none. `root`: the Tensor
-    that it is, or that it is a view of, as the caller names it; None for a value of its own. `of`: the number of the
-    value that it is a view of, else -1. `path`: how the view is made.
+    """How to rebuild one Tensor of a result.
+
+    `value`: index of the computed value, or -1. `root`: the argument or external Tensor that the result is or is a view
+    of, as the caller names it; None for a computed value. `of`: index of the computed value that the result is a view
+    of, or -1. `path`: the steps that make the view from its base.
     """
 
     value: int
@@ -27,13 +29,14 @@ class Leaf(NamedTuple):
     path: Path = ()
 
 
-def described(
+def describe_results(
     found: Sequence[Tensor], others: Sequence[Tensor], name: Callable[[Tensor], Any]
 ) -> tuple[list[Tensor], tuple[Leaf, ...]]:
-    """The Tensors to compute, each once, and a leaf for each of `found`. `others` are computed anyway: their numbers
-    follow. `name`: of a Tensor from outside, else None.
+    """Return the Tensors to compute for the results `found`, each once, and a Leaf for each of `found`.
 
-    A view has a value, too: a saved step has no other. So has a Tensor that two of `found` are views of.
+    `others` are computed anyway; their value indices follow. `name` returns how the caller names an argument or
+    external Tensor, and None for any other Tensor. A view has a computed value too, which a saved step uses. A hidden
+    base has one if two of `found` are views of it.
     """
     known = {id(t) for t in others}
     roots = [name(t) for t in found]
@@ -59,24 +62,28 @@ def described(
     return values, tuple(leaves)
 
 
-def results(leaves: Sequence[Leaf], values: Sequence[Tensor], given: Callable[[Any], Tensor]) -> Iterator[Tensor]:
-    """The Tensors of a result. `given`: the Tensor from outside of that name."""
-    views: dict[int, Tensor] = {}  # by their value: one that is returned twice is one
+def rebuild_results(
+    leaves: Sequence[Leaf], values: Sequence[Tensor], resolve: Callable[[Any], Tensor]
+) -> Iterator[Tensor]:
+    """Yield the Tensors of a result. `resolve` returns the argument or external Tensor for a `Leaf.root`."""
+    views: dict[int, Tensor] = {}  # by value index: a view that is returned twice is one Tensor
     for value, root, of, path in leaves:
         if path and value not in views:
-            views[value] = given_along(values[of] if root is None else given(root), path)
-        yield views[value] if path else values[value] if root is None else given(root)
+            views[value] = given_along(values[of] if root is None else resolve(root), path)
+        yield views[value] if path else values[value] if root is None else resolve(root)
 
 
-def put_back(tree: Any, instead: Mapping[int, Tensor]) -> Any:
-    """`tree` with other Tensors: `instead` has them by the identity of those that go. A view of one that goes becomes a
-    view of the other.
+def replace_tensors(tree: Any, replacements: Mapping[int, Tensor]) -> Any:
+    """Return `tree` with Tensors replaced by `replacements` (old id -> new Tensor); a view is made again from the new
+    one.
     """
     found: list[Tensor] = []
     flatten(tree, found)
     paths = {id(t): path_of(t) for t in found}
-    new = {k: given_along(instead[id(root)], path) for k, (root, path) in paths.items() if id(root) in instead}
+    new = {
+        k: given_along(replacements[id(root)], path) for k, (root, path) in paths.items() if id(root) in replacements
+    }
     return unflatten(tree, iter([new.get(id(t), t) for t in found])) if new else tree
 
 
-__all__ = ["Leaf", "described", "put_back", "results"]
+__all__ = ["Leaf", "describe_results", "replace_tensors", "rebuild_results"]

@@ -1,14 +1,15 @@
-"""Captured steps in a file: another process loads one and runs it, without tracing or scheduling.
+"""Write captured steps to a file and load them: another process runs such a step without tracing or scheduling.
 
-What it is for: `step.save(path)` and `jit.load(path)`. One file holds the captures whose surroundings are those of now,
-as kernels, the constants they read, and the tensors they read and update. It holds no code: programs come from the
-user's own cache, or are compiled.
+What it is for: `step.save(path)` and `jit.load(path)`. One file holds the captures of the current environment: their
+kernels, the constants that they read, and the tensors that they read and update. It holds no code: programs come from
+the user's own cache, or are compiled.
 What it is not: an exchange format. A file fits this version of the format, and the devices `cpu` and `c`: a step is
-lowered for the target of who loads it.
-Invariant: reading a file runs nothing that is in it. What it says is checked as if an enemy had written it; kernels are
-verified, and each of their indices is proven (`runtime/replay/stored.py`).
+lowered for the target of the process that loads it.
+Invariant: reading a file runs nothing that is in it. Its contents are checked as if an attacker had written them;
+kernels are verified, and each of their indices is proven to be in bounds (`runtime/replay/stored.py`).
 
-A header, then JSON, the graphs of the captures as text, with a form feed between, and arrays, each at a multiple of 64.
+Layout: a header, JSON, the graphs of the captures as text with a form feed between them, and arrays, each at a multiple
+of 64 bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from monolect.base.numpy import np
 from monolect.base.settings import STEERING, Context, settings
 from monolect.capture.captured import Captured, Spec, is_flat
 from monolect.capture.donated import Donation
-from monolect.capture.gradients import as_buffer, is_brought, state_of
+from monolect.capture.gradients import as_buffer, gradient_state, is_supplied
 from monolect.capture.jit import Jit
 from monolect.capture.plain_values import decode, encode
 from monolect.capture.returned import Leaf
@@ -57,28 +58,27 @@ from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 from monolect.tensor.view import in_memory
 
-FORMAT = 16  # of what is stored, as a test sees: whoever changes that counts on
-_COMPILING = frozenset(
-    ("NOOPT", "BEAM", "TF32", "SIMPLIFY", "DISABLE")
-)  # settings under which a step is compiled again
+FORMAT = 16  # version of the format; a change of the stored data must increase it, which a test checks
+# settings that a loaded step is compiled under again, with their saved values
+_COMPILING = frozenset(("NOOPT", "BEAM", "TF32", "SIMPLIFY", "DISABLE"))
 _MAGIC = b"MONOSTEP"
 _HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
-_ALIGN = 64  # where an array starts
-_NEXT = "\f"  # between two graphs
-_NONE, _NOT_KEPT = "none", "not kept"  # states of a gradient that a step finds; of one that is brought: is it a leaf?
+_ALIGN = 64  # bytes; each array starts at a multiple of it
+_NEXT = "\f"  # separates two graphs
+_NONE, _NOT_KEPT = "none", "not kept"  # gradient states; a supplied one is stored as its leaf flag
 DEVICES = ("cpu", "c")
 
 
 # ---- saving ----------------------------------------------------------------------------------------------------------
 def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """See `Jit.save`."""
-    tensors = {**getattr(jit, "tensors", {}), **tensors}  # a step from a file keeps its names
+    """Write the captures of a step to the file `path`; see `Jit.save`."""
+    tensors = {**getattr(jit, "tensors", {}), **tensors}  # a loaded step keeps the names of its tensors
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
             raise DTypeError(f"save: {name!r}", expected="a Tensor", found=type(t).__name__)
     captures = current(jit)
     writer = _Writer(device_of(captures), tensors)
-    steps = {c._replace(spec=_without_looking(c.spec)).key: writer.part(c) for c in captures}
+    steps = {c._replace(spec=_normalized_spec(c.spec)).key: writer.capture_data(c) for c in captures}
     parts, texts = zip(*steps.values(), strict=True)
     donation = jit.donation
     head = {
@@ -101,19 +101,21 @@ def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) 
 
 
 def current(jit: Jit) -> list[Captured]:
-    """The captures of a step for what is around it now. Raises JitError where there is none."""
-    now = [c for c in jit.captures.values() if c.spec.around == jit.around.key]
-    captures = [c for c in now if c.capture.is_current()]  # what changed since is in the others as it was
+    """Return the captures of a step that fit its current environment. Raises JitError if there is none."""
+    now = [c for c in jit.captures.values() if c.spec.environment == jit.environment.key]
+    captures = [c for c in now if c.capture.is_current()]  # the others have old values baked in
     if not captures:
-        why = "none since a tensor that it returns or has a view of changed" if now else "no capture"
+        why = "none that is current: a tensor that it returns or views was assigned" if now else "no capture"
         raise JitError("a step is saved once it is captured", expected="a call before", found=why)
     return captures
 
 
 def device_of(captures: Sequence[Captured]) -> str:
-    """The device of captures. Raises DeviceError where they have several, or another than `cpu` and `c`."""
+    """Return the name of the device of captures. Raises DeviceError for several devices, or one that is not
+    in DEVICES.
+    """
     names = {c.capture.device.name for c in captures if c.capture.device is not None}
-    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # its results are views
+    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # results may be views
     if len(names) > 1 or not names <= {*DEVICES}:
         found = sorted(names) if len(names) > 1 else names.pop()
         raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
@@ -121,7 +123,7 @@ def device_of(captures: Sequence[Captured]) -> str:
 
 
 def text_of(c: Captured, device: str) -> str:
-    """The graph of a capture on that device. Raises JitError where no reader would take it."""
+    """Return the graph of a capture as text. Raises JitError if `jit.load` would reject it."""
     text = stored.write(c.capture.step, _params(c, device))
     try:
         stored.read(text, device)
@@ -132,12 +134,14 @@ def text_of(c: Captured, device: str) -> str:
 
 
 def on_device(text: str, old: str, new: str) -> str:
-    """The graph of a capture on another device."""
+    """Return the text of a capture's graph with device `old` replaced by `new`."""
     return text.replace(f'device="{old}"', f'device="{new}"')
 
 
-def _without_looking(spec: Spec) -> Spec:
-    """As it is whether or not a setting looks at the compiler: that is asked where a file is loaded."""
+def _normalized_spec(spec: Spec) -> Spec:
+    """Return `spec` with its last setting, the one for compiler diagnostics, at 0: a loaded step does not
+    depend on it.
+    """
     return spec._replace(steering=(*spec.steering[:-1], 0))
 
 
@@ -149,7 +153,7 @@ def _checksum(parts: list[Any]) -> bytes:
 
 
 class _Writer:
-    """Numbers the tensors and arrays of captures."""
+    """Numbers the tensors and arrays of captures, and describes captures as JSON."""
 
     def __init__(self, device: str, names: Mapping[str, Tensor]) -> None:
         self.device: Any = Device[device]
@@ -157,39 +161,39 @@ class _Writer:
             raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=device)
         self.names = {id(t): name for name, t in names.items()} | random_state.names()
         self.tensors: list[Tensor] = []
-        self.known: dict[int, tuple[str, bool]] = {}  # by identity of a tensor
+        self.known: dict[int, tuple[str, bool]] = {}  # name and leaf flag, by id of a tensor
         self.arrays: dict[UOp, int] = {}
 
-    def part(self, c: Captured) -> tuple[dict[str, Any], str]:
-        """A capture as JSON, and its graph."""
+    def capture_data(self, c: Captured) -> tuple[dict[str, Any], str]:
+        """Return a capture as JSON data, and the text of its graph."""
         outside = c.capture.outside()
         text = text_of(c, self.device.name)
-        places = iter(c.spec.places or range(len(c.kinds)))
+        positions = iter(c.spec.positions or range(len(c.kinds)))
         leaves = map(self.leaf, c.leaves)
-        n_args = len(c.kinds) - len(c.brought)
+        n_args = len(c.kinds) - len(c.supplied_gradients)
         return {
-            "args": encode(c.spec.args, lambda _: next(places), "an argument"),
-            "kwargs": encode(c.spec.kwargs, lambda _: next(places), "an argument"),
+            "args": encode(c.spec.args, lambda _: next(positions), "an argument"),
+            "kwargs": encode(c.spec.kwargs, lambda _: next(positions), "an argument"),
             "leaves": [wants_gradient for *_, wants_gradient in c.kinds[:n_args]],
             "steering": c.spec.steering[:-1],
             "results": encode(c.template, lambda _: next(leaves), "a result"),
-            "moves": [*map(self.who, outside.moves)],
-            "in_place": [*map(self.who, outside.in_place)],
-            "reads": [*map(self.who, outside.reads)],
+            "moves": [*map(self.number_of, outside.moves)],
+            "in_place": [*map(self.number_of, outside.in_place)],
+            "reads": [*map(self.number_of, outside.reads)],
             "constants": [*map(self.array, outside.constants)],
-            "graded": [*map(self.who, c.graded)],
-            "found": [*(self.who(t) for t, _ in c.found)],
-            "states": [*(_state(g) for _, g in c.found)],
-            "cleared": self.known_of(c.cleared),
-            "used_up": self.known_of(c.used_up),
-            "dropped": self.known_of(c.dropped),
-            "lost": sorted(c.lost),
+            "graded": [*map(self.number_of, c.gradient_targets)],
+            "found": [*(self.number_of(t) for t, _ in c.initial_gradients)],
+            "states": [*(_stored_state(g) for _, g in c.initial_gradients)],
+            "cleared": self.numbers_of_known(c.cleared),
+            "used_up": self.numbers_of_known(c.consumed),
+            "dropped": self.numbers_of_known(c.dropped),
+            "lost": sorted(c.without_graph),
             "checks": c.checks,
-            "shared": [[self.who(t), self.leaf(g)] for t, g in c.shared],
+            "shared": [[self.number_of(t), self.leaf(g)] for t, g in c.aliased_gradients],
         }, text
 
-    def who(self, t: Any) -> int | list[int]:
-        """A tensor by its number, in a list; an argument by its place."""
+    def number_of(self, t: Any) -> int | list[int]:
+        """Return an external Tensor as [its number], and an argument as its position."""
         if t.__class__ is int:
             return int(t)
         if id(t) not in self.known:
@@ -198,19 +202,23 @@ class _Writer:
         return [next(k for k, x in enumerate(self.tensors) if x is t)]
 
     def leaf(self, k: Leaf) -> Any:
-        """How a Tensor of a result is made: the number of its value, or the Tensor from outside that it is."""
-        return k.value if k.value >= 0 else {"given": self.who(k.root)}
+        """Return how a Tensor of a result is rebuilt: the index of its value, or the Tensor that it is."""
+        return k.value if k.value >= 0 else {"given": self.number_of(k.root)}
 
-    def known_of(self, tensors: list[Any]) -> list[Any]:
-        """Those that the step has to do with otherwise, too; a loaded step has no others."""
-        return [self.who(t) for t in tensors if t.__class__ is int or id(t) in self.known]
+    def numbers_of_known(self, tensors: list[Any]) -> list[Any]:
+        """Return the arguments and the Tensors that already have a number; a loaded step cannot reach any
+        other Tensor.
+        """
+        return [self.number_of(t) for t in tensors if t.__class__ is int or id(t) in self.known]
 
     def array(self, b: UOp) -> int:
         return self.arrays.setdefault(b, len(self.arrays))
 
 
 def _params(c: Captured, device: str) -> list[UOp]:
-    """The PARAMs of a step: those of results and sizes as they are, the others of the kind they have now."""
+    """Return the PARAMs of a step by slot: those of results and sizes as captured, others for the memory that is bound
+    now.
+    """
     known = {p.arg.slot: p for p in (*c.capture.variables, *(_memory(u) for u in c.capture.step.src[0].src))}
     for slot, u in c.capture.bound_now().items():
         known.setdefault(slot, _param(slot, u, device))
@@ -229,13 +237,13 @@ def _param(slot: int, b: UOp, device: str) -> UOp:
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 class Loaded(Jit):
-    """A step from a file. `tensors` are those it reads and updates, by the names they were saved under."""
+    """A step from a file. `tensors`: the Tensors that it reads and updates, by the names that they were saved under."""
 
     def __init__(
         self, path: str, head: Mapping[str, Any], texts: Sequence[str], arrays: list[UOp], given: Mapping[str, Tensor]
     ) -> None:
-        super().__init__(_nothing)
-        self.around = self._reached()
+        super().__init__(_no_function)
+        self.environment = self._find_dependencies()
         self.__name__, self.donation = path, _donation(head["donation"])
         self.parameters = tuple(map(_text, head["parameters"]))
         self.tensors: dict[str, Tensor] = {}
@@ -248,8 +256,8 @@ class Loaded(Jit):
         if len(self.tensors) != len(head["tensors"]):
             raise damaged("the tensors of a step", "a name for each", head["tensors"])
         for data, text in zip(head["steps"], texts, strict=True):
-            captured = _Part(data, self, arrays).captured(text, head["device"])
-            self._keep(captured)
+            captured = _CaptureReader(data, self, arrays).captured(text, head["device"])
+            self._add_capture(captured)
 
     def _tensor(
         self, name: str, wants_gradient: bool, number: int, arrays: list[UOp], given: Mapping[str, Tensor]
@@ -276,18 +284,18 @@ class Loaded(Jit):
         self.__reduce__()
 
     def _steering(self) -> tuple:
-        return (*settings.steering[:-1], 0)  # what looks at the compiler did so when the file was loaded
+        return (*settings.steering[:-1], 0)  # diagnostics of the compiler were printed at loading
 
-    def _plain(self) -> Any:
+    def _unjitted(self) -> Any:
         expected = "the function it was saved from"
-        raise JitError("a saved step inside a jitted function, which would be a part of it", expected=expected)
+        raise JitError("a saved step is called inside a jitted function", expected=expected)
 
     def _capture(
         self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool
     ) -> Any:
         if key in self.variants:
-            expected = "as when it was saved: none, or one for each that it adds to"
-            raise JitError("a saved step meets gradients that it was not captured for", expected=expected)
+            expected = "the gradients of a saved capture: none, or one for each tensor whose gradient it adds to"
+            raise JitError("a saved step finds gradients that it was not captured for", expected=expected)
         if steerings := [k[4] for k in self.captures if k[:4] == key[:4]]:
             expected, found = " or ".join(map(_settings, steerings)), _settings(key[4])
             raise JitError("a saved step was captured under other settings", expected=expected, found=found)
@@ -296,19 +304,20 @@ class Loaded(Jit):
         raise JitError("a saved step was not captured for these arguments", expected=wanted, found=found)
 
 
-class _Part:
-    """One capture of a file, with what it says checked."""
+class _CaptureReader:
+    """Reads one capture of a file, and checks its data."""
 
     def __init__(self, data: Mapping[str, Any], step: Loaded, arrays: list[UOp]):
         self.data, self.step, self.arrays = data, step, arrays
         self.tensors = [*step.tensors.values()]
 
     def captured(self, text: str, device: str) -> Captured:
+        """Return the capture, with its kernels read from `text`."""
         data, steering = self.data, self.data["steering"]
         if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
             raise damaged("the settings of a step", settings.steering[:-1], steering)
         compiling = {name: x for name, x in zip(STEERING, steering, strict=True) if name in _COMPILING}
-        with Context(**compiling):  # compiled as it was before
+        with Context(**compiling):  # compile it as it was compiled when it was saved
             step = stored.read(text, device)
             self.params, self.roles, self.moves = step.src[1:], step.arg.roles, step.arg.moves
             self.n_args = self.roles.count("argument")
@@ -327,28 +336,28 @@ class _Part:
         spec, marks = self._spec((*steering, 0))
         nodes = [Tensor._wrap(v.node) for v in capture.outputs]
         template, leaves = self._results(nodes)
-        ways = ("graded", "cleared", "used_up", "dropped", "found")
-        graded, cleared, used_up, dropped, seen_at = map(self._who, ways)
+        keys = ("graded", "cleared", "used_up", "dropped", "found")
+        gradient_targets, cleared, consumed, dropped, seen_at = map(self._tensors_at, keys)
         found = self._found(seen_at)
-        shared = [(self._one(t), self._leaf(g, nodes)) for t, g in data["shared"]]
+        shared = [(self._tensor_at(t), self._leaf(g, nodes)) for t, g in data["shared"]]
         seen = {k.value for k in (*leaves, *(k for _, k in shared))}.difference([-1])
-        n_values, n_looked = len(nodes) - 2 * len(checks) - len(graded), len(nodes) - 2 * len(checks)
+        n_values, n_looked = len(nodes) - 2 * len(checks) - len(gradient_targets), len(nodes) - 2 * len(checks)
         if n_values < 0 or not seen <= {*range(n_looked)}:
             raise damaged("the results of a step", f"numbers below {n_looked}", sorted(seen))
         if any(t.shape or not t.dtype.is_int for t in nodes[n_looked:]):
             raise damaged("the checks of a step", "two integers each", checks)
-        for t, g in zip(graded, nodes[n_values:n_looked], strict=True):
+        for t, g in zip(gradient_targets, nodes[n_values:n_looked], strict=True):
             self._same_kind(self.params[t] if t.__class__ is int else t._uop, g._uop)
         flat = is_flat(spec.args, spec.kwargs, marks) and not (checks or self.step.donation.arguments)
-        lost = frozenset([index(k, self.roles.count("result")) for k in data["lost"]])
+        without_graph = frozenset([index(k, self.roles.count("result")) for k in data["lost"]])
         kinds = tuple(map(kind, (*marks, *self._gradients())))
         return Captured(
-            capture, template, kinds, flat, graded, spec, {}, cleared, used_up, found, dropped, lost, checks, leaves,
-            shared,
+            capture, template, kinds, flat, gradient_targets, spec, {}, cleared, consumed, found, dropped,
+            without_graph, checks, leaves, shared,
         )  # fmt: skip
 
     def _gradients(self) -> list[Tensor]:
-        """A Tensor without memory for each gradient that a call brings."""
+        """Return a Tensor without memory for each gradient that is supplied to a call."""
         marks = []
         n = len(self.data["leaves"])
         for b, state in zip(
@@ -359,19 +368,22 @@ class _Part:
         return marks
 
     def _found(self, tensors: list[Any]) -> list[tuple[Any, Any]]:
-        """The gradients that the step finds, as `state_of`: those that are brought are the last arguments."""
+        """Return `tensors` with the `gradient_state` that the step found on each; supplied gradients are the last
+        arguments.
+        """
         states = self.data["states"]
         brought = iter(self._gradients())
         known = {_NONE: None, _NOT_KEPT: NotKept}
         if not all(s.__class__ is bool or (s.__class__ is str and s in known) for s in states):
             raise damaged("the gradients of a step", "bools, or one of " + ", ".join(known), states)
         return [
-            (t, state_of(next(brought)) if s.__class__ is bool else known[s])
+            (t, gradient_state(next(brought)) if s.__class__ is bool else known[s])
             for t, s in zip(tensors, states, strict=True)
         ]
 
     def _outside(self) -> Outside:
-        moves, in_place, reads = self._who("moves"), self._who("in_place"), self._who("reads")
+        """Return the states, reads and constants of the capture. Raises FileFormatError if they do not fit."""
+        moves, in_place, reads = self._tensors_at("moves"), self._tensors_at("in_place"), self._tensors_at("reads")
         for n, t in zip(self.moves, moves, strict=True):
             if (t.__class__ is int) != (n < self.n_args) or (t.__class__ is int and t != n):
                 raise damaged("a state of a step", "an argument by its number, or a tensor", n)
@@ -397,21 +409,21 @@ class _Part:
         if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
             raise damaged("memory of a step", f"{wanted.dtype.name} {wanted.shape}", found)
 
-    def _who(self, key: str) -> list[Any]:
-        """Arguments by place, and tensors."""
-        return [*map(self._one, self.data[key])]
+    def _tensors_at(self, key: str) -> list[Any]:
+        """Return the Tensors of a list in the file: arguments as positions, external Tensors as themselves."""
+        return [*map(self._tensor_at, self.data[key])]
 
-    def _one(self, x: Any) -> Any:
+    def _tensor_at(self, x: Any) -> Any:
         if x.__class__ is int:
             return index(x, self.n_args)
         (k,) = x
         return self.tensors[index(k, len(self.tensors))]
 
     def _leaf(self, x: Any, nodes: list[Tensor]) -> Leaf:
-        return Leaf(-1, self._one(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes)))
+        return Leaf(-1, self._tensor_at(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes)))
 
     def _results(self, nodes: list[Tensor]) -> tuple[Any, tuple[Leaf, ...]]:
-        """The tree of results, and how its Tensors are made."""
+        """Return the template of the results, and a Leaf for each of its Tensors."""
         leaves: list[Leaf] = []
         hole = Tensor._wrap(const(0, dtypes.bool))
 
@@ -422,27 +434,29 @@ class _Part:
         return decode(self.data["results"], leaf), tuple(leaves)
 
     def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
-        """The call, and a Tensor without memory for each of its arguments."""
+        """Return the Spec of the call, and a Tensor without memory for each of its arguments."""
         marks: list[Tensor] = []
         n_args = min(len(self.data["leaves"]), self.n_args)
         for b, wants_gradient in zip(self.params[:n_args], self.data["leaves"], strict=True):
             marks.append(Tensor._wrap(mark(b)))
             marks[-1]._requires_grad = wants_gradient is True
-        args, places = _decoded(self.data["args"], marks)
+        args, positions = _decoded(self.data["args"], marks)
         kwargs, more = _decoded(self.data["kwargs"], marks)
-        places += more
-        twice = len(places) > len(marks)
-        if [*dict.fromkeys(places)] != [*range(len(marks))] or args.__class__ is not tuple:
-            raise damaged("the arguments of a step", f"{len(marks)} Tensors, in order", places)
+        positions += more
+        twice = len(positions) > len(marks)
+        if [*dict.fromkeys(positions)] != [*range(len(marks))] or args.__class__ is not tuple:
+            raise damaged("the arguments of a step", f"{len(marks)} Tensors, in order", positions)
         if kwargs.__class__ is not dict or not all(k.__class__ is str for k in kwargs):
             raise damaged("the arguments of a step", "names", kwargs)
-        around = self.step.around
-        return Spec(args, kwargs, around.key, tuple(places) if twice else (), around.named, steering), marks
+        environment = self.step.environment
+        return Spec(
+            args, kwargs, environment.key, tuple(positions) if twice else (), environment.attributes, steering
+        ), marks
 
 
-def _state(g: Any) -> Any:
-    """What a step finds of a gradient, in a file."""
-    if is_brought(g):
+def _stored_state(g: Any) -> Any:
+    """Return a `gradient_state` as it is written to a file."""
+    if is_supplied(g):
         return g[-1]
     if g is not None and g is not NotKept:
         raise JitError("a step that cannot be saved", expected="gradients with memory of their own", found="a view")
@@ -454,7 +468,7 @@ def _settings(steering: tuple) -> str:
 
 
 def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
-    """The tree, and the numbers of the Tensors in it."""
+    """Return the tree, and the numbers of the Tensors in it."""
     numbers: list[int] = []
 
     def leaf(k: Any) -> Tensor:
@@ -464,20 +478,24 @@ def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
     return decode(data, leaf), numbers
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """In place of the function of a loaded step."""
+def _no_function(*_: Any, **__: Any) -> None:
+    """The function of a loaded step, which is never called."""
 
 
 def _donation(data: Mapping[str, Any]) -> Donation:
     new = Donation(None, ())
     new.names = tuple([_text(x) if x.__class__ is str else _integer(x) for x in data["names"]])
-    for place, name in data["arguments"]:
-        new.arguments.append((place if place is None else _integer(place), name if name is None else _text(name)))
+    for position, name in data["arguments"]:
+        new.arguments.append(
+            (position if position is None else _integer(position), name if name is None else _text(name))
+        )
     return new
 
 
 def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
-    """The BUFFER of a tensor that takes the place of a saved one."""
+    """Return the BUFFER of the user's tensor `t`, which replaces a saved one. Raises ArgumentError if it
+    does not fit.
+    """
     if t.shape != saved.shape or t.dtype is not saved.dtype or t.device != saved.arg.device:
         expected, found = (f"{x.dtype.name} {x.shape} on {d}" for x, d in ((saved, saved.arg.device), (t, t.device)))
         raise ArgumentError(f"jit.load: tensor {name}", expected=expected, found=found)
@@ -492,7 +510,7 @@ def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
 def load(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None, device: str | None = None
 ) -> Loaded:
-    """See `jit.load`."""
+    """Read the file of a step; see `jit.load`."""
     name = os.fspath(path)
     if device is not None and device not in DEVICES:
         raise DeviceError("jit.load: device", expected=DEVICES, found=str(device)[:80])
@@ -517,18 +535,20 @@ def load(
             raise DeviceError(f"{name}: a step for another device", expected=DEVICES, found=str(head["device"])[:80])
         if device is not None:
             texts = [on_device(text, head["device"], device) for text in texts]
-            head = _moved(head, device)
+            head = _for_device(head, device)
         arrays = _arrays(head["arrays"], body[n_json + n_text :], Device[head["device"]])
         return Loaded(name, head, texts, arrays, tensors or {})
     except MonolectError:
         raise
-    except Exception as e:  # whatever a file leads to that `save` does not write
+    except Exception as e:  # any error of data that `save` does not write
         found = f"{type(e).__name__}: {e}"[:200]
         raise FileFormatError(f"{name} cannot be read", expected="what `save` writes", found=found) from e
 
 
-def _moved(head: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """The JSON of a step for that device: its random state is the device's, DEVICE the setting of who loads it."""
+def _for_device(head: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """Return the JSON of a step for `device`: its random state is that device's, and DEVICE the loading process's
+    setting.
+    """
     random = {f"random/{head['device']}": f"random/{device}"}
     tensors = [(random.get(name, name), *rest) for name, *rest in head["tensors"]]
     at = STEERING.index("DEVICE")

@@ -1,8 +1,8 @@
-"""Derivatives of Python functions of tensors: `grad` and `value_and_grad`.
+"""Differentiate Python functions of tensors: `grad` and `value_and_grad`.
 
-What it is for: derivatives without leaves and `.grad`; they nest, so second derivatives are `grad` of a `grad`.
-Invariant: the arguments are not changed; the function is called once a call, with stand-ins for the tensors it is
-differentiated by, so that equal arguments keep gradients of their own.
+What it is for: derivatives without leaves and `.grad`. They nest: the second derivative is `grad` of a `grad`.
+Invariant: the arguments are not changed. Each call runs the function once, on placeholders for the tensors that it is
+differentiated by, so equal arguments have separate gradients.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from monolect.tensor.tensor import Tensor, watched
 
 
 def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The derivative of a scalar function of tensors, by one argument or several.
+    """Return a function that computes the gradient of the scalar function `f` by one or several arguments.
 
     An argument may be a tensor, or lists, tuples and dicts of tensors; its gradient has the same structure. With
-    `has_aux` the function returns (value, aux), and the derivative (gradient, aux).
+    `has_aux`, `f` returns (value, aux), and the new function returns (gradient, aux).
 
     >>> grad(lambda x: (x ** 3).sum())(Tensor([1.0, 2.0])).tolist()
     [3.0, 12.0]
@@ -42,7 +42,7 @@ def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: boo
 def value_and_grad(
     f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """Like `grad`, but returns (value, gradient); with `has_aux` ((value, aux), gradient).
+    """Like `grad`, but the new function returns (value, gradient); with `has_aux` ((value, aux), gradient).
 
     >>> value, g = value_and_grad(lambda x: x * x)(Tensor(3.0))
     >>> value.item(), g.item()
@@ -56,16 +56,16 @@ def value_and_grad(
 
     @wraps(f)
     def both(*args: Any, **kwargs: Any) -> Any:
-        stand_ins: dict[UOp, UOp] = {}
+        placeholders: dict[UOp, UOp] = {}
         inner = list(args)
         for k in wanted:
             if not -len(args) <= k < len(args):
                 raise ArgumentError("argnums names no argument", expected=f"below {len(args)}", found=k)
-            inner[k] = _map(lambda t: _stand_in(t, stand_ins), args[k])
-        asked = [_map(lambda t: t.uop, inner[k]) for k in wanted]  # looking at a value gives it another
-        outer, watched.nodes = watched.nodes, (*watched.nodes, *stand_ins)
+            inner[k] = _map(lambda t: _placeholder(t, placeholders), args[k])
+        before = [_map(lambda t: t.uop, inner[k]) for k in wanted]  # reading a value in `f` replaces the node
+        outer, watched.nodes = watched.nodes, (*watched.nodes, *placeholders)
         try:
-            with changes.inside():  # a step replayed knows no derivative
+            with changes.inside():  # an inner step runs unjitted: a replay has no derivative
                 out = f(*inner, **kwargs)
         finally:
             watched.nodes = outer
@@ -74,11 +74,11 @@ def value_and_grad(
                 "grad with has_aux", expected="a function that returns (value, aux)", found=repr(out)[:80]
             )
         value = _scalar(out[0] if has_aux else out)
-        for u in list(stand_ins):
-            stand_ins[u.src[0]] = stand_ins[u]
-        found = gradients(value.uop, const(1, value.dtype), list(stand_ins), cut=True)
-        grads = [_map(lambda u: _gradient(u, found, stand_ins), nodes) for nodes in asked]
-        result = _map(lambda t: Tensor(replace((t.uop,), stand_ins)[0]), out)
+        for u in list(placeholders):
+            placeholders[u.src[0]] = placeholders[u]
+        found = gradients(value.uop, const(1, value.dtype), list(placeholders), cut=True)
+        grads = [_map(lambda u: _gradient(u, found, placeholders), nodes) for nodes in before]
+        result = _map(lambda t: Tensor(replace((t.uop,), placeholders)[0]), out)
         return result, grads[0] if isinstance(argnums, int) else tuple(grads)
 
     return both
@@ -91,25 +91,28 @@ def _scalar(value: Any) -> Tensor:
     return value
 
 
-def _stand_in(t: Tensor, stand_ins: dict[UOp, UOp]) -> Tensor:
-    """A tensor that is `t` to the graph but equal to no other node; remembers what it stands for."""
+def _placeholder(t: Tensor, placeholders: dict[UOp, UOp]) -> Tensor:
+    """Return a tensor with the value of `t` and a unique node; `placeholders` maps that node to the node of `t`."""
     if not t.dtype.is_float:
         raise GradientError("only floats have gradients", expected="a float dtype", found=t.dtype.name)
     buffer = new_buffer(t.shape, t.dtype, t.device)
-    u = build("AFTER", buffer, build("STORE", buffer, t.uop))  # can be computed, should the function look at it
-    stand_ins[u] = t.uop
+    u = build("AFTER", buffer, build("STORE", buffer, t.uop))  # it can be computed if the function reads its value
+    placeholders[u] = t.uop
     return Tensor(u)
 
 
-def _gradient(u: UOp, found: dict[UOp, UOp | None], stand_ins: dict[UOp, UOp]) -> Tensor:
-    """Of a stand-in, by its node and by its buffer: what was made of it after it was computed hangs there."""
+def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]) -> Tensor:
+    """Return the gradient of placeholder node `u`: the sum of the gradients found at its node and at its buffer.
+
+    A graph that was built after the placeholder was computed refers to the buffer.
+    """
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
     g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)
-    return Tensor(replace((placed_like(g, u),), stand_ins)[0])
+    return Tensor(replace((placed_like(g, u),), placeholders)[0])
 
 
 def _map(f: Callable[[Any], Any], tree: Any) -> Any:
-    """`tree` with `f` applied to every tensor and node in it."""
+    """Return `tree` with `f` applied to every tensor and node in it."""
     if isinstance(tree, Tensor | UOp):
         return f(tree)
     if isinstance(tree, dict):

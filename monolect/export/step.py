@@ -117,10 +117,10 @@ def _chosen(jit: Jit, number: int | None) -> Captured:
 
 
 def _refuse_gradients(c: Captured) -> None:
-    if c.brought:
+    if c.supplied_gradients:
         what = "gradients that are there before the call, and that the step reads or adds to"
-    elif c.graded or c.shared:
-        what = f"gradients that the step leaves on {len(c.graded) + len(c.shared)} tensors"
+    elif c.gradient_targets or c.aliased_gradients:
+        what = f"gradients that the step leaves on {len(c.gradient_targets) + len(c.aliased_gradients)} tensors"
     else:
         return
     expected = "a step that clears gradients at its start, and returns those it is for"
@@ -263,7 +263,7 @@ def _arguments(c: Captured, known: Sequence[str]) -> dict[int, str]:
         texts += _paths(x, known[k] if k < len(known) else f"arg{k}")
     for name, x in c.spec.kwargs.items():
         texts += _paths(x, name)
-    slots = c.spec.places or range(len(texts))
+    slots = c.spec.positions or range(len(texts))
     out: dict[int, str] = {}
     for slot, text in zip(slots, texts, strict=True):
         out.setdefault(slot, text)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from monolect import Context, Tensor, function, jit
-from monolect.capture.environment.dependencies import Reach
+from monolect.capture.environment.dependencies import Dependencies
 
 FEW = max(20, settings().max_examples // 2)
 FORMS: dict[str, Any] = {"jit": jit, "function": function}
@@ -111,10 +111,10 @@ def test_steps_see_what_is_around_them(form: str, request: pytest.FixtureRequest
 
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {
-    "attributes that come are not seen": (Reach, "_whole", lambda self, own: None),
-    "the attributes of a function are those that are named": (Reach, "_reads_all", lambda self: False),
-    "no class has classes derived from it": (Reach, "_derived", lambda self, c: iter(())),
-    "the dict of a class is not read": (Reach, "_is_data", lambda self, value: False),
+    "attributes that come are not seen": (Dependencies, "_watch_new_attributes", lambda self, own: None),
+    "the attributes of a function are those that are named": (Dependencies, "_reads_all", lambda self: False),
+    "no class has classes derived from it": (Dependencies, "_subclasses", lambda self, c: iter(())),
+    "the dict of a class is not read": (Dependencies, "_is_data", lambda self, value: False),
 }
 
 

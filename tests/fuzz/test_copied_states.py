@@ -117,7 +117,7 @@ def test_states_agree_with_pytorch(request: pytest.FixtureRequest) -> None:
 
 PLANTED: dict[str, dict[str, Callable]] = {
     "states of one value are one": {
-        "monolect.capture.recording.apart": lambda assigned: None,
+        "monolect.capture.recording.separate_storage": lambda assigned: None,
         "monolect.runtime.replay.record.Counter": lambda afters: defaultdict(lambda: 1),
     },
     "what is in memory is not copied": {"monolect.tensor.tensor.in_own_memory": lambda u: u},

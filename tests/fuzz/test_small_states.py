@@ -18,7 +18,7 @@ import torch
 from monolect import JitError, Tensor, dtypes, function, jit
 from monolect.capture import jit as capture
 from monolect.capture import recording
-from monolect.capture.around import computed_outside, readers
+from monolect.capture.around import external_reads, realize_external_values
 from monolect.capture.function import Function
 
 DTYPES = ("int8", "int32", "int64", "float32", "float64", "float64")
@@ -169,15 +169,15 @@ def test_programs_agree_with_pytorch(request: pytest.FixtureRequest) -> None:
 
 
 def _without_sources(*args: Any) -> tuple[set, set]:
-    return computed_outside(*args)[0], set()
+    return realize_external_values(*args)[0], set()
 
 
 PLANTED: dict[str, tuple[Any, str, Any, str]] = {
-    "a capture that counts is kept": (capture.Reach, "changed", lambda self, now: None, "jit"),
+    "a capture that counts is kept": (capture.Dependencies, "changed", lambda self, now: None, "jit"),
     "a trace that counts is kept": (Function, "_is_as_before", lambda *args: True, "function"),
-    "numbers are folded into a step": (recording, "compute_reached", lambda *args: None, "jit"),
-    "nothing is woven into a step": (recording, "readers", lambda *args: (readers(*args)[0], []), "jit"),
-    "an expression of a step is a tensor": (recording, "computed_outside", _without_sources, "jit"),
+    "numbers are folded into a step": (recording, "realize_dependencies", lambda *args: None, "jit"),
+    "nothing is woven into a step": (recording, "external_reads", lambda *args: (external_reads(*args)[0], []), "jit"),
+    "an expression of a step is a tensor": (recording, "realize_external_values", _without_sources, "jit"),
     "what a function copies is shared": ("monolect.capture.function", "in_own_memory", lambda u: u, "function"),
 }  # fmt: skip
 

@@ -304,7 +304,7 @@ def _cut(t: Any) -> tuple[Any, Any]:
 PLANTED: dict[str, tuple[str, Any]] = {
     "a view keeps its first node": ("monolect.tensor.view.Window.current", _first_node),
     "a write does not reach the base": ("monolect.tensor.tensor.target_of", _cut),
-    "pending values are part of a step": ("monolect.capture.recording.compute_reached", lambda *_: None),
+    "pending values are part of a step": ("monolect.capture.recording.realize_dependencies", lambda *_: None),
     "what is made from state is taken from outside": (
         "monolect.capture.around.base_of",
         lambda u: u if u.op == "RESHAPE" else base_of(u),

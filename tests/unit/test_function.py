@@ -14,7 +14,7 @@ import pytest
 
 from monolect import Context, Tensor, function, grad, jit, nn
 from monolect.base.errors import ArgumentError, GradientError, JitError
-from monolect.capture.function import MOST_TRACES, Function
+from monolect.capture.function import MAX_TRACES, Function
 from monolect.ir.uop import live_nodes, toposort
 from monolect.runtime.realize import execute
 from monolect.runtime.replay.capture import changes, steps, under_way
@@ -374,11 +374,11 @@ def test_what_is_no_function_is_refused() -> None:
 def test_traces_are_bounded_and_leave_nothing_behind() -> None:
     f = function(lambda x, k: x + k)
     x = Tensor([1.0]).realize()
-    for k in range(MOST_TRACES + 20):
+    for k in range(MAX_TRACES + 20):
         assert f(x, k).item() == 1.0 + k
-    assert len(f.traces) == MOST_TRACES
+    assert len(f.traces) == MAX_TRACES
     at = live_nodes()
-    for k in range(MOST_TRACES + 20):
+    for k in range(MAX_TRACES + 20):
         f(x, k % 7).item()
     assert live_nodes() <= at + 50
 

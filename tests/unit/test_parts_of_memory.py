@@ -147,7 +147,7 @@ def test_a_part_of_the_state_that_a_step_assigns_is_refused() -> None:
 
     want = state.numpy().copy()
     for k in range(6):
-        with pytest.raises(JitError, match="memory that an argument shows"):
+        with pytest.raises(JitError, match="memory that an argument shares"):
             step(state[k : k + 3])
         assert np.array_equal(state.numpy(), want)
         step(state[k : k + 3].clone())
@@ -168,7 +168,7 @@ def test_a_part_that_is_assigned_changes_its_base() -> None:
 
     for k in range(5):
         x, y = base[k : k + 3], base[k + 1 : k + 2]
-        with pytest.raises(JitError, match="memory that an argument shows"):
+        with pytest.raises(JitError, match="memory that an argument shares"):
             step(x, y)
         assert np.array_equal(base.numpy(), want)
         for _ in range(2):

@@ -26,7 +26,7 @@ import torch
 
 from monolect import Tensor, function, grad, jit, nn
 from monolect.base.errors import CaptureWarning, JitError
-from monolect.capture.environment.dependencies import Reach
+from monolect.capture.environment.dependencies import Dependencies
 
 
 def vector(*values: float) -> Tensor:
@@ -535,7 +535,7 @@ def test_no_instance_is_kept_by_what_is_known_of_it() -> None:
 
 
 def test_code_of_libraries_is_not_read() -> None:
-    reached = Reach((lambda x: np.linalg.norm(x) + dataclasses.astuple(x)[0],))
+    reached = Dependencies((lambda x: np.linalg.norm(x) + dataclasses.astuple(x)[0],))
     assert not reached.contents and all(isinstance(name, str) for _, name, _ in reached.entries)
     assert {name for _, name, _ in reached.entries} <= {"norm", "astuple"}
 
@@ -557,7 +557,7 @@ def test_an_iterator_is_refused_wherever_it_stands(name: str) -> None:
     it = ITERATORS[name]
     holder = types.SimpleNamespace(it=it)
     for f, args in ((lambda x, i: x * next(i), (it,)), (lambda x: x * next(it), ()), (lambda x: next(holder.it), ())):
-        with pytest.raises(JitError, match="reaches an iterator"):
+        with pytest.raises(JitError, match="reads an iterator"):
             jit(f)(vector(1.0), *args)
     numbers = iter([1.0, 2.0])
     assert [function(lambda x: x * next(numbers))(vector(1.0)).item() for _ in range(2)] == [1.0, 2.0], "traced again"
@@ -593,7 +593,7 @@ def importing(x):
 @pytest.mark.parametrize("name", draws())
 def test_numbers_drawn_outside_of_tensors_are_refused(name: str) -> None:
     f = draws()[name]
-    with pytest.raises(JitError, match="draws numbers"):
+    with pytest.raises(JitError, match="draws random numbers"):
         jit(f)(vector(1.0))
     assert len({function(f)(vector(1.0)).item() for _ in range(3)}) == 3, "traced at each call"
 
@@ -611,7 +611,7 @@ ASKS = {
 @pytest.mark.parametrize("name", ASKS)
 def test_what_is_asked_of_the_system_is_refused_where_it_is_asked(name: str) -> None:
     f = ASKS[name]
-    with pytest.raises(JitError, match="asks for what differs at each call") as e:
+    with pytest.raises(JitError, match="calls what differs at each call") as e:
         jit(f)(vector(1.0))
     assert e.value.line == (__file__, f.__code__.co_firstlineno) and sys.getprofile() is None
     assert len({(time.sleep(0.001), function(f)(vector(1.0)).item())[1] for _ in range(5)}) > 1, "traced at each call"
@@ -633,7 +633,7 @@ assert "numpy.random" not in sys.modules, "NumPy imports them when they are name
 try:
     jit(lambda x: x * float(np.random.rand()))(Tensor([1.0]))
 except JitError as e:
-    assert "draws numbers" in str(e)
+    assert "draws random numbers" in str(e)
 else:
     raise AssertionError
 """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor, function, jit, nn
-from monolect.capture.fast_path import KEPT_BYTES
+from monolect.capture.fast_path import MAX_REUSED_BYTES
 from monolect.runtime import profile
 from monolect.runtime.replay.capture import has_lock
 
@@ -88,7 +88,7 @@ def test_results_may_be_views(name):
 
 
 def test_a_large_result_is_not_kept():
-    f, x = jit(lambda x: x * 2), Tensor(np.ones(KEPT_BYTES // 4 + 1, np.float32)).realize()
+    f, x = jit(lambda x: x * 2), Tensor(np.ones(MAX_REUSED_BYTES // 4 + 1, np.float32)).realize()
     for _ in range(3):
         y = f(x)
     memory = weakref.ref(y.uop.storage)

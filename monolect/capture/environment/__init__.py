@@ -1,1 +1,1 @@
-"""What the code of a step reads around it, and guards that notice a change."""
+"""Find what the code of a step reads besides its arguments, and guard it against changes."""

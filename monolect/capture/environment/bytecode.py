@@ -1,7 +1,8 @@
-"""What the code of a function names: attributes, variables, modules; by its instructions, for sources may be gone.
+"""List the names in the code of a function: attributes, variables, modules. It reads bytecode, because sources may be
+missing.
 
-What it is for: `capture/environment/dependencies.py` looks at what stands under these names, and under no others.
-Invariant: what code can reach without one of these names it reaches through what has no name: the items of containers.
+What it is for: `capture/environment/dependencies.py` follows these names, and no others.
+Invariant: a value that code can reach without one of these names is an item of a container.
 """
 
 from __future__ import annotations
@@ -13,25 +14,26 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-# which argument is the name; -1: the last
+# functions that take the name of an attribute: index of that argument; -1: the last
 _BY_NAME = {"getattr": 1, "hasattr": 1, "attrgetter": 0, "methodcaller": 0, "__getattribute__": -1, "getattr_static": 1}
-_TOLD = frozenset((*_BY_NAME, "setattr", "delattr", "__getattribute__", "getattr_static"))
-_OF_MODULES = frozenset(("import_module", "__import__", "modules"))  # what is told the name of one
-_OF_ALL = frozenset(("globals", "locals", "eval", "exec"))  # and those for which any text may be one
-# functions and methods that read attributes whose names the code does not show
-_OF_ANY = frozenset(("eval", "exec", "format", "format_map", "getmembers"))
-ANY = "*"  # in place of a name that the code computes
-ABSENT = "?"  # among attributes: the code may ask for one that is not there, and go on
+_BY_TEXT = frozenset((*_BY_NAME, "setattr", "delattr", "__getattribute__", "getattr_static"))
+_IMPORTERS = frozenset(("import_module", "__import__", "modules"))  # names of modules are texts in code that uses these
+_GLOBAL_READERS = frozenset(("globals", "locals", "eval", "exec"))  # any text may name a variable in code with these
+# functions and methods that read attributes whose names are not in the code
+_ANY_READERS = frozenset(("eval", "exec", "format", "format_map", "getmembers"))
+ANY = "*"  # an attribute name that the code computes
+ABSENT = "?"  # among attributes: the code may read one that is missing, and continue
 
 
 @functools.lru_cache(4096)
 def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
-    """What a function names, and all that is defined inside it: attributes, global variables, modules it imports.
+    """Return the names of attributes, global variables and imported modules in a function and in the code nested in it.
 
-    Attributes that need not be there, what is stored and texts beside `getattr`, stand there with a question mark, too;
-    ABSENT where code catches exceptions, or leaves a block that may, or asks for attributes by text.
-    ANY stands for a computed name, of an attribute of an object or its class; `__dict__` for all of an object's own;
-    `__class__` where code may make another object of the class. A module's name begins with a dot for each package up.
+    Attributes that may be missing are listed a second time with a question mark in front. They are those that are
+    stored, and texts in code that calls `getattr` and its like. ABSENT is among the attributes if code catches
+    exceptions, leaves a block that may catch one, or reads attributes by text. ANY means a computed name, of an
+    attribute of an object or its class. `__dict__` means all attributes of an object itself. `__class__` means that
+    code may make another object of the class. A module's name begins with a dot for each package level up.
     """
     attributes: set[str] = set()
     texts: set[str] = set()
@@ -52,59 +54,60 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
                 variables[step.argval] = None
             elif step.opname == "POP_EXCEPT":
                 attributes.add(ABSENT)
-            elif step.opname == "MATCH_CLASS":  # after a tuple of names; others are those of `__match_args__`
+            elif step.opname == "MATCH_CLASS":  # keywords are a tuple before it, others are in `__match_args__`
                 attributes.update(steps[at - 1].argval, (ANY, "__dict__") * bool(step.arg))
             elif step.opname == "LOAD_DEREF" and step.argval == "__class__":
-                if not any(s.opname.startswith("LOAD_SUPER") for s in steps[at + 1 : at + 3]):  # as of Python 3.12
+                if not any(s.opname.startswith("LOAD_SUPER") for s in steps[at + 1 : at + 3]):  # from Python 3.12 on
                     attributes.add("__class__")
             elif step.opname == "IMPORT_NAME":
-                up = "." * steps[at - 2].argval  # so many packages up; after it comes which names are wanted
+                up = "." * steps[at - 2].argval  # the level of a relative import, pushed two instructions before
                 modules |= dict.fromkeys((up + step.argval, up or step.argval.partition(".")[0]))
-            if step.argval in _BY_NAME and not _says_the_name(steps[at + 1 :], _BY_NAME[step.argval]):
+            if step.argval in _BY_NAME and not _is_literal_call(steps[at + 1 :], _BY_NAME[step.argval]):
                 attributes |= {ANY, "__dict__"}
-    if not _OF_ANY.isdisjoint(variables.keys() - {"format"}) or not _OF_ANY.isdisjoint(attributes):
+    if not _ANY_READERS.isdisjoint(variables.keys() - {"format"}) or not _ANY_READERS.isdisjoint(attributes):
         attributes |= {ANY, "__dict__"}
     if not {"vars", "dir"}.isdisjoint(variables) or not {"__getstate__", "__dir__"}.isdisjoint(attributes):
         attributes.add("__dict__")
     if not {"type", "eval", "exec"}.isdisjoint(variables):
         attributes.add("__class__")
-    if not _TOLD.isdisjoint(variables) or not _TOLD.isdisjoint(attributes):
+    if not _BY_TEXT.isdisjoint(variables) or not _BY_TEXT.isdisjoint(attributes):
         absent |= texts.union(*(k.split(".") for k in dotted))
         attributes.add(ABSENT)
-    if not _OF_MODULES.isdisjoint(variables) or not _OF_MODULES.isdisjoint(attributes):
+    if not _IMPORTERS.isdisjoint(variables) or not _IMPORTERS.isdisjoint(attributes):
         modules |= dict.fromkeys(sorted(dotted))
-    if not variables.keys().isdisjoint(_OF_ALL):
+    if not variables.keys().isdisjoint(_GLOBAL_READERS):
         variables |= dict.fromkeys(sorted(texts))
     attributes |= absent.union(f"?{name}" for name in absent)
     return frozenset(attributes), tuple(variables), tuple(modules)
 
 
-def _says_the_name(steps: Sequence[dis.Instruction], first: int) -> bool:
-    """Whether what follows a function is a call of it whose argument number `first` is a text, and, if that is the
-    first one, the others too.
+def _is_literal_call(steps: Sequence[dis.Instruction], first: int) -> bool:
+    """Whether the instructions after a function are its call, with a literal text as argument number `first`.
+
+    If `first` is 0, all arguments must be texts.
     """
     loads: list[Any] = []
     for step in steps:
         if step.opname in ("CALL", "CALL_FUNCTION"):
             args = loads[len(loads) - (step.arg or 0) :]
-            told = args[first:][:1] if first else args
-            return len(args) > first and len(args) == step.arg and all(isinstance(x, str) for x in told)
+            texts_of_call = args[first:][:1] if first else args
+            return len(args) > first and len(args) == step.arg and all(isinstance(x, str) for x in texts_of_call)
         if step.opname.startswith("LOAD_") and not step.opname.endswith(("_ATTR", "_METHOD")):
             loads.append(step.argval if step.opname == "LOAD_CONST" else None)
         elif not step.opname.endswith(("_ATTR", "PRECALL", "CACHE", "PUSH_NULL", "NOP")):
-            return False  # anything that computes
+            return False  # any other instruction computes an argument
     return False
 
 
 def parameters(function: Any) -> tuple[str, ...]:
-    """The names of a function's arguments, those by keyword alone last; () for a callable without Python code."""
+    """Return the names of a function's parameters, keyword-only ones last; () for a callable without Python code."""
     code = getattr(function, "__code__", None)
     return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 @functools.cache
 def names_of_module(module: str) -> frozenset[str]:
-    """Every name and text in the code of a module, its functions included; none where the code is not at hand."""
+    """Return every name and text in the code of a module, with its functions; nothing if the code is not available."""
     loader: Any = getattr(sys.modules[module], "__loader__", None)
     codes = [loader.get_code(module)] if hasattr(loader, "get_code") else []
     found: set[str] = set()

@@ -1,8 +1,10 @@
-"""Places that were looked at, and whether they still hold what they held: by identity, arrays by their bytes.
+"""Guard values that a captured function read: check that they are the same objects, or for arrays that they have equal
+bytes.
 
-What it is for: `Reach` notes where it found what steers a function; before each call these places are looked at again.
-What it is not: the usual call of a captured step looks at them in lines written for it (`replay`), each of which says
-what a line of `holds` says here.
+What it is for: `Dependencies` notes each location where it found a value that steers a function. Before each call these
+locations are checked again.
+What it is not: the fast path of a captured step checks them with generated code (`capture/fast_path.py`). Each
+condition of that code corresponds to a line of `holds` here.
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ _LISTS = frozenset((list, tuple, deque, set))
 
 
 class EMPTY:
-    """What stands where nothing does."""
+    """Sentinel for an unset cell, attribute or key."""
 
 
-class Current:
-    """A context variable as a mapping of one name."""
+class ContextValue:
+    """A context variable as a mapping with one key."""
 
     def __init__(self, variable: ContextVar) -> None:
         self.variable = variable
 
     def get(self, key: str, default: Any) -> Any:
-        """What it is in the context of now."""
+        """Return the value of the variable in the current context, or `default`."""
         return self.variable.get(default)
 
 
-class Elements:
-    """An array of objects as a sequence of them."""
+class ArrayElements:
+    """A NumPy array of objects as a sequence."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -48,8 +50,8 @@ class Elements:
         return iter(self.array.flat)
 
 
-class Subclasses:
-    """The classes that are derived from a class, as a sequence."""
+class SubclassList:
+    """The direct subclasses of a class as a sequence."""
 
     def __init__(self, of: type) -> None:
         self.of = of
@@ -61,34 +63,34 @@ class Subclasses:
         return iter(self.of.__subclasses__())
 
 
-class Places:
-    """Each list is of one kind of place: what is looked at, and what was there."""
+class Guards:
+    """Lists of guards, one for each kind of location; a guard is the location and the value that it had."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Any, str, Any]] = []  # a mapping, a key, what was there
+        self.entries: list[tuple[Any, str, Any]] = []  # mapping, key, value
         self.cells: list[tuple[types.CellType, Any]] = []
         self.slots: list[tuple[Callable[[], Any], str, Any]] = []
         self.codes: list[tuple[types.FunctionType, types.CodeType]] = []
-        self.arrays: list[tuple[Any, Any]] = []  # what holds bytes, and its `content_of`
-        self.flags: list[tuple[Any, bool]] = []  # of Tensors: do they require a gradient?
-        self.contents: list[tuple[Any, tuple[Any, ...]]] = []  # of what has a length and an order
+        self.arrays: list[tuple[Any, Any]] = []  # object with a buffer of bytes, its `content_of`
+        self.flags: list[tuple[Any, bool]] = []  # Tensor, its leaf flag
+        self.contents: list[tuple[Any, tuple[Any, ...]]] = []  # ordered container, its items
         self.sizes: list[tuple[Any, int]] = []
-        self.orders: list[tuple[Any, list[Any]]] = []  # dicts, each with its keys
-        self.kinds: list[tuple[Any, type]] = []  # objects, each with its class
-        self.plains: list[tuple[Any, str]] = []  # a mapping and a key, whose value is plain
-        self.deaths: list[tuple[weakref.ref, bool]] = []  # references: do they refer to nothing any more?
+        self.orders: list[tuple[Any, list[Any]]] = []  # dict, its keys in order
+        self.kinds: list[tuple[Any, type]] = []  # object, its class
+        self.plains: list[tuple[Any, str]] = []  # mapping, key of a value that is any plain one
+        self.weak_references: list[tuple[weakref.ref, bool]] = []  # weak reference, is it dead?
 
     def holds(self) -> bool:
-        """Whether every place still holds the very same object."""
+        """Whether every location still has the value that it had."""
         return (
             all(mapping.get(key, EMPTY) is old for mapping, key, old in self.entries)
             and all(len(held) == n for held, n in self.sizes)
             and all([*d] == keys for d, keys in self.orders)
             and all(type(held) is kind for held, kind in self.kinds)
             and all(is_plain(mapping.get(key, EMPTY)) for mapping, key in self.plains)
-            and all((target() is None) is dead for target, dead in self.deaths)
+            and all((target() is None) is dead for target, dead in self.weak_references)
             and all(len(held) == len(olds) and all(map(is_, held, olds)) for held, olds in self.contents)
-            and all(content(cell) is old for cell, old in self.cells)
+            and all(cell_content(cell) is old for cell, old in self.cells)
             and all(getattr(ref(), name, EMPTY) is old for ref, name, old in self.slots)
             and all(f.__code__ is old for f, old in self.codes)
             and all(content_of(held) == old for held, old in self.arrays)
@@ -96,8 +98,8 @@ class Places:
         )
 
 
-def content(cell: types.CellType) -> Any:
-    """What a closure's cell holds; EMPTY for a name that is not assigned yet."""
+def cell_content(cell: types.CellType) -> Any:
+    """Return the value of a closure's cell; EMPTY if its variable is not assigned yet."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -105,11 +107,11 @@ def content(cell: types.CellType) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether `value` is a number, a text, or a list or a dict of those: such as a counter or a log."""
+    """Whether `value` is a number, a text, or a list, set or dict of those: such as a counter or a log."""
     kind = value.__class__
     if kind is dict:
         return PLAIN.issuperset(map(type, value)) and PLAIN.issuperset(map(type, value.values()))
     return kind in PLAIN or (kind in _LISTS and PLAIN.issuperset(map(type, value)))
 
 
-__all__ = ["EMPTY", "Current", "Elements", "Places", "Subclasses", "content", "is_plain"]
+__all__ = ["EMPTY", "ContextValue", "ArrayElements", "Guards", "SubclassList", "cell_content", "is_plain"]

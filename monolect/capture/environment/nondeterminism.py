@@ -1,9 +1,10 @@
-"""Sources of nondeterminism that a capture cannot replay: random numbers of Python and NumPy, and clocks.
+"""Detect sources of nondeterminism that a capture cannot replay: random numbers of Python and NumPy, clocks, OS
+entropy.
 
-What it is for: a replay of a captured step would use them again. `capture/environment/dependencies.py` finds generators
-that a function names, and a capture compares them before and after; where code names what asks the system, a capture
-listens whether it does.
-What it is not: it follows no code of other libraries. Random numbers of Tensors are state, and need none of this.
+What it is for: a replay would repeat the values of the capture. `capture/environment/dependencies.py` finds generators
+that a function names, and a capture compares their states before and after the run. If code names a clock or a source
+of entropy, a capture watches for calls of it.
+What it is not: it does not follow code of other libraries. Random numbers of Tensors are state, and are replayed.
 """
 
 from __future__ import annotations
@@ -18,63 +19,68 @@ from types import FrameType
 from typing import Any
 
 MODULES = frozenset(("random", "numpy", "numpy.random"))
-_HOMES = ("random", "numpy.random.mtrand", "numpy.random._generator")
+_GENERATOR_MODULES = ("random", "numpy.random.mtrand", "numpy.random._generator")
 
 _CLOCKS = "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns thread_time"
-_TOLD = frozenset(f for name in _CLOCKS.split() if (f := getattr(time, name, None)) is not None)
-_OF_DATES = frozenset(("now", "utcnow", "today"))
-_ENTROPY = frozenset(f for name in ("urandom", "getrandom") if (f := getattr(os, name, None)) is not None)
-_OF_ENTROPY = (
+_CLOCK_FUNCTIONS = frozenset(f for name in _CLOCKS.split() if (f := getattr(time, name, None)) is not None)
+_DATE_METHODS = frozenset(("now", "utcnow", "today"))
+_ENTROPY_FUNCTIONS = frozenset(f for name in ("urandom", "getrandom") if (f := getattr(os, name, None)) is not None)
+_ENTROPY_NAMES = (
     "urandom default_rng SystemRandom choice randbelow randbits token_bytes token_hex token_urlsafe uuid1 uuid4"
 )
-ASKED = frozenset((*_CLOCKS.split(), *_OF_DATES, *_OF_ENTROPY.split()))  # names under which code asks the system
+# names in code that may read a clock or entropy
+NAMES = frozenset((*_CLOCKS.split(), *_DATE_METHODS, *_ENTROPY_NAMES.split()))
 
 
 def is_generator(x: Any) -> bool:
-    """Whether `x` draws random numbers, one after the other."""
-    return any(kind.__module__ in _HOMES for kind in type(x).__mro__)
+    """Whether `x` is a random generator of Python or NumPy."""
+    return any(kind.__module__ in _GENERATOR_MODULES for kind in type(x).__mro__)
 
 
-def generator_of(module: str, named: Collection[str]) -> Any:
-    """The generator behind the functions of one of MODULES, of which code names the attributes `named`."""
+def generator_of(module: str, attributes: Collection[str]) -> Any:
+    """Return the generator behind the functions of a module in MODULES, or None; `attributes`: names in the code."""
     if module == "random":
         return sys.modules["random"]._inst
-    if not (module == "numpy.random" or "random" in named):  # whose import takes long
+    if not (module == "numpy.random" or "random" in attributes):  # importing numpy.random takes long
         return None
     return import_module("numpy.random").mtrand._rand
 
 
-def state_of(generator: Any) -> Any:
-    """What differs once it has drawn."""
+def generator_state(generator: Any) -> Any:
+    """Return the state of a generator, which differs once it has drawn a number."""
     if hasattr(generator, "getstate"):
         return generator.getstate()
     bits = getattr(generator, "bit_generator", None)
     state = generator.get_state() if bits is None else bits.state
-    return import_module("pickle").dumps(state)  # arrays, which do not compare as one
+    return import_module("pickle").dumps(state)  # bytes compare at once, arrays do not
 
 
-def differs_each_time(f: Any) -> bool:
-    """Whether a function in C asks a clock, or for random bits of the system's."""
-    date = getattr(sys.modules.get("datetime"), "date", ())  # nobody has a method of a module that nobody imported
-    of_dates = f.__name__ in _OF_DATES and isinstance(f.__self__, type) and issubclass(f.__self__, date)
-    return of_dates or f in _TOLD or f in _ENTROPY
+def is_nondeterministic(f: Any) -> bool:
+    """Whether a builtin function reads a clock or the system's source of random bits."""
+    date = getattr(sys.modules.get("datetime"), "date", ())  # () if nothing imported datetime
+    of_dates = f.__name__ in _DATE_METHODS and isinstance(f.__self__, type) and issubclass(f.__self__, date)
+    return of_dates or f in _CLOCK_FUNCTIONS or f in _ENTROPY_FUNCTIONS
 
 
 @contextmanager
-def heard(does: bool, found: Callable[[str, tuple[str, int]], None]) -> Iterator[None]:
-    """Call `found` with each function that asks a clock for code of the user's, or for random bits: its name, the line.
+def watch_calls(is_enabled: bool, found: Callable[[str, tuple[str, int]], None]) -> Iterator[None]:
+    """In the block, call `found(name, (file, line))` for each call by user code of a clock or of OS entropy.
 
-    Not for that of libraries: a line in a log has its time. `does`: whether there is anything to listen to.
+    Calls by libraries are not reported: a line of a log has a time. If `is_enabled` is False, nothing is watched.
     """
     before: Any = sys.getprofile()
 
     def listen(frame: FrameType, event: str, f: Any) -> None:
         if before is not None:
             before(frame, event, f)
-        if event == "c_call" and differs_each_time(f) and (by := _of_user(frame, f in _ENTROPY)) is not None:
+        if (
+            event == "c_call"
+            and is_nondeterministic(f)
+            and (by := _user_frame(frame, f in _ENTROPY_FUNCTIONS)) is not None
+        ):
             found(f.__name__, (by.f_code.co_filename, by.f_lineno))
 
-    if not does:
+    if not is_enabled:
         yield
         return
     sys.setprofile(listen)
@@ -84,8 +90,11 @@ def heard(does: bool, found: Callable[[str, tuple[str, int]], None]) -> Iterator
         sys.setprofile(before)
 
 
-def _of_user(frame: FrameType | None, through_python: bool) -> FrameType | None:
-    """The frame, if its code is the user's; or, `through_python`, that which called modules of Python's own."""
+def _user_frame(frame: FrameType | None, through_python: bool) -> FrameType | None:
+    """Return `frame` if its code is the user's, else None.
+
+    With `through_python`, return the frame that called into modules of Python's standard library.
+    """
     while frame is not None:
         top = frame.f_globals.get("__name__", "").partition(".")[0]
         if top not in sys.stdlib_module_names or top == "__main__":
@@ -97,4 +106,12 @@ def _of_user(frame: FrameType | None, through_python: bool) -> FrameType | None:
     return None
 
 
-__all__ = ["ASKED", "MODULES", "differs_each_time", "generator_of", "heard", "is_generator", "state_of"]
+__all__ = [
+    "NAMES",
+    "MODULES",
+    "is_nondeterministic",
+    "generator_of",
+    "watch_calls",
+    "is_generator",
+    "generator_state",
+]
