@@ -59,6 +59,15 @@ def test_arange_as_a_prefix_sum_has_no_reduction_loop(check):
     assert k.reads == 0 and k.loops == 1
 
 
+@pytest.mark.parametrize("axis", (0, 1))
+def test_positions_of_a_batch_are_a_formula(check, axis):
+    """The formula has the counted axis alone; a view of it moves both."""
+    t, a = Tensor.ones(5, 7, dtype=dtypes.int64).cumsum(axis) - 1, np.ones((5, 7), int).cumsum(axis) - 1
+    (k,) = check(t, a)
+    assert k.reads == 0 and k.ir["REDUCE"] == 0
+    check(t[1:3].T.reshape(14), a[1:3].T.reshape(14))
+
+
 # ---- gather ----------------------------------------------------------------------------------------------------------
 def direct(k, loops):
     """A gather that reads the table where the index says: no loop beside those over the output."""

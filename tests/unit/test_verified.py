@@ -333,6 +333,15 @@ def symbolic() -> Tensor:
         return (t(20, 6)[:n] @ t(6, 5)).softmax(0).sum(1).realize()
 
 
+def best_paths() -> Tensor:
+    """One kernel stores a maximum and its index; the scores, which it rounds itself, are in local memory alone."""
+    rng = np.random.default_rng(4)
+    start, emitted, moved = (Tensor(rng.standard_normal(s)).realize() for s in ((40,), (3, 2, 40), (40, 40)))
+    scores = (start.log_softmax(0) + emitted[:, 0]).unsqueeze(2) + moved.log_softmax(1)
+    last = (scores.amax(1) + emitted[:, 1]).argmax(1)
+    return Tensor.stack(scores.argmax(1).gather(1, last.unsqueeze(1)).squeeze(1), last, dim=1)
+
+
 RIGHT: dict[str, Callable[[], Tensor]] = {
     "product": lambda: t(70, 130) @ t(130, 90, seed=1),
     "padded convolution": lambda: t(2, 3, 17, 17).conv2d(t(5, 3, 3, 3), padding=1).relu().conv2d(t(4, 5, 3, 3)),
@@ -341,6 +350,7 @@ RIGHT: dict[str, Callable[[], Tensor]] = {
     "variance": lambda: (t(5000) * 1e-3 + 100).var(),
     "scan": lambda: t(7, 300).cumsum(1) + t(7, 300).cummax(1).values,
     "largest of equal ones": lambda: (t(30, 40) * 4).round().argmax(1),
+    "index of a stored maximum": best_paths,
     "random numbers": lambda: Tensor.rand(1000),
     "gather": lambda: t(40, 6)[Tensor(np.arange(90) % 41 - 1)],
     "scatter, twice to one place": scattered,

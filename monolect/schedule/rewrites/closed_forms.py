@@ -44,7 +44,7 @@ def closed_forms(roots: list[UOp]) -> list[UOp]:
                 new[u] = whole = broadcast_to(cast(formula, u.dtype), u.shape)
                 whole.origin = whole.origin or u.origin
                 if formula.dtype.kind == "x":
-                    indices[whole] = formula
+                    indices[whole] = broadcast_to(formula, u.shape)  # a view moves axes that the formula lacks, too
     return renewed(roots, new)
 
 
