@@ -33,7 +33,7 @@ from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
 from monolect.runtime.realize.execute import running, stand_ins
-from monolect.runtime.replay.capture import changes
+from monolect.runtime.replay.capture import NotKept, changes
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
@@ -188,6 +188,11 @@ def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, g
 def _value_of_view(t: Tensor) -> Tensor:
     """Return a Tensor that is not a view and has the value and attributes of the view `t`."""
     new = t._kind._wrap(t._uop)
+    new._requires_grad, new._grad = t._requires_grad, t._grad
+    if changes.captures and (t._requires_grad or t._grad is not None) and t._grad.__class__ is not NotKept:
+        new._grad = t.grad  # a capture under way depends on that of the view
+        for c in changes.around:
+            c.looked.note(new, new._grad)
     if attributes := getattr(t, "__dict__", None):
         vars(new).update(attributes)
     return new
@@ -232,12 +237,14 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
             assigned = [t for t, _ in seen.alive()]
             roots = (*values, *(t._uop for t in assigned))
             late = {id(t) for t in deferred()} - early
-            differentiated = any(t._grad is not g for t, _, g in real)
+            looked = {id(t): g for t, g in seen.looked.alive()}
+            differentiated = any(t._grad is not looked.get(id(t), g) for t, _, g in real)
         finally:
+            brought = {id(t): g for t, g in seen.looked.alive() if isinstance(g, Tensor)}
             for t, u in seen.alive():
                 t._uop = u
             for t, u, g in real:
-                t._uop, t._grad = u, g
+                t._uop, t._grad = u, brought.get(id(t), g)
     if differentiated:
         expected = "monolect.grad or value_and_grad inside, or backward() outside"
         raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)
@@ -248,7 +255,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
     for t in unknown:
         positions[id(t)] = len(found.tensors)
         found.tensors.append(t)
-    found.is_complete &= not extra and not unknown and not calls and random_state.drawn() == before
+    found.is_complete &= not extra and not unknown and not calls and not looked and random_state.drawn() == before
     marks = tuple((positions[id(t)], id(t) in late) for t in assigned)
     return Trace(body, extra, result, len(values), marks, leaves)
 

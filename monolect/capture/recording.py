@@ -65,7 +65,7 @@ class Recording:
         self.placeholders = [*map(_placeholder, tensors, nodes)]
         self.inputs = [t._uop for t in self.placeholders]
         self.kinds = tuple(map(kind, self.placeholders))
-        known = (*leaves(), *self.placeholders, *step.environment.tensors)
+        known = (*leaves(), *self.placeholders, *(t for t, _ in step.environment.flags))  # the views among them, too
         self.before = {id(t): (t, t._grad) for t in known}  # (Tensor, its gradient) by id
         self.arguments: list[Tensor] = []  # Tensors among the arguments, in order
         flatten(self.given, self.arguments)

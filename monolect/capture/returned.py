@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten, unflatten
-from monolect.tensor.view import Path, given_along, path_of, root_of
+from monolect.tensor.view import Path, given_along, is_row_major, path_of, root_of, with_strides
 
 
 class Leaf(NamedTuple):
@@ -53,12 +53,15 @@ def describe_results(
             leaves.append(Leaf(numbers.get(id(t), -1), root))
             continue
         base, path = path_of(t)
-        if not path:
-            leaves.append(Leaf(numbers[id(t)]))
-        elif (root := name(base)) is not None:
-            leaves.append(Leaf(numbers[id(t)], root, -1, path))
+        k = numbers[id(t)]
+        if path and (root := name(base)) is not None:
+            leaves.append(Leaf(k, root, -1, path))
+        elif path and id(base) in numbers:
+            leaves.append(Leaf(k, None, numbers[id(base)], path))
+        elif is_row_major(t):
+            leaves.append(Leaf(k))
         else:
-            leaves.append(Leaf(numbers[id(t)], None, numbers.get(id(base), -1), path if id(base) in numbers else ()))
+            leaves.append(Leaf(k, None, k, with_strides(t)))
     return values, tuple(leaves)
 
 

@@ -126,6 +126,7 @@ class Conv3d(_Conv):
 @guard_methods
 class _BatchNorm(Module):
     ranks: tuple[int, ...] = ()
+    buffer_names = "running_mean", "running_var", "num_batches_tracked"
 
     def __init__(
         self,

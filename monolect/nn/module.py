@@ -19,7 +19,8 @@ from monolect.tensor.tensor import Tensor
 class Module:
     """A layer or a model: define `__init__` and `forward`, then call it.
 
-    `training` starts True, as in PyTorch; `eval()` turns it off here and below.
+    `training` starts True, as in PyTorch; `eval()` turns it off here and below. `buffer_names` has the attributes that
+    are state and no parameters: they stay so when the module is unfrozen.
 
     >>> class Double(Module):
     ...     def forward(self, x):
@@ -29,6 +30,7 @@ class Module:
     """
 
     training: bool = True
+    buffer_names: tuple[str, ...] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What calling the module computes. Raises NotImplementedError where a subclass defines none.
@@ -154,13 +156,16 @@ class Module:
             p.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze (False) or unfreeze the floating point tensors of this module that are parameters now.
+        """Freeze (False) the parameters of this module, or unfreeze its floating point tensors but `buffer_names`.
 
         >>> len(nn.Linear(3, 2).requires_grad_(False).parameters())
         0
+        >>> len(nn.BatchNorm1d(2).requires_grad_(False).requires_grad_().parameters())
+        2
         """
+        buffers = {id(getattr(m, name, None)) for m in self.modules() for name in m.buffer_names}
         for p in self.parameters() if not requires_grad else get_state_dict(self).values():
-            if p.dtype.is_float:
+            if p.dtype.is_float and id(p) not in buffers:
                 p.requires_grad = requires_grad
         return self
 

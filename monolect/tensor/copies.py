@@ -24,7 +24,7 @@ from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.realize.execute import realize, running
 from monolect.runtime.replay.capture import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase
-from monolect.tensor.view import again, is_alone, shown, strides
+from monolect.tensor.view import again, aliases, detached, is_alone, shown, strides
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -36,8 +36,8 @@ class CopyMixin(TensorBase):
     __slots__ = ()
 
     def __copy__(self) -> Tensor:
-        """Another Tensor of the same value, and the same `grad`."""
-        new = self._wrap(self._uop)
+        """Another Tensor of the same memory, and the same `grad`."""
+        new = detached(self) if self._requires_grad else aliases(self, lambda u: u)
         new.__setstate__(self.__getstate__())
         return new
 

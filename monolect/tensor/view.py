@@ -100,9 +100,13 @@ def view_kind(kind: Any) -> type:
     """
 
     def become(t: Any, u: UOp) -> None:
-        _slot.__set__(t, u)
-        t.__class__ = kind
-        t._view = None
+        if is_row_major(t):
+            _slot.__set__(t, u)
+            t.__class__ = kind
+            t._view = None
+        else:  # a later `reshape` is a copy, as before
+            ((make, restride, _),) = with_strides(t)
+            t._view = Window(kind._wrap(u), make, restride, make, t._view.origin)
 
     names = {
         **names_of(kind),
@@ -175,9 +179,10 @@ def in_memory(t: Any) -> Tensor:
     u = t._value()
     if u.op != "BUFFER":
         u = part(u) or realize([build("CONTIGUOUS", u)])[0]
-    if is_alone(t):
+    if is_alone(t) and not (t._is_view and t._view.make is _same):
         t._uop = u
-        return t
+        if not t._is_view:
+            return t
     new = t._kind._wrap(u)
     if attributes := getattr(t, "__dict__", None):
         vars(new).update(attributes)
@@ -208,6 +213,14 @@ def path_of(t: Any) -> tuple[Tensor, Path]:
         path.append((window.make, window.restride, window.writes or False))
         t = window.parent
     return t, tuple(reversed(path))
+
+
+def with_strides(t: Any) -> Path:
+    """The path from a Tensor of the same values, in a row, to one that has the strides of the view `t` by its account:
+    whether a `reshape` of it is a copy depends on these, and not on when it was computed.
+    """
+    known = strides(t)
+    return ((_same, lambda _: known, True),)
 
 
 def along(root: Tensor, path: Path) -> Tensor:
@@ -336,4 +349,5 @@ __all__ = [
     "strides",
     "target_of",
     "view_kind",
+    "with_strides",
 ]

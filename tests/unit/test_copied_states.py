@@ -88,7 +88,7 @@ def pairs() -> dict[str, Callable[[], tuple[Tensor, Tensor]]]:
 
         return made
 
-    return {"batch": batch, "copy": one(copy.copy), "times one": one(lambda a: a * 1.0)}
+    return {"batch": batch, "copy": one(copy.deepcopy), "times one": one(lambda a: a * 1.0)}
 
 
 @pytest.mark.parametrize("name", pairs())

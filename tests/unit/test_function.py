@@ -548,3 +548,28 @@ def test_a_result_that_is_an_argument_is_copied_too() -> None:
     state, x = Tensor.zeros(2).realize(), Tensor([1.0, 2.0]).realize()
     state.copy_(function(lambda x: x * 1)(x))
     assert not np.shares_memory(state.realize().numpy(), x.numpy()) and state.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("outer", [lambda f: f, jit, function])
+def test_a_gradient_that_is_read_is_that_of_the_call(outer, precompile) -> None:
+    flat = Tensor([1.0, 2.0, 3.0])
+    for w in (Tensor([1.0, 2.0], requires_grad=True), flat[1:].detach().requires_grad_()):
+        inner = function(lambda x, w=w: x if w.grad is None else x * w.grad, precompile=precompile)
+        f, x = outer(lambda x, inner=inner: inner(x) + 1), Tensor([1.0, 10.0])
+        for grad_of_call in (None, Tensor([2.0, 3.0]), Tensor([4.0, 5.0]), Tensor.ones(2) * 7, flat[:2], None):
+            w.grad = grad_of_call
+            wanted = x if grad_of_call is None else x * grad_of_call
+            assert f(x).tolist() == (wanted + 1).tolist() and w.grad is grad_of_call
+
+
+@pytest.mark.parametrize("outer", [lambda f: f, jit, function])
+def test_an_argument_that_is_a_view_is_the_leaf_that_it_was(outer) -> None:
+    v = Tensor([1.0, 2.0, 3.0])[1:].detach().requires_grad_()
+    inner = function(lambda x: (x if x.grad is None else x.grad) + (1 if x.requires_grad else 0))
+    f = outer(lambda: inner(v) * 2)
+    assert f().tolist() == [6.0, 8.0]
+    v.grad = Tensor([5.0, 6.0])
+    assert f().tolist() == [12.0, 14.0]
+    v.requires_grad_(False)
+    assert f().tolist() == [10.0, 12.0]

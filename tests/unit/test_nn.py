@@ -433,3 +433,19 @@ def test_dir_lists_what_is_public(module) -> None:
     for name in names:
         x = getattr(module, name)
         assert getattr(x, "__module__", x.__name__).startswith("monolect")
+
+
+def test_what_is_unfrozen_is_what_was_a_parameter() -> None:
+    class Counted(nn.Module):
+        buffer_names = ("seen",)
+
+        def __init__(self) -> None:
+            self.norm, self.seen, self.w = nn.BatchNorm1d(3), Tensor([0.0]), Tensor([1.0], requires_grad=True)
+
+    model = Counted()
+    names = [name for name, _ in model.named_parameters()]
+    assert names == ["norm.weight", "norm.bias", "w"]
+    model.requires_grad_(False)
+    assert not model.parameters()
+    model.requires_grad_()
+    assert [name for name, _ in model.named_parameters()] == names

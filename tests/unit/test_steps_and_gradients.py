@@ -464,3 +464,11 @@ def test_a_saved_step_leaves_the_gradients_that_the_step_leaves(tmp_path) -> Non
     assert other.tolist() == [2.5]
     with pytest.raises(JitError, match="that a jitted step updated"):
         _ = other.grad
+
+
+def test_the_gradient_of_a_view_that_is_no_leaf_is_that_of_the_call() -> None:
+    part = Tensor([1.0, 2.0, 3.0])[1:].detach().requires_grad_().requires_grad_(False)
+    step, x = jit(lambda x: x if part.grad is None else x * part.grad), Tensor([1.0, 2.0])
+    for values in (None, [3.0, 3.0], None, [4.0, 5.0]):
+        part.grad = None if values is None else Tensor(values)
+        assert step(x).tolist() == (x.tolist() if values is None else [values[0], 2 * values[1]])

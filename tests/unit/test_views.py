@@ -189,3 +189,36 @@ def test_a_tensor_that_is_filled_stays_on_its_device(write) -> None:
     write(t)
     assert t.device == "python" and (t + other).tolist()[1] == 5.0
     assert t.realize().device == "python"
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit, function])
+def test_a_cast_to_the_same_dtype_is_the_tensor_itself(wrap) -> None:
+    state = Tensor([0.0, 0.0])
+
+    def step(x: Tensor) -> Tensor:
+        y = x.float()
+        y += 1
+        state.type_as(x).copy_(state + y)
+        (+state)[0] = 9.0
+        return y
+
+    x, f = Tensor([1.0, 2.0]), wrap(step)
+    for k in range(3):
+        assert f(x) is x and x.tolist() == [2.0 + k, 3.0 + k]
+    assert state.tolist() == [9.0, 12.0]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit, function])
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_reshape_is_a_copy_whenever_the_view_was_computed(wrap, reads) -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    step = wrap(lambda x: (x * 2).T)
+    for _ in range(3):
+        y = step(x)
+        if reads:
+            y.realize()
+            assert jit(lambda y: y + 1)(y).tolist() == [[3.0, 7.0], [5.0, 9.0]]
+        y.reshape(-1)[1] = 50.0
+        assert y.tolist() == [[2.0, 6.0], [4.0, 8.0]]
+        y[0, 1] = 7.0
+        assert y.tolist() == [[2.0, 7.0], [4.0, 8.0]]

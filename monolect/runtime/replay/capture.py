@@ -156,6 +156,7 @@ class _Changes(threading.local):
 
     def __init__(self) -> None:
         self.captures: list[Assigned] = []
+        self.around: list[Assigned] = []  # those that took no note of assignments, too
         self.is_inside = False  # steps that are called are parts of what is under way
 
     @contextmanager
@@ -171,15 +172,17 @@ class _Changes(threading.local):
 
     @contextmanager
     def seen(self, alone: bool = False) -> Iterator[Assigned]:
-        """The tensors that are assigned in the block. `alone`: captures around it take no note of them."""
+        """The tensors that are assigned in the block. `alone`: captures around it take no note of them; they do of
+        gradients that are read.
+        """
         mine = Assigned()
-        outer = self.captures
-        self.captures = [mine] if alone else [*outer, mine]
+        outer = self.captures, self.around
+        self.captures, self.around = [mine] if alone else [*self.captures, mine], [*self.around, mine]
         under_way.append(mine)
         try:
             yield mine
         finally:
-            self.captures = outer
+            self.captures, self.around = outer
             under_way.pop()  # whichever: it is asked only whether there are any
 
 
@@ -208,20 +211,20 @@ def is_held(u: UOp) -> bool:
 def note_gradient(tensor: Any, gradient: Any) -> Any:
     """Called when a gradient is read, or set (then it is OWN), while a capture is under way: what it is there."""
     note_before(tensor, tensor._uop)
-    for c in changes.captures:
+    for c in changes.around:
         if c.bring is not None and not c.looked.knows(tensor):
             if gradient.__class__ is NotKept and gradient.tensor is not None and gradient.asked is c.asked:
                 gradient = gradient.read(tensor.shape)  # of a step that adds to its own
             if gradient is not None and gradient is not OWN and gradient.__class__ is not NotKept:
                 gradient = tensor._grad = c.bring(tensor, gradient)
-    for c in changes.captures:
+    for c in changes.around:
         c.looked.note(tensor, gradient)
     return gradient
 
 
 def sums_unkept(tensor: Any) -> bool:
     """Whether the step under capture has added to a gradient of the tensor that is not kept."""
-    return any(c.looked.knows(tensor) for c in changes.captures if c.bring is not None)
+    return any(c.looked.knows(tensor) for c in changes.around if c.bring is not None)
 
 
 def note_before(tensor: Any, node: UOp) -> None:

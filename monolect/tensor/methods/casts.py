@@ -25,14 +25,17 @@ class CastMixin(TensorBase):
     __slots__ = ()
 
     def cast(self, dtype: Any) -> Tensor:
-        """The values in another dtype. Floats saturate into integers and nan becomes 0.
+        """The values in another dtype; the tensor itself where it has that dtype. Floats saturate into integers and nan
+        becomes 0.
 
         >>> Tensor([1.7, -2.5]).cast("int32").tolist()
         [1, -2]
         """
         d = dtype if isinstance(dtype, DType) else as_dtype(dtype)
         u = self._uop
-        if d is dtypes.bool and u.dtype is not d:
+        if u.dtype is d:
+            return self  # type: ignore[return-value]
+        if d is dtypes.bool:
             return self._wrap(e("CMPNE", u, 0))
         return self._wrap(cast(u, d))
 

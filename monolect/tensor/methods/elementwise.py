@@ -254,7 +254,7 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("NEG", self._uop))
 
     def __pos__(self) -> Tensor:
-        return self._wrap(self._uop)
+        return self  # type: ignore[return-value]
 
     def __abs__(self) -> Tensor:
         return self.abs()
