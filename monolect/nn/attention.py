@@ -8,6 +8,8 @@ Source: torch.nn.MultiheadAttention.
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from monolect.base.dtype import dtypes
@@ -64,17 +66,23 @@ class MultiheadAttention(Module):
             bias = None if self.in_proj_bias is None else self.in_proj_bias[i * e : (i + 1) * e]
             y = x.linear(self.in_proj_weight[i * e : (i + 1) * e], bias)
             heads.append(y.reshape(*y.shape[:-1], self.num_heads, -1).transpose(1, 2))
-        mask = self._mask(heads[0], attn_mask, key_padding_mask)
+        if is_causal and attn_mask is None and key_padding_mask is not None:
+            attn_mask = Tensor.ones(heads[0].shape[-2], heads[1].shape[-2], dtype=dtypes.bool).triu(1)
+        mask, blind = self._mask(attn_mask, key_padding_mask)
         out = heads[0].scaled_dot_product_attention(
             heads[1], heads[2], mask, self.dropout if self.training else 0.0, is_causal and mask is None
         )
+        if blind is not None:
+            out = blind.where(0.0, out)
         out = self.out_proj(out.transpose(1, 2).flatten(2))
         if not batched:
             return out.squeeze(0), None
         return (out if self.batch_first else out.transpose(0, 1)), None
 
-    def _mask(self, q: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
-        """Both masks as one that `scaled_dot_product_attention` takes: True, or 0, where a key may be seen."""
+    def _mask(self, attn_mask: Tensor | None, padding: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Both masks as one that `scaled_dot_product_attention` takes: True where a key may be seen, or numbers to add;
+        and which queries see no key because of such numbers.
+        """
         masks = []
         if attn_mask is not None:
             if attn_mask.ndim == 3:
@@ -83,9 +91,11 @@ class MultiheadAttention(Module):
         if padding is not None:
             masks.append(padding.unsqueeze(1).unsqueeze(1) if padding.ndim == 2 else padding)
         if not masks:
-            return None
+            return None, None
         if all(m.dtype is dtypes.bool for m in masks):
             hidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
-            return ~hidden
-        added = [m.where(-1e30, 0.0) if m.dtype is dtypes.bool else m for m in masks]
-        return added[0] if len(added) == 1 else added[0] + added[1]
+            return ~hidden, None
+        added = [m.where(-inf, 0.0) if m.dtype is dtypes.bool else m for m in masks]
+        mask = added[0] if len(added) == 1 else added[0] + added[1]
+        blind = mask.amax(-1, keepdim=True) == -inf
+        return blind.where(0.0, mask), blind

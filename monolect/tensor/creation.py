@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array as packed
-from math import ceil
+from math import ceil, isinf
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
@@ -258,7 +258,11 @@ class CreationMixin(TensorBase):
         else:
             n = max(0, ceil((end - start) / step))
         floats = any(isinstance(x, float) for x in numbers)
-        d = as_dtype(dtype) if dtype is not None else dtypes.float32 if floats else dtypes.int64
+        asked = None if dtype is None else as_dtype(dtype)
+        d = asked or (dtypes.float32 if floats else dtypes.int64)
+        if n.__class__ is int and n:
+            for x in (start, start + (n - 1) * step):
+                _held(x, d, asked)
         counter = d if d.is_int else dtypes.int64 if floats else dtypes.int32
         u = iota(n, counter)
         if d.is_float:
@@ -293,6 +297,8 @@ class CreationMixin(TensorBase):
             return cls._make(cast(full((steps,), start, wide), d), device, requires_grad)
         # counting from both ends makes the last value exactly `end`
         step = (end - start) / (steps - 1)
+        if isinf(step):  # of ends whose distance overflows
+            step = end / (steps - 1) - start / (steps - 1)
         up = e("ADD", e("MUL", cast(i, wide), step), start)
         down = e("SUB", const(end, wide), e("MUL", cast(e("SUB", const(steps - 1, dtypes.int32), i), wide), step))
         u = build("WHERE", e("CMPLT", i, steps // 2), up, down)

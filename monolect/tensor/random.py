@@ -413,20 +413,23 @@ class RandomMixin(TensorBase):
     def randperm(cls, n: int, *, dtype: Any = None, device: Any = None) -> Tensor:
         """The numbers 0..n-1 in random order: the rank of each of n random keys. Costs n * n comparisons.
 
-        Raises ArgumentError above 16384.
+        Raises ArgumentError above 16384, DTypeError for a `dtype` that does not hold all of them.
 
         >>> sorted(Tensor.randperm(5).tolist())
         [0, 1, 2, 3, 4]
         """
         if not isinstance(n, int) or not 0 <= n <= _PERMUTATION_LIMIT:
             raise ArgumentError("randperm: n", expected=f"an int from 0 to {_PERMUTATION_LIMIT}", found=n)
+        d = dtypes.int64 if dtype is None else as_dtype(dtype)
+        if any(as_python(k, d) != k for k in range(max(0, n - 2), n)):  # one of the two is odd: a float rounds it first
+            raise DTypeError("randperm: dtype", expected=f"one that holds 0..{n - 1}", found=d.name)
         keys = build("CONTIGUOUS", _bits(cls, n, device))
         mine, other = g.reshape(keys, (n, 1)), g.reshape(keys, (1, n))
         tie = g.e("CMPLT", g.iota(n, dtypes.int32, 1, 2), g.iota(n, dtypes.int32, 0, 2))
         equal = g.e("CMPNE", g.e("CMPNE", other, mine), True)
         before = g.e("OR", g.e("CMPLT", other, mine), g.e("AND", equal, tie))
         rank = g.reduce(g.cast(before, dtypes.int32), "ADD", (1,), keep=False)
-        return cls._wrap(g.cast(rank, dtypes.int64 if dtype is None else as_dtype(dtype)))
+        return cls._wrap(g.cast(rank, d))
 
     def bernoulli(self) -> Tensor:
         """1 with the probability each element gives, else 0, in this dtype. Raises DTypeError for integers.

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.settings import Context
 from monolect.tensor.tensor import Tensor
@@ -166,6 +167,20 @@ def test_kl_div() -> None:
     )
 
 
+def test_kl_div_hides_nothing() -> None:
+    for t in (np.nan, -1.0, 0.0, 0.5):
+        for x in (np.nan, -np.inf, 0.5):
+            got = Tensor([x]).kl_div(Tensor([t]), "none").numpy()
+            np.testing.assert_allclose(got, F.kl_div(torch.tensor([x]), torch.tensor([t]), reduction="none"), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_rms_norm_of_small_numbers(name: str) -> None:
+    x = np.array([0.03, 0.01, 0.0])
+    got = Tensor(x, dtype=getattr(dtypes, name)).rms_norm(3).cast(dtypes.float64).numpy()
+    np.testing.assert_allclose(got, F.rms_norm(torch.tensor(x, dtype=getattr(torch, name)), (3,)).double(), rtol=8e-3)
+
+
 def test_loss_errors() -> None:
     with pytest.raises(ShapeError, match="mse_loss: target"):
         Tensor.ones(3).mse_loss(Tensor.ones(4))
@@ -284,3 +299,22 @@ def test_gradients_of_distances_at_every_pair_of_special_values(name: str) -> No
     for t, w in ((x, tx), (y, ty)):
         assert t.grad is not None and w.grad is not None
         np.testing.assert_array_equal(t.grad.numpy(), w.grad.numpy())
+
+
+def test_losses_of_halves_add_up_in_singles() -> None:
+    n = 70_000  # more than the largest float16
+    x, y = Tensor.full((n, 2), -0.5, dtype=dtypes.float16), Tensor.zeros(n, dtype=dtypes.int64)
+    assert x.nll_loss(y).item() == 0.5 and x.nll_loss(y).dtype is dtypes.float16
+    assert x.cross_entropy(y).item() == pytest.approx(np.log(2), rel=1e-3)
+    many = Tensor.full((n, 1), 0.5, dtype=dtypes.float16)
+    assert many.zeros_like().kl_div(many, "batchmean").item() == pytest.approx(0.5 * np.log(0.5), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss", "mse_loss", "l1_loss"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3.0, 0.2])
+def test_derivatives_of_distances(name: str, value: float) -> None:
+    check(
+        lambda x: getattr(x, name)(Tensor([0.0, 0.0]), reduction="none"),
+        lambda x: getattr(F, name)(x, torch.zeros(2), reduction="none"),
+        np.array([value, 0.5], np.float32),
+    )

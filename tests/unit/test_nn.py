@@ -1,5 +1,6 @@
 """Layers and optimizers against PyTorch: the same weights, several steps, the same state."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +111,29 @@ def test_multihead_attention(batch_first: bool) -> None:
     np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-5)
     with pytest.raises(ArgumentError, match="num_heads"):
         nn.MultiheadAttention(8, 3)
+
+
+@pytest.mark.parametrize("of_bools", [False, True])
+@pytest.mark.parametrize("padded_bools", [False, True])
+def test_masks_of_multihead_attention_hide_what_either_hides(of_bools: bool, padded_bools: bool) -> None:
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    ours = copied(nn.MultiheadAttention(8, 2, batch_first=True), theirs)
+    x = array(3, 4, 8)
+    hidden, padding = np.triu(np.ones((4, 4), bool), 1), np.zeros((3, 4), bool)
+    padding[0, 0] = padding[1, 2] = True  # the first query of the first row sees nothing
+
+    def numbers(mask: np.ndarray, stays: bool) -> np.ndarray:
+        return mask if stays else np.where(mask, -np.inf, 0.0).astype(np.float32)
+
+    masks = numbers(hidden, of_bools), numbers(padding, padded_bools)
+    y, _ = ours(*[Tensor(x)] * 3, attn_mask=Tensor(masks[0]), key_padding_mask=Tensor(masks[1]))
+    arguments = {"attn_mask": torch.tensor(masks[0]), "key_padding_mask": torch.tensor(masks[1])}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # masks of two kinds are deprecated there
+        t, _ = theirs(*[torch.tensor(x)] * 3, need_weights=False, **arguments)
+    np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-4, atol=1e-5)
+    causal, _ = ours(*[Tensor(x)] * 3, is_causal=True, key_padding_mask=Tensor(masks[1]))
+    np.testing.assert_allclose(causal.numpy(), y.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_initial_weights_have_the_bounds_of_pytorch() -> None:

@@ -116,3 +116,49 @@ def test_kernels_that_differ_in_the_order_of_operands_are_compiled_once() -> Non
     results = [Tensor.full((1,), a) == Tensor.full((1,), b) for a, b in pairs]
     Tensor.realize(*results)
     assert [r.item() for r in results] == [a == b for a, b in pairs]
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int64", "uint64"])
+@pytest.mark.parametrize("n", [100, 127, 128, 200, 256, 257, 2**15, 2**63 + 7, 2**64 + 2, 2**70 + 1])
+def test_a_power_that_the_dtype_does_not_hold(name: str, n: int) -> None:
+    d = getattr(dtypes, name)
+    values = [0, 1, 2, 3, d.max, d.min, d.max - 2]
+    want = Tensor([x**n % 2**d.bits for x in values] if n < 1000 else [pow(x, n, 2**d.bits) for x in values], dtype=d)
+    assert (Tensor(values, dtype=d) ** n).tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("by", [8, 256, 300, -1, -256, 2**64])
+def test_a_shift_that_the_dtype_does_not_hold(by: int) -> None:
+    for d in (dtypes.int8, dtypes.uint8):
+        x = Tensor([1, d.max, d.min], dtype=d)
+        assert (x << by).tolist() == [0, 0, 0] and (x >> by).tolist() == [0, 0, -1 if d.min else 0]
+        x <<= by
+        assert x.tolist() == [0, 0, 0]
+
+
+def test_factors_are_taken_in_the_dtype_of_the_result() -> None:
+    wide, narrow, double = Tensor([1, 1]), Tensor([200, 255], dtype=dtypes.uint8), Tensor(np.ones(2))
+    assert wide.add(narrow, alpha=2).tolist() == [401, 511] and wide.sub(narrow, alpha=2).tolist() == [-399, -509]
+    assert wide.addcmul(narrow, wide, value=2).tolist() == [401, 511]
+    for y in (wide, Tensor([1.0, 1.0])):
+        assert double.add(y, alpha=0.1).tolist() == double.addcdiv(y, double, value=0.1).tolist() == [1.1, 1.1]
+        assert double.addcmul(y, double, value=0.1).tolist() == [1.1, 1.1]
+
+
+def test_counts_beyond_integers() -> None:
+    assert Tensor.arange(2**63 - 2, 2**63).tolist() == [2**63 - 2, 2**63 - 1]
+    assert Tensor.arange(2**63, 2**63 + 2, dtype=dtypes.uint64).tolist() == [2**63, 2**63 + 1]
+    assert Tensor.arange(0, 300, 100, dtype=dtypes.uint8).tolist() == [0, 100, 200]
+    assert Tensor.arange(2**64, 2**64 + 1, dtype=dtypes.float64).tolist() == [2.0**64]
+    for arguments, dtype in (
+        ((2**63, 2**63 + 2), None),
+        ((0, 2**64, 2**62), None),
+        ((2**64, 2**64 + 2), dtypes.uint64),
+    ):
+        with pytest.raises(DTypeError, match="an integer does not fit"):
+            Tensor.arange(*arguments, dtype=dtype)
+
+
+def test_numbers_in_line_whose_distance_overflows() -> None:
+    ends = Tensor.linspace(-1.7e308, 1.7e308, 3, dtype=dtypes.float64)
+    assert ends.tolist() == [-1.7e308, 0.0, 1.7e308]

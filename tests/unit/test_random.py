@@ -241,3 +241,13 @@ def test_initial_weights_that_a_step_computes_stay_what_they_are() -> None:
     step = jit(lambda x: (weights * x).realize())
     found = [step(one).tolist() for _ in range(3)]
     assert found == [weights.tolist()] * 3
+
+
+@pytest.mark.parametrize(
+    "name, most", [("uint8", 256), ("int8", 128), ("float16", 2049), ("bfloat16", 257), ("bool", 2)]
+)
+def test_a_permutation_has_numbers_that_its_dtype_holds(name: str, most: int) -> None:
+    d = getattr(dtypes, name)
+    assert sorted(Tensor.randperm(most, dtype=d).cast(dtypes.int64).tolist()) == list(range(most))
+    with pytest.raises(DTypeError, match="randperm"):
+        Tensor.randperm(most + 1, dtype=d)

@@ -436,3 +436,25 @@ def test_the_value_of_a_fill_has_a_gradient() -> None:
     assert results[0][1] == results[1][1]
     with pytest.raises(ShapeError, match="index_fill: the value"):
         Tensor(x).index_fill(1, Tensor(i), Tensor([1.0]))
+
+
+def test_a_tensor_of_no_axes_is_an_index_as_an_int_is() -> None:
+    array = np.arange(24.0).reshape(2, 3, 4)
+    keys: list[Any] = [
+        lambda t: (t(1), slice(None), t([0, 1])),
+        lambda t: (t([0, 1]), slice(None), t(1)),
+        lambda t: (slice(None), t(1), t([0, 1])),
+        lambda t: (t(1), None, t([0, 1])),
+        lambda t: (t(1), slice(None), t([[0, 1]])),
+        lambda t: (t(1), t(0), t([[0, 1]])),
+        lambda t: (t(1), slice(None), t(2)),
+        lambda t: (None, t(1), t([0, 1]), None, t(2)),
+    ]
+    for key in keys:
+        want, x = torch.tensor(array)[key(torch.tensor)], Tensor(array.copy())
+        assert x[key(Tensor)].shape == tuple(want.shape)
+        np.testing.assert_array_equal(x[key(Tensor)].numpy(), want)
+        written = torch.tensor(array)
+        written[key(torch.tensor)] = value = -torch.arange(1.0, 1 + want.numel(), dtype=want.dtype).reshape(want.shape)
+        x[key(Tensor)] = Tensor(value.numpy())
+        np.testing.assert_array_equal(x.numpy(), written)

@@ -66,6 +66,13 @@ def held(d: DType, number: Any) -> Any:
     return number
 
 
+def _shift_held(d: DType, by: Any) -> Any:
+    """`by`; a number beyond those of the dtype, a shift that leaves no bits, as one that the dtype holds."""
+    by = by.item() if is_scalar(by) else by
+    whole = scalar_dtype(0, d)
+    return by if by.__class__ is not int or whole.is_float or whole.min <= by <= whole.max else whole.max
+
+
 def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
     """The tensor's node and that of `other`, of one dtype."""
     a = self._uop
@@ -266,13 +273,19 @@ class ElementwiseMixin(TensorBase):
     def _scalar(self, value: Any) -> Tensor:
         return self._wrap(operand(self, self._uop, value))
 
+    def _in_common(self, *others: Any) -> list[Tensor]:
+        """Other operands in the dtype that holds the values of all: what they are multiplied by is taken in that."""
+        us = [operand(self, self._uop, x) for x in others]
+        d = promote(self._uop.dtype, *(u.dtype for u in us))
+        return [self._wrap(cast(u, d)) for u in us]
+
     def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """`self + alpha * other`, broadcast and promoted.
 
         >>> Tensor([1, 2]).add(Tensor([[10], [20]])).tolist()
         [[11, 12], [21, 22]]
         """
-        return binary(self, "ADD", other if alpha == 1 else other * alpha)
+        return binary(self, "ADD", other if alpha == 1 else self._in_common(other)[0] * alpha)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """`self - alpha * other`, broadcast and promoted. Raises DTypeError where self is bool.
@@ -281,7 +294,7 @@ class ElementwiseMixin(TensorBase):
         [3, 3]
         """
         self._no_bool("-")
-        return binary(self, "SUB", other if alpha == 1 else other * alpha)
+        return binary(self, "SUB", other if alpha == 1 else self._in_common(other)[0] * alpha)
 
     subtract = sub
 
@@ -404,6 +417,8 @@ class ElementwiseMixin(TensorBase):
                 if exponent in _BY_PRODUCTS if u.dtype.is_float else exponent <= 64:
                     n = int(exponent)
                     return self._wrap(widened(lambda x: _power(x, n))(u) if u.dtype.is_float else _power(u, n))
+                if not u.dtype.is_float and exponent > u.dtype.max:
+                    exponent = _equal_exponent(int(exponent), u.dtype)
             elif exponent in (0.5, -0.5):
                 root = build("SQRT", u)
                 return self._wrap(root if exponent > 0 else widened(lambda x: build("RECIP", build("SQRT", x)))(u))
@@ -482,7 +497,8 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1, 1]).addcmul(Tensor([2, 3]), Tensor([4, 5]), value=10).tolist()
         [81, 151]
         """
-        return self + self._scalar(tensor1) * value * tensor2
+        a, b = self._in_common(tensor1, tensor2)
+        return self + a * value * b
 
     @in_single
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
@@ -491,8 +507,8 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1.0, 1.0]).addcdiv(Tensor([1.0, 3.0]), Tensor([2.0, 4.0])).tolist()
         [1.5, 1.75]
         """
-        x = self._scalar(tensor1)
-        return self + (x * value / tensor2 if x.dtype.is_float else x / tensor2 * value)
+        a, b = self._in_common(tensor1, tensor2)
+        return self + (a * value / b if a.dtype.is_float else a / b * value)
 
     # ---- comparisons -------------------------------------------------------------------------------------------------
     lt = less = __lt__ = _lt
@@ -613,7 +629,7 @@ class ElementwiseMixin(TensorBase):
         >>> (Tensor([1, 5]) << 2).tolist()
         [4, 20]
         """
-        return self._bits("SHL", other)
+        return self._bits("SHL", _shift_held(self.dtype, other))
 
     def __rshift__(self, other: Any) -> Tensor:
         """`self >> other`: over 2 ** other, rounded down. Raises DTypeError for floats.
@@ -621,7 +637,7 @@ class ElementwiseMixin(TensorBase):
         >>> (Tensor([20, -5]) >> 2).tolist()
         [5, -2]
         """
-        return self._bits("SHR", other)
+        return self._bits("SHR", _shift_held(self.dtype, other))
 
     def __rlshift__(self, other: Any) -> Tensor:
         return self._bits("SHL", other, True)
@@ -740,6 +756,14 @@ def _power(x: UOp, n: int) -> UOp:
     if n in (1, 2) or not x.dtype.is_float:
         return out
     return closed_form(out, (x,), lambda g, y, x: (build("MUL", g, e("MUL", _power(x, n - 1), n)),))
+
+
+def _equal_exponent(n: int, d: DType) -> int:
+    """A number that `d` holds, whose powers of integers that wrap are those of `n`, which `d` does not hold: odd
+    numbers have a period of a quarter of all numbers, and even ones to the width or more are 0.
+    """
+    period = 1 << d.bits - 2
+    return n % period + (period if n % period < d.bits else 0)
 
 
 def _integer_power(a: UOp, b: UOp) -> UOp:

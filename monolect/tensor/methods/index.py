@@ -566,10 +566,11 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
         raise refused("index", error, *(i for _, i in indices)) from None
     stride = count(tuple(u.shape[a] for a in axes))
     out = build("INDEX", graph.reshape(x, (stride, *(u.shape[a] for a in rest))), flat)
-    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
-    if not adjacent or axes[0] == 0:
+    numbers = [a for a, i in indices if not i.shape]  # these drop their axis, as an int does
+    kept = [a - sum(b < a for b in numbers) for a in axes if a not in numbers]
+    if not kept or kept[0] == 0 or kept != list(range(kept[0], kept[0] + len(kept))):
         return out
-    rank, first = len(flat.shape), axes[0]  # the new axes go where the indexed ones stood
+    rank, first = len(flat.shape), kept[0]  # the new axes go where the indexed ones stood
     order = [*range(rank, rank + first), *range(rank), *range(rank + first, len(out.shape))]
     return graph.permute(out, order)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph as g
 from monolect.autograd import special
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import accumulator, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import floating, pair
@@ -27,15 +27,15 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
-    """`factor` times the squared difference where it is nearer to 0 than `width`, else a line of that slope.
+    """`factor` times the squared difference where it is nearer to 0 than `width`, or nan, else a line of that slope.
 
     Beyond `width` the square is that of 0: the derivative of an unused infinite square would be nan. It is not that of
     the distance, whose derivative at 0 is 0, and so its curvature there.
     """
     distance = difference.abs()
-    near = distance < width
-    square = near.where(difference, 0)
-    return near.where(square * square * factor, (distance - 0.5 * width) * slope)
+    far = distance >= width
+    square = far.where(0, difference)
+    return far.where((distance - 0.5 * width) * slope, square * square * factor)
 
 
 def _reduced(loss: Any, reduction: str, name: str) -> Any:
@@ -113,7 +113,8 @@ class LossMixin(NormMixin):
         """
         self._check_float("nll_loss")
         axis = _class_axis(self, "nll_loss")
-        return self._class_loss(target, weight, axis, ignore_index, reduction, 0.0, "nll_loss")
+        wide = self.cast(accumulator(self.dtype))
+        return wide._class_loss(target, weight, axis, ignore_index, reduction, 0.0, "nll_loss").cast(self.dtype)
 
     def _class_loss(
         self, target: Any, weight: Any, axis: int, ignore: int, reduction: str, smoothing: float, name: str
@@ -237,9 +238,8 @@ class LossMixin(NormMixin):
         if log_target:
             loss = target.exp() * (target - self)
         else:
-            # 0 * log(0) is 0 here; the inner choice keeps the logarithm, and its gradient, finite.
-            some = target > 0.0
-            loss = some.where(target * (some.where(target, 1.0).log() - self), 0.0)
+            # 0 * log(0) is 0 here, and no nan is hidden: the choice keeps the logarithm, and its gradient, finite.
+            loss = target * ((target == 0.0).where(1.0, target).log() - self)
         if reduction == "batchmean":
-            return loss.sum() / self.shape[0]
+            return (loss.cast(accumulator(loss.dtype)).sum() / self.shape[0]).cast(loss.dtype)
         return _reduced(loss, reduction, "kl_div")

@@ -25,8 +25,8 @@ from monolect.tensor.guard import guard_methods
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
-# The gap between 1 and the next number: what rms_norm adds when it is given no eps.
-_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+# The gap between 1 and the next number of the type that means are computed in: rms_norm adds it when given no eps.
+_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}
 
 
 def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[Any, ...], name: str) -> Any:
@@ -82,7 +82,7 @@ class NormMixin(TensorBase):
         """
         shape, axes = self._trailing(normalized_shape, "rms_norm")
         x = self._wide("rms_norm")
-        small = _EPSILON.get(self.dtype.name, 2.0**-23) if eps is None else eps
+        small = _EPSILON[x.dtype.name] if eps is None else eps
         y = x * ((x * x).mean(axes, keepdim=True) + small).rsqrt()
         return _scaled(y, weight, None, shape, "rms_norm").cast(self.dtype)
 

@@ -1,0 +1,45 @@
+"""Each method of Tensor at its edges, beside PyTorch: the rows of `edge_rows_of_axes` and `edge_rows_of_values`."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monolect import Tensor
+from tests.fuzz import edge_rows_of_axes, edge_rows_of_values
+from tests.fuzz.edges import ROWS, Dice, outcome
+
+MANY = max(3, settings().max_examples // 25)  # cases of each row
+assert edge_rows_of_axes and edge_rows_of_values  # imported for their rows
+OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other numbers, or it computes nothing
+    "random": "bernoulli dropout kaiming_normal kaiming_uniform manual_seed multinomial normal rand rand_like randint "
+    "randint_like randn randn_like randperm uniform xavier_normal xavier_uniform",
+    "attributes": "device dim dtype element_size grad is_floating_point nbytes ndim numel requires_grad "
+    "requires_grad_ shape size uop",
+    "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach empty empty_like from_dlpack "
+    "from_file from_numpy item numpy realize to tolist",
+    "values alone": "allclose equal full_like ones ones_like zeros zeros_like",
+    "of `cast`": "bfloat16 bitcast bool double float half int long type_as",
+    "other names": "absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh clip divide fix greater "
+    "greater_equal less less_equal moveaxis multiply negative not_equal subtract swapaxes swapdims true_divide type "
+    "view",
+    "of other rows": "broadcast_to clamp_max clamp_min expand_as fma pad_to reshape_as shrink shrink_to swish view_as",
+}
+
+
+def test_every_method_has_a_row() -> None:
+    otherwise = {*" ".join(OTHERWISE.values()).split()}
+    public = {name for name in dir(Tensor) if not name.startswith("_")}
+    assert public - {*ROWS} == otherwise
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ROWS)
+@settings(max_examples=MANY)
+@given(seed=st.integers(0, 2**31))
+def test_edges(name: str, seed: int) -> None:
+    case = ROWS[name](Dice(seed))
+    if case is not None:
+        with np.errstate(all="ignore"):
+            found = outcome(case)
+        assert not found.startswith(("WRONG", "CRASH")), f"{case.text} of {case.operands}: {found}"
