@@ -36,7 +36,7 @@ from monolect.ir.text import show
 from monolect.ir.uop import UOp, node, toposort
 from monolect.lower import reduce
 from monolect.lower.blocked_sums import fold_sums
-from monolect.lower.cold_paths import seldom
+from monolect.lower.cold_paths import branch_cold_paths
 from monolect.lower.control import control
 from monolect.lower.demote import demote_registers
 from monolect.lower.expand import expand
@@ -94,40 +94,40 @@ MOVEMENTS = ("PERMUTE", "FLIP", "EXPAND", "PAD", "SHRINK", "IOTA")
 # fmt: off
 GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
     Pass("callify",          T, T, lambda v, t: callify(v), (), (), "inputs become PARAMs, so equal steps are equal keys of the schedule cache"),
-    Pass("shard",            T, T, _each(shard), ("BUFFER",), ("callify",), "per-device graphs must look like single-device ones to all that follows; several devices are refused"),
-    Pass("strip_markers",    T, T, _each(strip_markers), (), ("shard",), "a requested value and what it marks are one value with one buffer"),
-    Pass("own_targets",      T, T, _each(own_targets), (), ("strip_markers",), "a partial assign needs a buffer of its own before buffers are decided"),
-    Pass("closed_forms",     T, T, _each(closed_forms), (), ("own_targets",), "an index written as a running sum of ones must be an index before masks are looked for", optional=True),
-    Pass("masked_sums",      T, T, lambda v, t: _each(lambda roots: masked_sums(roots, _scratch_bytes(t)))(v, t), (), ("closed_forms",), "counts of values that are not finite need kernels of their own: partition gives them", optional=True),
-    Pass("join_parts",       T, T, _each(join_parts), (), ("own_targets",), "partition stores padded parts in full: those of one value must be one before", optional=True),
-    Pass("join_products",    T, T, _each(join_products), (), ("own_targets",), "partition gives each product a kernel or none: what is one product must be one before", optional=True),
-    Pass("split_scatters",   T, T, _each(split_scatters), (), ("own_targets",), "partition gives each part's table memory; who owns a target must be known", optional=True),
-    Pass("split_reductions", T, T, _each(split_reductions), (), ("own_targets",), "partition fuses what it finds: loops to share out must be there before", optional=True),
-    Pass("split_softmax",    T, T, lambda v, t: _each(lambda roots: split_softmax(roots, _scratch_bytes(t)))(v, t), (), ("own_targets",), "partition keeps a row of scores in local memory where it fits: it must be cut before", optional=True),
-    Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_parts", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk decides buffers and fusion, and turns movement into index arithmetic"),
-    Pass("order",            C, C, lambda s, t: order(s), ("GROUP",), ("partition",), "needs the kernels' dependencies"),
+    Pass("shard",            T, T, _each(shard), ("BUFFER",), ("callify",), "later passes see one device only; graphs over several devices are refused"),
+    Pass("strip_markers",    T, T, _each(strip_markers), (), ("shard",), "a requested marker and the value below it share one buffer"),
+    Pass("own_targets",      T, T, _each(own_targets), (), ("strip_markers",), "a partial assign needs a private buffer before partition chooses buffers"),
+    Pass("closed_forms",     T, T, _each(closed_forms), (), ("own_targets",), "a running sum of ones must be an index before masked_sums looks for masks", optional=True),
+    Pass("masked_sums",      T, T, lambda v, t: _each(lambda roots: masked_sums(roots, _scratch_bytes(t)))(v, t), (), ("closed_forms",), "the counts of values that are not finite are separate kernels, which partition creates", optional=True),
+    Pass("join_parts",       T, T, _each(join_parts), (), ("own_targets",), "partition would store each padded part in full, so the parts are concatenated before it", optional=True),
+    Pass("join_products",    T, T, _each(join_products), (), ("own_targets",), "partition would give each product a kernel, so products are joined before it", optional=True),
+    Pass("split_scatters",   T, T, _each(split_scatters), (), ("own_targets",), "partition allocates the tables; own_targets has settled which value owns a target", optional=True),
+    Pass("split_reductions", T, T, _each(split_reductions), (), ("own_targets",), "partition fuses reductions, so parallel parts must exist before it", optional=True),
+    Pass("split_softmax",    T, T, lambda v, t: _each(lambda roots: split_softmax(roots, _scratch_bytes(t)))(v, t), (), ("own_targets",), "partition keeps a row of scores in local memory if it fits, so longer rows are cut before it", optional=True),
+    Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_parts", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk chooses buffers and fusion, and turns movement into index arithmetic"),
+    Pass("order",            C, C, lambda s, t: order(s), ("GROUP",), ("partition",), "the order follows from the dependencies between kernels, which partition finds"),
 )
 KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LINEAR
-    Pass("simplify",       K, K, simplify, (), ("partition",), "named rules, on the smallest form of the kernel"),
-    Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store for each: before its condition is in a loop rule", optional=True),
-    Pass("split_seams",    K, K, _loops(lambda s, t: split_seams(s)), (), ("stored_apart",), "loops of a kernel with scratch rows are cut where rows are concatenated: conditions go away before loops are simplified", optional=True),
-    Pass("read_at_once",   K, K, _loops(lambda s, t: read_at_once(s)), (), ("split_seams",), "the choices between concatenated rows that are left become one load", optional=True),
-    Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "a loop that counts, picks or accumulates along another needs no loop: before loops are costed", optional=True),
+    Pass("simplify",       K, K, simplify, (), ("partition",), "the algebra rules run on the smallest form of a kernel"),
+    Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store per piece, before loop rules see its condition", optional=True),
+    Pass("split_seams",    K, K, _loops(lambda s, t: split_seams(s)), (), ("stored_apart",), "loops over concatenated scratch rows are split at the concat boundary, which removes conditions before loops are simplified", optional=True),
+    Pass("read_at_once",   K, K, _loops(lambda s, t: read_at_once(s)), (), ("split_seams",), "the remaining selections between concatenated rows become one load", optional=True),
+    Pass("simplify_loops", K, K, simplify_loops, (), ("read_at_once",), "loops that only count, pick or extend a running sum are removed before loops are costed", optional=True),
     Pass("merge_ranges",   K, K, merge_ranges, (), ("simplify_loops",), "fewer, longer loops before tiling", optional=True),
     Pass("choose",         K, K, choose_actions, (), ("merge_ranges",), "the only pass that chooses: splits, order, threads, vectors; on the loops that are left"),
     Pass("apply",          K, K, apply, (), ("choose",), "loops are what the actions make of them before they become lanes"),
-    Pass("device_axes",    K, K, device_axes, (), ("apply",), "lanes of a workgroup share sums through memory: they must be no loops, nor shape, when those are made"),
+    Pass("device_axes",    K, K, device_axes, (), ("apply",), "lanes of a workgroup share sums through memory, so they must not become loops or shape"),
     Pass("expand",         K, K, lambda s, t: expand(s), (), ("device_axes",), "vector ranges become shape while reductions are still one node"),
-    Pass("peel_last",      K, K, lambda s, t: s if t.workgroups else peel_last(s), (), ("expand",), "masks of the last vector are conditions once expand made lanes; where lanes are threads they cost nothing", optional=True),
-    Pass("fold_sums",      K, K, lambda s, t: s if t.workgroups else fold_sums(s), (), ("peel_last",), "how many values an accumulator takes is known once the last step is peeled", optional=True),
-    Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("fold_sums",), "accumulators need the lanes that expand made"),
-    Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "a step ahead of a loop needs the loop, which lower_reduce makes, and registers of its shape", optional=True),
-    Pass("demote_registers", K, K, demote_registers, (), ("ahead",), "which registers are indexed is known once loops and accumulators are what they will be"),
-    Pass("matrix_units",   K, K, matrix_units, (), ("demote_registers",), "a product of tiles is a pattern of casts and sums: before they are decomposed"),
-    Pass("select",         K, K, select, (), ("matrix_units",), "decompositions are of values: loops, accumulators and shapes must be what they will be"),
-    Pass("seldom",         K, K, seldom, (), ("select",), "a branch for rare lanes is around what select makes of its value", optional=True),
-    Pass("linearize",      K, P, lambda s, t: linearize(as_sums(s)), ("SINK",), ("seldom",), "graph to list, after the last rewrite"),
-    Pass("control",        P, P, control, (), ("linearize",), "a branch has a place in a list, none in a graph"),
+    Pass("peel_last",      K, K, lambda s, t: s if t.workgroups else peel_last(s), (), ("expand",), "expand turns masks of the last vector into conditions; where lanes are threads, masks cost nothing", optional=True),
+    Pass("fold_sums",      K, K, lambda s, t: s if t.workgroups else fold_sums(s), (), ("peel_last",), "the number of values per accumulator is known once the last iteration is peeled", optional=True),
+    Pass("lower_reduce",   K, K, lambda s, t: lower_reduce(s), (), ("fold_sums",), "accumulators have the lanes that expand made"),
+    Pass("ahead",          K, K, lambda s, t: ahead(s), (), ("lower_reduce",), "pipelining needs the loops that lower_reduce makes, and registers of their shape", optional=True),
+    Pass("demote_registers", K, K, demote_registers, (), ("ahead",), "the indexed registers are known once loops and accumulators are final"),
+    Pass("matrix_units",   K, K, matrix_units, (), ("demote_registers",), "a product of tiles is a pattern of casts and sums, which select would decompose"),
+    Pass("select",         K, K, select, (), ("matrix_units",), "decompositions are elementwise, so loops, accumulators and shapes must be final"),
+    Pass("seldom",         K, K, branch_cold_paths, (), ("select",), "the branch for rare lanes encloses the decomposed value that select makes", optional=True),
+    Pass("linearize",      K, P, lambda s, t: linearize(as_sums(s)), ("SINK",), ("seldom",), "the graph becomes a list after the last rewrite of the graph"),
+    Pass("control",        P, P, control, (), ("linearize",), "a branch has a position in a list, but none in a graph"),
 )
 MACHINE: tuple[Pass, ...] = (  # a program, as the device takes it: LINEAR to PROGRAM
     Pass("render",         P, P, lambda s, t: render(s, t), (), ("control",), "text of the target's language, after the last rewrite"),
@@ -147,7 +147,7 @@ def check_order(*sections: Sequence[Pass]) -> None:
             raise InternalError("two passes of one name", found=row.name)
         missing = [a for a in row.after if a not in seen]
         if missing:
-            raise InternalError(f"pass {row.name} stands too early", expected=f"after {missing}", found=list(seen))
+            raise InternalError(f"pass {row.name} comes too early", expected=f"after {missing}", found=list(seen))
         if row.reads != stage:
             raise InternalError(f"pass {row.name} reads another stage", expected=stage, found=row.reads)
         stage = row.leaves

@@ -1,5 +1,5 @@
-"""From an arranged kernel to a LINEAR program: shaped values, accumulators, instruction selection, order.
+"""Lower an optimized kernel to a LINEAR program: shaped values, accumulators, instruction selection, order.
 
-It chooses nothing about the loops. It must not import `schedule`, `optimize`, a backend or anything above them: what a
-target has instructions for reaches it as data.
+The folder chooses nothing about the loops. It must not import `schedule`, `optimize`, a backend or anything above them:
+a target's instructions are passed in as data.
 """

@@ -1,13 +1,14 @@
-"""What few elements need is computed only if one of them does: in a loop that is entered at most once.
+"""Compute the rare branch of a marked WHERE only when some lane needs it, in a loop of 0 or 1 iterations.
 
-What it is for: WHERE(p, a, b) that a rule marked (`rules.formula.seldom`), where a thread may go its own way. What only
-`a` needs goes into a loop of one step or none, by whether p holds in any lane; marked ones with one p share the loop.
-What it is not: a choice of what is seldom, nor a branch for each element.
+What it is for: WHERE(p, a, b) that a rule marked (`rules.formula.unlikely`), on targets whose threads can branch.
+Everything that only `a` needs goes into a loop of one iteration if p is true in any lane, else of none. Marked WHEREs
+with the same p share the loop.
+What it is not: it does not decide what is unlikely, and does not branch per lane.
 
-Before: WHERE(p, f(x), b) seldom
+Before: WHERE(p, f(x), b), marked UNLIKELY
 After:  LOAD(AFTER(y, s, END(STORE(y, WHERE(p, f(LOAD(AFTER(v, STORE(v, x), r))), LOAD(AFTER(y, s, r)))), r))),
         where s = STORE(y, b)
-Invariant: r counts to 1 where p holds in any lane, else to 0.
+Invariant: r has 1 iteration if p is true in any lane, else 0.
 """
 
 from __future__ import annotations
@@ -19,66 +20,74 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges, unused_ranges, unused_slots
 from monolect.ir.ops import ELEMENTWISE, BufferArg
 from monolect.ir.uop import UOp, build, node, shape_source, substitute, toposort
-from monolect.rules.formula import SELDOM
+from monolect.rules.formula import UNLIKELY
 
 _MOVES = ELEMENTWISE | {"BITCAST"}
 
 
-def seldom(sink: UOp, target: Target) -> UOp:
-    """See the module docstring."""
+def branch_cold_paths(sink: UOp, target: Target) -> UOp:
+    """Pass: move the first choices of WHEREs marked UNLIKELY into conditional loops. Targets with workgroups are left
+    alone.
+    """
     order = toposort(sink)
-    if target.workgroups or not any(u.tag == SELDOM for u in order):
+    if target.workgroups or not any(u.tag == UNLIKELY for u in order):
         return sink
     slots, ids = unused_slots(order), unused_ranges(order)
-    level: dict[UOp, int] = {}  # how many marked ones a value waits for: those of one loop wait for none of it
+    # marked WHEREs that a value depends on, nested; those in one loop must not depend on each other
+    level: dict[UOp, int] = {}
     groups: dict[tuple[int, UOp, frozenset[UOp]], list[UOp]] = {}
     users: dict[UOp, list[UOp]] = {}
     for u in order:
         level[u] = max((level[s] for s in u.src), default=0)
-        if u.tag == SELDOM:
+        if u.tag == UNLIKELY:
             groups.setdefault((level[u], u.src[0], ranges(u)), []).append(u)
             level[u] += 1
         for s in u.src:
             users.setdefault(s, []).append(u)
-    for key in sorted(groups, key=lambda k: -k[0]):  # what replaces one of them holds those it waits for as they are
-        sink = substitute(sink, _once(groups[key], order, users, slots, next(ids)))
+    # innermost last: a replacement contains the WHEREs it depends on unchanged
+    for key in sorted(groups, key=lambda k: -k[0]):
+        sink = substitute(sink, _branch(groups[key], order, users, slots, next(ids)))
     return sink
 
 
-def _once(marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]], slots: Iterator[int], number: int) -> dict:
-    """What stands for each of `marked`: the values that one loop leaves."""
+def _branch(
+    marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]], slots: Iterator[int], number: int
+) -> dict:
+    """Return the replacement of each WHERE in `marked`: the LOAD of a register that one shared loop may overwrite."""
     p, outer = marked[0].src[0], sorted(ranges(marked[0]), key=lambda r: r.arg[0])
     any_lane = node("REDUCE", (p,), ("MAX", tuple(range(len(p.shape))))) if p.shape else p
     steps = build("CAST", build("RESHAPE", any_lane, shape_source(())), arg=dtypes.index)
-    r = node("RANGE", (steps,), (number, "LOOP"), SELDOM)
+    r = node("RANGE", (steps,), (number, "LOOP"), UNLIKELY)
 
-    def kept(value: UOp, shape: tuple) -> tuple[UOp, UOp, UOp]:
-        """(a register, the STORE of `value` to it before the loop, what it holds in the loop)."""
+    def in_register(value: UOp, shape: tuple) -> tuple[UOp, UOp, UOp]:
+        """Return (a register, the STORE of `value` to it before the loop, the LOAD of the register inside of the
+        loop).
+        """
         b = node("BUFFER", (shape_source(shape),), BufferArg(next(slots), value.dtype, None, "REG"))
         start = node("STORE", (node("AFTER", (b, *outer)) if outer else b, value))
         return b, start, node("LOAD", (node("AFTER", (b, start, r)),))
 
-    inside = _alone(marked, order, users)
-    given = {s for u in inside for s in u.src if s not in inside and s.op != "CONST"}
-    moved = {s: kept(s, s.shape)[-1] for s in order if s in given}
+    exclusive = _exclusive_operands(marked, order, users)
+    inputs = {s for u in exclusive for s in u.src if s not in exclusive and s.op != "CONST"}
+    inside_loop = {s: in_register(s, s.shape)[-1] for s in order if s in inputs}
     for u in order:
-        if u in inside:
-            moved[u] = node(u.op, tuple(moved.get(s, s) for s in u.src), u.arg, u.tag)
+        if u in exclusive:
+            inside_loop[u] = node(u.op, tuple(inside_loop.get(s, s) for s in u.src), u.arg, u.tag)
     out = {}
     for u in marked:
-        b, start, before = kept(u.src[2], u.shape)
-        after = node("WHERE", (p, moved.get(u.src[1], u.src[1]), before))
+        b, start, initial = in_register(u.src[2], u.shape)
+        after = node("WHERE", (p, inside_loop.get(u.src[1], u.src[1]), initial))
         end = node("END", (node("STORE", (b, after)), r))
         out[u] = node("LOAD", (node("AFTER", (b, start, end)),))
     return out
 
 
-def _alone(marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]]) -> set[UOp]:
-    """What only the first choice of each of `marked` needs."""
+def _exclusive_operands(marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]]) -> set[UOp]:
+    """Return the nodes that only the first choice of each WHERE in `marked` needs."""
     needed = set(toposort(*(u.src[1] for u in marked)))
-    inside: set[UOp] = set()
+    exclusive: set[UOp] = set()
     for u in reversed(order):
-        if u in needed and u.op in _MOVES and u.tag != SELDOM:
-            if all(v in inside or (v in marked and u not in (v.src[0], v.src[2])) for v in users[u]):
-                inside.add(u)
-    return inside
+        if u in needed and u.op in _MOVES and u.tag != UNLIKELY:
+            if all(v in exclusive or (v in marked and u not in (v.src[0], v.src[2])) for v in users[u]):
+                exclusive.add(u)
+    return exclusive

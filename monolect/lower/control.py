@@ -1,10 +1,10 @@
-"""Gated stores of scalars as branches, for targets that cannot mask a store.
+"""Turn gated stores of scalars into branches, for targets that cannot mask a store.
 
-What it is for: `Target.branches`. Neighbouring stores under one gate share one branch. What it is not: for loads, whose
-gate picks between two values, nor for stores of vectors, which have a mask a lane.
+What it is for: targets with `Target.branches`. Adjacent stores under one gate share one branch. What it is not: it
+leaves loads, whose gate selects between two values, and stores of vectors, which have a mask per lane.
 
-Before: LINEAR(..., STORE(place, value, gate), ...)
-After:  LINEAR(..., IF(gate), STORE(place, value), ENDIF, ...)
+Before: LINEAR(..., STORE(address, value, gate), ...)
+After:  LINEAR(..., IF(gate), STORE(address, value), ENDIF, ...)
 Invariant: operands are computed before the branch; blocks nest.
 """
 
@@ -18,19 +18,19 @@ _PURE = ELEMENTWISE | {"CONST", "STACK", "INDEX", "PARAM", "BITCAST", "RESHAPE",
 
 
 def control(linear: UOp, target: Target) -> UOp:
-    """See the module docstring."""
+    """Pass: replace the gates of scalar STOREs and ATOMICADDs in `linear` by IF and ENDIF."""
     if not target.branches or not any(_is_gated(u) for u in linear.src):
         return linear
     out: list[UOp] = []
     new: dict[UOp, UOp] = {}
     block: UOp | None = None
-    start = 0  # where in `out` the open branch begins
+    start = 0  # index in `out` at which the open branch begins
     for u in linear.src:
         src = tuple(new.get(s, s) for s in u.src)
         gate = src[2] if _is_gated(u) else None
         if block is not None and gate is None and u.op in _PURE:
             new[u] = rebuild(u, src)
-            out.insert(start, new[u])  # an operand of a store to come: it needs nothing of this branch
+            out.insert(start, new[u])  # an operand of a later store, which does not depend on the branch
             start += 1
             continue
         if block is not None and block.src[0] is not gate:
@@ -38,7 +38,7 @@ def control(linear: UOp, target: Target) -> UOp:
             block = None
         if gate is not None:
             if block is None:
-                # a tag makes each branch a node of its own: one gate may be asked in several places
+                # the tag makes each branch a distinct node, as one gate may be tested several times
                 start, block = len(out), node("IF", (gate,), None, len(out))
                 out.append(block)
             new[u] = node(u.op, src[:2], u.arg, u.tag)
@@ -51,5 +51,5 @@ def control(linear: UOp, target: Target) -> UOp:
 
 
 def _is_gated(u: UOp) -> bool:
-    """A write of one element under a condition."""
+    """Whether `u` writes one element under a condition."""
     return u.op in ("STORE", "ATOMICADD") and len(u.src) == 3 and u.src[2].shape == () and u.src[0].shape == ()

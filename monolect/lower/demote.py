@@ -1,7 +1,7 @@
-"""Registers that are indexed become memory: a REG buffer of which elements are read or written is LOCAL.
+"""Move indexed registers to memory: a REG buffer whose elements are read or written individually becomes LOCAL.
 
-Registers have no addresses. LOCAL memory belongs to one thread where the target has no workgroups; elsewhere the
-compiler of the device keeps such arrays.
+Registers have no addresses. LOCAL memory is private to a thread on targets without workgroups; on others the compiler
+of the device allocates such arrays.
 
 Before: BUFFER(REG) f32[8], INDEX(BUFFER, i)
 After:  BUFFER(LOCAL) f32[8], INDEX(BUFFER, i)
@@ -19,7 +19,7 @@ from monolect.ir.uop import UOp, node, substitute, toposort
 
 
 def demote_registers(sink: UOp, target: Target) -> UOp:
-    """See the module docstring. Raises CompileError where the local memory is too small."""
+    """Pass: replace indexed REG buffers by LOCAL ones. Raises CompileError if local memory is too small."""
     if target.workgroups or not target.local_bytes:
         return sink
     order = toposort(sink)
@@ -30,7 +30,7 @@ def demote_registers(sink: UOp, target: Target) -> UOp:
     n_bytes = sum(prod(b.shape) * b.dtype.itemsize for b in found)
     if n_bytes > target.local_bytes:
         expected = f"at most {target.local_bytes} bytes on {target.name}"
-        raise CompileError("registers that are indexed, and so in memory", expected=expected, found=f"{n_bytes} bytes")
+        raise CompileError("indexed registers do not fit local memory", expected=expected, found=f"{n_bytes} bytes")
     slots = unused_slots(order)
     return substitute(
         sink, {b: node("BUFFER", b.src, b.arg._replace(slot=next(slots), addrspace="LOCAL")) for b in found}

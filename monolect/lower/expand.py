@@ -1,14 +1,14 @@
-"""UPCAST and GROUP_REDUCE ranges become shape: values turn into small blocks, such as (6, 4, 16), and stay so.
+"""Turn UPCAST and GROUP_REDUCE ranges into shape: values become small blocks, such as (6, 4, 16).
 
-Each such range is replaced by its constants 0..k-1 along an axis of its own. Output ranges take axes in loop order, so
-the innermost is the last axis, the vector lane. A reduction's GROUP_REDUCE ranges keep a partial result per lane, on
-the last axes, and one REDUCE over axes joins them after the loop. CONTRACT ranges are the last axes of a product's
-operands, and one REDUCE joins them in each iteration: what a matrix unit does at once. (UNROLL ranges are `reduce`'s:
-they add into one accumulator.)
+Each such range is replaced by the constants 0..k-1 along its own axis. Output ranges get axes in loop order, so the
+innermost is the last axis, the vector lane. GROUP_REDUCE ranges of a reduction keep a partial result per lane on the
+last axes; one REDUCE over axes combines them after the loop. CONTRACT ranges are the last axes of a product's operands;
+one REDUCE per iteration combines them, as a matrix unit does in one instruction. (UNROLL ranges are lowered by
+`reduce`: they add to one accumulator.)
 
-A vector access is one instruction only where the last axis is contiguous in memory. Where another axis is, the access
-goes along that one, and a PERMUTE turns the value: this is how blocks are transposed in registers. Where two axes lie
-in memory as one, the access is that of one long axis.
+A vector access is one instruction only if the last axis is contiguous in memory. If another axis is contiguous, the
+access runs along that axis and a PERMUTE transposes the value in registers. If two axes are contiguous together, the
+access is one long vector.
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0*4 + u), LOAD(INDEX(PARAM1, r0*4 + u))), r0, u:UPCAST 4))
 After:  SINK(END(STORE(INDEX(PARAM0, r0*4 + [0,1,2,3]), LOAD(INDEX(PARAM1, r0*4 + [0,1,2,3]))), r0))
@@ -26,89 +26,93 @@ from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
 from monolect.lower.scan import Scans, widen
 
-NEAR = 4  # elements between lanes that are picked from whole vectors
+MAX_SHUFFLE_STRIDE = 4  # elements; lanes at most this far apart are shuffled from contiguous vectors
 SHAPED = ("UPCAST", "GROUP_REDUCE", "CONTRACT")
 
 
 def expand(sink: UOp) -> UOp:
-    """See the module docstring."""
+    """Pass: turn the UPCAST, GROUP_REDUCE and CONTRACT ranges of a kernel into axes of values."""
     order = toposort(sink)
-    place = _places(order)
-    if not place:
+    axis_of = _assign_axes(order)
+    if not axis_of:
         return sink
-    new: dict[UOp, UOp] = {r: _constants(r, p) for r, p in place.items()}
-    running = Scans(order, place)
-    new |= _widened_accumulators(order, place, running.lanes())
-    inside = _inside(place)
+    new: dict[UOp, UOp] = {r: _constants(r, p) for r, p in axis_of.items()}
+    scans = Scans(order, axis_of)
+    new |= _widened_accumulators(order, axis_of, scans.lanes())
+    inside = _axes_in_product(axis_of)
     for u in order:
         if u in new:
             continue
         if inside and not ranges(u).isdisjoint(_contracted(inside)) and (u.op == "INDEX" or u.dtype.kind in "xb"):
-            continue  # part of an operand
+            continue  # only needed inside of an operand, which is built as a whole
         if u.op == "LOAD" and not ranges(u).isdisjoint(_contracted(inside)):
             new[u] = _operand(u, inside, new)
             continue
-        if u.op == "STORE" and (square := _square_of_words(u, place)):
-            new[u] = _turned_words(u, *square, new)
+        if u.op == "STORE" and (transpose := _word_transpose(u, axis_of)):
+            new[u] = _transposed_words(u, *transpose, new)
             continue
         if u.op == "WMMA":
-            new[u] = _multiplied(u, place, new)
+            new[u] = _wmma(u, axis_of, new)
             continue
         src = tuple(new[s] for s in u.src)
         if u.op == "REDUCE" and len(u.src) > 1:
-            new[u] = _reduce(u, src[0], place)
-        elif (out := running.expanded(u, src, new)) is not None:
+            new[u] = _reduce(u, src[0], axis_of)
+        elif (out := scans.expanded(u, src, new)) is not None:
             new[u] = out
         elif u.op == "END":
-            open_ = tuple(r for r in u.src[1:] if r not in place)
+            open_ = tuple(r for r in u.src[1:] if r not in axis_of)
             new[u] = node("END", (src[0], *open_)) if open_ else src[0]
         elif u.op == "AFTER":
-            new[u] = node("AFTER", (src[0], *(s for o, s in zip(u.src[1:], src[1:], strict=True) if o not in place)))
-        elif u.op in ("LOAD", "STORE") and (turned := _turned(u, place)):
-            new[u] = _along(u, src, place, new, turned)
+            new[u] = node("AFTER", (src[0], *(s for o, s in zip(u.src[1:], src[1:], strict=True) if o not in axis_of)))
+        elif u.op in ("LOAD", "STORE") and (strided := _strided_axes(u, axis_of)):
+            new[u] = _transposed_access(u, src, axis_of, new, strided)
         else:
             new[u] = rebuild(u, src)
     return new[sink]
 
 
-def _places(order: list[UOp]) -> dict[UOp, int]:
-    """For each range that becomes shape, its axis counted from the last (1). Ranges that meet in a value differ."""
-    place: dict[UOp, int] = {}
-    depth: dict[UOp, int] = {}  # output range -> lanes of reductions inside of it
+def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
+    """Return the axis of each range that becomes shape, counted from the last (1). Ranges that occur in one value
+    differ.
+    """
+    axis_of: dict[UOp, int] = {}
+    depth: dict[UOp, int] = {}  # output range -> number of axes taken by reductions inside of it
     shaped = [u for u in order if u.op == "RANGE" and u.arg[1] in SHAPED]
     for r in sorted((r for r in shaped if r.arg[1] == "CONTRACT"), key=lambda r: -r.arg[0]):
-        place[r] = len(place) + 1
+        axis_of[r] = len(axis_of) + 1
     for u in order:
         if u.op == "REDUCE":
             groups = sorted((r for r in u.src[1:] if r.arg[1] == "GROUP_REDUCE"), key=lambda r: -r.arg[0])
-            inner = max((depth.get(r, 0) for r in groups), default=0)  # a reduction inside has the last axes
-            place.update({r: max(place.get(r, 0), inner + k + 1) for k, r in enumerate(groups)})
-            last = max((place[r] for r in groups), default=0)
+            inner = max((depth.get(r, 0) for r in groups), default=0)  # an inner reduction has the last axes
+            axis_of.update({r: max(axis_of.get(r, 0), inner + k + 1) for k, r in enumerate(groups)})
+            last = max((axis_of[r] for r in groups), default=0)
             for r in ranges(u):
                 depth[r] = max(depth.get(r, 0), last)
-    meet = _meeting([r for r in shaped if r.arg[1] == "UPCAST"], order)
-    for r in sorted(meet, key=lambda r: -r.arg[0]):
-        inner = max((place[x] for x in meet[r] if x in place), default=0)
-        place[r] = max(inner, depth.get(r, 0)) + 1
-    return place
+    co_occurring = _co_occurring([r for r in shaped if r.arg[1] == "UPCAST"], order)
+    for r in sorted(co_occurring, key=lambda r: -r.arg[0]):
+        inner = max((axis_of[x] for x in co_occurring[r] if x in axis_of), default=0)
+        axis_of[r] = max(inner, depth.get(r, 0)) + 1
+    return axis_of
 
 
-def _meeting(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
-    """For each of `shaped` those that it meets in a value: they need axes of their own, others may share its axis."""
-    meet: dict[UOp, set[UOp]] = {r: set() for r in shaped}
+def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
+    """Return for each range of `shaped` the others that occur in a value with it: these need different axes."""
+    co_occurring: dict[UOp, set[UOp]] = {r: set() for r in shaped}
     known: set[frozenset[UOp]] = set()
     for u in order:
         free = ranges(u)
         if free not in known:
             known.add(free)
-            here = [r for r in free if r in meet]
+            here = [r for r in free if r in co_occurring]
             for r in here:
-                meet[r].update(x for x in here if x is not r)
-    return meet
+                co_occurring[r].update(x for x in here if x is not r)
+    return co_occurring
 
 
-def _widened_accumulators(order: list[UOp], place: dict[UOp, int], scanned: set[UOp]) -> dict[UOp, UOp]:
-    """The accumulators of scans, one lane for each of the output's, but for the ranges they are carried through."""
+def _widened_accumulators(order: list[UOp], axis_of: dict[UOp, int], scanned: set[UOp]) -> dict[UOp, UOp]:
+    """Return the accumulators of scans as BUFFERs with an axis for each shaped range except those that are
+    `scanned`.
+    """
     lanes: dict[UOp, set[UOp]] = {}
     for u in order:
         if u.op == "STORE":
@@ -116,54 +120,61 @@ def _widened_accumulators(order: list[UOp], place: dict[UOp, int], scanned: set[
             while b.op == "AFTER":
                 b = b.src[0]
             if b.op == "BUFFER":
-                lanes.setdefault(b, set()).update(r for r in ranges(u) if r in place and r not in scanned)
+                lanes.setdefault(b, set()).update(r for r in ranges(u) if r in axis_of and r not in scanned)
     out = {}
     for b, rs in lanes.items():
         if rs:
-            shape = [1] * max(place[r] for r in rs)
+            shape = [1] * max(axis_of[r] for r in rs)
             for r in rs:
-                shape[-place[r]] = r.src[0].value
+                shape[-axis_of[r]] = r.src[0].value
             out[b] = node("BUFFER", (shape_source(shape),), b.arg)
     return out
 
 
-def _constants(r: UOp, place: int) -> UOp:
+def _constants(r: UOp, axis: int) -> UOp:
+    """Return the values 0..n-1 of the range `r` along `axis`, counted from the last."""
     n = r.src[0].value
     flat = node("STACK", tuple(idx(i) for i in range(n)))
-    return build("RESHAPE", flat, shape_source((n, *(1,) * (place - 1))))
+    return build("RESHAPE", flat, shape_source((n, *(1,) * (axis - 1))))
 
 
-def _turned(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp] | None:
-    """(the lane range, the range to access along instead) of an access that is contiguous along another axis only."""
+def _strided_axes(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp] | None:
+    """Return (lane range, contiguous range) of an access that is contiguous along another axis than the lanes, or
+    None.
+    """
     if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
         return None
     steps: dict[UOp, int] = {}
     for x, c in linear(u.src[0].src[1])[1]:
-        if x in place:
+        if x in axis_of:
             steps[x] = c
-        elif not ranges(x).isdisjoint(place):
+        elif not ranges(x).isdisjoint(axis_of):
             return None
-    lane = next((r for r in steps if place[r] == 1), None)
+    lane = next((r for r in steps if axis_of[r] == 1), None)
     side = next((r for r, c in steps.items() if c == 1), None)
     if lane is None or side is None or steps[lane] in (1, -1):
         return None
-    if u.op == "LOAD" and steps[lane] == side.src[0].value <= NEAR:
-        return None  # lanes are picked from whole vectors
+    if u.op == "LOAD" and steps[lane] == side.src[0].value <= MAX_SHUFFLE_STRIDE:
+        return None  # lanes are shuffled from contiguous vectors
     conditions = toposort(*(u.src[1:] if u.op == "LOAD" else u.src[2:]))
     return None if any(x.op == "LOAD" for x in conditions) else (lane, side)
 
 
-def _inside(place: dict[UOp, int]) -> dict[UOp, int]:
-    """The places inside a product for a matrix unit: the axes that it contracts stand last."""
-    n = len(_contracted(place))
-    return {r: p + (n if r.arg[1] == "UPCAST" else 0) for r, p in place.items()} if n else {}
+def _axes_in_product(axis_of: dict[UOp, int]) -> dict[UOp, int]:
+    """Return the axes inside of a product for a matrix unit, in which the contracted axes are last; empty without such
+    axes.
+    """
+    n = len(_contracted(axis_of))
+    return {r: p + (n if r.arg[1] == "UPCAST" else 0) for r, p in axis_of.items()} if n else {}
 
 
 def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """A load of an operand of a matrix unit. What lies in memory as one is loaded as one axis, then taken apart."""
+    """Return the load of a matrix unit's operand. Axes that are contiguous together are loaded as one axis, then
+    split.
+    """
     steps = dict(linear(u.src[0].src[1])[1])
     last = [r for r in steps if r in inside and (r.arg[1] == "CONTRACT" or inside[r] == len(_contracted(inside)) + 1)]
-    last.sort(key=lambda r: steps[r])  # as they lie in memory, the nearest first
+    last.sort(key=lambda r: steps[r])  # in memory order, innermost first
     sizes = [r.src[0].value for r in last]
     if len(u.src) > 1 or [steps[r] for r in last] != [prod(sizes[:i]) for i in range(len(last))]:
         return _loaded(u, inside, new)
@@ -180,32 +191,38 @@ def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
 
 
 def _loaded(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """The same, each range on the axis of its own."""
+    """Return the load of an operand with each range on its own axis."""
     mapping = _memory(u, new) | {r: _constants(r, p) for r, p in inside.items()}
     return node("LOAD", substitute_all(u.src, mapping), u.arg)
 
 
 def _memory(u: UOp, new: dict[UOp, UOp]) -> dict[UOp, UOp]:
+    """Return the rewritten AFTERs, PARAMs and BUFFERs that `u` depends on."""
     return {x: new[x] for x in toposort(*u.src) if x.op in ("AFTER", "PARAM", "BUFFER")}
 
 
-def _multiplied(u: UOp, place: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """A WMMA over ranges: what a lane holds of an operand are its last axes, of the sum too."""
+def _wmma(u: UOp, axis_of: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
+    """Return a WMMA over ranges as a WMMA over shapes; the elements a lane holds are the last axes of operands and
+    sum.
+    """
     closed = [r for r in u.src[3:] if r.arg[1] == "CONTRACT"]
-    n, kept = len(_contracted(place)), [r for r in ranges(u) if r in place]
+    n, kept = len(_contracted(axis_of)), [r for r in ranges(u) if r in axis_of]
     own = [sum(not run.is_lane for run in runs(words)) for words in BY_NAME[u.arg[0]].maps]
     sides = (closed[: own[0]], closed[own[0] :])
-    operands = [_held(x, side, _inside(place), new) if n else new[x] for x, side in zip(u.src, sides, strict=False)]
-    shape = [1] * max(place[r] for r in kept)
+    operands = [
+        _expanded_operand(x, side, _axes_in_product(axis_of), new) if n else new[x]
+        for x, side in zip(u.src, sides, strict=False)
+    ]
+    shape = [1] * max(axis_of[r] for r in kept)
     for r in kept:
-        shape[-place[r]] = r.src[0].value
+        shape[-axis_of[r]] = r.src[0].value
     nothing = build("RESHAPE", u.src[2], shape_source((1,) * len(shape)))
     return node("WMMA", (*operands, build("EXPAND", nothing, shape_source(shape))), (u.arg[0], n, *u.arg[2:]))
 
 
-def _held(load: UOp, own: list[UOp], inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """What a lane holds of an operand: an element for each place of the ranges `own`, also of those that it does not
-    move along, where an operand is expanded or repeated along the steps.
+def _expanded_operand(load: UOp, own: list[UOp], inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
+    """Return an operand with an element per value of the ranges `own`, repeated along ranges on which it does not
+    depend.
     """
     if own and ranges(load).issuperset(own):
         return new[load]
@@ -218,19 +235,22 @@ def _held(load: UOp, own: list[UOp], inside: dict[UOp, int], new: dict[UOp, UOp]
 
 
 def _contracted(inside: dict[UOp, int]) -> list[UOp]:
+    """Return the CONTRACT ranges."""
     return [r for r in inside if r.arg[1] == "CONTRACT"]
 
 
-def _square_of_words(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | None:
-    """(row, column, part) of a copy of words of 32 bits, in parts, that are rows in memory and columns when stored."""
+def _word_transpose(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | None:
+    """Return (row, column, part) ranges if the STORE `u` transposes words of 32 bits, each of several parts; else
+    None.
+    """
     if len(u.src) != 2 or u.src[1].op != "LOAD" or any(x.op == "LOAD" for x in toposort(*u.src[1].src[1:])):
         return None
     if any(x.op != "INDEX" or len(x.src) != 2 for x in (u.src[0], u.src[1].src[0])):
         return None
     read, written = (dict(linear(x.src[1])[1]) for x in (u.src[1].src[0], u.src[0]))
-    shaped = [r for r in read if r in place and r in written]
+    shaped = [r for r in read if r in axis_of and r in written]
     part = next((r for r in shaped if read[r] == written[r] == 1), None)
-    if part is None or len(shaped) != 3 or not ranges(u).isdisjoint(place.keys() - set(shaped)):
+    if part is None or len(shaped) != 3 or not ranges(u).isdisjoint(axis_of.keys() - set(shaped)):
         return None
     n = part.src[0].value
     column = next((r for r in shaped if read[r] == n), None)
@@ -238,11 +258,12 @@ def _square_of_words(u: UOp, place: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | No
     return (row, column, part) if row is not None and column is not None and n * u.src[1].dtype.bits == 32 else None
 
 
-def _turned_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, UOp]) -> UOp:
-    """The copy as vectors of words, which a PERMUTE turns."""
+def _transposed_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, UOp]) -> UOp:
+    """Return the STORE `u` as vector accesses of 32-bit words with a PERMUTE between them."""
     d = u.src[1].dtype
 
-    def place(view: UOp, side: UOp, lane: UOp) -> UOp:
+    def vector_access(view: UOp, side: UOp, lane: UOp) -> UOp:
+        """Return the INDEX of `view` with vectors along `lane` and `part`, and rows along `side`."""
         n = lane.src[0].value * part.src[0].value
         mapping = {r: new[r] for r in toposort(view) if r in new and r.op != "INDEX" and r.dtype.kind != "x"}
         mapping |= {r: new[r] for r in ranges(view)} | {lane: idx(0), part: idx(0), side: _constants(side, 2)}
@@ -254,42 +275,44 @@ def _turned_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, UOp])
     mapping = {r: new[r] for r in ranges(u) if r not in (row, column, part)} | {row: _constants(row, 2)}
     mapping[column] = node("STACK", tuple(idx(i // k) for i in range(n * k)))
     mapping[part] = node("STACK", tuple(idx(i % k) for i in range(n * k)))
-    load = node("LOAD", (place(view, row, column), *substitute_all(tuple(outside), mapping)), u.src[1].arg)
+    load = node("LOAD", (vector_access(view, row, column), *substitute_all(tuple(outside), mapping)), u.src[1].arg)
     words = build("BITCAST", load, arg=dtypes.uint32)
     value = build("BITCAST", build("PERMUTE", words, arg=(1, 0)), arg=d)
-    return node("STORE", (place(u.src[0], column, row), value))
+    return node("STORE", (vector_access(u.src[0], column, row), value))
 
 
-def _along(u: UOp, src: tuple[UOp, ...], place: dict[UOp, int], new: dict[UOp, UOp], turned: tuple[UOp, UOp]) -> UOp:
-    """The access with the lane range and the other one in each other's place, and a PERMUTE that undoes it."""
-    lane, side = turned
-    swapped = {**place, lane: place[side], side: place[lane]}
+def _transposed_access(
+    u: UOp, src: tuple[UOp, ...], axis_of: dict[UOp, int], new: dict[UOp, UOp], strided: tuple[UOp, UOp]
+) -> UOp:
+    """Return the access `u` with the axes of its `strided` ranges exchanged, and a PERMUTE that undoes the exchange."""
+    lane, side = strided
+    swapped = {**axis_of, lane: axis_of[side], side: axis_of[lane]}
     mapping = {r: _constants(r, p) for r, p in swapped.items()}
-    mapping |= {x: new[x] for x, _ in linear(u.src[0].src[1])[1] if x not in place}
+    mapping |= {x: new[x] for x, _ in linear(u.src[0].src[1])[1] if x not in axis_of}
     mapping |= {u.src[0].src[0]: src[0].src[0]}
     if u.op == "LOAD":
         out = node("LOAD", substitute_all(u.src, mapping), u.arg)
         return build("PERMUTE", out, arg=_exchange(len(out.shape), swapped[lane]))
     value = src[1]
-    is_whole = place[side] == len(value.shape) and prod(value.shape) == lane.src[0].value * side.src[0].value
-    if _lie_as_one(u, lane, side) and len(u.src) == 2 and is_whole:
+    is_whole = axis_of[side] == len(value.shape) and prod(value.shape) == lane.src[0].value * side.src[0].value
+    if _is_one_vector(u, lane, side) and len(u.src) == 2 and is_whole:
         return _interleaved(u, value, lane, side, new)
     target, *gate = substitute_all((u.src[0], *u.src[2:]), mapping)
     if value.shape:
-        rank = max(len(value.shape), place[side])
+        rank = max(len(value.shape), axis_of[side])
         value = build("RESHAPE", value, shape_source((1,) * (rank - len(value.shape)) + value.shape))
-        value = build("PERMUTE", value, arg=_exchange(rank, place[side]))
+        value = build("PERMUTE", value, arg=_exchange(rank, axis_of[side]))
     return node("STORE", (target, value, *gate), u.arg)
 
 
-def _lie_as_one(u: UOp, lane: UOp, side: UOp) -> bool:
-    """Whether an access along `side` continues along the lanes, and there is no other axis."""
+def _is_one_vector(u: UOp, lane: UOp, side: UOp) -> bool:
+    """Whether the lanes continue the access along `side` contiguously, and there is no other axis."""
     terms = dict(linear(u.src[0].src[1])[1])
     return terms[lane] == side.src[0].value and sum(r.arg[1] in SHAPED for r in terms if r.op == "RANGE") == 2
 
 
 def _interleaved(u: UOp, value: UOp, lane: UOp, side: UOp, new: dict[UOp, UOp]) -> UOp:
-    """The STORE of rows, lane after lane, as that of one vector."""
+    """Return a STORE of rows that are interleaved in memory as a STORE of one vector."""
     n = lane.src[0].value * side.src[0].value
     flat = node("STACK", tuple(idx(i) for i in range(n)))
     view = u.src[0].src[0]
@@ -301,25 +324,26 @@ def _interleaved(u: UOp, value: UOp, lane: UOp, side: UOp, new: dict[UOp, UOp]) 
     return node("STORE", (node("INDEX", (new[view], index + flat)), value))
 
 
-def _exchange(rank: int, place: int) -> tuple[int, ...]:
-    """The order of axes that exchanges the last with the one at `place`, counted from the last."""
+def _exchange(rank: int, axis: int) -> tuple[int, ...]:
+    """Return the permutation of `rank` axes that exchanges the last with `axis`, counted from the last."""
     order = list(range(rank))
-    order[-1], order[-place] = order[-place], order[-1]
+    order[-1], order[-axis] = order[-axis], order[-1]
     return tuple(order)
 
 
-def _reduce(u: UOp, body: UOp, place: dict[UOp, int]) -> UOp:
-    loops = tuple(r for r in u.src[1:] if r not in place)
-    shaped = [r for r in u.src[1:] if r in place]
+def _reduce(u: UOp, body: UOp, axis_of: dict[UOp, int]) -> UOp:
+    """Return the REDUCE `u` of `body`: over its loops, then over the axes of its shaped ranges."""
+    loops = tuple(r for r in u.src[1:] if r not in axis_of)
+    shaped = [r for r in u.src[1:] if r in axis_of]
     if any(r.arg[1] == "CONTRACT" for r in shaped):
         n, rank = len(shaped), len(body.shape)
         body = build("REDUCE", body, arg=("ADD", tuple(range(rank - n, rank))))
         body, shaped = build("RESHAPE", body, shape_source(body.shape[:-n])), []
     for r in shaped:
-        body = widen(body, place[r], r.src[0].value)
+        body = widen(body, axis_of[r], r.src[0].value)
     out = node("REDUCE", (body, *loops), (u.arg[0], ())) if loops else body
     if not shaped:
         return out
     rank = len(out.shape)
-    out = build("REDUCE", out, arg=(u.arg[0], tuple(sorted(rank - place[r] for r in shaped))))
+    out = build("REDUCE", out, arg=(u.arg[0], tuple(sorted(rank - axis_of[r] for r in shaped))))
     return build("RESHAPE", out, shape_source(())) if all(n == 1 for n in out.shape) else out

@@ -1,8 +1,8 @@
-"""The graph of a kernel as a LINEAR list of instructions with properly nested loops.
+"""Linearize the graph of a kernel into a LINEAR list of instructions with properly nested loops.
 
-The loop nest is read off the END nodes: a RANGE lies inside the ranges its END still depends on, in the order of their
-ids. A node stands in the innermost loop it depends on, so everything is hoisted as far as it goes. Within a loop the
-items, instructions and inner loops, follow their dependencies, otherwise the order of the graph.
+The loop nest is derived from the END nodes: a RANGE is nested in the ranges that its END still depends on, in the order
+of their ids. A node is emitted in the innermost loop that it depends on, so everything is hoisted as far as possible.
+Within a loop, instructions and inner loops follow their dependencies, and otherwise the order of the graph.
 
 Before: SINK(END(STORE(...), r0, r1))
 After:  LINEAR(..., RANGE r0, ..., RANGE r1, ..., STORE, END r1, END r0)
@@ -17,7 +17,7 @@ from monolect.ir.uop import UOp, node, toposort
 
 
 class Loop:
-    """One loop of the nest: `range` is None for the whole kernel."""
+    """One loop of the nest; `range` is None for the kernel itself. `items` are instructions and inner loops."""
 
     __slots__ = ("depth", "items", "parent", "range")
 
@@ -28,26 +28,27 @@ class Loop:
 
 
 class Linearizer:
-    """Builds the nest and emits it."""
+    """Builds the loop nest of one kernel and emits its instructions."""
 
     def __init__(self, sink: UOp):
         self.order = [u for u in toposort(sink) if u.op not in ("SINK", "GROUP")]
         self.root = Loop(None, None)
         self.loops: dict[UOp, Loop] = {}
-        self.home: dict[UOp, Loop] = {}  # the loop in which a node stands
+        self.loop_of: dict[UOp, Loop] = {}  # the innermost loop that a node depends on
         self.sink = sink
 
     def run(self) -> UOp:
+        """Return the LINEAR of the kernel."""
         self._nest()
         for u in self.order:
-            self.home[u] = self._home(u)
+            self.loop_of[u] = self._innermost_loop(u)
         out: list[UOp] = []
         self._fill()
         self._emit(self.root, out)
         return node("LINEAR", tuple(out), self.sink.arg)
 
     def _nest(self) -> None:
-        """Each RANGE's parent loop, from the END nodes, outermost first."""
+        """Create a Loop for each RANGE from the END nodes, outermost first."""
         chains: dict[UOp, list[UOp]] = {}
         for u in self.order:
             if u.op == "END":
@@ -60,13 +61,16 @@ class Linearizer:
             self._loop(r, chains)
 
     def _loop(self, r: UOp, chains: dict[UOp, list[UOp]]) -> Loop:
-        """The loop of `r`, in the innermost one it depends on, which itself may lie in others that it does not know."""
+        """Return the Loop of `r`, nested in the innermost loop that it depends on, which may be nested in further
+        loops.
+        """
         if r not in self.loops:
             outer = [self._loop(o, chains) for o in chains[r] if o in chains]
             self.loops[r] = Loop(r, max(outer, key=lambda loop: loop.depth, default=self.root))
         return self.loops[r]
 
-    def _home(self, u: UOp) -> Loop:
+    def _innermost_loop(self, u: UOp) -> Loop:
+        """Return the innermost loop that `u` depends on; for an END the loop around the ended one."""
         if u.op == "END":
             first = min(u.src[1:], key=lambda r: self.loops[r].depth)
             parent = self.loops[first].parent
@@ -82,13 +86,15 @@ class Linearizer:
         return best
 
     def _item(self, u: UOp, scope: Loop) -> UOp | Loop | None:
-        """The item of `scope` that holds `u`; None when `u` is outside of it."""
+        """Return the item of the loop `scope` that contains `u`: `u` itself or an inner loop. None if `u` is outside of
+        `scope`.
+        """
         if u.op == "END":
             loop = self.loops[min(u.src[1:], key=lambda r: self.loops[r].depth)]
         elif u.op == "RANGE":
             loop = self.loops[u]
         else:
-            loop = self.home[u]
+            loop = self.loop_of[u]
             if loop is scope:
                 return u
         while loop.depth > scope.depth + 1:
@@ -97,7 +103,7 @@ class Linearizer:
         return loop if loop.parent is scope else None
 
     def _fill(self) -> None:
-        """The items of each loop in dependency order."""
+        """Set the items of each loop, in dependency order."""
         members: dict[Loop, dict[UOp | Loop, None]] = {self.root: {}}
         needs: dict[UOp | Loop, set[UOp | Loop]] = {}
         for u in self.order:
@@ -106,22 +112,23 @@ class Linearizer:
                 if me is not None and h is not None:
                     members.setdefault(h, {})[me] = None
             else:
-                members.setdefault(self.home[u], {})[u] = None
+                members.setdefault(self.loop_of[u], {})[u] = None
             for s in u.src:
                 self._need(u, s, needs)
         for loop, items in members.items():
             loop.items = _sorted(list(items), needs)
 
     def _scope_of(self, u: UOp) -> Loop | None:
-        return self.loops[u].parent if u.op == "RANGE" else self.home[u]
+        """Return the loop that contains the RANGE or END `u`."""
+        return self.loops[u].parent if u.op == "RANGE" else self.loop_of[u]
 
     def _need(self, u: UOp, s: UOp, needs: dict) -> None:
-        """u needs s: order their items in the loop that holds both."""
+        """Record that `u` depends on `s`, for the items that contain them in the loop of `s`."""
         if s.op == "RANGE":
             return
-        scope = self.home[s]
+        scope = self.loop_of[s]
         a: UOp | Loop | None
-        if u.op == "END" and self.home[u] is not scope and self.home[u].depth < scope.depth:
+        if u.op == "END" and self.loop_of[u] is not scope and self.loop_of[u].depth < scope.depth:
             return
         a = self._item(u, scope)
         b = self._item(s, scope)
@@ -129,6 +136,7 @@ class Linearizer:
             needs.setdefault(a, set()).add(b)
 
     def _emit(self, loop: Loop, out: list[UOp]) -> None:
+        """Append the instructions of a loop to `out`."""
         if loop.range is not None:
             out.append(loop.range)
         for item in loop.items:
@@ -141,7 +149,7 @@ class Linearizer:
 
 
 def _sorted(items: list, needs: dict) -> list:
-    """`items` after what they need, stable."""
+    """Sort `items` topologically by `needs`, keeping their order otherwise. Raises InternalError for a cycle."""
     inside = set(items)
     out: list = []
     state: dict = {}
@@ -166,10 +174,11 @@ def _sorted(items: list, needs: dict) -> list:
 
 
 def _position(item: UOp | Loop) -> int:
+    """Return the serial number of an item, its position in the graph."""
     r = item.range if isinstance(item, Loop) else item
     return r.serial if r is not None else 0
 
 
 def linearize(sink: UOp) -> UOp:
-    """See the module docstring."""
+    """Pass: turn a SINK into a LINEAR."""
     return Linearizer(sink).run()

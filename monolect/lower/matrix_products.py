@@ -1,4 +1,4 @@
-"""WMMA where a target has a matrix unit: what `expand` made of a sum of products over contracted axes.
+"""Replace sums of products over contracted axes, as `expand` leaves them, by WMMA where the target has a matrix unit.
 
 Before: ADD(acc, RESHAPE(REDUCE(ADD, MUL(CAST(a), CAST(b))), acc.shape))   a: bf16[6, 1, 1, 2], b: bf16[4, 16, 2]
 After:  WMMA(a, b, acc)                                                   acc: f32[6, 4, 16]
@@ -17,7 +17,7 @@ from monolect.ir.uop import UOp, build, const, node, shape_source, toposort
 
 
 def matrix_units(sink: UOp, target: Target) -> UOp:
-    """See the module docstring."""
+    """Pass: use the matrix units of `target`."""
     units = target.units
     if not units or not any(u.op in ("REDUCE", "WMMA") for u in toposort(sink)):
         return sink
@@ -30,7 +30,7 @@ def matrix_units(sink: UOp, target: Target) -> UOp:
 
 
 def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
-    """The WMMA that does what `u`, an ADD or a RESHAPE, does, or None."""
+    """Return the WMMA that computes the ADD or RESHAPE `u`, or None."""
     for acc, x in ((u.src[0], u.src[1]), (u.src[1], u.src[0])) if u.op == "ADD" else ((None, u),):
         if acc is not None and x.op == "WMMA" and x.shape == acc.shape and is_zero(x.src[2]):
             return node("WMMA", (*x.src[:2], acc), x.arg)
@@ -38,13 +38,13 @@ def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
         if found is not None:
             unit, a, b, n = found
             acc = const(0, u.dtype) if acc is None else acc
-            if x.shape == u.shape:  # else the sum repeats the product
+            if x.shape == u.shape:  # otherwise the sum repeats the product
                 return node("WMMA", (a, b, _widened(acc, u.shape)), (unit.name, n))
     return None
 
 
 def _widened(x: UOp, shape: tuple) -> UOp:
-    """`x`, broadcast to `shape`: a WMMA has the shape of its accumulator."""
+    """Return `x` broadcast to `shape`: a WMMA has the shape of its accumulator."""
     if x.shape == shape:
         return x
     one = build("RESHAPE", x, shape_source((1,) * (len(shape) - len(x.shape)) + x.shape))
@@ -52,7 +52,7 @@ def _widened(x: UOp, shape: tuple) -> UOp:
 
 
 def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UOp, int] | None:
-    """(unit, a, b, contracted axes) of a sum that a unit does at once."""
+    """Return (unit, a, b, number of contracted axes) of a sum of products that a unit computes, or None."""
     if x.op != "RESHAPE" or x.src[0].op != "REDUCE" or len(x.src[0].src) > 1 or x.src[0].src[0].op != "MUL":
         return None
     body, n = x.src[0].src[0], len(x.src[0].arg[1])
@@ -68,7 +68,10 @@ def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UO
 
 
 def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | None:
-    """The axis of a product of `shape` that rows of tiles are of: a moves along it, and b along the lanes only."""
+    """Return the axis of a product of `shape` that the rows of a tile run along, or None.
+
+    The operand `a` varies along it; `b` varies only along the lanes.
+    """
     if len(a.shape) <= n or len(b.shape) <= n or a.shape[-1 - n] != 1 or b.shape[-1 - n] != unit.n:
         return None
     sizes = [(1,) * (len(shape) + n - len(x.shape)) + x.shape for x in (a, b)]
@@ -77,7 +80,7 @@ def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | No
 
 
 def _as(x: UOp, d: DType) -> UOp | None:
-    """What `x` was converted from, when that is of dtype `d`; a constant that fits it."""
+    """Return `x` in dtype `d` if `x` is a CAST from `d` or a constant that `d` represents; else None."""
     if x.op == "CAST" and x.src[0].dtype is d:
         return x.src[0]
     x = everywhere(x)

@@ -1,14 +1,15 @@
-"""Peel the last step of a reduction where only that step has conditions that may fail.
+"""Peel the last iteration of a reduction loop whose conditions can fail only there (remainder peeling).
 
-A vector of lanes at the end of an axis is masked, and a tensor padded at its end is gated: in a loop, every step would
-test it. The other steps need no test, and the last one knows which of its lanes are inside. The accumulator starts with
-the peeled step. Reductions over the same loop stay in one loop: all of them are peeled, or none is.
+A vector at the end of an axis is masked, and a tensor padded at its end is gated; in a loop, every iteration would test
+this. After peeling, the other iterations need no test, and the last one knows which of its lanes are inside. The
+accumulator starts with the peeled iteration. Reductions over the same loop stay in one loop: all of them are peeled, or
+none is.
 
-What it is not: PEEL, an action that does this to loops over outputs; nor the loops, which `reduce` makes.
+What it is not: it is not the action PEEL, which peels loops over outputs, and it does not make loops (`reduce`).
 
 Before: REDUCE(ADD, WHERE(r < 9, x(r), 0), r)   r: 0..9
 After:  ADD(REDUCE(ADD, x(r), r), 0)            r: 0..8, tagged `PEELED`
-Invariant: a node tagged PEELED is `op(rest, last)`; where steps are left, `rest` is a REDUCE with that tag.
+Invariant: a node tagged PEELED is `op(rest, last)`; if iterations are left, `rest` is a REDUCE with that tag.
 """
 
 from __future__ import annotations
@@ -20,31 +21,32 @@ from monolect.ir.ops import MOVEMENT
 from monolect.ir.rewrite.normal import FALSE, TRUE
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 
-MOST_OPS = 100  # values of a step that may be in the code twice
+MAX_OPS = 100  # values of an iteration; longer loop bodies are not duplicated
 PEELED = "peeled"  # tag of `op(rest, last)`, and of `rest`
 
 Loops = tuple[frozenset[UOp], tuple[UOp, ...]]
 Facts = dict[UOp, UOp]
 
-OWN = frozenset(("REDUCE", "END", "AFTER", "STORE", "BUFFER"))  # loops and memory of a step's own
+# a loop body that contains loops or memory is not peeled
+OWN = frozenset(("REDUCE", "END", "AFTER", "STORE", "BUFFER"))
 
 
 def loops_of(u: UOp) -> Loops:
-    """What reductions that share a loop have in common."""
+    """Return the key that reductions sharing a loop have in common: (outer RANGEs, reduced RANGEs)."""
     return ranges(u), u.src[1:]
 
 
 def step_of(u: UOp, loops: Iterable[UOp]) -> list[UOp]:
-    """What each step of a reduction computes anew: the values inside that depend on its loops."""
+    """Return the values inside of the reduction `u` that depend on `loops`, which each iteration computes."""
     loops = frozenset(loops)
     inside = toposort(u.src[0], stop=lambda v: loops.isdisjoint(ranges(v)))
     return [v for v in inside if not loops.isdisjoint(ranges(v))]
 
 
 def peel_last(sink: UOp) -> UOp:
-    """See the module docstring."""
+    """Pass: peel the last iteration of the reduction loops where that removes conditions."""
     order = toposort(sink)
-    if not (found := _tails(order)):
+    if not (found := _peelable_loops(order)):
         return sink
     new: dict[UOp, UOp] = {}
     for u in order:
@@ -55,7 +57,7 @@ def peel_last(sink: UOp) -> UOp:
 
 
 def _peeled(u: UOp, v: UOp, facts: Facts) -> UOp:
-    """The reduction `u`, which is now `v`, as its steps before the last, with what is known there, and the last."""
+    """Return the reduction `u`, rewritten so far to `v`, as op(all iterations but the last, with `facts`; the last)."""
     op, body = v.arg[0], v.src[0]
     (r,) = (r for r in v.src[1:] if r.arg[1] != "UNROLL")
     unrolled = tuple(x for x in v.src[1:] if x is not r)
@@ -71,8 +73,9 @@ def _peeled(u: UOp, v: UOp, facts: Facts) -> UOp:
 
 
 def _where_known(body: UOp, new: Facts) -> UOp:
-    """`body` with the keys of `new` replaced. A fact is one number for all lanes, and so may be what it decides on:
-    views of lanes take it as often as there are lanes.
+    """Return `body` with the keys of `new` replaced by known values.
+
+    A known condition is one scalar for all lanes, so values that depend on it may lose axes; views get them back.
     """
     new, loops = dict(new), frozenset(r for r in new if r.op == "RANGE")
     for u in toposort(body, stop=lambda u: u in new or loops.isdisjoint(ranges(u))):
@@ -87,14 +90,15 @@ def _where_known(body: UOp, new: Facts) -> UOp:
 
 
 def _in_lanes(u: UOp, shape: tuple) -> UOp:
+    """Return `u` broadcast to `shape`."""
     if u.shape == shape:
         return u
     whole = (*(1,) * (len(shape) - len(u.shape)), *u.shape)
     return build("EXPAND", build("RESHAPE", u, shape_source(whole)), shape_source(shape))
 
 
-def _tails(order: list[UOp]) -> dict[Loops, Facts]:
-    """For each loop whose last step is peeled: the conditions that are known in all the others."""
+def _peelable_loops(order: list[UOp]) -> dict[Loops, Facts]:
+    """Return, for each loop whose last iteration is peeled, the conditions that are known in all other iterations."""
     out: dict[Loops, Facts] = {}
     refused: set[Loops] = set()
     for u in order:
@@ -108,19 +112,21 @@ def _tails(order: list[UOp]) -> dict[Loops, Facts]:
 
 
 def _without_last(r: UOp) -> UOp:
-    """The loop without its last step."""
+    """Return the loop `r` without its last iteration; 0 if one iteration is left."""
     n = r.src[0].value - 1
     return node("RANGE", (idx(n),), r.arg) if n > 1 else idx(0)
 
 
 def _facts(u: UOp) -> Facts | None:
-    """The conditions on the loop that are the same in all steps but the last; None where that cannot be peeled."""
+    """Return the conditions on the loop of `u` with one value in all iterations but the last; None if it cannot be
+    peeled.
+    """
     loops = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
     if len(loops) != 1 or loops[0].src[0].op != "CONST" or loops[0].src[0].value < 2:
         return None
     (r,) = loops
     inside = step_of(u, loops)
-    if len(inside) > MOST_OPS or any(v.op in OWN for v in inside):
+    if len(inside) > MAX_OPS or any(v.op in OWN for v in inside):
         return None
     out: Facts = {}
     for c in inside:

@@ -1,13 +1,13 @@
-"""REDUCE over ranges becomes a loop around an accumulator in REG memory.
+"""Lower REDUCE over ranges to a loop around an accumulator in REG memory.
 
-Reductions with the same outer loops and the same ranges that do not depend on each other share one loop. Reductions
-that do depend on each other (softmax: the maximum, then the sum) get loops of their own, with RANGE nodes of their own,
-so from here on a RANGE is exactly one loop. A sum of products is accumulated by multiply-adds. The accumulator of a
-reduction whose last step is peeled (`tails`) starts with that step.
+Independent reductions with the same outer loops and the same ranges share one loop. Dependent reductions (softmax: the
+maximum, then the sum) get separate loops with separate RANGE nodes, so from here on a RANGE is exactly one loop. A sum
+of products is accumulated by multiply-adds. The accumulator of a reduction whose last iteration is peeled (`peel_last`)
+starts with that iteration.
 
 Before: REDUCE(ADD, x(r0, r1000), r1000)
 After:  LOAD(AFTER(acc, END(STORE(acc, ADD(LOAD(AFTER(acc, STORE(AFTER(acc, r0), 0))), x)), r1000)))
-Invariant: no REDUCE over ranges is left; each RANGE is closed in one place of the loop nest.
+Invariant: no REDUCE over ranges is left; each RANGE is closed at one point of the loop nest.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from monolect.lower.peel_last import PEELED
 
 ROWS = Family(
     "lowering", __name__,
-    Row("sum_of_products", "sum + a * b, of floats, is mulacc(a, b, sum): the product is not rounded by itself"),
+    Row("sum_of_products", "sum + a * b, of floats, is mulacc(a, b, sum), with one rounding"),
 )  # fmt: skip
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
 
 
 def neutral(op: str, d: DType) -> UOp:
-    """The value that leaves `op` unchanged."""
+    """Return the value that leaves the other operand of `op` unchanged."""
     return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
 
 
 class ReduceLowering:
-    """The reductions of one kernel."""
+    """Lowers the reductions of one kernel."""
 
     def __init__(self, sink: UOp):
         self.sink = sink
@@ -42,13 +42,15 @@ class ReduceLowering:
         self.order = order
         self.slots = unused_slots(order)
         self.ids = unused_ranges(order)
-        self.clones: dict[tuple, dict[UOp, UOp]] = {}  # by group, and by iteration of what is unrolled
+        # copies of loops and accumulators, by group and by unrolled iteration
+        self.clones: dict[tuple, dict[UOp, UOp]] = {}
 
     def run(self) -> UOp:
+        """Return the SINK without REDUCEs over ranges."""
         if not any(u.op == "REDUCE" and len(u.src) > 1 for u in self.order):
             return self.sink
         new: dict[UOp, UOp] = {}
-        level: dict[UOp, int] = {}  # how many reductions a value waits for
+        level: dict[UOp, int] = {}  # reductions that a value depends on, nested
         for u in self.order:
             level[u] = max((level[s] for s in u.src), default=0)
             src = tuple(new[s] for s in u.src)
@@ -66,7 +68,9 @@ class ReduceLowering:
         return new[self.sink]
 
     def _loop(self, u: UOp, body: UOp, group: Group, first: UOp | None = None) -> UOp:
-        """The reduction `u` of `body`; the accumulator starts with `first`, by default with the neutral value."""
+        """Return the reduction `u` of `body`, with an accumulator that starts with `first` or else the neutral
+        value.
+        """
         op, shape = u.arg[0], body.shape
         if first is not None:
             shape = broadcast([shape, first.shape])
@@ -84,7 +88,7 @@ class ReduceLowering:
     def _accumulate(
         self, u: UOp, shape: tuple, begin: UOp, steps: list[UOp], outer: list[UOp], closed: list[UOp]
     ) -> UOp:
-        """What `steps` add up to with `begin`, in loops over `closed` inside of `outer`."""
+        """Return `steps` accumulated from `begin`, in loops over `closed` nested in `outer`."""
         acc = node("BUFFER", (shape_source(shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
         start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, begin))
         before = node("LOAD", (node("AFTER", (acc, start, *closed)),))
@@ -94,7 +98,7 @@ class ReduceLowering:
         return out
 
     def _steps(self, u: UOp, body: UOp, key: tuple) -> list[UOp]:
-        """`body` in each iteration of what is unrolled."""
+        """Return `body` once for each unrolled iteration."""
         copies: list[tuple[tuple, UOp]] = [(key, body)]
         for r in u.src[1:]:
             if r.arg[1] == "UNROLL":
@@ -105,16 +109,18 @@ class ReduceLowering:
         return [b for _, b in copies]
 
     def _copy(self, key: tuple, body: UOp, r: UOp, i: int, own: list[UOp]) -> UOp:
-        """`body` in iteration i of the unrolled r. Copies share no memory: a loop inside of r has its own in each."""
+        """Return `body` in iteration i of the unrolled range r. Loops and memory inside of r are separate in each
+        copy.
+        """
         mapping = {r: idx(i)}
         if i:
             loops = {x for v in own if v.op == "END" for x in v.src[1:]}
-            places = {memory_of(v.src[0]) for v in own if v.op == "STORE"}
-            self._renew((key, r, i), body, loops | places, mapping)
+            memories = {memory_of(v.src[0]) for v in own if v.op == "STORE"}
+            self._add_clones((key, r, i), body, loops | memories, mapping)
         return replace_ranges(body, mapping)
 
     def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
-        """`acc` joined with each step in turn; a product is added without being rounded by itself."""
+        """Combine `acc` with each step in turn. A product of floats is added by MULACC, with one rounding."""
         for s in steps:
             if op == "ADD" and s.op == "MUL" and s.dtype.is_float and is_on("sum_of_products"):
                 acc = fired("sum_of_products", s, build("MULACC", *s.src, acc))
@@ -123,7 +129,9 @@ class ReduceLowering:
         return acc
 
     def _own_ranges(self, group: Group, body: UOp, closed: list[UOp]) -> dict[UOp, UOp]:
-        """Fresh RANGEs for a group, inner loops and accumulators too: other groups may loop over the same ones."""
+        """Return fresh RANGEs for a group, and for its inner loops and accumulators, as other groups may use the same
+        ones.
+        """
         if group not in self.clones:
             self.clones[group] = {r: node("RANGE", r.src, (next(self.ids), r.arg[1])) for r in closed}
         mapping = dict(self.clones[group])
@@ -132,31 +140,31 @@ class ReduceLowering:
             if v.op == "END" and not ranges(v).isdisjoint(closed):
                 inner.update(v.src[1:])
                 inner.update(w for w in toposort(v.src[0]) if w.op == "BUFFER" and w.arg.addrspace == "REG")
-        self._renew(group, body, inner, mapping)
+        self._add_clones(group, body, inner, mapping)
         return mapping
 
-    def _renew(self, key: tuple, body: UOp, old: set[UOp], mapping: dict[UOp, UOp]) -> None:
-        """Put new loops and accumulators for `old` into `mapping`, those that bound other loops first."""
-        mine = self.clones.setdefault(key, {})
+    def _add_clones(self, key: tuple, body: UOp, old: set[UOp], mapping: dict[UOp, UOp]) -> None:
+        """Add fresh loops and accumulators for `old` to `mapping`. Loops that bound other loops come first."""
+        clones = self.clones.setdefault(key, {})
         for u in toposort(body) if old else ():
             if u not in old or u in mapping:
                 continue
-            if u not in mine:
+            if u not in clones:
                 if u.op == "RANGE":
                     bound = replace_ranges(u.src[0], mapping)
-                    mine[u] = node("RANGE", (bound,), (next(self.ids), u.arg[1]))
+                    clones[u] = node("RANGE", (bound,), (next(self.ids), u.arg[1]))
                 else:
-                    mine[u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
-            mapping[u] = mine[u]
+                    clones[u] = node("BUFFER", u.src, u.arg._replace(slot=next(self.slots)))
+            mapping[u] = clones[u]
 
 
 def _own(body: UOp, r: UOp) -> list[UOp]:
-    """The loops and stores of `body` that are inside of r."""
+    """Return the ENDs and STOREs of `body` that are inside of r."""
     return [v for v in toposort(body) if v.op in ("END", "STORE") and r in ranges(v)]
 
 
 def _of_shape(v: UOp, shape: tuple) -> UOp:
-    """`v` with the lanes of what it was before its conditions were known: without them it may be the same in all."""
+    """Return `v` broadcast to `shape`: without conditions that are known, a value may have lost axes."""
     if v.shape == shape:
         return v
     ones = (1,) * (len(shape) - len(v.shape))
@@ -164,5 +172,5 @@ def _of_shape(v: UOp, shape: tuple) -> UOp:
 
 
 def lower_reduce(sink: UOp) -> UOp:
-    """See the module docstring."""
+    """Pass: lower the REDUCEs over ranges of a kernel."""
     return ReduceLowering(sink).run()

@@ -1,12 +1,13 @@
-"""Instruction selection on values: ops and types that the target lacks are decomposed or legalised.
+"""Select instructions: decompose ops and legalize types that the target lacks.
 
-Values keep their shape throughout; a decomposition is elementwise and so works on a whole block at once. The rules of
-both kinds are applied to a fixed point: a decomposition may need a type that the target lacks, and the other way round.
+Values keep their shape; a decomposition is elementwise, so it applies to a whole block. The rules of both kinds are
+applied to a fixed point, since a decomposition may need a type that the target lacks, and legalization an op that it
+lacks.
 
 Before: (target without EXP2)  EXP2 f32[16]
 After:  MULACC, BITCAST, ... f32[16]
-Invariant: every elementwise op left is in the target's native set, on dtypes the target computes in. No rounding is
-added or removed: a MULACC comes from the graph, from a sum of products (`lower.reduce`) or from a decomposition.
+Invariant: every elementwise op left is in the target's native set, on dtypes that the target computes in. No rounding
+is added or removed: a MULACC comes from the graph, from a sum of products (`lower.reduce`) or from a decomposition.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ from monolect.rules.legalize import legalize
 
 
 def select(sink: UOp, target: Target) -> UOp:
-    """See the module docstring."""
+    """Pass: replace the ops and dtypes of a kernel that `target` lacks."""
     if all(_is_native(u, target) for u in toposort(sink)):
         return sink
     return replaced(sink, lambda u: _replacement(u, target))
 
 
 def _is_native(u: UOp, target: Target) -> bool:
+    """Whether the target has the op of `u` on the dtypes of `u`."""
     if u.op not in ELEMENTWISE:
         return u.op not in ("REDUCE", "SCAN") or u.dtype in target.native_dtypes
     types = target.native_dtypes
     if u.op not in target.native or u.dtype not in types or any(s.dtype not in types for s in u.src):
         return False
-    return decompose(u, target.native) is None  # |x| is a pattern of two nodes, both of which a target may have
+    return decompose(u, target.native) is None  # |x| is a pattern of two nodes that a target may both have
 
 
 def _replacement(u: UOp, target: Target) -> UOp:
-    """What stands for `u` on the target, `u` itself if that may."""
+    """Return the replacement of `u` on the target, or `u` itself if it is native."""
     if u.op not in ELEMENTWISE and u.op not in ("REDUCE", "SCAN"):
         return u
     out = legalize(u, target.native_dtypes, target.cast_dtypes)

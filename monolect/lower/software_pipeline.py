@@ -1,16 +1,17 @@
-"""Copies to local memory that are loaded one step of their loop ahead of their use.
+"""Software-pipeline copies to local memory: issue the load of the next iteration before the current one computes.
 
-What a pipelined LOAD reads goes to registers before the loop, for its first step, and in each step, for the next one,
-right after the BARRIER behind which the lanes read what this step has stored. So memory is waited for at the end of a
-step, while the lanes have multiplied. In the last step the last block is read once more, and not used.
+A LOAD pipelined through "registers" is issued before the loop for the first iteration. Each iteration then issues the
+load of the next one right after the BARRIER behind which lanes read the current block. So the wait for memory is at the
+end of an iteration, after the lanes have multiplied. The last iteration loads the last block again and does not use it.
 
-What an "async" one reads goes to the other block of local memory at once, without registers: the lanes have met, so
-none still reads what that block held. A language waits for such copies before a BARRIER.
+An "async" LOAD writes the other block of local memory directly, without registers: after the BARRIER no lane reads the
+old content of that block. The language waits for such copies before a BARRIER.
 
-A TMACOPY goes by itself too, to one of several blocks in turns: all but the last of them are asked for before the loop,
-and each step asks for what comes so many steps later, if there is such a step. The BARRIER waits for that of the step.
+A TMACOPY is asynchronous too, and uses several blocks round-robin. All blocks but the last are requested before the
+loop. Each iteration requests the block that many iterations ahead, if there is one. The BARRIER waits for the current
+block.
 
-What it is not: the blocks, which the optimizer makes (PACK), nor a choice.
+What it is not: it does not make the blocks (the action PACK does) and makes no choices.
 
 Before: r; BARRIER(STORE(LOCAL[r % 2 * n + ..], LOAD(A[r], pipelined))); .. LOCAL[r % 2 * n + ..]
 After:  STORE(REG, LOAD(A[0])); r; BARRIER(STORE(LOCAL[r % 2 * n + ..], REG)); STORE(REG, LOAD(A[min(r + 1, last)])); ..
@@ -29,17 +30,17 @@ from monolect.ir.uop import UOp, idx, node, rebuild, shape_source, substitute, t
 
 
 def ahead(sink: UOp) -> UOp:
-    """See the module docstring."""
+    """Pass: expand pipelined LOADs and TMACOPYs into copies issued one or more iterations ahead."""
     order = toposort(sink)
     if not any(is_pipelined(u) or u.op == "TMACOPY" for u in order):
         return sink
     slots = unused_slots(order)
     new: dict[UOp, UOp] = {}
-    issued: dict[UOp, list[UOp]] = {}  # by BARRIER, what is stored for the next step
+    issued: dict[UOp, list[UOp]] = {}  # by BARRIER, the copies issued behind it for later iterations
     for u in order:
         src = tuple(new[s] for s in u.src)
-        if u.op == "BARRIER" and any(_is_step(s) for s in u.src):
-            steps = [_step(s, slots) if _is_step(s) else None for s in u.src]
+        if u.op == "BARRIER" and any(_is_pipelined_copy(s) for s in u.src):
+            steps = [_pipelined_copy(s, slots) if _is_pipelined_copy(s) else None for s in u.src]
             before = [n for s, x in zip(steps, src, strict=True) for n in (s.before if s else (x,))]
             new[u] = node("BARRIER", tuple(dict.fromkeys(before)))
             issued[new[u]] = [s.issue(new[u]) for s in steps if s]
@@ -50,14 +51,15 @@ def ahead(sink: UOp) -> UOp:
     return new[sink]
 
 
-def _step(u: UOp, slots: count) -> Step:
+def _pipelined_copy(u: UOp, slots: count) -> PipelinedCopy:
+    """Return the PipelinedCopy of the STORE or TMACOPY `u`."""
     if u.op == "TMACOPY":
-        return _Box(u)
-    return _Copy(u) if u.src[1].op == "LOAD" and _pipelined(u.src[1]) == "async" else _Step(u, next(slots))
+        return _TmaCopy(u)
+    return _AsyncCopy(u) if u.src[1].op == "LOAD" and _pipelined(u.src[1]) == "async" else _RegisterCopy(u, next(slots))
 
 
-class Step:
-    """One copy, in each step of `loop`. `before`: what a BARRIER waits for."""
+class PipelinedCopy:
+    """A copy in each iteration of `loop`. `before`: the nodes that the BARRIER before its use waits for."""
 
     before: tuple[UOp, ...]
 
@@ -65,21 +67,21 @@ class Step:
         (self.loop,) = (r for r in ranges(u))
 
     def _next(self, value: UOp) -> UOp:
-        """The same in the next step, or in the last."""
+        """Return `value` in the next iteration, or in the last one again."""
         last = self.loop.src[0].value - 1
         return substitute(value, {self.loop: smaller(self.loop + 1, last)})
 
     def issue(self, barrier: UOp) -> UOp:
-        """The load for the next step, once all lanes have met."""
+        """Return the copy for a later iteration, issued after `barrier`."""
         raise NotImplementedError
 
 
-class _Step(Step):
-    """By way of registers, in `slot`."""
+class _RegisterCopy(PipelinedCopy):
+    """A copy through a register buffer number `slot`."""
 
     def __init__(self, u: UOp, slot: int):
         super().__init__(u)
-        self.value = _plain(u.src[1])
+        self.value = _without_flag(u.src[1])
         self.memory = node("BUFFER", (shape_source(self.value.shape),), BufferArg(slot, self.value.dtype, None, "REG"))
         first = node("STORE", (self.memory, substitute(self.value, {self.loop: idx(0)})))
         loaded = node("LOAD", (node("AFTER", (self.memory, first, self.loop)),))
@@ -89,8 +91,8 @@ class _Step(Step):
         return node("STORE", (node("AFTER", (self.memory, barrier)), self._next(self.value)))
 
 
-class _Box(Step):
-    """The copy of a box, `TmaCopyArg.n_buffers` blocks round-robin."""
+class _TmaCopy(PipelinedCopy):
+    """A TMACOPY, which uses `TmaCopyArg.n_buffers` blocks round-robin."""
 
     def __init__(self, u: UOp):
         super().__init__(u)
@@ -99,15 +101,15 @@ class _Box(Step):
         self.before = (*(substitute(u, {self.loop: idx(i)}) for i in range(n)), self.loop)
 
     def issue(self, barrier: UOp) -> UOp:
-        place, source, turn, _, *at = self.copy.src
-        index, turn, *at = (substitute(x, {self.loop: self.loop + self.ahead}) for x in (place.src[1], turn, *at))
-        to = node("INDEX", (node("AFTER", (place.src[0], barrier)), index))
+        target, source, turn, _, *at = self.copy.src
+        index, turn, *at = (substitute(x, {self.loop: self.loop + self.ahead}) for x in (target.src[1], turn, *at))
+        target = node("INDEX", (node("AFTER", (target.src[0], barrier)), index))
         gate = less(self.loop, self.loop.src[0].value - self.ahead)
-        return node("TMACOPY", (to, source, turn, gate, *at), self.copy.arg)
+        return node("TMACOPY", (target, source, turn, gate, *at), self.copy.arg)
 
 
-class _Copy(Step):
-    """To the block of the next step itself."""
+class _AsyncCopy(PipelinedCopy):
+    """An asynchronous copy directly to the block of the next iteration."""
 
     def __init__(self, u: UOp):
         super().__init__(u)
@@ -116,14 +118,16 @@ class _Copy(Step):
 
     def issue(self, barrier: UOp) -> UOp:
         memory, index = self.store.src[0].src
-        # not the last step again: its block is read. Of two steps, the step itself is the number of the block.
+        # the last iteration must not load its own block, which is being read; with two iterations, the iteration is the
+        # block number
         following = self.loop + 1 if self.loop.src[0].value > 2 else self.loop * -1 + 1
-        place = node("INDEX", (node("AFTER", (memory, barrier)), substitute(index, {self.loop: following})))
-        return node("STORE", (place, self._next(self.store.src[1])))
+        target = node("INDEX", (node("AFTER", (memory, barrier)), substitute(index, {self.loop: following})))
+        return node("STORE", (target, self._next(self.store.src[1])))
 
 
-def _is_step(u: UOp) -> bool:
-    return u.op == "TMACOPY" or _copied(u) is not None
+def _is_pipelined_copy(u: UOp) -> bool:
+    """Whether `u` is a TMACOPY or stores a pipelined LOAD."""
+    return u.op == "TMACOPY" or _pipelined_load(u) is not None
 
 
 def is_pipelined(u: UOp) -> bool:
@@ -132,20 +136,22 @@ def is_pipelined(u: UOp) -> bool:
 
 
 def _pipelined(u: UOp) -> str | None:
-    """How: "registers" or "async"."""
+    """Return how the LOAD `u` is pipelined, "registers" or "async", or None."""
     return u.arg.pipelined if u.op == "LOAD" and u.arg is not None else None
 
 
-def _copied(u: UOp) -> UOp | None:
-    """The pipelined LOAD of which the STORE `u` stores what it read, whole or turned."""
+def _pipelined_load(u: UOp) -> UOp | None:
+    """Return the pipelined LOAD whose value the STORE `u` stores, perhaps permuted; or None."""
     value = u.src[1] if u.op == "STORE" else None
     while value is not None and value.op in ("PERMUTE", "RESHAPE", "BITCAST"):
         value = value.src[0]
     return value if value is not None and is_pipelined(value) else None
 
 
-def _plain(value: UOp) -> UOp:
-    """The same without the flag."""
+def _without_flag(value: UOp) -> UOp:
+    """Return `value` with its pipelined LOAD replaced by a plain one."""
     return (
-        rebuild(value, (_plain(value.src[0]), *value.src[1:])) if not is_pipelined(value) else node("LOAD", value.src)
+        rebuild(value, (_without_flag(value.src[0]), *value.src[1:]))
+        if not is_pipelined(value)
+        else node("LOAD", value.src)
     )

@@ -18,7 +18,7 @@ from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.optimize.actions.plan import Plan
 from monolect.rules.decompose import decompose
-from monolect.rules.formula import SELDOM
+from monolect.rules.formula import UNLIKELY
 from monolect.rules.loops.carry import ROUNDED, rounded_sum
 
 WIDEST_STEP = 4  # between elements that a target reads as whole vectors and picks from
@@ -143,7 +143,7 @@ def _decomposed(op: str, src: tuple[UOp, ...], native: frozenset[str]) -> int:
         if u not in seen and u.op != "CONST":
             seen.add(u)
             n += operations(u, native)
-            stack += u.src if u.tag != SELDOM else (u.src[0], u.src[2])
+            stack += u.src if u.tag != UNLIKELY else (u.src[0], u.src[2])
     return n
 
 

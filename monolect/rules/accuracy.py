@@ -1,11 +1,11 @@
-"""How far results may be from the exact value: the one place where the errors of functions are stated.
+"""State how far results may be from the exact value: the only table of the errors of functions.
 
 What it is for: the bounds that `docs/reference/accuracy.md` prints and that tests/unit/test_accuracy.py and
 tests/unit/test_decompose.py measure, both where a product and a sum are fused and where they are not.
-What it is not: a bound on sums that are not running ones, products of functions (silu, gelu), or functions that a
-target computes by itself.
+What it is not: it does not bound sums other than running sums, products of functions (silu, gelu), or functions that a
+target computes natively.
 
-Invariant: the bounds hold for every argument, subnormal, huge or infinite; nan and infinities come out as NumPy's.
+Invariant: the bounds hold for every argument, also subnormal, huge or infinite; nan and infinities come out as NumPy's.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NamedTuple
 
 
 class Bound(NamedTuple):
-    """The largest error in units in the last place of the exact result; 0.5 is correctly rounded."""
+    """The largest error in ULP (units of least precision of the exact result); 0.5 is correctly rounded."""
 
     float32: float
     float64: float
 
 
-# Functions of narrow floats are computed in float32 and rounded once.
+# ULP; functions of narrow floats are computed in float32 and rounded once.
 NARROW_ULP = 0.51
 
 SMALL_POWER = "pow by -2, 3 or 4"
 
-# Running sums of float32 carried in float64 (`rules.loops.carry`), on targets that have it, up to 10 million terms. A sum of
-# terms of one sign rounds what comes before a vector, four sums of lanes, theirs before, and the result.
+# ULP; running sums of float32 carried in float64 (`rules.loops.carry`), on targets that have it, up to 10 million
+# terms. A sum of terms of one sign rounds the carry into a vector, the sums of lanes, and the result.
 RUNNING_ULP = {"cumsum of one sign": 5.0, "cumprod": 0.6}
 
 MAX_ULP: dict[str, Bound] = {
@@ -40,7 +40,8 @@ MAX_ULP: dict[str, Bound] = {
     "sqrt": Bound(1.3, 1.3),
     "rsqrt": Bound(1.5, 1.5),
     "pow": Bound(1.2, 1.2),
-    SMALL_POWER: Bound(2.0, 2.0),  # as products: a rounding that the second doubles, and its own
+    # computed as products: the second product doubles the first rounding and adds its own
+    SMALL_POWER: Bound(2.0, 2.0),
     "sin": Bound(1.0, 1.2),
     "cos": Bound(1.0, 1.2),
     "tan": Bound(2.7, 3.0),

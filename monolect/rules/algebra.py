@@ -1,7 +1,8 @@
-"""Algebra on values that needs no choice but sees more than one node: the named rules of the pass `simplify`.
+"""Simplify values algebraically by rules that see several nodes and need no choice: the rules of the pass `simplify`.
 
-What holds for a single node at its construction is in `ir.rewrite.normal`; what depends on a target in `decompose`. Every rule
-here is exact for all operands, nan, infinities and -0.0 included (the sign of a nan aside).
+Identities of a single node are applied during construction (`ir.rewrite.normal`); rules that depend on a target are in
+`decompose`. Every rule here is exact for all operands, including nan, infinities and -0.0 (except for the sign of a
+nan).
 
 Before: WHERE(CMPNE(c, True), a, b)
 After:  WHERE(c, b, a)
@@ -25,7 +26,7 @@ flag = Var("flag", dtype="bool")
 
 
 def scaled(x: UOp, c: UOp) -> UOp | None:
-    """x / 2**k as x * 2**-k, where the factor is a normal number of the dtype."""
+    """Return x / 2**k as x * 2**-k if the factor is a normal number of the dtype, else None."""
     value = c.value
     if not math.isfinite(value) or value == 0 or abs(math.frexp(value)[0]) != 0.5:
         return None
@@ -34,7 +35,7 @@ def scaled(x: UOp, c: UOp) -> UOp | None:
 
 
 def widened(root: UOp, x: UOp) -> UOp | None:
-    """x cast to a dtype that holds all of its values, and back."""
+    """Return `x` if `root` casts it to a dtype that represents all of its values and back, else None."""
     d, wide = x.dtype, root.src[0].dtype
     if root.dtype is not d or d.kind in "xv" or wide.kind in "xv":
         return None
@@ -48,14 +49,14 @@ def widened(root: UOp, x: UOp) -> UOp | None:
 
 
 def larger(x: UOp, a: UOp, b: UOp) -> UOp | None:
-    """One bound of two."""
+    """Return max(max(x, a), b) with the larger of the two constants, or None if one is nan."""
     if a.value != a.value or b.value != b.value or a.dtype is not b.dtype:
         return None
     return build("MAX", x, a if a.value >= b.value else b)
 
 
 def gated(flag: UOp, load: UOp, c: UOp) -> UOp | None:
-    """A gated load that a WHERE closes once more."""
+    """Return the gated `load`, with alternative `c`, of a WHERE that repeats its gate; else None."""
     index, alt, gate = load.src
     if not set(conjuncts(flag)) <= set(conjuncts(gate)) or (alt is not c and flag is not gate):
         return None
@@ -70,13 +71,13 @@ ALGEBRA = RuleSet(
     Rule("sub_neg", Pat("SUB", x, Pat("NEG", y)), lambda x, y: build("ADD", x, y), text="x - -y is x + y"),
     Rule("add_neg", x + Pat("NEG", y), lambda x, y: build("SUB", x, y), text="x + -y is x - y"),
     Rule("mul_neg_neg", Pat("NEG", x) * Pat("NEG", y), lambda x, y: x * y, text="-x * -y is x * y"),
-    Rule("mul_minus_one", Var("x", dtype="float") * Const(-1), lambda x: build("NEG", x), text="x * -1 is -x, of floats"),
-    Rule("div_power_of_two", Pat("DIV", Var("x", dtype="float"), Const("c")), scaled, text="x / 2**k is x * 2**-k, where the factor is a normal number"),
-    Rule("cast_back", Pat("CAST", Pat("CAST", x)), widened, text="a cast to a dtype that holds all values of x, and back, is x"),
+    Rule("mul_minus_one", Var("x", dtype="float") * Const(-1), lambda x: build("NEG", x), text="x * -1 of floats is -x"),
+    Rule("div_power_of_two", Pat("DIV", Var("x", dtype="float"), Const("c")), scaled, text="x / 2**k is x * 2**-k, if the factor is a normal number"),
+    Rule("cast_back", Pat("CAST", Pat("CAST", x)), widened, text="a cast to a dtype that represents all values of x, and back, is x"),
     Rule("cast_of_bool", Pat("CAST", Pat("CAST", flag)), lambda root, flag: build("CAST", flag, arg=root.arg), text="a cast of a cast of a bool is one cast"),
     Rule("bool_of_number", Pat("CAST", flag).differs(0), lambda flag: flag, text="number(p) != 0 is p"),
-    Rule("max_max", Pat("MAX", Pat("MAX", x, Const("a")), Const("b")), larger, text="max(max(x, a), b) is max(x, max(a, b)), of constants a and b"),
-    Rule("where_of_gated_load", Pat("WHERE", flag, Pat("LOAD", x, y, z, name="load"), Const("c")), gated, text="(a load that is c where p does not hold, if p else c) is the load"),
+    Rule("max_max", Pat("MAX", Pat("MAX", x, Const("a")), Const("b")), larger, text="max(max(x, a), b) of constants a and b is max(x, max(a, b))"),
+    Rule("where_of_gated_load", Pat("WHERE", flag, Pat("LOAD", x, y, z, name="load"), Const("c")), gated, text="(load if p else c) is the load with alternative c, if its gate is p, or implies p and c is its alternative"),
     Rule("shift_by_zero", Pat(("SHL", "SHR"), x, Const(0)), x, text="x << 0 and x >> 0 are x"),
 )
 # fmt: on
@@ -84,6 +85,6 @@ ROWS = Family("algebra", __name__, *(Row(rule.name, rule.text) for rule in ALGEB
 
 
 def simplify(sink: UOp, target: Target) -> UOp:
-    """The rules that DISABLE leaves applied to a fixed point, on flat memory."""
+    """Pass: flatten memory, and apply the algebra rules that DISABLE leaves until none applies."""
     trace = fired if listening.heard is not None else None
     return rewrite(flat_memory(sink), ALGEBRA.without(settings.disabled), trace=trace)

@@ -1,11 +1,11 @@
-"""Ops a target lacks, in terms of those it has: one table by op, and one function that looks a node up in it.
+"""Decompose ops that a target lacks into ops that it has: a table by op, and a function that looks a node up in it.
 
 What it is for: instruction selection. Every op marked `decomposed` in the op table has its definition here, so a target
-needs no more than PRIMITIVES; MAX, TRUNC, saturating CASTs and divisions by constants have one as well, for targets
-that are better off with it. What it is not: legalisation of element types (`rules.legalize`) or algebra.
+needs only PRIMITIVES. MAX, TRUNC, saturating CASTs and divisions by constants have definitions too, for targets on
+which those are faster. What it is not: it does not legalize element types (`rules.legalize`) or simplify algebraically.
 
-Invariant: the replacement is made of elementwise ops and BITCASTs of equal size, has the dtype and the shape of the
-node, and its value: exactly, except where a docstring states an error.
+Invariant: the replacement consists of elementwise ops and BITCASTs of equal size, and has the dtype, the shape and the
+value of the node: exactly, except where a docstring states an error.
 Source: the specification's table of decomposed ops; where its definition is wrong for nan (CMPGE as not less) or loses
 accuracy (SQRT through EXP2) the meaning wins. Division: Granlund and Montgomery, PLDI 1994; Warren, "Hacker's Delight".
 Threefry: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
@@ -46,24 +46,25 @@ from monolect.rules.formula import (
 )  # fmt: skip
 from monolect.rules.legalize import in_single
 
-# What a target must bring along for everything to work.
+# ops that every target must have
 PRIMITIVES = frozenset("RECIP CAST BITCAST ADD MUL MOD IDIV CMPLT CMPNE XOR OR AND SHR SHL WHERE".split())
 
 
 class Decomposition(NamedTuple):
-    """One way to do without an op: `rewrite(u)` replaces `u` where `when(u)` holds."""
+    """One way to do without an op: `rewrite(u)` returns the replacement of `u` if `when(u)` is true."""
 
     name: str
     when: Callable[[UOp], bool]
     rewrite: Callable[[UOp], UOp]
     text: str
-    needed: str = ""  # why it cannot be switched off
-    lacks: str | None = None  # the op the target must lack, if not that of the node; ABS and COS are patterns of two
-    needs: str | None = None  # an op the target must have
+    needed: str = ""  # why it cannot be disabled
+    # op that the target must lack, if not the node's own; ABS and COS are patterns of two nodes
+    lacks: str | None = None
+    needs: str | None = None  # op that the target must have
 
 
 def always(u: UOp) -> bool:
-    """True of every node."""
+    """Return True for every node."""
     return True
 
 
@@ -79,52 +80,52 @@ def is_narrow(u: UOp) -> bool:
 
 # ---- signs, comparisons, bits ----------------------------------------------------------------------------------------
 def neg(u: UOp) -> UOp:
-    """-x as x * -1; integers wrap."""
+    """Return -x as x * -1; integers wrap."""
     return u.src[0] * -1
 
 
 def subtract(u: UOp) -> UOp:
-    """A - b as a + -b, which rounds the same."""
+    """Return a - b as a + -b, which rounds the same."""
     return u.src[0] + u.src[1] * -1
 
 
 def greater(u: UOp) -> UOp:
-    """A > b as b < a."""
+    """Return a > b as b < a."""
     return build("CMPLT", u.src[1], u.src[0])
 
 
 def at_least(u: UOp) -> UOp:
-    """A >= b as not a < b, for operands without nan."""
+    """Return a >= b as not a < b, for operands without nan."""
     return negate(build("CMPLT", *u.src))
 
 
 def at_most(u: UOp) -> UOp:
-    """A <= b as not b < a, for operands without nan."""
+    """Return a <= b as not b < a, for operands without nan."""
     return negate(build("CMPLT", u.src[1], u.src[0]))
 
 
 def at_least_float(u: UOp) -> UOp:
-    """A >= b as b < a or a == b: false when either is nan."""
+    """Return a >= b as b < a or a == b: false if either is nan."""
     return either(build("CMPLT", u.src[1], u.src[0]), negate(build("CMPNE", *u.src)))
 
 
 def at_most_float(u: UOp) -> UOp:
-    """A <= b as a < b or a == b: false when either is nan."""
+    """Return a <= b as a < b or a == b: false if either is nan."""
     return either(build("CMPLT", *u.src), negate(build("CMPNE", *u.src)))
 
 
 def equal(u: UOp) -> UOp:
-    """A == b as not a != b: false when either is nan."""
+    """Return a == b as not a != b: false if either is nan."""
     return negate(build("CMPNE", *u.src))
 
 
 def invert(u: UOp) -> UOp:
-    """Logical not of a bool, exclusive or with all ones of an integer."""
+    """Return the logical not of a bool, or the exclusive or of an integer with all ones."""
     return negate(u.src[0]) if u.dtype is dtypes.bool else exclusive(u.src[0], -1)
 
 
 def maximum(u: UOp) -> UOp:
-    """The larger; nan if either is."""
+    """Return the larger operand; nan if either is nan."""
     a, b = u.src
     if u.dtype is dtypes.bool:
         return either(a, b)
@@ -134,15 +135,15 @@ def maximum(u: UOp) -> UOp:
 
 # ---- float arithmetic ------------------------------------------------------------------------------------------------
 def multiply_add(u: UOp) -> UOp:
-    """A * b + c, rounded twice."""
+    """Return a * b + c, rounded twice."""
     return u.src[0] * u.src[1] + u.src[2]
 
 
 def divide(u: UOp) -> UOp:
-    """A / b as q = a * (1/b), then q + (a - q*b) * (1/b) where that is finite: Markstein's correction.
+    """Return a / b as q = a * (1/b), then q + (a - q*b) * (1/b) where that is finite: Markstein's correction.
 
-    A divisor whose reciprocal would be subnormal or infinite is scaled first. Error: 1.5 ULP, and 0.51 with a fused
-    MULACC where |a| is above 2**-100 (2**-900): below, the residual would be lost.
+    A divisor whose reciprocal would be subnormal or infinite is scaled first. Error: 1.5 ULP, and 0.51 ULP with a fused
+    MULACC if |a| is above 2**-100 (2**-900 in float64); below, the residual would underflow.
     """
     a, b = u.src
     f = FORMATS[a.dtype]
@@ -158,7 +159,7 @@ def divide(u: UOp) -> UOp:
 
 
 def truncate(u: UOp) -> UOp:
-    """Round toward zero: below 2**mantissa to nearest by a magic add, one less where that went up; exact."""
+    """Return x rounded toward zero: below 2**mantissa by a magic add, minus 1 if that rounded up; exact."""
     x = u.src[0]
     f = FORMATS[x.dtype]
     a, whole = magnitude(x), 2.0**f.mantissa
@@ -169,10 +170,10 @@ def truncate(u: UOp) -> UOp:
 
 
 def scale(u: UOp) -> UOp:
-    """A * 2**b in three products, of which only the last is rounded: a small A is made larger first. Exact."""
+    """Return a * 2**b by three products. Only the last product rounds: a small a is scaled up first. Exact."""
     a, b = u.src
     f = FORMATS[a.dtype]
-    most, up = 3.0 * (f.bias - 2), float(f.bias - f.mantissa)  # beyond `most` all is 0 or infinite
+    most, up = 3.0 * (f.bias - 2), float(f.bias - f.mantissa)  # beyond `most` every result is 0 or infinite
     small = less(magnitude(a), 1.0)
     n = b + where(small, -up, 0.0, a)
     n = where(less(n, -most), -most, where(less(most, n), most, n))
@@ -182,12 +183,12 @@ def scale(u: UOp) -> UOp:
 
 
 def _power(n: UOp, f: Format) -> UOp:
-    """2**n for a whole n within the exponents of normal floats."""
+    """Return 2**n for an integral n within the exponents of normal floats."""
     return bits(shift_left(bits(n + (f.magic + f.bias), f.uint), f.mantissa), f.real)
 
 
 def without_sign(u: UOp) -> UOp:
-    """|x| through its bits: of MAX(x, -x) a target may give either zero."""
+    """Return |x| by clearing the sign bit; MAX(x, -x) may return either zero on a target."""
     x = magnitude_argument(u)
     assert x is not None
     return magnitude(x)
@@ -195,7 +196,7 @@ def without_sign(u: UOp) -> UOp:
 
 # ---- casts -----------------------------------------------------------------------------------------------------------
 def to_bool(u: UOp) -> UOp:
-    """Any number as a bool: whether it differs from 0; nan does."""
+    """Return a number as a bool: x != 0, which is true for nan."""
     return differ(u.src[0], 0)
 
 
@@ -205,20 +206,23 @@ def casts_to_bool(u: UOp) -> bool:
 
 
 def fitting(source: DType, target: DType) -> tuple[float, float]:
-    """The smallest and the largest value of float dtype `source` whose truncation fits integer dtype `target`."""
+    """Return the smallest and the largest value of float dtype `source` whose truncation fits integer dtype
+    `target`.
+    """
     kind = source.numpy.type
     low, high = kind(target.min - 1), kind(target.max + 1)
-    inside = int(low) != target.min - 1  # min - 1 has no float of its own, so min itself is the limit
+    inside = int(low) != target.min - 1  # min - 1 is not representable, so min itself is the limit
     return float(kind(target.min) if inside else np.nextafter(low, kind(0))), float(np.nextafter(high, kind(0)))
 
 
 def _outside(x: UOp, d: DType) -> UOp:
+    """Return the condition that the float `x` is nan or does not fit the integer type `d`."""
     low, high = fitting(x.dtype, d)
     return either(either(less(x, low), less(high, x)), differ(x, x))
 
 
 def may_overflow(u: UOp) -> bool:
-    """Whether `u` converts a float to an integer and its source is not guarded yet."""
+    """Whether `u` converts a float to an integer and its source is not clamped yet."""
     x, d = u.src[0], u.dtype
     if not d.is_int or x.dtype not in FORMATS:
         return False
@@ -226,7 +230,7 @@ def may_overflow(u: UOp) -> bool:
 
 
 def saturate(u: UOp) -> UOp:
-    """A CAST whose source always fits; what did not becomes the largest or smallest integer, nan 0. Exact."""
+    """Return a CAST that saturates: too large values become the largest or smallest integer, nan becomes 0. Exact."""
     x, d = u.src[0], u.dtype
     low, high = fitting(x.dtype, d)
     inner = cast(where(_outside(x, d), 0.0, x), d)
@@ -235,7 +239,7 @@ def saturate(u: UOp) -> UOp:
 
 # ---- division of integers by constants -------------------------------------------------------------------------------
 def divisor(u: UOp) -> int:
-    """The positive constant integer that `u` divides by, or 0."""
+    """Return the positive constant integer that `u` divides by, or 0."""
     c = constant_of(u.src[1])
     return c if c.__class__ is int and c > 0 and u.dtype.is_int else 0
 
@@ -247,17 +251,19 @@ def by_power_of_two(u: UOp) -> bool:
 
 
 def quotient_by_shift(u: UOp) -> UOp:
-    """floor(x / 2**k) as an arithmetic shift: right for negative x too."""
+    """Return floor(x / 2**k) as an arithmetic shift, also for negative x."""
     return shift_right(u.src[0], divisor(u).bit_length() - 1)
 
 
 def remainder_by_mask(u: UOp) -> UOp:
-    """X mod 2**k, with the sign of the divisor, as the low bits."""
+    """Return x mod 2**k, which is not negative, as the low bits of x."""
     return u.src[0] & divisor(u) - 1
 
 
 class Multiplier(NamedTuple):
-    """floor(x / d) == floor((x + d*lift) * factor / 2**shift) - lift, computed in `dtype`."""
+    """Constants for a division by a product: floor(x / d) == floor((x + d*lift) * factor / 2**shift) - lift, in
+    `dtype`.
+    """
 
     factor: int
     shift: int
@@ -266,10 +272,11 @@ class Multiplier(NamedTuple):
 
 
 def multiplier(u: UOp) -> Multiplier | None:
-    """How to divide `u`'s first operand by a constant, from its bounds; None when no product fits in 64 bits.
+    """Return how to divide the first operand of `u` by a constant, from its bounds; None if no product fits 64 bits.
 
-    For 0 <= x <= n the smallest shift works whose m = ceil(2**s / d) has (m*d - 2**s) * c < 2**s, where c is the largest
-    number up to n that leaves d - 1. Operands that may be negative are lifted by a multiple of d first.
+    For 0 <= x <= n the result has the smallest shift s whose m = ceil(2**s / d) satisfies (m*d - 2**s) * c < 2**s,
+    where c is the largest number up to n with remainder d - 1. Operands that may be negative are raised by a multiple
+    of d first.
     """
     d = divisor(u)
     if d < 2:
@@ -292,12 +299,12 @@ def multiplier(u: UOp) -> Multiplier | None:
 
 
 def multiplies(u: UOp) -> bool:
-    """Whether a product and a shift can divide."""
+    """Whether a product and a shift can replace the division `u`."""
     return multiplier(u) is not None
 
 
 def quotient_by_product(u: UOp) -> UOp:
-    """floor(x / d) for a constant d as a product and a shift; exact within the bounds of x."""
+    """Return floor(x / d) for a constant d as a product and a shift; exact within the bounds of x."""
     f = multiplier(u)
     assert f is not None
     x = cast(u.src[0], f.dtype) + f.lift * divisor(u)
@@ -305,7 +312,7 @@ def quotient_by_product(u: UOp) -> UOp:
 
 
 def remainder_by_product(u: UOp) -> UOp:
-    """X mod d as x - floor(x / d) * d."""
+    """Return x mod d as x - floor(x / d) * d."""
     return u.src[0] + quotient_by_product(u) * -divisor(u)
 
 
@@ -315,7 +322,9 @@ PARITY = 0x1BD11BDA
 
 
 def threefry(u: UOp) -> UOp:
-    """Threefry-2x32, 20 rounds, on the two 32-bit lanes of uint64 (counter, key): add, rotate, exclusive or. Exact."""
+    """Return Threefry-2x32, 20 rounds, on the two 32-bit lanes of uint64 (counter, key): add, rotate, exclusive or.
+    Exact.
+    """
     (x, y), (k, m) = (_lanes(s) for s in u.src)
     keys = (k, m, exclusive(exclusive(k, m), PARITY))
     x, y = x + k, y + m
@@ -329,13 +338,14 @@ def threefry(u: UOp) -> UOp:
 
 
 def _lanes(x: UOp) -> tuple[UOp, UOp]:
+    """Return the low and the high 32 bits of a 64-bit integer."""
     x = cast(x, dtypes.uint64)
     return cast(x, dtypes.uint32), cast(shift_right(x, 32), dtypes.uint32)
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 def is_wide(u: UOp) -> bool:
-    """Whether the node computes in a format that formulas can take apart."""
+    """Whether the node computes in float32 or float64, whose bits formulas can split."""
     return u.dtype in FORMATS
 
 
@@ -355,27 +365,27 @@ def is_log(u: UOp) -> bool:
 
 
 def is_narrow_log(u: UOp) -> bool:
-    """The same in a narrow float."""
+    """Whether `u` is LOG2(x) * ln(2) in a float of fewer than 32 bits."""
     return is_narrow(u) and transcendental.is_log(u)
 
 
 def is_cosine(u: UOp) -> bool:
-    """Whether `u` is SIN(pi/2 - x), however it is spelled."""
+    """Whether `u` is SIN(pi/2 - x) in any equivalent form."""
     return u.dtype in FORMATS and trigonometric.cosine_argument(u) is not None
 
 
 def is_magnitude(u: UOp) -> bool:
-    """Whether `u` is |x|, MAX(x, -x)."""
+    """Whether `u` is |x| as MAX(x, -x) of a float."""
     return u.dtype.is_float and magnitude_argument(u) is not None
 
 
 _LAST = "the only way to do without the op"
-_EXACT = "the other way is wrong for nan"
+_EXACT = "the other definition is wrong for nan"
 _NARROW = Decomposition(
-    "narrow_in_single", is_narrow, in_single, "op(x), of a narrow float, is narrow(op(float32(x)))", _LAST
+    "narrow_in_single", is_narrow, in_single, "op(x) of a narrow float is narrow(op(float32(x)))", _LAST
 )
 
-# By op, in order of preference: what stands first and applies is taken.
+# by op, in order of preference: the first that applies is used
 DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
     "NEG": (Decomposition("neg_as_product", always, neg, "-x is x * -1", _LAST),),
     "SUB": (Decomposition("sub_as_sum", always, subtract, "a - b is a + b * -1", _LAST),),
@@ -411,7 +421,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
             "trunc_by_adding",
             is_wide,
             truncate,
-            "trunc(x) is |x| + 2**52 - 2**52, one less where that went up, with the sign of x",
+            "trunc(x) is |x| + 2**52 - 2**52, minus 1 if that rounded up, with the sign of x",
             _LAST,
         ),
     ),
@@ -421,8 +431,8 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
             "cast_saturates",
             may_overflow,
             saturate,
-            "int(x) is the largest or smallest integer where x does not fit, 0 for nan",
-            "what does not fit has no meaning",
+            "int(x) saturates to the largest or smallest integer, and is 0 for nan",
+            "a plain CAST of a value that does not fit is undefined",
         ),
     ),
     "IDIV": (
@@ -431,13 +441,13 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
             "div_by_product",
             multiplies,
             quotient_by_product,
-            "x // d is x * m >> s, for a constant d and what x can be",
+            "x // d of a constant d is x * m >> s, with m and s from the bounds of x",
         ),
     ),
     "MOD": (
         Decomposition("mod_by_mask", by_power_of_two, remainder_by_mask, "x % 2**k is x & 2**k - 1"),
         Decomposition(
-            "mod_by_product", multiplies, remainder_by_product, "x % d is x - (x * m >> s) * d, for a constant d"
+            "mod_by_product", multiplies, remainder_by_product, "x % d of a constant d is x - (x * m >> s) * d"
         ),
     ),
     "EXP2": (
@@ -474,7 +484,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
             "narrow_log_in_single",
             is_narrow_log,
             in_single,
-            "log(x), of a narrow float, is narrow(log(float32(x)))",
+            "log(x) of a narrow float is narrow(log(float32(x)))",
             lacks="LOG2",
         ),
         Decomposition(
@@ -495,7 +505,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
             "cos_by_sine",
             is_cosine,
             trigonometric.cosine_by_sine,
-            "sin(pi/2 - x) is the native sine of what is left of x",
+            "sin(pi/2 - x) is the native sine of x reduced by multiples of pi/2",
             lacks="COS",
         ),
     ),
@@ -505,7 +515,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
             "sqrt_by_steps",
             is_wide,
             transcendental.sqrt,
-            "sqrt(x) is Heron's steps from a guess by the bits of x",
+            "sqrt(x) is computed by Heron's steps from a guess based on the bits of x",
             _LAST,
         ),
     ),
@@ -522,7 +532,7 @@ DECOMPOSE: dict[str, tuple[Decomposition, ...]] = {
             "pow_in_two_parts",
             is_wide,
             transcendental.power,
-            "x ** y is exp2(log2(x) * y), the logarithm in two parts",
+            "x ** y is exp2(log2(x) * y), with the logarithm in two parts",
             _LAST,
         ),
     ),
@@ -544,12 +554,12 @@ ROWS = Family(
 
 
 def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
-    """`u` in terms of other ops, or None when its op is in `native` or there is nothing to replace.
+    """Return `u` in terms of other ops, or None if its op is in `native` or there is nothing to replace.
 
-    One step: the result may hold ops that are to be decomposed in turn. exp, log and cos are patterns of two nodes, so
-    a driver asks about a node before it changes the node's sources; the other way round they are right to some 3 ULP. IDIV and MOD
-    by variables have no replacement: a target without them in `native` only asks for the cheaper forms by constants; one
-    that leaves out CAST asks for saturating casts.
+    This is one step: the result may contain ops to be decomposed in turn. exp, log and cos are patterns of two nodes,
+    so a driver must decompose a node before its sources; in the other order the error is about 3 ULP. IDIV and MOD by
+    variables have no replacement: a target without them in `native` only gets the cheaper forms for constants. A target
+    without CAST in `native` gets saturating casts.
     """
     for d in DECOMPOSE.get(u.op, ()):
         if (d.lacks or u.op) not in native and (d.needs is None or d.needs in native) and d.when(u) and is_on(d.name):

@@ -1,11 +1,11 @@
-"""Memory of several axes in a kernel becomes memory of one: all passes count elements along one axis.
+"""Flatten memory of several axes in a kernel to one axis, since all passes count elements along one axis.
 
-The scheduler writes flat memory; a user may write LOCAL and REG buffers of any shape, index some of their axes, and
-read or write the whole of them. Accumulators, REG buffers that are never indexed, stay as they are.
+The scheduler writes flat memory. A user may write LOCAL and REG buffers of any shape, index some of their axes, and
+read or write them as a whole. Accumulators, which are REG buffers that are never indexed, stay as they are.
 
 Before: INDEX(BUFFER[2,3], r0, r1)
 After:  INDEX(BUFFER[6], r0*3 + r1)
-Invariant: the shapes of values stay what they were; each index means the same element.
+Invariant: the shapes of values stay; each index names the same element.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposo
 
 ROWS = Family(
     "memory", __name__,
-    Row("flat_memory", "m[i, j], of memory of shape (a, b), is m[i*b + j]", "passes count elements along one axis"),
+    Row("flat_memory", "m[i, j] in memory of shape (a, b) is m[i*b + j]", "passes count elements along one axis"),
 )  # fmt: skip
 
 _MEMORY = ("AFTER", "PARAM", "BUFFER")
@@ -27,17 +27,19 @@ _ACCESSES = ("LOAD", "STORE", "ATOMICADD")
 
 
 def flat_memory(sink: UOp) -> UOp:
-    """See the module docstring. Raises VerifyError for a view of such memory that is no INDEX."""
+    """Flatten the memory of a kernel. Raises VerifyError for a view of such memory that is not an INDEX."""
     order = toposort(sink)
-    found = _found(order)
-    if not found:
+    multi_axis = _multi_axis_memory(order)
+    if not multi_axis:
         return sink
     new: dict[UOp, UOp] = {}
     for u in order:
         src = tuple([new[s] for s in u.src])
-        if u in found:
+        if u in multi_axis:
             new[u] = node(u.op, (shape_source((prod(u.shape),)),), u.arg)
-        elif u.op in ("PARAM", "BUFFER") or not u.src or memory_of(u.src[0]) not in found or not is_memory(u.src[0]):
+        elif (
+            u.op in ("PARAM", "BUFFER") or not u.src or memory_of(u.src[0]) not in multi_axis or not is_memory(u.src[0])
+        ):
             new[u] = rebuild(u, src)
         elif u.op == "AFTER" and u.src[0].op in _MEMORY:
             new[u] = node("AFTER", src)
@@ -52,18 +54,18 @@ def flat_memory(sink: UOp) -> UOp:
     return new[sink]
 
 
-def _found(order: list[UOp]) -> set[UOp]:
-    """Memory of several axes that is indexed; and memory that is read or written as a whole, but for accumulators."""
+def _multi_axis_memory(order: list[UOp]) -> set[UOp]:
+    """Return memory of several axes that is indexed, and memory that is accessed as a whole, except accumulators."""
     indexed = {memory_of(u): len(u.src[0].shape) for u in order if u.op == "INDEX" and u.src[0].shape and is_memory(u)}
     accessed = (u.src[0] for u in order if u.op in _ACCESSES and u.src[0].op in _MEMORY and is_memory(u.src[0]))
     whole = {memory_of(v) for v in accessed if v.shape}
-    kept = {b for b in whole if b.op == "BUFFER" and b.arg.addrspace == "REG" and b not in indexed}
-    found = {b for b, rank in indexed.items() if rank > 1} | (whole - kept)
-    return {b for b in found if all(n.__class__ is int for n in b.shape)}
+    accumulators = {b for b in whole if b.op == "BUFFER" and b.arg.addrspace == "REG" and b not in indexed}
+    multi_axis = {b for b, rank in indexed.items() if rank > 1} | (whole - accumulators)
+    return {b for b in multi_axis if all(n.__class__ is int for n in b.shape)}
 
 
 def _flat_index(u: UOp, indices: tuple[UOp, ...]) -> UOp:
-    """The elements that `indices` name, and all along the axes that they leave, counted along one axis."""
+    """Return the flat index of the elements that `indices` name; axes without an index are taken completely."""
     shape, rank = u.src[0].shape, len(u.shape)
     rest = shape[len(indices) :]
     flat = idx(0) if not rest else build("RESHAPE", shape_source(range(prod(rest))), shape_source(rest))
@@ -77,15 +79,16 @@ def _flat_index(u: UOp, indices: tuple[UOp, ...]) -> UOp:
 
 
 def _whole(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """An access to all elements, each by its index: what it takes and gives keeps its shape."""
+    """Return an access to all elements as an access by a flat index, with values reshaped."""
     shape, flat = u.src[0].shape, src[0].shape
-    place = node("INDEX", (src[0], shape_source(range(flat[0]))))
+    elements = node("INDEX", (src[0], shape_source(range(flat[0]))))
     others = [x if not x.shape else build("RESHAPE", _expanded(x, shape), shape_source(flat)) for x in src[1:]]
-    out = node(u.op, (place, *others), u.arg)
+    out = node(u.op, (elements, *others), u.arg)
     return build("RESHAPE", out, shape_source(shape)) if u.op == "LOAD" else out
 
 
 def _expanded(x: UOp, shape: tuple) -> UOp:
+    """Return `x` broadcast to `shape`."""
     if x.shape == shape:
         return x
     ones = (1,) * (len(shape) - len(x.shape))

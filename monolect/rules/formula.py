@@ -1,6 +1,6 @@
-"""Shorthands for writing a formula over UOps, and the layout of the two IEEE formats that formulas take apart.
+"""Provide shorthands for writing formulas over UOps, and the layout of float32 and float64.
 
-What it is for: rules that spell out a function in elementwise ops. What it is not: rules themselves.
+What it is for: rules that spell out a function in elementwise ops. What it is not: it contains no rules.
 Invariant: every function returns an elementwise UOp whose shape is that of its operands; numbers become scalar CONSTs,
 which broadcast.
 """
@@ -14,11 +14,13 @@ from monolect.base.dtype import DType, dtypes
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp, build, const, lift, node
 
-SELDOM = "seldom"  # the tag of a WHERE whose condition holds for few elements
+UNLIKELY = "seldom"  # tag of a WHERE whose condition is true for few elements
 
 
 class Format(NamedTuple):
-    """How a float is laid out: its unsigned and signed integer twins, stored mantissa bits, exponent bias."""
+    """The layout of a float: its unsigned and signed integer types of the same size, stored mantissa bits, exponent
+    bias.
+    """
 
     real: DType
     uint: DType
@@ -28,12 +30,12 @@ class Format(NamedTuple):
 
     @property
     def magic(self) -> float:
-        """1.5 * 2**mantissa: adding it rounds |x| < 2**(mantissa-1) to an integer, kept in the sum's low bits."""
+        """1.5 * 2**mantissa: adding it rounds |x| < 2**(mantissa-1) to an integer, held in the sum's low bits."""
         return 1.5 * 2.0**self.mantissa
 
     @property
     def sign(self) -> int:
-        """The sign bit."""
+        """The integer with only the sign bit set."""
         return 1 << (self.real.bits - 1)
 
 
@@ -45,93 +47,98 @@ _UNSIGNED = {d.bits: d for d in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dty
 
 
 def cast(x: UOp, d: DType) -> UOp:
-    """`x` converted to `d`."""
+    """Return `x` converted to `d`."""
     return build("CAST", x, arg=d)
 
 
 def bits(x: UOp, d: DType) -> UOp:
-    """The same bits read as `d`."""
+    """Return the bits of `x` reinterpreted as `d`, a dtype of the same size."""
     return x if x.dtype is d else build("BITCAST", x, arg=d)
 
 
 def sub(a: UOp, b: Any) -> UOp:
-    """A - b; a constant b becomes an ADD."""
+    """Return a - b. A constant b becomes an ADD."""
     return build("SUB", a, b) if b.__class__ is UOp else a + -b
 
 
 def mulacc(a: UOp, b: Any, c: Any) -> UOp:
-    """A * b + c."""
+    """Return a * b + c as a MULACC."""
     return build("MULACC", a, lift(b, a), lift(c, a))
 
 
 def less(a: Any, b: Any) -> UOp:
-    """A < b, where one of them may be a number."""
+    """Return a < b; one of them may be a number."""
     return build("CMPLT", a, lift(b, a)) if a.__class__ is UOp else build("CMPLT", lift(a, b), b)
 
 
 def differ(a: UOp, b: Any) -> UOp:
-    """A != b; true when either is nan."""
+    """Return a != b, which is true if either is nan."""
     return build("CMPNE", a, lift(b, a))
 
 
 def negate(p: UOp) -> UOp:
-    """Not p, of a bool."""
+    """Return not p, of a bool."""
     return build("CMPNE", p, const(True, dtypes.bool))
 
 
 def either(p: UOp, q: UOp) -> UOp:
-    """The bool p or q."""
+    """Return p or q, of bools."""
     return build("OR", p, q)
 
 
 def both(p: UOp, q: UOp) -> UOp:
-    """The bool p and q."""
+    """Return p and q, of bools."""
     return build("AND", p, q)
 
 
 def where(p: UOp, a: Any, b: Any, like: UOp | None = None) -> UOp:
-    """A where p, else b; numbers take the dtype of the other branch, or of `like`."""
+    """Return a where p, else b. Numbers take the dtype of the other branch, or of `like`."""
     like = like if like is not None else a if a.__class__ is UOp else b
     return build("WHERE", p, lift(a, like), lift(b, like))
 
 
-def seldom(p: UOp, a: UOp, b: UOp) -> UOp:
-    """A where p, which holds for few elements, else b: where that can be, a is computed only if p holds for any."""
-    return node("WHERE", (p, a, b), None, SELDOM)
+def unlikely(p: UOp, a: UOp, b: UOp) -> UOp:
+    """Return a where p, which is true for few elements, else b. A target that can branch computes a only if p is true
+    for any.
+    """
+    return node("WHERE", (p, a, b), None, UNLIKELY)
 
 
 def shift_left(x: UOp, n: Any) -> UOp:
-    """X << n."""
+    """Return x << n."""
     return build("SHL", x, lift(n, x))
 
 
 def shift_right(x: UOp, n: Any) -> UOp:
-    """X >> n, arithmetic if signed."""
+    """Return x >> n, an arithmetic shift if x is signed."""
     return build("SHR", x, lift(n, x))
 
 
 def exclusive(a: UOp, b: Any) -> UOp:
-    """Bitwise exclusive or."""
+    """Return the bitwise exclusive or."""
     return build("XOR", a, lift(b, a))
 
 
 def union(a: UOp, b: Any) -> UOp:
-    """Bitwise or."""
+    """Return the bitwise or."""
     return build("OR", a, lift(b, a))
 
 
 def magnitude(x: UOp) -> UOp:
-    """|x| of a float, through its bits: also right for -0.0 and nan."""
+    """Return |x| of a float by clearing the sign bit; also correct for -0.0 and nan."""
     return bits(bits(x, _UNSIGNED[x.dtype.bits]) & ((1 << (x.dtype.bits - 1)) - 1), x.dtype)
 
 
 def magnitude_argument(u: UOp) -> UOp | None:
-    """`x` when `u` is |x| as graphs spell it, MAX(x, -x). Of the two zeros it is 0.0, which a MAX need not be."""
+    """Return x if the MAX `u` is MAX(x, -x), the form of |x| in graphs; else None.
+
+    |x| of either zero is 0.0, which a MAX need not return.
+    """
     return next((x for x, y in (u.src, u.src[::-1]) if y.op == "NEG" and y.src[0] is x), None)
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """c[0] + c[1]*x + c[2]*x**2 + ..., by Horner's scheme."""
+    """Return c[0] + c[1]*x + c[2]*x**2 + ..., by Horner's scheme."""
     acc: Any = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         acc = mulacc(x, acc, c) if acc.__class__ is not UOp else mulacc(acc, x, c)
@@ -139,7 +146,7 @@ def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
 
 
 def constant_of(u: UOp) -> Any:
-    """The value of a CONST, also of one that was given a shape; None for everything else and for invalid."""
+    """Return the value of a CONST, also one expanded to a shape; None for any other node and for INVALID."""
     while u.op == "EXPAND" or u.op == "RESHAPE":
         u = u.src[0]
     return u.arg[0] if u.op == "CONST" and u.arg[0] is not INVALID else None

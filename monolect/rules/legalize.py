@@ -1,8 +1,8 @@
-"""Float types a target lacks: arithmetic in float32, conversions by integer operations.
+"""Legalize float types that a target lacks: arithmetic in float32, conversions by integer operations.
 
 What it is for: float16, bfloat16 and the two fp8 types on targets that only load and store their bits. A value of such
-a type stays a node of that dtype; where it is computed with, it is widened, and the result is rounded back, so every
-operation rounds as the type promises. What it is not: a choice of accumulator, or emulation of 64-bit types.
+a type keeps its dtype. Its operands are upcast and the result is rounded back, so every operation rounds as the type
+requires. What it is not: it does not choose accumulators, or emulate 64-bit types.
 
 Invariant: conversions agree with NumPy and ml_dtypes in every bit, except for the payload of nan: subnormals are exact,
 rounding is to nearest even, overflow gives inf (nan in fp8e4m3, which has no inf). Selections and movement of such
@@ -35,11 +35,11 @@ from monolect.rules.transcendental import LN2, LOG2E, exp_argument, is_log
 from monolect.rules.trigonometric import HALF_PI, cosine_argument
 
 F32, U32, F64 = dtypes.float32, dtypes.uint32, dtypes.float64
-EXACT = 1 << 24  # float32 holds all integers up to here
+EXACT = 1 << 24  # float32 represents all integers up to this
 
 
 class Narrow(NamedTuple):
-    """How a float of fewer than 32 bits is laid out."""
+    """The layout of a float of fewer than 32 bits."""
 
     uint: DType
     mantissa: int
@@ -57,24 +57,24 @@ NARROW: dict[DType, Narrow] = {
 _NEEDED = "the target has no arithmetic on such floats"
 ROWS = Family(
     "legalize", __name__,
-    Row("narrow_and_back", "a narrow float as float32, and back, is itself"),
+    Row("narrow_and_back", "a narrow float cast to float32 and back is itself"),
     Row("cast_through_single", "a cast of a narrow float goes through float32", _NEEDED),
-    Row("widen_by_bits", "a narrow float becomes float32 by its bits", _NEEDED),
-    Row("narrow_by_bits", "float32 is rounded to a narrow float by its bits", _NEEDED),
-    Row("narrow_of_bool", "a narrow float of a bool is (1 if p else 0)", _NEEDED),
-    Row("round_to_odd", "float64 and large integers are cut to float32 with the last bit set, so that they are rounded once"),
-    Row("reduce_in_single", "a reduction of narrow floats is one of float32, rounded", _NEEDED),
-    Row("op_in_single", "an op on narrow floats is one on float32, rounded", _NEEDED),
-    Row("exp_in_single", "exp of a narrow float is that of float32, its constant in full"),
-    Row("log_in_single", "log of a narrow float is that of float32, its constant in full"),
-    Row("cos_in_single", "cos of a narrow float is that of float32, its constant in full"),
-    Row("abs_in_single", "|x| of a narrow float is that of float32: of two zeros it is 0.0"),
+    Row("widen_by_bits", "a narrow float is converted to float32 by integer operations", _NEEDED),
+    Row("narrow_by_bits", "float32 is rounded to a narrow float by integer operations", _NEEDED),
+    Row("narrow_of_bool", "a bool cast to a narrow float is (1 if p else 0)", _NEEDED),
+    Row("round_to_odd", "float64 and large integers are truncated to float32 with a sticky last bit, so that they are rounded once"),
+    Row("reduce_in_single", "a reduction of narrow floats is computed in float32 and rounded", _NEEDED),
+    Row("op_in_single", "an op on narrow floats is computed in float32 and rounded", _NEEDED),
+    Row("exp_in_single", "exp of a narrow float is computed in float32, with a float32 constant"),
+    Row("log_in_single", "log of a narrow float is computed in float32, with a float32 constant"),
+    Row("cos_in_single", "cos of a narrow float is computed in float32, with a float32 constant"),
+    Row("abs_in_single", "|x| of a narrow float is computed in float32, so that |-0.0| is 0.0"),
 )  # fmt: skip
 _MOVED = frozenset(("WHERE",))  # elementwise, but no arithmetic on the operands' values
 
 
 def widen(x: UOp) -> UOp:
-    """`x`, of a narrow type, as float32. Exact; does not rely on subnormal float32 arithmetic."""
+    """Return `x`, of a narrow type, as float32. Exact; does not rely on subnormal float32 arithmetic."""
     n = NARROW[x.dtype]
     raw = cast(bits(x, n.uint), U32)
     if n.bias == 127:
@@ -90,9 +90,9 @@ def widen(x: UOp) -> UOp:
 
 
 def narrow(x: UOp, d: DType) -> UOp:
-    """float32 `x` rounded to the narrow type `d`, to nearest even.
+    """Return float32 `x` rounded to the narrow type `d`, to nearest even.
 
-    Normal results: half of what is cut off, less one, plus the bit that decides a tie, is added below the kept bits.
+    Normal results: the bits to cut are rounded by adding half of their unit, less one, plus the last kept bit.
     Subnormal results: adding 2**23 times their unit lets the adder round.
     """
     n = NARROW[d]
@@ -112,22 +112,23 @@ def narrow(x: UOp, d: DType) -> UOp:
 
 
 def _bits_of(c: UOp) -> int:
-    """The bits of a float32 CONST that is a power of two."""
+    """Return the bits of a float32 CONST that is a power of two."""
     return (
         (127 + int(c.value).bit_length() - 1 << 23) if c.value >= 1 else 127 - int(1 / c.value).bit_length() + 1 << 23
     )
 
 
 def _last_finite(n: Narrow) -> int:
-    """The bits of the largest float32 magnitude that rounds to a finite number."""
+    """Return the bits of the largest float32 magnitude that rounds to a finite number of the narrow type."""
     largest = n.top - 1
     midpoint = (largest << 23 - n.mantissa) + (1 << 22 - n.mantissa) + (127 - n.bias << 23)
     return midpoint if largest % 2 == 0 else midpoint - 1
 
 
 def to_odd(x: UOp) -> UOp:
-    """The float64 or integer `x` cut to float32, the last bit set if anything was lost: rounding that to fewer bits is
-    rounding once.
+    """Return the float64 or integer `x` truncated to float32, with the last bit set if the result is inexact.
+
+    Rounding the result to fewer bits then is a single rounding of `x`.
     """
     single = cast(x, F32)
     back = cast(single, x.dtype)
@@ -137,8 +138,9 @@ def to_odd(x: UOp) -> UOp:
 
 
 def _rounds_twice(x: UOp, d: DType) -> bool:
-    """Whether float32 may not hold `x`, and what it would be rounded to there decides how it is rounded to `d`. In types
-    other than bfloat16 such large integers are not finite.
+    """Whether float32 may not represent `x`, so that a cast to `d` through float32 would round twice.
+
+    In types other than bfloat16 such large integers are not finite.
     """
     if x.dtype is F64:
         return True
@@ -147,10 +149,10 @@ def _rounds_twice(x: UOp, d: DType) -> bool:
 
 
 def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozenset()) -> UOp | None:
-    """`u` without arithmetic on float types that are not in `native`, or None when it needs no change.
+    """Return `u` without arithmetic on float types that are not in `native`, or None if it needs no change.
 
-    `casts` names types that the target can convert to and from float32 although it cannot compute in them. A CAST of a
-    widened value back to its own type vanishes. One step: the result may hold nodes to be legalised in turn.
+    `casts` names types that the target can convert to and from float32 although it cannot compute in them. A CAST of an
+    upcast value back to its own type vanishes. This is one step: the result may contain nodes to be legalized in turn.
     """
     if u.op == "CAST":
         return _cast(u, native, casts)
@@ -164,10 +166,10 @@ def legalize(u: UOp, native: frozenset[DType], casts: frozenset[DType] = frozens
 
 
 def in_single(u: UOp) -> UOp:
-    """The op on float32 copies of its narrow operands, rounded back to the dtype of the node.
+    """Return the op on float32 copies of its narrow operands, rounded back to the dtype of the node.
 
-    exp, log, cos and |x|, which are patterns of two nodes, are widened as a whole, with their constants in full:
-    x * log2(e) rounded to eight bits would make e**10 wrong by four percent. max(x, -x) has one of two zeros.
+    exp, log, cos and |x|, which are patterns of two nodes, are upcast as a whole with constants in full precision: x *
+    log2(e) rounded to eight bits would make e**10 wrong by four percent. max(x, -x) must return 0.0 for zero.
     """
     out = _pair_in_single(u)
     if out is None:
@@ -176,6 +178,7 @@ def in_single(u: UOp) -> UOp:
 
 
 def _pair_in_single(u: UOp) -> UOp | None:
+    """Return a pattern of two nodes (exp, cos, log, |x|) in float32, or None if `u` is none."""
     if u.op == "EXP2" and (x := exp_argument(u)) is not None and is_on("exp_in_single"):
         return fired("exp_in_single", u, build("EXP2", cast(x, F32) * LOG2E))
     if u.op == "SIN" and (x := cosine_argument(u)) is not None and is_on("cos_in_single"):
@@ -189,6 +192,7 @@ def _pair_in_single(u: UOp) -> UOp | None:
 
 
 def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | None:
+    """Return the CAST `u` legalized, or None if the target has it."""
     x, d = u.src[0], u.dtype
     if d in NARROW and x.op == "CAST" and x.dtype is F32 and x.src[0].dtype is d and is_on("narrow_and_back"):
         return fired("narrow_and_back", u, x.src[0])

@@ -1,12 +1,12 @@
-"""EXP2, LOG2, SQRT and POW in terms of primitives, for float32 and float64.
+"""Define EXP2, LOG2, SQRT and POW by primitives, for float32 and float64.
 
-What it is for: targets without the function, and targets whose own version is not accurate enough. exp(x) and log(x),
-which the tensor layer writes as EXP2(x * log2(e)) and LOG2(x) * ln(2), are recognised and get reductions of their own, so
-the rounding of the product does not cost accuracy. What it is not: sine and cosine (`rules.trigonometric`), or the
-narrow floats, which are computed in float32.
+What it is for: targets without the function, and targets whose native version is not accurate enough. exp(x) and
+log(x), which the tensor layer writes as EXP2(x * log2(e)) and LOG2(x) * ln(2), are recognized and get their own range
+reductions, so that the rounding of the product costs no accuracy. What it is not: it does not contain sine and cosine
+(`rules.trigonometric`), or narrow floats, which are computed in float32.
 
-Invariant: no branches, no loads, no calls; special values (nan, infinities, both zeros, subnormals) come out as NumPy's,
-with gradual underflow. Errors are at most those of `rules.accuracy`.
+Invariant: no branches, no loads, no calls; special values (nan, infinities, both zeros, subnormals) come out as
+NumPy's, with gradual underflow. Errors are at most those of `rules.accuracy`.
 Source: Cody and Waite, "Software Manual for the Elementary Functions" (1980); Muller, "Elementary Functions" (3rd ed.);
 fdlibm's e_log.c for the atanh form of the float64 logarithm. Coefficients: weighted minimax fits made with mpmath, each
 rounded to the format in turn while the rest was fitted again; the fit's own error is below 2**-27 (2**-57).
@@ -34,10 +34,10 @@ from monolect.rules.formula import (
     mulacc,
     negate,
     polynomial,
-    seldom,
     shift_left,
     shift_right,
     sub,
+    unlikely,
     where,
 )  # fmt: skip
 
@@ -46,14 +46,14 @@ LN2, LOG2E = math.log(2.0), 1.4426950408889634
 
 
 class Tables(NamedTuple):
-    """Constants of one format."""
+    """Constants of one format for exponentials and logarithms."""
 
     exp: tuple[float, ...]  # e**r on |r| <= ln(2)/2
     exp2: tuple[float, ...]  # 2**r on |r| <= 1/2
     ln2_high: float  # short enough that n * ln2_high is exact for every exponent n
     ln2_low: float
-    dead: tuple[float, float]  # 2**x (e**x) is 0 below
-    low: tuple[float, float]  # 2**x (e**x) may be subnormal below, and is normal above
+    dead: tuple[float, float]  # 2**x (e**x) is 0 below this
+    low: tuple[float, float]  # 2**x (e**x) may be subnormal below this, and is normal above
     high: tuple[float, float]  # 2**x (e**x) is infinite from here on
     root_half: int  # the bits of sqrt(1/2), rounded up
 
@@ -115,7 +115,7 @@ def is_factor(u: UOp, value: float) -> bool:
 
 
 def exp_argument(u: UOp) -> UOp | None:
-    """X when `u` is EXP2(x * log2(e)); -x for a factor of -log2(e)."""
+    """Return x if `u` is EXP2(x * log2(e)), or -x for a factor of -log2(e); else None."""
     x = u.src[0]
     if x.op != "MUL":
         return None
@@ -128,7 +128,7 @@ def exp_argument(u: UOp) -> UOp | None:
 
 
 def exp2(u: UOp) -> UOp:
-    """2**x: x = n + r with |r| <= 1/2 by the magic add, a polynomial in r, n put into the exponent.
+    """Return 2**x: x = n + r with |r| <= 1/2 by the magic add, a polynomial in r, and n added to the exponent.
 
     Exact at integers.
     """
@@ -142,7 +142,9 @@ def exp2(u: UOp) -> UOp:
 
 
 def exp(u: UOp) -> UOp:
-    """e**x, written as EXP2(x * log2(e)): n = round(x * log2(e)), r = x - n*ln(2) in two parts, as Cody and Waite."""
+    """Return e**x for EXP2(x * log2(e)): n = round(x * log2(e)), r = x - n*ln(2) with ln(2) in two parts (Cody and
+    Waite).
+    """
     x = exp_argument(u)
     assert x is not None
     f, k = FORMATS[x.dtype], TABLES[x.dtype]
@@ -155,7 +157,9 @@ def exp(u: UOp) -> UOp:
 
 
 def exp2_by_ldexp(u: UOp) -> UOp:
-    """2**x where the target scales by powers of two: below and above what is 0 or infinite, the limit does."""
+    """Return 2**x on a target with LDEXP. An x whose result is 0 or infinite is clamped to the limit, which gives the
+    same.
+    """
     f, k = FORMATS[u.dtype], TABLES[u.dtype]
     z = _between(u.src[0], k.dead[0], k.high[0])
     n = sub(z + f.magic, f.magic)
@@ -163,7 +167,7 @@ def exp2_by_ldexp(u: UOp) -> UOp:
 
 
 def exp_by_ldexp(u: UOp) -> UOp:
-    """e**x in the same way."""
+    """Return e**x on a target with LDEXP, as `exp2_by_ldexp` does."""
     x = exp_argument(u)
     assert x is not None
     f, k = FORMATS[x.dtype], TABLES[x.dtype]
@@ -173,16 +177,16 @@ def exp_by_ldexp(u: UOp) -> UOp:
 
 
 def _between(x: UOp, low: float, high: float) -> UOp:
-    """X within the limits; a nan stays."""
+    """Return x clamped to [low, high]; nan stays."""
     z = where(less(x, low), low, x)
     return where(less(high, z), high, z)
 
 
 def _scale(p: UOp, t: UOp, dead: UOp, low: UOp, f: Format) -> UOp:
-    """P * 2**(n-1), where the low bits of `t` hold n; 0 where `dead`.
+    """Return p * 2**(n-1), where the low bits of `t` hold n; 0 where `dead`.
 
-    Where `low`, the factor 2**64 is put in and taken out again, so that only the last product can be subnormal.
-    The n-1, paid for by doubled coefficients, keeps the exponent in range up to the largest finite result.
+    Where `low`, the factor 2**64 is applied and removed again, so that only the last product can be subnormal. The
+    coefficients of p are doubled to allow n-1, which keeps the exponent in range up to the largest finite result.
     """
     e = f.bias - 1
     one = where(low, (e + 64) << f.mantissa, e << f.mantissa, bits(t, f.uint))
@@ -192,7 +196,7 @@ def _scale(p: UOp, t: UOp, dead: UOp, low: UOp, f: Format) -> UOp:
 
 # ---- logarithms ------------------------------------------------------------------------------------------------------
 def _split(x: UOp, f: Format, k: Tables) -> tuple[UOp, UOp]:
-    """N and f with x = 2**n * (1+f) and sqrt(1/2) <= 1+f < sqrt(2), for finite positive x; f is exact."""
+    """Return n and f with x = 2**n * (1+f) and sqrt(1/2) <= 1+f < sqrt(2), for finite positive x; f is exact."""
     small = less(x, 2.0 ** (1 - f.bias))
     grow = f.mantissa + 1
     b = bits(where(small, x * 2.0**grow, x), f.sint)
@@ -203,13 +207,13 @@ def _split(x: UOp, f: Format, k: Tables) -> tuple[UOp, UOp]:
 
 
 def _log_limits(x: UOp, y: UOp) -> UOp:
-    """`y` for finite positive x; -inf at zero, inf at inf, nan below zero and at nan."""
+    """Return the logarithm `y` for finite positive x; -inf at zero, inf at inf, nan for negative x and nan."""
     outside = where(differ(x, 0.0), NAN, -INF, x)
     return where(less(0.0, x), where(less(x, INF), y, x), outside)
 
 
 def log2(u: UOp) -> UOp:
-    """log2(x): exponent and mantissa from the bits, then f + f*P(f) with f = mantissa - 1 (float64: an atanh series).
+    """Return log2(x) from exponent n and mantissa 1+f: n + f + f*P(f) (float64: an atanh series).
 
     Writing log2(1+f) as f + 0.44f + ... adds the largest term exactly. Exact at powers of two.
     """
@@ -223,7 +227,7 @@ def log2(u: UOp) -> UOp:
 
 
 def _below(r: UOp) -> UOp:
-    """R - ln(1+r), for float64: r**2/2 - s*(r**2/2 + R(s**2)) with s = r/(2+r)."""
+    """Return r - ln(1+r) for float64: r**2/2 - s*(r**2/2 + R(s**2)) with s = r/(2+r)."""
     s = build("DIV", r, r + 2.0)
     z = s * s
     half = r * r * 0.5
@@ -236,7 +240,7 @@ def is_log(u: UOp) -> bool:
 
 
 def log(u: UOp) -> UOp:
-    """ln(x), written as LOG2(x) * ln(2): n*ln(2) in two parts, the first of them exact, around ln(1+f)."""
+    """Return ln(x) for LOG2(x) * ln(2): ln(1+f) plus n*ln(2) in two parts. The first part is exact."""
     x = (u.src[0] if u.src[0].op == "LOG2" else u.src[1]).src[0]
     f, k = FORMATS[x.dtype], TABLES[x.dtype]
     n, r = _split(x, f, k)
@@ -249,9 +253,9 @@ def log(u: UOp) -> UOp:
 
 # ---- square root and power -------------------------------------------------------------------------------------------
 def sqrt(u: UOp) -> UOp:
-    """Square root by Heron's steps from a guess that halves the exponent; subnormals are scaled first.
+    """Return the square root by Heron's steps from a guess that halves the exponent; subnormals are scaled first.
 
-    Each step doubles the 4.7 good bits of the guess.
+    Each step doubles the number of correct bits; the guess has 4.7.
     """
     x = u.src[0]
     f = FORMATS[x.dtype]
@@ -269,7 +273,7 @@ def sqrt(u: UOp) -> UOp:
 class Extended(NamedTuple):
     """Constants of one format for a logarithm in two parts."""
 
-    mask: int  # keeps so few leading bits of a float that products of two such are exact
+    mask: int  # keeps so few leading bits of a float that the product of two such floats is exact
     tail: tuple[float, ...]  # (ln((1+s)/(1-s)) * 3/(2s) - 3 - s**2) / s**4 as a polynomial in s**2
     factor: tuple[float, float]  # 2 / (3 ln(2)), the first part short
     limit: float  # an exponent beyond this overflows or underflows for every base but 1
@@ -292,7 +296,7 @@ EXTENDED: dict[DType, Extended] = {
 
 
 def power(u: UOp) -> UOp:
-    """x**y as 2**(y * log2|x|) with the logarithm and the product in two parts each, then IEEE's special cases."""
+    """Return x**y as 2**(y * log2|x|), with logarithm and product in two parts each, and IEEE's special cases."""
     x, y = u.src
     f, k, e = FORMATS[x.dtype], TABLES[x.dtype], EXTENDED[x.dtype]
     a = magnitude(x)
@@ -310,9 +314,9 @@ def power(u: UOp) -> UOp:
 
 
 def power_by_scaling(u: UOp) -> UOp:
-    """x**y of float32 as 2**(y * log2|x|), logarithm and product in float64, where the target scales by powers of two.
+    """Return float32 x**y as 2**(y * log2|x|) with logarithm and product in float64, on a target with LDEXP.
 
-    IEEE's special cases are seldom: a base that is not positive, an infinite or nan operand.
+    IEEE's special cases are marked unlikely: a base that is not positive, an infinite or nan operand.
     """
     x, y = u.src
     f, k, d = FORMATS[x.dtype], TABLES[x.dtype], dtypes.float64
@@ -322,17 +326,19 @@ def power_by_scaling(u: UOp) -> UOp:
     whole = sub(z + FORMATS[d].magic, FORMATS[d].magic)
     finite = build("LDEXP", polynomial(cast(sub(z, whole), x.dtype), k.exp2), cast(whole, x.dtype))
     usual = both(both(less(0.0, x), less(x, INF)), less(magnitude(y), INF))
-    of_one = where(differ(a, 1.0), finite, 1.0)  # to an infinite power
-    return seldom(negate(usual), _power_limits(x, y, a, of_one, f), finite)
+    of_one = where(differ(a, 1.0), finite, 1.0)  # 1 to an infinite power is 1
+    return unlikely(negate(usual), _power_limits(x, y, a, of_one, f), finite)
 
 
 def _leading(x: UOp, f: Format, e: Extended) -> UOp:
-    """The leading half of the bits of x."""
+    """Return x with only the leading half of its bits."""
     return bits(bits(x, f.uint) & e.mask, f.real)
 
 
 def _log2_parts(a: UOp, f: Format, k: Tables, e: Extended) -> tuple[UOp, UOp]:
-    """log2(a) for finite positive a, as a short leading part and a rest. Source: fdlibm's e_pow.c, without its table."""
+    """Return log2(a) for finite positive a as a short leading part and a rest. Source: fdlibm's e_pow.c, without its
+    table.
+    """
     n, r = _split(a, f, k)
     t = r + 2.0
     v = build("RECIP", t)
@@ -357,7 +363,9 @@ def _log2_parts(a: UOp, f: Format, k: Tables, e: Extended) -> tuple[UOp, UOp]:
 
 
 def _power_limits(x: UOp, y: UOp, a: UOp, finite: UOp, f: Format) -> UOp:
-    """What IEEE 754 asks of pow(x, y), given |x|**y for finite x other than 0."""
+    """Return pow(x, y) with the special cases of IEEE 754, given `finite`, which is |x|**y for finite x other than
+    0.
+    """
     ends = either(less(a, 2.0 ** (2 - f.bias - f.mantissa) / 2), negate(less(a, INF)))  # |x| is 0, inf or nan
     unlike = build("CMPNE", less(y, 0.0), less(1.0, a))
     r = where(ends, where(unlike, INF, 0.0, x), finite)

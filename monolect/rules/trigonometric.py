@@ -1,15 +1,17 @@
-"""SIN, and cosine written as SIN of a difference from pi/2, for float32 and float64 over their whole range.
+"""Define SIN, and cosine written as SIN of a difference from pi/2, for float32 and float64 over their whole range.
 
-What it is for: targets without the function. An argument is reduced to a multiple k of pi/2 and a rest r in
-[-pi/4, pi/4], which is kept in two parts; k chooses between the two polynomials and the sign. When the graph proves that
-the argument is small (converted bounded integers, constants, sums and products of them) the reduction is Cody and Waite's,
-else where it is; for what is larger, which is seldom, it is Payne and Hanek's in 64-bit integers.
-What it is not: sinpi, tan, or a fast version that gives up large arguments.
+What it is for: targets without the function. An argument is reduced to a multiple k of pi/2 and a remainder r in
+[-pi/4, pi/4], which is kept in two parts; k selects one of two polynomials and the sign. Small arguments are reduced by
+the method of Cody and Waite. Large ones, unless the graph proves that there are none (converted bounded integers,
+constants, sums and products of them), are reduced by that of Payne and Hanek in 64-bit integers; they are marked
+unlikely.
+What it is not: it does not define sinpi or tan, or a fast version without large arguments.
 
-Invariant: no branches, no loads, no calls; sin(-0.0) is -0.0, infinities and nan give nan, no result is
-above 1. Errors are at most those of `rules.accuracy`.
+Invariant: no branches, no loads, no calls; sin(-0.0) is -0.0, infinities and nan give nan, no result is above 1. Errors
+are at most those of `rules.accuracy`.
 Source: Payne and Hanek, "Radian Reduction for Trigonometric Functions", SIGNUM 18 (1983); Cody and Waite (1980);
-Muller, "Elementary Functions" (3rd ed.), chapter 11. Coefficients: as in `rules.transcendental`, fits below 2**-29 (2**-62).
+Muller, "Elementary Functions" (3rd ed.), chapter 11. Coefficients: as in `rules.transcendental`, fits below 2**-29
+(2**-62).
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ from monolect.rules.formula import (
     mulacc,
     negate,
     polynomial,
-    seldom,
     shift_left,
     shift_right,
     sub,
     union,
+    unlikely,
     where,
 )  # fmt: skip
 from monolect.rules.transcendental import INF, NAN, is_factor
 
 HALF_PI = math.pi / 2
-SMALL_ARGUMENT = 1024.0  # Cody and Waite's parts are exact up to here, in both formats
+SMALL_ARGUMENT = 1024.0  # radians; up to this, products with Cody and Waite's parts are exact in both formats
 
 # floor(2**1280 * 2/pi); Payne and Hanek's windows are cut from its leading words.
 INVERSE = int(
@@ -85,7 +87,7 @@ TABLES: dict[DType, Tables] = {
 
 # ---- what the graph says about the argument --------------------------------------------------------------------------
 def cosine_argument(u: UOp) -> UOp | None:
-    """X when `u` is SIN(pi/2 - x) or SIN(x + pi/2), however the difference is spelled."""
+    """Return x if `u` is SIN(pi/2 - x) or SIN(x + pi/2) in any equivalent form, else None."""
     y = u.src[0]
     if y.op == "SUB" and is_factor(y.src[0], HALF_PI):
         return y.src[1]
@@ -97,14 +99,16 @@ def cosine_argument(u: UOp) -> UOp | None:
 
 
 def _negated(x: UOp) -> UOp | None:
-    """Y when `x` is -y; the cosine is even, so the sign can go."""
+    """Return y if `x` is -y, else None. Cosine is even, so the sign does not matter."""
     if x.op == "NEG":
         return x.src[0]
     return x.src[0] if x.op == "MUL" and constant_of(x.src[1]) == -1.0 else None
 
 
-def largest(x: UOp, depth: int = 8) -> float:
-    """An upper bound of |x| that the graph proves, or inf; looks `depth` nodes deep."""
+def upper_bound(x: UOp, depth: int = 8) -> float:
+    """Return an upper bound of |x| that the graph proves, or inf. Nodes more than `depth` levels deep are not
+    examined.
+    """
     c = constant_of(x)
     if c is not None:
         return abs(float(c))
@@ -114,7 +118,7 @@ def largest(x: UOp, depth: int = 8) -> float:
         return INF
     if x.op == "CAST" and not x.src[0].dtype.is_float:
         return float(max(abs(int(b)) for b in min_max(x.src[0])))
-    s = [largest(y, depth - 1) for y in x.src] if x.op in _BOUNDED else []
+    s = [upper_bound(y, depth - 1) for y in x.src] if x.op in _BOUNDED else []
     return _BOUNDED[x.op](s) * 1.001 if s and INF not in s else INF
 
 
@@ -132,21 +136,21 @@ _BOUNDED: dict[str, Callable[[list[float]], float]] = {
 
 # ---- sine and cosine -------------------------------------------------------------------------------------------------
 def sine(u: UOp) -> UOp:
-    """sin(x)."""
-    return _turn(u.src[0], False)
+    """Return sin(x)."""
+    return _sine_or_cosine(u.src[0], False)
 
 
 def cosine(u: UOp) -> UOp:
-    """cos(x), written as SIN(pi/2 - x): one quadrant further, so zeros keep full accuracy."""
+    """Return cos(x) for SIN(pi/2 - x): the next quadrant of the sine, so that zeros keep full accuracy."""
     x = cosine_argument(u)
     assert x is not None
-    return _turn(x, True)
+    return _sine_or_cosine(x, True)
 
 
 def cosine_by_sine(u: UOp) -> UOp:
-    """cos(x) where the target has a sine: the sine of what three exact steps leave of x, 1 - 2*sin(x/2)**2 far from 0.
+    """Return cos(x) by the target's sine of x reduced in three exact steps, and as 1 - 2*sin(x/2)**2 for large x.
 
-    Error: below 2e-7 in absolute terms (float32); pi/2 - x would lose what its rounding loses. Source: Cephes, sin.c.
+    Error: below 2e-7 in absolute terms (float32); pi/2 - x would lose accuracy by its rounding. Source: Cephes, sin.c.
     """
     x = cosine_argument(u)
     assert x is not None
@@ -163,20 +167,21 @@ def cosine_by_sine(u: UOp) -> UOp:
     return where(small, where(odd, s, build("NEG", s)), sub(const(1.0, x.dtype), s * s * 2.0))
 
 
-# Parts of pi/2 so short that multiples of them are exact up to the limit.
+# parts of pi/2 so short that multiples of them are exact up to the limit, by format
 HALF_TURNS = {
     dtypes.float32: ((1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8), 8192.0),
     dtypes.float64: ((1.57079625129699707031, 7.54978941586159635336e-8, 5.39030285815811905290e-15), 1e9),
 }
 
 
-def _turn(x: UOp, quarter: bool) -> UOp:
+def _sine_or_cosine(x: UOp, quarter: bool) -> UOp:
+    """Return sin(x), or cos(x) if `quarter`: reduce the argument, evaluate one polynomial, and set the sign."""
     f = FORMATS[x.dtype]
     a = magnitude(x)
     r, rest, k = _short_reduction(a, f)
-    if largest(x) > SMALL_ARGUMENT:
-        far = negate(less(a, SMALL_ARGUMENT))
-        r, rest, k = map(partial(seldom, far), _long_reduction(a, f), (r, rest, k))
+    if upper_bound(x) > SMALL_ARGUMENT:
+        is_large = negate(less(a, SMALL_ARGUMENT))
+        r, rest, k = map(partial(unlikely, is_large), _long_reduction(a, f), (r, rest, k))
     k = k + 1 if quarter else k
     y = where(differ(k & 1, 0), _cosine_near(r, rest, f), _sine_near(r, rest, f))
     sign = shift_left(k & 2, f.real.bits - 2)
@@ -186,13 +191,13 @@ def _turn(x: UOp, quarter: bool) -> UOp:
 
 
 def _sine_near(r: UOp, rest: UOp, f: Format) -> UOp:
-    """sin(r + rest) for |r| <= 1 and a `rest` below the last place of r."""
+    """Return sin(r + rest) for |r| <= 1 and a `rest` below an ULP of r."""
     z = r * r
     return r + mulacc(z * r, polynomial(z, TABLES[f.real].sine), rest)
 
 
 def _cosine_near(r: UOp, rest: UOp, f: Format) -> UOp:
-    """cos(r + rest): 1 - r**2/2 with the error of that difference, and the small terms."""
+    """Return cos(r + rest): 1 - r**2/2 with the rounding error of that difference, and the higher terms."""
     z = r * r
     half = z * 0.5
     one = sub(const(1.0, f.real), half)
@@ -201,13 +206,13 @@ def _cosine_near(r: UOp, rest: UOp, f: Format) -> UOp:
 
 
 def _two_sum(large: UOp, little: UOp) -> tuple[UOp, UOp]:
-    """The rounded sum and what the rounding lost; exact where |large| >= |little| or the sum is exact."""
+    """Return the rounded sum and its rounding error; exact if |large| >= |little| or the sum is exact."""
     total = large + little
     return total, sub(little, sub(total, large))
 
 
 def _short_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
-    """R in two parts and k modulo 4 for 0 <= a <= SMALL_ARGUMENT: a = k * pi/2 + r."""
+    """Return r in two parts and k modulo 4 for 0 <= a <= SMALL_ARGUMENT, with a = k * pi/2 + r."""
     t = mulacc(a, 2 / math.pi, f.magic)
     k = sub(t, f.magic)
     first, second, third, fourth = TABLES[f.real].half_pi
@@ -217,10 +222,10 @@ def _short_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
 
 
 def _long_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
-    """The same for any a >= 1; nan for inf and nan.
+    """Return r in two parts and k modulo 4 for any a >= 1, with a = k * pi/2 + r.
 
-    With a = m * 2**s, a * 2/pi modulo 4 is m times the bits of 2/pi that start at weight 2**(1-s): a fixed-point
-    number with two integer bits, k once it is rounded.
+    r is nan for inf and nan. With a = m * 2**s, a * 2/pi modulo 4 is m times the bits of 2/pi that start at weight
+    2**(1-s): a fixed-point number with two integer bits, which rounds to k.
     """
     e = shift_right(bits(a, f.uint), f.mantissa)
     m = union(bits(a, f.uint) & ((1 << f.mantissa) - 1), 1 << f.mantissa)
@@ -233,10 +238,12 @@ def _long_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
 
 
 def _radians(high: UOp, low: UOp | None, f: Format) -> tuple[UOp, UOp]:
-    """The fraction, less 1 from 1/2 on, times pi/2, in two floats. `high` has 2 + 62 bits, `low` the next 64."""
+    """Return the fraction, minus 1 if at least 1/2, times pi/2, in two floats. `high` has 2 + 62 bits, `low` the next
+    64.
+    """
     q = shift_right(bits(shift_left(high, 2), dtypes.int64), 2)
     cut = 62 - f.mantissa
-    top = q + (1 << cut - 1) & -(1 << cut)  # few enough bits to convert exactly
+    top = q + (1 << cut - 1) & -(1 << cut)  # few enough bits for an exact conversion
     tail = cast(sub(q, top), f.real)
     if low is not None:
         tail = mulacc(cast(bits(shift_right(low, 1), dtypes.int64), f.real), 2.0**-63, tail)
@@ -247,13 +254,15 @@ def _radians(high: UOp, low: UOp | None, f: Format) -> tuple[UOp, UOp]:
 
 
 def _words(start: int, count: int) -> list[UOp]:
-    """The first `count` 64-bit words of 2/pi, from the bit of weight 2**start on."""
+    """Return `count` 64-bit words of 2/pi, starting with the bit of weight 2**start."""
     value = INVERSE >> (1280 + start + 1 - 64 * count)
     return [const(value >> (64 * (count - 1 - i)) & (2**64 - 1), dtypes.uint64) for i in range(count)]
 
 
 def _window(words: list[UOp], p: UOp, count: int) -> list[UOp]:
-    """`count` consecutive words from bit `p` on: whole words by a barrel shifter of WHEREs, then a shift of bits."""
+    """Return `count` consecutive words from bit `p` on: words are selected by a barrel shifter of WHEREs, then shifted
+    by bits.
+    """
     step = 1
     while count + 1 + 2 * step - 1 < len(words):
         step *= 2
@@ -263,18 +272,20 @@ def _window(words: list[UOp], p: UOp, count: int) -> list[UOp]:
         words = [where(bit, words[j + step], words[j]) for j in range(needed)]
         step //= 2
     near = p & 63
-    far = exclusive(near, 63)  # 63 - near; the first of the two shifts by one keeps the amount below 64
-    return [union(shift_left(words[i], near), shift_right(shift_right(words[i + 1], 1), far)) for i in range(count)]
+    complement = exclusive(near, 63)  # 63 - near; the first of the two shifts by one keeps the amount below 64
+    return [
+        union(shift_left(words[i], near), shift_right(shift_right(words[i + 1], 1), complement)) for i in range(count)
+    ]
 
 
 def _fraction_single(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """The product of m (24 bits) and the window at `p`, modulo 4, as 2 + 62 bits."""
+    """Return m (24 bits) times the window at `p`, modulo 4, as 2 + 62 bits."""
     h, rest = _window(_words(24, 4), p, 2)
     return m * h + shift_right(m * shift_right(rest, 32), 32), None
 
 
 def _fraction_double(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """The product of m (53 bits) and the window at `p`, modulo 4, as 2 + 126 bits in two words."""
+    """Return m (53 bits) times the window at `p`, modulo 4, as 2 + 126 bits in two words."""
     h, middle, rest = _window(_words(53, 19), p, 3)
     product = m * middle
     low = product + _high_product(m, rest)
@@ -283,7 +294,7 @@ def _fraction_double(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
 
 
 def _high_product(a: UOp, b: UOp) -> UOp:
-    """The upper 64 bits of a * b, for a below 2**53."""
+    """Return the upper 64 bits of a * b, for a below 2**53."""
     a_high, a_low, b_high, b_low = shift_right(a, 32), a & 0xFFFFFFFF, shift_right(b, 32), b & 0xFFFFFFFF
     t = a_high * b_low + shift_right(a_low * b_low, 32)
     v = a_low * b_high + (t & 0xFFFFFFFF)

@@ -1,5 +1,6 @@
-"""From a graph of tensors to kernels: which values get a buffer, what is computed together, in what order, and where.
+"""Turn a graph of tensors into kernels: choose which values get a buffer, which share a kernel, and the order of
+kernels.
 
-It decides nothing inside a kernel, and names no device. It must not import `optimize`, `lower`, a backend or anything
-above them.
+The folder decides nothing inside a kernel and names no device. It must not import `optimize`, `lower`, a backend or
+anything above them.
 """

@@ -1,7 +1,7 @@
-"""A batch of requested values as one stateless function of its inputs: the key of the schedule cache.
+"""Turn a batch of requested values into one stateless function of its inputs, which is the key of the schedule cache.
 
-Every BUFFER becomes PARAM k, in the order the walk meets them. A loop that builds the same graph on other buffers each
-time makes the same PARAM graph, interned to the same node, and schedules nothing.
+Every BUFFER becomes PARAM k, numbered in the order of the walk. A loop that builds the same graph over other buffers
+each time yields the same interned PARAM graph, so it schedules nothing new.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import applied, is_body, is_opaque
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 
-MOST_TOGETHER = 512  # number of values that are always one batch
-MOST_AT_ONCE = 64  # number of values in one of the batches that a larger one is divided into
-_ROWS = ("SINK", "STACK")  # may be whole, beside buffers
-_GIVEN = frozenset(("CONST", "IOTA", "BUFFER", "PARAM"))  # shared at no cost
+MAX_BATCH = 512  # requested values; a batch up to this size is never divided
+SUB_BATCH = 64  # requested values in each part of a divided batch, at most, unless they share work
+_LITERALS = ("SINK", "STACK")  # nodes that are one item of a structure when all their sources are CONSTs
+# nodes that two batches may both use without computing anything twice
+_FREE = frozenset(("CONST", "IOTA", "BUFFER", "PARAM"))
 
 
 def resolve_functions(roots: list[UOp]) -> list[UOp]:
-    """`roots` with each GETTUPLE(FUNCTION(body, args...)) replaced by its body over the arguments; CALLs stay, over
-    arguments without FUNCTIONs.
+    """Return `roots` with each GETTUPLE(FUNCTION(body, args...)) replaced by the body applied to the arguments.
+
+    CALLs stay; their arguments contain no FUNCTIONs any more.
     """
     while True:
         order = toposort(*roots, stop=is_body)
         if not any(u.op == "GETTUPLE" and not is_opaque(u) for u in order):
             return roots
         new: dict[UOp, UOp] = {}
-        values: dict[UOp, tuple[UOp, ...]] = {}  # of each FUNCTION
+        values: dict[UOp, tuple[UOp, ...]] = {}  # the results of each FUNCTION
         for u in order:
             if is_body(u):
                 new[u] = u
@@ -45,17 +47,17 @@ def resolve_functions(roots: list[UOp]) -> list[UOp]:
 
 
 def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
-    """A key that graphs share which differ in their buffers alone; those, in the order of the walk; and what
-    `held.to_store` looks at.
+    """Return (key, BUFFERs, inspected nodes) of a graph. Graphs that differ only in their BUFFERs have equal keys.
 
-    It is the walk written down: for each node its op, arg and tag, and its sources by number; a shape, and what else
-    has no buffer below it, is one node in all graphs. Making it costs a fraction of making the function, which a loop
-    that builds the same graph again does without. None for graphs that call functions.
+    The key lists op, arg, tag and source numbers of each node in walk order; constant shapes and other leaves are
+    listed as nodes. The BUFFERs are in walk order. The inspected nodes are the ones that `held.to_store` looks at:
+    nodes that have a holder, and BUFFERs marked `recomputed`. Making a key is much cheaper than `over_params`. The key
+    is None for graphs that contain a FUNCTION or a CALL.
     """
     key: list[Any] = []
     buffers: list[UOp] = []
     known: list[UOp] = []
-    order = toposort(*roots, stop=_is_whole)
+    order = toposort(*roots, stop=_is_leaf)
     number = {u: i for i, u in enumerate(order)}
     for u in order:
         op = u.op
@@ -64,7 +66,7 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
             buffers.append(u)
             if u.recomputed:
                 known.append(u)
-        elif not u.src or (op in _ROWS and _is_whole(u)):
+        elif not u.src or (op in _LITERALS and _is_leaf(u)):
             key.append(u)
         elif op in ("FUNCTION", "CALL"):
             return None, [], [u for u in order if u.recomputed or u.holder is not None]
@@ -78,21 +80,20 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
     return tuple(key), buffers, known
 
 
-def _is_whole(u: UOp) -> bool:
-    """Whether a structure holds the node as it is: a buffer, by what it is; numbers in a row, such as a shape. What is
-    called is not looked into.
-    """
+def _is_leaf(u: UOp) -> bool:
+    """Whether `structure` does not look below the node: a BUFFER, a SINK, or a STACK of CONSTs such as a shape."""
     return u.op == "BUFFER" or u.op == "SINK" or (u.op == "STACK" and all([s.op == "CONST" for s in u.src]))
 
 
 def independent(roots: list[UOp]) -> list[list[UOp]]:
-    """A batch of more than MOST_TOGETHER values as batches that share no computed value, of about MOST_AT_ONCE each.
+    """Divide a batch of more than MAX_BATCH values into batches of about SUB_BATCH values that share no computed value.
 
-    Equal ones among them, such as the initial weights of equal layers, have one structure: they are planned once.
+    Equal batches, such as the initial weights of equal layers, have one structure: they are planned once.
     """
-    if len(roots) <= MOST_TOGETHER:
+    if len(roots) <= MAX_BATCH:
         return [roots]
-    first = [*range(len(roots))]  # a union-find over the roots; each computed value belongs to the first that needs it
+    # union-find over the roots; each computed value belongs to the first root that needs it
+    first = [*range(len(roots))]
 
     def find(k: int) -> int:
         while first[k] != k:
@@ -106,7 +107,7 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
             u = stack.pop()
             while u.op in MOVEMENT:
                 u = u.src[0]
-            if u.op in _GIVEN or u.dtype.kind == "x":
+            if u.op in _FREE or u.dtype.kind == "x":
                 continue
             known = owner.setdefault(u, k)
             if known == k:
@@ -118,7 +119,7 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
         parts.setdefault(find(k), []).append(root)
     out: list[list[UOp]] = []
     for part in parts.values():
-        if out and len(out[-1]) + len(part) <= MOST_AT_ONCE:
+        if out and len(out[-1]) + len(part) <= SUB_BATCH:
             out[-1] += part
         else:
             out.append(part)
@@ -126,7 +127,9 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
 
 
 def _effects(after: UOp) -> list[UOp]:
-    """The effects that an AFTER waits for; a GROUP is what it groups. Raises IRError for others than writes."""
+    """Return the STOREs, ATOMICADDs or CALL that an AFTER waits for, with GROUPs flattened. Raises IRError for any
+    other op.
+    """
     out: list[UOp] = []
     todo = [*reversed(after.src[1:])]
     while todo:
@@ -142,10 +145,11 @@ def _effects(after: UOp) -> list[UOp]:
 
 
 def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[UOp], list[UOp]]:
-    """(TUPLE of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no inputs.
+    """Return (TUPLE of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no
+    inputs.
 
-    A result of a CALL is an input, too, and so are the bytes of a BINARY: each is listed with the buffers, and has no
-    storage yet. `with_calls`: the CALLs stay, over PARAMs.
+    The buffers include results of CALLs and the bytes of BINARYs, which have no storage yet. With `with_calls` the
+    CALLs stay, over PARAMs.
     """
     roots = resolve_functions(roots)
     buffers: list[UOp] = []
@@ -168,6 +172,6 @@ def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[U
 
 
 def callify(values: UOp) -> UOp:
-    """The pass: FUNCTION(TUPLE over PARAMs, buffers...) of a TUPLE of values over BUFFERs."""
+    """Pass: turn a TUPLE of values over BUFFERs into FUNCTION(TUPLE over PARAMs, buffers...)."""
     body, buffers, _ = over_params([*values.src])
     return node("FUNCTION", (body, *buffers))

@@ -1,13 +1,13 @@
-"""Each kernel of a partition as IR: SINK(END(STORE(INDEX(PARAM, flat index), value, gate?), ranges...), ...).
+"""Build the IR of each kernel of a partition: SINK(END(STORE(INDEX(PARAM, flat index), value, gate?), ranges...), ...).
 
-Every value is now a scalar expression of RANGE nodes; tensor ops are gone. PARAMs are numbered per kernel in the order
-they are met (outputs first) and ranges by their place in the loop nest, so two kernels that do the same are the same
-node, and are compiled once. What is made of the same as a kernel before, as in equal layers, is known by that, and not
-built again to find that it is the same.
+Every value becomes a scalar expression over RANGE nodes; tensor ops are gone. PARAMs are numbered per kernel in the
+order of first use, outputs first. Ranges are numbered by their position in the loop nest. Two kernels that do the same
+are therefore the same node, compiled once. A fingerprint recognizes a kernel that was built before, as in equal layers,
+without building it again.
 
 Before: (tensor) %2 = ADD f32[4] PARAM0 CONST
 After:  SINK(END(STORE(INDEX(PARAM0, r0), ADD(LOAD(INDEX(PARAM1, r0)), CONST)), r0))
-Invariant: a LOAD or STORE whose index could leave its buffer carries the gate that forbids it.
+Invariant: a LOAD or STORE whose index could leave its buffer carries a gate that masks it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from monolect.schedule.ranges import (
     placeholder,
     sources,
 )
-from monolect.schedule.scratch import LINEAR_OPS, hides
+from monolect.schedule.scratch import LINEAR_OPS, zeroes_masked_rows
 
 Key = tuple[UOp, Index, UOp]
-Wanted = list[Key] | None  # what an element is computed from, None for one that is read from memory
-# by what kernels are made of: the SINK, the slots of the buffers that it still uses, the Variables it takes
+Wanted = list[Key] | None  # the elements that an element is computed from; None for an element that is loaded
+# fingerprint of a kernel -> (SINK, slots of the buffers that it uses, Variables that it takes)
 Known = dict[tuple, tuple[UOp, tuple[int, ...], tuple[UOp, ...]]]
 
 
@@ -50,66 +50,72 @@ class KernelBuilder:
         self.kernel: Kernel = part.kernel(number)
         self.memo: dict[Key, UOp] = {}
         self.holes: dict[UOp, UOp] = {}
-        self.unfilled: dict[UOp, UOp] = {}  # placeholders that are met before what they stand for, each by itself
+        self.unfilled: dict[UOp, UOp] = {}  # placeholders without a value yet, each mapped to itself
         self.args: list[UOp] = []
-        self.slots: dict[UOp, int] = {}  # of each of `args`
-        self.fills: dict[UOp, UOp] = {}  # AFTER(LOCAL, END(...)) of each stage
+        self.slots: dict[UOp, int] = {}  # PARAM number of each of `args`
+        self.fills: dict[UOp, UOp] = {}  # AFTER(LOCAL, END(...)) of each scratch value
 
     def build(self) -> tuple[UOp, list[UOp]]:
-        """(SINK, the buffers to bind to its PARAMs). What stores nothing but invalid, or no element, has no effects."""
+        """Return (SINK, the buffers and Variables to bind to its PARAMs). The SINK is empty if nothing is to be stored.
+
+        A value of INVALID alone, or without elements, is not stored.
+        """
         for s in self.kernel.stores:
             self.slot(self.buffers[s.node])
         stores = [s for s in self.kernel.stores if s.effect is not None or not (is_empty(s.node) or 0 in s.node.shape)]
-        made_of = self._made_of(stores)
-        found = None if made_of is None else self.known.get(made_of)
+        fingerprint = self._fingerprint(stores)
+        found = None if fingerprint is None else self.known.get(fingerprint)
         if found is None:
             found = self._sink(stores)
-            if made_of is not None:
-                self.known[made_of] = found
+            if fingerprint is not None:
+                self.known[fingerprint] = found
         sink, kept, variables = found
         return sink, [*[self.args[k] for k in kept], *variables]
 
     def _sink(self, stores: list[Store]) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
-        sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo(frames=self._is_frame()))
+        """Build the kernel of `stores`: (SINK, slots of the buffers that it uses, Variables)."""
+        sink = node("SINK", tuple(self.store(s) for s in stores), KernelInfo(frames=self._stores_padding()))
         sink = substitute(sink, self._loop_order())
-        sink, kept, variables = self._bind_params(sink)  # not before: it makes other nodes of loops of symbolic size
+        sink, kept, variables = self._bind_params(sink)  # last, since it replaces the RANGEs of symbolic size
         return own_loops(sink) if self.fills else sink, kept, variables
 
-    def _is_frame(self) -> bool:
-        """Whether it stores what is around a value."""
-        return self.kernel.stores[0].node in {f.around for f in self.part.frames.values()}
+    def _stores_padding(self) -> bool:
+        """Whether the kernel stores the constant padding around a value."""
+        return self.kernel.stores[0].node in {f.padded for f in self.part.padded_values.values()}
 
-    def _made_of(self, stores: list[Store]) -> tuple | None:
-        """All that the SINK hangs on: loops; each element that is computed, with the numbers of those it is computed
-        from; what is read, kept and stored where; buffers. None of a kernel with effects.
+    def _fingerprint(self, stores: list[Store]) -> tuple | None:
+        """Return a hashable description of everything that the SINK depends on, or None for a kernel with effects.
+
+        It lists the loops; each computed element with the numbers of its operands; loads, scratch values and stores;
+        and the buffers.
         """
         if any(s.effect is not None for s in stores):
             return None
-        out: list[Any] = [self._is_frame(), self.kernel.staged, *self.kernel.blocks]
+        out: list[Any] = [self._stores_padding(), self.kernel.staged, *self.kernel.blocks]
         number: dict[Key, int] = {}
-        stages: dict[UOp, int] = {}
+        scratch: dict[UOp, int] = {}
 
         def add(u: UOp, index: Index) -> None:
             own = sources(u, index, TRUE)
             for root in reversed(own):
                 for key, wanted in self._order(root, number):
                     number[key] = len(number)
-                    out.append(read(*key) if wanted is None else made(key, wanted))
-            out.append(self.slot(u) if _is_input(u) else made((u, index, TRUE), own))
+                    out.append(read(*key) if wanted is None else computed(key, wanted))
+            out.append(self.slot(u) if _is_input(u) else computed((u, index, TRUE), own))
 
-        def made(key: Key, wanted: list[Key]) -> tuple:
+        def computed(key: Key, wanted: list[Key]) -> tuple:
             u, index, gate = key
             return (u.op, u.arg, u.dtype, index, gate, *[number[k] for k in wanted]) if wanted else key
 
         def read(u: UOp, index: Index, gate: UOp) -> tuple:
             if self._reads_buffer(u, index):
                 return self.slot(self.buffers.get(u, u)), self.flat(u, index), gate, u.dtype
-            if u not in stages:
+            if u not in scratch:
                 s = self.part.staged[u]
                 add(u, s.index)
                 out.append((s.index, s.inner, u.shape))
-                stages[u] = len(stages)
-            return stages[u], index
+                scratch[u] = len(scratch)
+            return scratch[u], index
 
         for s in stores:
             add(s.node, s.index)
@@ -117,7 +123,7 @@ class KernelBuilder:
         return (*out, *[(b.dtype, b.arg.device, b.shape) for b in self.args])
 
     def slot(self, buf: UOp) -> int:
-        """The number of this kernel's PARAM for a buffer."""
+        """Return the number of this kernel's PARAM for the buffer `buf`."""
         k = self.slots.get(buf)
         if k is None:
             k = self.slots[buf] = len(self.args)
@@ -125,13 +131,14 @@ class KernelBuilder:
         return k
 
     def param(self, buf: UOp) -> UOp:
-        """This kernel's flat PARAM for a buffer."""
+        """Return this kernel's flat PARAM for the buffer `buf`."""
         arg = ParamArg(self.slot(buf), buf.dtype, buf.arg.device, "GLOBAL")
         return node("PARAM", (shape_source((count(buf.shape),)),), arg)
 
     def _bind_params(self, sink: UOp) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
-        """The PARAMs of the buffers that are still used once values are folded (`x * 0` reads no `x`), numbered
-        without gaps; behind them the symbolic Variables.
+        """Renumber the PARAMs that are still used, without gaps, Variables last; return (SINK, used slots, Variables).
+
+        A buffer may be unused because its value was folded away, as in `x * 0`.
         """
         params = [u for u in toposort(sink) if u.op == "PARAM"]
         buffers = sorted([u for u in params if u.arg.name is None], key=lambda u: u.arg.slot)
@@ -142,20 +149,23 @@ class KernelBuilder:
         return substitute(sink, new) if new else sink, tuple([u.arg.slot for u in buffers]), tuple(variables)
 
     def _loop_order(self) -> dict[UOp, UOp]:
-        """Output ranges renamed by their place in the chain of blocks."""
+        """Map each output RANGE to one numbered by its position in the chain of blocks; RANGEs of scratch values come
+        last.
+        """
         out: dict[UOp, UOp] = {}
         for block in self.kernel.blocks:
             for r in sorted(block, key=lambda r: r.arg[0]):
                 new = node("RANGE", r.src, (len(out), r.arg[1]))
                 out[r] = new
         if self.fills:
-            stages = [self.part.staged[u] for u in self.fills]
-            for r in sorted((s.index[a] for s in stages for a in s.inner), key=lambda r: -r.arg[0]):
+            scratch = [self.part.staged[u] for u in self.fills]
+            for r in sorted((s.index[a] for s in scratch for a in s.inner), key=lambda r: -r.arg[0]):
                 out[r] = node("RANGE", r.src, (len(out), r.arg[1]))
         return out if any(a is not b for a, b in out.items()) else {}
 
     # ---- stores ------------------------------------------------------------------------------------------------------
     def store(self, s: Store) -> UOp:
+        """Return the STORE or effect of `s` inside an END over its loops."""
         if s.effect is not None:
             effect = self._effect(s.node, s.effect, s.index)
         else:
@@ -168,16 +178,21 @@ class KernelBuilder:
         return build("END", effect, *rs) if rs else effect
 
     def _effect(self, after: UOp, e: UOp, index: Index) -> UOp:
+        """Return the STORE or ATOMICADD `e` of `after` for element `index` of its view, gated where it may leave the
+        target.
+        """
         at, gate, wanted = effect_target(e.src[0], after.src[0], index)
         for t, sub, g in wanted:
             self.holes[placeholder(t, sub, g)] = _bounded(self.value(t, sub, g), t)
         own = self.value(e.src[2], broadcast_index(index, e.src[2].shape), TRUE) if len(e.src) > 2 else TRUE
-        place, n = flatten(at, after.shape), idx(count(after.shape))  # whole while places are names: rows own theirs
+        # one flat index, even when rows are indexed through placeholders
+        at_flat, n = flatten(at, after.shape), idx(count(after.shape))
         if self.holes:
-            place, gate, own = self.fill(place), self.fill(gate), self.fill(own)
+            at_flat, gate, own = self.fill(at_flat), self.fill(gate), self.fill(own)
         buf = self.buffers[after]
-        target = node("INDEX", (self.param(buf), place))
-        if is_inside(place, n, own, solver=False):  # its own gate says all that is needed
+        target = node("INDEX", (self.param(buf), at_flat))
+        # the effect's own gate already keeps the index inside of the target
+        if is_inside(at_flat, n, own, solver=False):
             gate = own
         else:
             gate = build("AND", gate, own)
@@ -185,36 +200,39 @@ class KernelBuilder:
         return node(e.op, (target, value) if gate is TRUE else (target, value, gate), e.arg)
 
     def element(self, u: UOp, index: Index) -> UOp:
-        """The place of element `index` of the stored value `u`."""
+        """Return the INDEX node, into its PARAM, of element `index` of the stored value `u`."""
         flat = self.flat(u, index)
         return node("INDEX", (self.param(self.buffers[u]), self.fill(flat) if self.holes else flat))
 
     def flat(self, u: UOp, index: Index) -> UOp:
-        """Where element `index` of `u` is in its buffer."""
-        f = self.part.frames.get(u)
-        return flatten(index, u.shape) if f is None else flatten(f.place(index), f.around.shape)
+        """Return the flat index of element `index` of `u` in its buffer, which may be padded."""
+        f = self.part.padded_values.get(u)
+        return flatten(index, u.shape) if f is None else flatten(f.padded_index(index), f.padded.shape)
 
     def fill(self, u: UOp) -> UOp:
-        """`u` with its placeholders replaced by the values they stand for. One whose value is not known yet stays as it
-        is, also where others stand in it: it is found again by what it is.
-        """
+        """Replace the placeholders in `u` by their values. A placeholder without a value yet stays unchanged."""
         return substitute(u, {**self.unfilled, **self.holes})
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def inside(self, u: UOp, index: Index) -> UOp:
-        """The value this kernel computes for its own stored `u`; of an input, which needs no kernel, a copy."""
+        """Return the value that this kernel computes for its stored `u`. For an input the value is a LOAD: the kernel
+        copies it.
+        """
         if _is_input(u):
             return node("LOAD", (node("INDEX", (self.param(u), flatten(index, u.shape))),))
         return self._compute(u, index, TRUE)
 
     def value(self, u: UOp, index: Index, gate: UOp) -> UOp:
-        """The scalar expression for element `index` of `u`."""
+        """Return the scalar expression for element `index` of `u`, built iteratively and memoized."""
         for key, wanted in self._order((u, index, gate), self.memo):
             self.memo[key] = self._assemble(key, wanted)
         return self.memo[u, index, gate]
 
     def _order(self, root: Key, known: Container[Key]) -> Iterator[tuple[Key, Wanted]]:
-        """What `root` is computed from and is not `known` yet, sources first; whoever takes one makes it known."""
+        """Yield the elements that `root` depends on and that are not in `known`, sources first.
+
+        The caller must add each yielded element to `known` before it takes the next one.
+        """
         stack: list[Any] = [root]
         while stack:
             key = stack.pop()
@@ -226,26 +244,30 @@ class KernelBuilder:
                 stack.extend(reversed(wanted or ()))
 
     def _compute(self, u: UOp, index: Index, gate: UOp) -> UOp:
+        """Return the expression of element `index` of `u`, computed from its operands even if `u` is stored."""
         wanted = self._sources((u, index, gate))
         for k in reversed(wanted):
             self.value(*k)
         return self._assemble((u, index, gate), wanted)
 
     def _reads_buffer(self, u: UOp, index: Index) -> bool:
+        """Whether this kernel loads element `index` of `u` from a buffer instead of computing it."""
         if u.op in ("PARAM", "BUFFER"):
             return u.op == "BUFFER" or u.arg.name is None  # a Variable is a value, not memory
         where = self.part.stored.get(u)
-        if where is None or u.op == "CONST":  # one that is a result, too, is a number in every kernel
+        # a CONST stays a constant in every kernel, also if it is a requested result
+        if where is None or u.op == "CONST":
             return False
         return self.part.find(where[0]) != self.number or where[1] != index
 
-    def _reads_stage(self, u: UOp) -> bool:
+    def _reads_scratch(self, u: UOp) -> bool:
+        """Whether `u` is a scratch value of this kernel."""
         return u in self.part.staged and self.part.find(self.part.staged[u].kernel) == self.number
 
-    def stage(self, u: UOp, index: Index) -> UOp:
-        """The load of element `index` of a value kept in local memory, after what fills it."""
+    def load_scratch(self, u: UOp, index: Index) -> UOp:
+        """Return the LOAD of element `index` of a scratch value, ordered after the loops that fill its local memory."""
         s = self.part.staged[u]
-        shape = tuple(size_max(u.shape[a]) for a in s.inner)  # a symbolic one as long as it may get
+        shape = tuple(size_max(u.shape[a]) for a in s.inner)  # a symbolic axis has its maximum size
         if u not in self.fills:
             value = self._compute(u, s.index, TRUE)
             memory = node(
@@ -258,19 +280,26 @@ class KernelBuilder:
         return node("LOAD", (node("INDEX", (self.fills[u], at)),))
 
     def _wanted(self, key: Key) -> Wanted:
+        """Return the elements that the element `key` is computed from, or None if it is loaded."""
         u, index, gate = key
-        return None if self._reads_stage(u) or self._reads_buffer(u, index) else self._sources(key)
+        return None if self._reads_scratch(u) or self._reads_buffer(u, index) else self._sources(key)
 
     def _sources(self, key: Key) -> list[Key]:
+        """Return the elements that the element `key` is computed from. Note the placeholders of an INDEX's index
+        tensors.
+        """
         wanted = sources(*key)
         if key[0].op == "INDEX":
             self.unfilled.update((h, h) for h in (placeholder(*k) for k in wanted[1:]))
         return wanted
 
     def _assemble(self, key: Key, wanted: Wanted) -> UOp:
+        """Return the expression of the element `key` from the memoized expressions of `wanted`; a LOAD if `wanted` is
+        None.
+        """
         u, index, gate = key
         if wanted is None:
-            return self._load(u, index, gate) if self._reads_buffer(u, index) else self.stage(u, index)
+            return self._load(u, index, gate) if self._reads_buffer(u, index) else self.load_scratch(u, index)
         vals = [self.memo[k] for k in wanted]
         op = u.op
         if op in ELEMENTWISE:
@@ -301,34 +330,38 @@ class KernelBuilder:
         return out
 
     def _gather(self, u: UOp, index: Index, gate: UOp, wanted: list[Key], vals: list[UOp]) -> UOp:
+        """Return the element that an INDEX reads: record the values of its index placeholders and substitute them."""
         for (t, sub, g), v in zip(wanted[1:], vals[1:], strict=True):
             self.holes[placeholder(t, sub, g)] = _bounded(v, t)
         return vals[0] if not self.holes else self.fill(vals[0])
 
     def _load(self, u: UOp, index: Index, gate: UOp) -> UOp:
+        """Return the LOAD of element `index` of the stored value or input `u`, with a zero alternative where the gate
+        is needed.
+        """
         buf = self.buffers.get(u, u)
         at = self.flat(u, index)
         p = node("INDEX", (self.param(buf), at))
         if gate is TRUE or (ranges(at).isdisjoint(ranges(gate)) and _always_inside(at, buf.shape)):
-            return node("LOAD", (p,))  # what a gate says of other loops is no concern of this load
+            return node("LOAD", (p,))  # the gate restricts only loops that the index does not use
         zero = const(False if u.dtype is dtypes.bool else 0, u.dtype)
         return node("LOAD", (p, zero, gate))
 
 
 def _is_input(u: UOp) -> bool:
-    """Whether `u` is memory that a schedule is given; a Variable is a value."""
+    """Whether `u` is a buffer that the schedule receives. A named PARAM is a Variable, which is a value."""
     return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
 
 
 def _always_inside(at: UOp, shape: tuple) -> bool:
-    """Whether a flat index lies inside of `shape` in every iteration."""
+    """Whether the flat index `at` stays inside of `shape` in every iteration. False for symbolic shapes."""
     sizes = [n for n in shape if isinstance(n, int)]
     low, high = min_max(at)
     return len(sizes) == len(shape) and low >= 0 and high < prod(sizes)
 
 
 def without_factors(u: UOp) -> UOp:
-    """A sum with the factors and divisors of its terms that its loops do not change outside of it."""
+    """Move factors and divisors of a sum's terms that do not depend on the sum's loops outside of the REDUCE."""
     closed = frozenset(u.src[1:])
     if u.arg[0] != "ADD" or u.src[0].op != "MUL":
         return u
@@ -338,7 +371,7 @@ def without_factors(u: UOp) -> UOp:
         main = [s for s in x.src if ranges(s) & closed]
         is_multiple = x.op in LINEAR_OPS and len(main) == 1
         if x.op == "DIV" or x.op == "WHERE":
-            is_multiple &= main[0] is not x.src[1] if x.op == "DIV" else main[0] is x.src[2] and hides(x)
+            is_multiple &= main[0] is not x.src[1] if x.op == "DIV" else main[0] is x.src[2] and zeroes_masked_rows(x)
         if is_multiple:
             outside.append((x, main[0]))
             pending.append(main[0])
@@ -358,7 +391,9 @@ def without_factors(u: UOp) -> UOp:
 
 
 def own_loops(sink: UOp) -> UOp:
-    """The kernel with different loops for reductions that stand in different loops: each stage is split as it likes."""
+    """Give reductions that are nested in different loops different RANGEs, so that each scratch value is split on its
+    own.
+    """
     new: dict[UOp, UOp] = {}
     made: dict[tuple, UOp] = {}
     for u in toposort(sink):
@@ -375,8 +410,9 @@ def own_loops(sink: UOp) -> UOp:
 
 
 def _bounded(v: UOp, t: UOp) -> UOp:
-    """`v`, an element of the integer tensor `t`, within the bounds that the formula of `t` tells: memory it was kept in
-    does not tell them, and a position was made without a clamp because of them.
+    """Clamp `v`, an element of the integer tensor `t`, to the bounds that are known of `t`.
+
+    A LOAD does not carry these bounds, and an index without a clamp was built because of them.
     """
     (low, high), known = min_max(t), min_max(v)
     if not t.dtype.is_float and t.dtype is v.dtype:
@@ -387,7 +423,7 @@ def _bounded(v: UOp, t: UOp) -> UOp:
 
 
 def _root_gate(u: UOp, index: Index) -> UOp:
-    """The gate of a stored view: elements a PAD left invalid are not written."""
+    """Return the gate of a stored view: elements that a PAD leaves invalid are not written."""
     gate = TRUE
     while u.op in ("CONTIGUOUS", "RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "PAD"):
         ((u, index, gate),) = sources(u, index, gate)
@@ -395,7 +431,7 @@ def _root_gate(u: UOp, index: Index) -> UOp:
 
 
 def _bitcast(u: UOp, index: Index, vals: list[UOp]) -> UOp:
-    """BITCAST of scalars; between sizes through unsigned shifts, little-endian."""
+    """Return a BITCAST of scalars. Between different sizes it uses unsigned shifts, little-endian."""
     old, new = u.src[0].dtype, u.dtype
     if old.itemsize == new.itemsize:
         return build("BITCAST", vals[0], arg=new)

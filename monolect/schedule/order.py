@@ -1,10 +1,11 @@
-"""A partition as kernels, and the kernels in an order in which each finds its inputs written.
+"""Build the kernels of a partition, and order them so that each kernel finds its inputs written.
 
-`partition` leaves SINK(results..., GROUP(CALL(kernel, buffers...)...)): a value with a buffer of its own gets a BUFFER
-with a slot that counts from 0, equal kernels are one SINK called with different buffers, and a buffer that a kernel
-wrote is AFTER(BUFFER, CALL) for whoever takes it next. `order` leaves TUPLE(AFTER(BUFFER, LINEAR(CALL...))...).
+`partition` leaves SINK(results..., GROUP(CALL(kernel, buffers...)...)). A value with its own buffer gets a BUFFER with
+a slot that counts from 0. Equal kernels are one SINK, called with different buffers. After a kernel wrote a buffer,
+later operands are AFTER(BUFFER, CALL). `order` leaves TUPLE(AFTER(BUFFER, LINEAR(CALL...))...).
 
-Invariant: a schedule writes no input. Of two CALLs one of which writes what the other touches, one is AFTER the other.
+Invariant: a schedule writes no input. If one of two CALLs writes a buffer that the other touches, one is AFTER the
+other.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from monolect.schedule.kernels import KernelBuilder, Known
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Partition
 from monolect.schedule.provenance import note_buffers
-from monolect.schedule.ranges import forget, overwrites
+from monolect.schedule.ranges import clear_caches, overwrites
 from monolect.schedule.result import base
 
 
 def strip_markers(roots: list[UOp]) -> list[UOp]:
-    """The roots without DETACH and CONTIGUOUS_BACKWARD on top: a marked value needs no buffer beside its own."""
+    """Return the roots without DETACH and CONTIGUOUS_BACKWARD on top: a marker needs no separate buffer."""
     out = []
     for root in roots:
         while root.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
@@ -33,14 +34,15 @@ def strip_markers(roots: list[UOp]) -> list[UOp]:
 
 
 def partition(values: UOp, device_name: str, local_bytes: int) -> UOp:
-    """The kernels of a TUPLE of values whose inputs are PARAMs. `local_bytes`: local memory of each thread."""
+    """Pass: turn a TUPLE of values over PARAMs into kernels. `local_bytes` is the local memory of each thread."""
     try:
         return _partition([*values.src], device_name, local_bytes)
     finally:
-        forget()
+        clear_caches()
 
 
 def _partition(roots: list[UOp], device_name: str, local_bytes: int) -> UOp:
+    """Partition the values `roots`, build each kernel, and return SINK(results..., GROUP(CALLs))."""
     part = Partition(roots, device_name, local_bytes).run()
     buffers = buffers_of(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]
@@ -52,25 +54,27 @@ def _partition(roots: list[UOp], device_name: str, local_bytes: int) -> UOp:
         sink, args = KernelBuilder(part, k, buffers, known).build()
         if sink.src:
             calls[k] = memory.call(sink, args)
-    note_buffers({u: b for u, b in buffers.items() if u not in part.frames})
-    results = [memory.now(buffers.get(r, r)) for r in roots]
+    note_buffers({u: b for u, b in buffers.items() if u not in part.padded_values})
+    results = [memory.current(buffers.get(r, r)) for r in roots]
     return node("SINK", (*results, node("GROUP", tuple([calls[k] for k in sorted(calls)]))))
 
 
 class _Memory:
-    """The CALLs that wrote each BUFFER last, and those that read it since. `empty`: BUFFERs that no CALL wrote yet."""
+    """The latest version of each BUFFER, and the CALLs that read it since. `empty`: BUFFERs that no CALL wrote yet."""
 
     def __init__(self, empty: set[UOp]) -> None:
         self.empty = empty
         self.version: dict[UOp, UOp] = {}
         self.readers: dict[UOp, dict[UOp, None]] = {}
 
-    def now(self, b: UOp) -> UOp:
-        """The buffer with what it holds now."""
+    def current(self, b: UOp) -> UOp:
+        """Return the latest version of the buffer `b`: the AFTER that wrote it last, or `b` itself."""
         return self.version.get(b, b)
 
     def call(self, sink: UOp, args: list[UOp]) -> UOp:
-        """The CALL, behind those that it must come after. Raises InternalError where none wrote what it reads."""
+        """Return the CALL of `sink`, AFTER the CALLs that must run first. Raises InternalError if it reads a buffer not
+        written yet.
+        """
         written = stored_slots(sink)
         operands = []
         for k, b in enumerate(args):
@@ -92,12 +96,13 @@ class _Memory:
 
 
 def order(sink: UOp) -> UOp:
-    """The CALLs of a partition as a LINEAR: those that most others come after are first."""
+    """Pass: put the CALLs of a partition into a LINEAR. CALLs that most others depend on run first."""
     *results, group = sink.src
     calls = group.src
     number = {c: k for k, c in enumerate(calls)}
-    later = [0] * len(calls)  # as bits, the CALLs that must run after each
-    for c in sorted(calls, key=lambda c: -c.serial):  # users before what they need: nodes are made sources first
+    later = [0] * len(calls)  # for each CALL, the CALLs that must run after it, as bits
+    # users before their operands: a node's serial number is larger than its sources'
+    for c in sorted(calls, key=lambda c: -c.serial):
         k = number[c]
         for x in c.src[1:]:
             while x.op == "AFTER":
@@ -114,14 +119,14 @@ def order(sink: UOp) -> UOp:
 
 
 def buffers_of(part: Partition) -> dict[UOp, UOp]:
-    """The buffer behind each stored value; a partial assign shares its target's."""
+    """Return the buffer of each stored value. A partial assign shares the buffer of its target."""
     out: dict[UOp, UOp] = {}
     for u in part.order:
-        if u not in part.stored or u in part.frames:
+        if u not in part.stored or u in part.padded_values:
             continue
         if u.op == "AFTER" and not overwrites(u):
             out[u] = out.get(u.src[0], u.src[0])
         else:
             dev = part.kernel(part.find(part.stored[u][0])).device or device(u)
             out[u] = node("BUFFER", (shape_source(u.shape),), BufferArg(len(out), u.dtype, dev))
-    return out | {u: out[f.around] for u, f in part.frames.items()}
+    return out | {u: out[f.padded] for u, f in part.padded_values.items()}

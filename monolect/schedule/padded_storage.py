@@ -1,14 +1,15 @@
-"""Values stored in the middle of what they are framed by.
+"""Store a value directly into the interior of its padded buffer, so that padding needs no copy.
 
-A convolution reads its padded input many times over, so what is padded is stored with the constant around it. Where the
-value inside would be stored as well, by the kernel of the sum it is made of, a copy of it can be saved: that kernel
-stores it in the middle of the padded memory, and whoever else reads the value reads it there. The constant around is
-stored by a kernel of its own, in blocks: before and after each padded axis. A captured step runs that kernel once: the
-memory is then shared only with values that have the same around them (`command.rewrites.memory`).
+A convolution reads its padded input many times, so the padded value is stored with its constant border. If the inner
+value would be stored too, by the kernel of the reduction it depends on, that kernel stores it into the interior of the
+padded buffer instead. All readers of the inner value then read it there. The constant border is stored by a separate
+kernel, in blocks: before and after each padded axis. A captured step runs that kernel once: the memory is then shared
+only with values that have the same border (`command.rewrites.memory`).
 
-What it is not: a value that no sum is below is computed where it is framed, in one kernel; nor is one stored so whose
-frame is several times as large as itself, or that is a result and needs memory of its own.
-Invariant: the blocks around and the value in the middle are disjoint, and together all of the padded memory.
+What it is not: it does not apply to a value without a reduction, which is computed and padded in one kernel. It does
+not apply where the padded buffer is several times as large as the value, or where the value is a requested result and
+needs its own memory.
+Invariant: the border blocks and the interior are disjoint, and together they cover the padded buffer.
 """
 
 from __future__ import annotations
@@ -24,58 +25,60 @@ from monolect.schedule.ranges import Index, full_index, sources
 if TYPE_CHECKING:
     from monolect.schedule.partition import Partition
 
-LARGEST = 4  # times the value, what it is stored in: a copy reads and writes more than lies idle around it
+MAX_PADDED_RATIO = 4  # padded elements per element of the value; above it, the unused border costs more than a copy
 
 
-class Frame(NamedTuple):
-    """`value` begins at `offsets` in `around`, a constant elsewhere."""
+class PaddedValue(NamedTuple):
+    """A value stored in the interior of `padded`, from `offsets` on; the rest of `padded` is a constant."""
 
-    around: UOp
+    padded: UOp
     value: UOp
     offsets: tuple[int, ...]
 
-    def place(self, index: Index) -> Index:
-        """Where element `index` of the value is in what is around it."""
+    def padded_index(self, index: Index) -> Index:
+        """Return the index in `padded` of the element at `index` of the value."""
         return tuple(i + o for i, o in zip(index, self.offsets, strict=True))
 
     def borders(self) -> list[Index]:
-        """What is around the value, in blocks: of each padded axis what is before and after it, along the axes behind
-        whole, along those in front only as far as the value goes. From the first padded axis on each block has loops of
-        its own: those of equal sizes would not all nest in one another.
+        """Return the index of each border block: for each padded axis the elements before and after the value.
+
+        A block spans later axes completely, and earlier axes only as far as the value. From the first padded axis on,
+        each block has its own RANGEs: shared RANGEs of equal sizes could not all be nested.
         """
         out: list[Index] = []
-        rank, front = len(self.around.shape), self._axes_in_front()
-        for a, (o, n, total) in enumerate(zip(self.offsets, self.value.shape, self.around.shape, strict=True)):
+        rank, front = len(self.padded.shape), self._n_leading_axes()
+        for a, (o, n, total) in enumerate(zip(self.offsets, self.value.shape, self.padded.shape, strict=True)):
             if n is total or n == total:
                 continue
             for start, size in ((0, o), (o + n, total - o - n)):
                 if size:
-                    shape = (*self.value.shape[:a], size, *self.around.shape[a + 1 :])
+                    shape = (*self.value.shape[:a], size, *self.padded.shape[a + 1 :])
                     first = (*self.offsets[:a], start, *(0,) * (rank - a - 1))
-                    own = (_numbered(i, k + len(out) * rank) for k, i in enumerate(full_index(shape)) if k >= front)
+                    own = (_renumbered(i, k + len(out) * rank) for k, i in enumerate(full_index(shape)) if k >= front)
                     index = (*full_index(shape)[:front], *own)
                     out.append(tuple(i + o for i, o in zip(index, first, strict=True)))
         return out
 
-    def _axes_in_front(self) -> int:
-        """How many axes stand before the first padded one."""
-        sizes = zip(self.value.shape, self.around.shape, strict=True)
+    def _n_leading_axes(self) -> int:
+        """Return the number of axes before the first padded one."""
+        sizes = zip(self.value.shape, self.padded.shape, strict=True)
         return next(a for a, (n, total) in enumerate(sizes) if n is not total and n != total)
 
 
-def _numbered(i: UOp, number: int) -> UOp:
+def _renumbered(i: UOp, number: int) -> UOp:
+    """Return the RANGE `i` with another number. Other nodes are returned unchanged."""
     return node("RANGE", i.src, (number, i.arg[1])) if i.op == "RANGE" else i
 
 
-def frame(part: Partition, u: UOp) -> Frame | None:
-    """`u`, which is to be stored, as the frame of a value that a kernel stores in it; None where that saves no copy."""
+def padded_value(part: Partition, u: UOp) -> PaddedValue | None:
+    """Return `u`, which is to be stored, as a PaddedValue, or None where storing into the interior saves no copy."""
     if u.op != "WHERE" or u.src[1].op != "PAD" or u.src[2].op != "CONST":
         return None
     mask, pad, _ = u.src
     value = pad.src[0]
     if value in part.forced or value.op not in ELEMENTWISE | {"REDUCE"}:
         return None
-    if not part.cost[value].reduces or size_max(count(u.shape)) > LARGEST * size_max(count(value.shape)):
+    if not part.cost[value].reduces or size_max(count(u.shape)) > MAX_PADDED_RATIO * size_max(count(value.shape)):
         return None
     offsets = pad.src[1].sizes
     axes = zip(offsets, value.shape, u.shape, strict=True)
@@ -83,11 +86,11 @@ def frame(part: Partition, u: UOp) -> Frame | None:
         return None
     index = full_index(u.shape)
     ((_, _, inside),) = sources(pad, index, TRUE)
-    return Frame(u, value, offsets) if formula(mask, index) is inside else None
+    return PaddedValue(u, value, offsets) if index_formula(mask, index) is inside else None
 
 
-def formula(u: UOp, index: Index) -> UOp | None:
-    """Element `index` of a value that is made of places and constants alone, None for any other."""
+def index_formula(u: UOp, index: Index) -> UOp | None:
+    """Return element `index` of `u` as index arithmetic, or None if `u` depends on more than IOTAs and constants."""
     if u.op == "CONST":
         return u
     if u.op == "IOTA":
@@ -96,10 +99,10 @@ def formula(u: UOp, index: Index) -> UOp | None:
         return None
     found: list[UOp] = []
     for s, i, _ in sources(u, index, TRUE):
-        if (x := formula(s, i)) is None:
+        if (x := index_formula(s, i)) is None:
             return None
         found.append(x)
     return build(u.op, *found, arg=u.arg) if u.op in ELEMENTWISE else found[0]
 
 
-__all__ = ["Frame", "frame"]
+__all__ = ["PaddedValue", "padded_value"]

@@ -1,13 +1,13 @@
-"""Which values are computed in which kernel: one walk from the results back to the inputs.
+"""Choose which values are computed in which kernel, in one walk from the results back to the inputs.
 
-Each value is reached after all its consumers, with the set of their demands `(kernel, index, gate, context)`. It is
-then computed inside the kernels that want it (fusion, the default), or stored: as one more output of a kernel that
-computes it anyway, or by a kernel of its own. Kernels that read one value at the same indices become one kernel when no
-dependency runs between them.
+The walk reaches each value after all its consumers, with their demands `(kernel, index, gate, loops)`. The value is
+then computed inside the kernels that demand it (fusion, the default), or stored: as one more output of a kernel that
+computes it anyway, or by its own kernel. Kernels that read one value at the same indices are merged when neither
+depends on the other.
 
-A kernel is an ordered chain of blocks of output ranges. A reduction is fused where its own ranges are a prefix of that
-chain, so that it is computed once per outer iteration and never again: softmax, layernorm and RMSnorm over rows are one
-kernel for this reason. What would be computed many times over is stored instead when that costs less.
+A kernel is an ordered chain of blocks of output ranges. A reduction is fused if its own ranges are a prefix of that
+chain, so that it is computed exactly once per outer iteration. Softmax, layernorm and RMSnorm over rows become one
+kernel for this reason. A value that would be recomputed many times is stored instead when a buffer costs less.
 
 Invariant: kernels form a DAG: `later[k]` holds, as bits, the kernels that must run after k.
 """
@@ -24,8 +24,8 @@ from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.placement import device
 from monolect.ir.rewrite.normal import TRUE, count, linear
 from monolect.ir.uop import UOp, node
-from monolect.schedule.materialize import Cost, below, costs, is_forced, is_join, reuses, scanned_axis
-from monolect.schedule.padded_storage import Frame, frame
+from monolect.schedule.materialize import Cost, costs, is_forced, is_join, operands_of, reuses, scanned_axis
+from monolect.schedule.padded_storage import PaddedValue, padded_value
 from monolect.schedule.ranges import (
     Index,
     broadcast_index,
@@ -39,45 +39,49 @@ from monolect.schedule.ranges import (
 from monolect.schedule.scratch import (
     FIRST_RANGE,
     SMALL_WORK,
-    Stage,
-    is_wanted,
+    ScratchValue,
+    is_worth_scratch,
     main_source,
+    moves_innermost_out,
     ranges_of,
+    scratch_value,
     size,
-    stage,
-    turns,
 )
 from monolect.schedule.traversal import walk
 
 RangeSet = frozenset[UOp]
 
-HEAVY_OPS = 8  # weighted ops above which storing beats computing again in a second kernel
-LONG_SUM = 512  # products in a sum from which on a buffer for it costs less than several results wait for memory
-EPILOGUE_OPS = 32  # weighted ops that do not count after the sum of a matrix product
-LARGEST_KERNEL = 600  # values in a kernel: code generation time stays linear
-ROOM_TO_REDUCE = 60  # values that a kernel must still have room for, so that it is cut at a sum, not among its terms
-REDUCE_SIZE = 12  # a reduction is a loop of its own
-MOST_STORES = 12
-MANY_ROWS = 128  # that are added up: where memory has neighbours FAR_ROW_BYTES apart, and all are FAR_SUM_BYTES,
-FAR_ROW_BYTES = 1 << 10  # to read some of them side by side is four times as fast
-FAR_SUM_BYTES = 1 << 20
-ENOUGH_PARALLEL = 8  # outer iterations below which a big kernel is not made to wait for one reduction
+HEAVY_OPS = 8  # weighted ops; above it, storing a value beats computing it again in a second kernel
+# terms per element of a reduction; from this length on, storing the sum is cheaper than fusing it
+MIN_REDUCTION_FOR_BUFFER = 512
+EPILOGUE_OPS = 32  # weighted ops; an epilogue of a contraction up to this size is fused for free
+MAX_KERNEL_VALUES = 600  # values in a kernel; a larger kernel is cut, so that code generation time stays linear
+# values; a reduction is fused only if the kernel has room for this many more, so that cuts fall on reductions
+ROOM_TO_REDUCE = 60
+REDUCE_SIZE = 12  # values that a reduction counts as, since it is a loop
+MAX_STORES = 12  # stores in a kernel
+MIN_SUMMED_ROWS = 128  # summed rows; a sum of fewer rows is fused like any other reduction
+MIN_ROW_BYTES = 1 << 10  # bytes of a summed row; from this stride on, reading several rows per iteration is 4x faster
+MIN_SUMMED_BYTES = 1 << 20  # bytes of all rows; a smaller sum stays in the cache, so its order does not matter
+ENOUGH_PARALLEL = 8  # outer iterations; with fewer, a large kernel is not fused behind one reduction
 MULTIPLES = frozenset(("MUL", "RESHAPE", "EXPAND", "PERMUTE", "CONTIGUOUS_BACKWARD", "DETACH"))
 
 
 class Demand(NamedTuple):
-    """Someone wants element `index` of a value, inside the loops `out` (output ranges) and `red` (reductions)."""
+    """A request of kernel `kernel` for element `index` of a value, under `gate`, in output ranges `out` and reductions
+    `red`.
+    """
 
     kernel: int
     index: Index  # type: ignore[assignment]  # hides the method of tuple
     gate: UOp
     out: RangeSet
     red: tuple[UOp, ...]
-    linear: bool = False  # as a factor of each term of the sum over the last of `red`
+    linear: bool = False  # whether the value is a factor of each term of the sum over the last of `red`
 
 
 class Store(NamedTuple):
-    """A kernel writes the value `node` (or runs the effect `effect` of the AFTER `node`) at `index`."""
+    """A kernel writes the value `node` at `index`, or runs the effect `effect` of the AFTER `node` there."""
 
     node: UOp
     index: Index  # type: ignore[assignment]  # hides the method of tuple
@@ -85,7 +89,7 @@ class Store(NamedTuple):
 
 
 class Kernel:
-    """A kernel in the making."""
+    """A kernel under construction: its blocks of output ranges, its stores, and properties of its values."""
 
     __slots__ = ("blocks", "device", "later", "n_values", "reuse", "scan", "staged", "stores")
 
@@ -93,20 +97,23 @@ class Kernel:
         self.blocks, self.stores, self.device = [b for b in blocks if b], stores, dev
         self.later = 0
         self.n_values = 0
-        self.reuse = False  # holds a matrix product or the like: its tiling is its own
-        self.scan: UOp | None = None  # the loop that carries running sums: the innermost
-        self.staged = False  # keeps values in local memory
+        self.reuse = False  # contains a contraction, which is tiled on its own
+        self.scan: UOp | None = None  # the RANGE of the loop that carries scans; it is innermost
+        self.staged = False  # has scratch values in local memory
 
     def all_ranges(self) -> RangeSet:
+        """Return the output ranges of all blocks."""
         return frozenset().union(*self.blocks) if self.blocks else frozenset()
 
     def refined(self, want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
-        """The blocks with `want` made a prefix of them, or None: see `refined`."""
+        """Return the kernel's blocks with `want` made a prefix, or None: see the function `refined`."""
         return refined(self.blocks, want, out)
 
 
 def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
-    """`blocks` with `want` made a prefix of the chain (restricted to `out`), or None if the chain forbids it."""
+    """Split `blocks` so that `want` is a prefix of the chain (restricted to `out`). Return None if the chain forbids
+    it.
+    """
     left = want
     done: list[RangeSet] = []
     for i, b in enumerate(blocks):
@@ -123,17 +130,18 @@ def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None)
 
 
 def is_innermost(scan: UOp | None, blocks: list[RangeSet]) -> bool:
-    """Whether the loop that carries running sums is in the last of `blocks`: a sum starts anew in each iteration of all
-    others, so none may stand in that loop.
+    """Whether the loop that carries scans is in the last of `blocks`, or there is none.
+
+    A scan restarts in each iteration of every other loop, so no other loop may be nested in its loop.
     """
     kept = [b for b in blocks if b]
     return not any(scan in b for b in kept[:-1])
 
 
 def is_nest(blocks: list[RangeSet], stores: list[Store]) -> bool:
-    """Whether each of `blocks` is inside the same others in every store that has it: stores that share a loop share
-    those around it. Stores over (i, j) and (i, k) share i. A third over (i, j, k) would have k inside of j, where the
-    second has no j.
+    """Whether each of `blocks` has the same outer blocks in every store that uses it, so that stores can share loops.
+
+    Stores over (i, j) and (i, k) share i. A third store over (i, j, k) would nest k inside j, but the second has no j.
     """
     around: dict[RangeSet, RangeSet] = {}
     for s in stores:
@@ -146,8 +154,10 @@ def is_nest(blocks: list[RangeSet], stores: list[Store]) -> bool:
 
 
 class Partition:
-    """The walk. `stored[v]` is (kernel, index) for values with a buffer, `staged[v]` for values in local
-    memory; `kernels` the result, dead ones None.
+    """The walk over the graph and its result.
+
+    `stored[v]` is (kernel, index) for each value with a buffer; `staged[v]` describes each value in local memory;
+    `kernels` is the result, where merged kernels are None.
     """
 
     def __init__(self, roots: list[UOp], default_device: str, local_bytes: int = 0):
@@ -159,27 +169,30 @@ class Partition:
         self.kernels: list[Kernel | None] = []
         self.alias: list[int] = []  # union-find over kernel numbers
         self.stored: dict[UOp, tuple[int, Index]] = {}
-        self.whole: dict[UOp, set[int]] = {}  # kernels that need a value's buffer as a whole (effects on it)
-        self.staged: dict[UOp, Stage] = {}
-        self.frames: dict[UOp, Frame] = {}  # values that are stored in the middle of what is around them
-        self.n_stage_ranges = 0
+        # kernels that need the whole buffer of a value, because they have effects on it
+        self.whole: dict[UOp, set[int]] = {}
+        self.staged: dict[UOp, ScratchValue] = {}
+        self.padded_values: dict[UOp, PaddedValue] = {}  # values stored in the interior of a padded buffer
+        self.n_scratch_ranges = 0
         self.default_device = default_device
-        self.local_bytes = local_bytes  # of each thread, 0 where the target has none
+        self.local_bytes = local_bytes  # local memory of each thread; 0 if the target has none
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
     def find(self, k: int) -> int:
+        """Return the number of the kernel that kernel k was merged into."""
         while self.alias[k] != k:
             self.alias[k] = self.alias[self.alias[k]]
             k = self.alias[k]
         return k
 
     def kernel(self, k: int) -> Kernel:
+        """Return the kernel with number k, which must not be merged into another."""
         out = self.kernels[k]
         assert out is not None
         return out
 
     def new_kernel(self, blocks: list[RangeSet], stores: list[Store], dev: Any, consumers: set[int]) -> int:
-        """One more kernel, which writes what `consumers` read; no other comes before it yet."""
+        """Add a kernel whose results `consumers` read, and return its number. No other kernel runs before it yet."""
         k = len(self.kernels)
         self.kernels.append(Kernel(blocks, stores, dev))
         self.alias.append(k)
@@ -187,14 +200,14 @@ class Partition:
         return k
 
     def _after(self, kernels: set[int]) -> int:
-        """The kernels, and all that must run after them."""
+        """Return, as bits, `kernels` and all kernels that must run after them."""
         bits = 0
         for k in kernels:
             bits |= 1 << k | self.kernel(k).later
         return bits
 
     def run_after(self, k: int, consumers: set[int]) -> None:
-        """Record that `consumers` read what kernel k writes."""
+        """Record that `consumers` run after kernel k, whose results they read."""
         mine, bits = self.kernel(k), self._after(consumers - {k})
         if bits & ~mine.later:
             mine.later |= bits
@@ -203,7 +216,7 @@ class Partition:
                     other.later |= bits
 
     def merge(self, a: int, b: int, blocks: list[RangeSet]) -> int:
-        """One kernel of two; b disappears."""
+        """Merge kernel b into kernel a, with the chain `blocks`; return a."""
         ka, kb = self.kernel(a), self.kernel(b)
         ka.blocks, ka.stores = blocks, ka.stores + kb.stores
         ka.n_values += kb.n_values
@@ -219,16 +232,17 @@ class Partition:
         return a
 
     def mergeable(self, a: int, b: int, along: bool) -> list[RangeSet] | None:
-        """The blocks of the union of two kernels, or None when they must stay apart. What both read, if it does not
-        move `along` their loops, is one number: it spares no loads, and loops of one that stand around other loops of
-        the other are lost to its vectors.
+        """Return the chain of blocks of kernels a and b merged, or None if they must stay separate.
+
+        `along`: whether the value that both read depends on their loops. If it does not, merging saves no loads, and
+        kernels with different loops would lose vectorization; then only kernels with equal ranges are merged.
         """
         ka, kb = self.kernel(a), self.kernel(b)
         if ka.device != kb.device or ka.reuse or kb.reuse or ka.later >> b & 1 or kb.later >> a & 1:
             return None
         if ka.scan is not kb.scan and ka.scan is not None and kb.scan is not None:
             return None
-        if len(ka.stores) + len(kb.stores) > MOST_STORES or ka.n_values + kb.n_values > LARGEST_KERNEL:
+        if len(ka.stores) + len(kb.stores) > MAX_STORES or ka.n_values + kb.n_values > MAX_KERNEL_VALUES:
             return None
         if any(s.effect is not None for s in ka.stores + kb.stores):
             return None
@@ -241,7 +255,7 @@ class Partition:
         if ba is None or bb is None:
             return None
         prefix: RangeSet = frozenset()
-        for block in bb:  # repeat b's cuts of the common part in a
+        for block in bb:  # split a's blocks where b's common part is split
             prefix |= block
             if prefix <= common and (ba := refined(ba, prefix)) is None:
                 return None
@@ -252,31 +266,32 @@ class Partition:
 
     # ---- the walk ----------------------------------------------------------------------------------------------------
     def run(self) -> Partition:
+        """Visit all values, consumers first, and return self."""
         for u in reversed(self.order):
             if u.origin is not None:
-                for s in below(u):  # what a Tensor method made inside belongs to the same call
+                for s in operands_of(u):  # operands that a Tensor method made internally belong to the same user call
                     s.origin = s.origin or u.origin
             self.visit(u)
-        self._number_stages()
+        self._number_scratch_ranges()
         return self
 
-    def _number_stages(self) -> None:
-        """The loops of stages, which had numbers of their own, are numbered in each kernel by itself: those of equal
-        layers are equal.
-        """
+    def _number_scratch_ranges(self) -> None:
+        """Renumber the loops of scratch values per kernel, so that equal layers become equal kernels."""
         n: Counter[int] = Counter()
         for u, s in self.staged.items():
             k, index = self.find(s.kernel), list(s.index)
             for a in s.inner:
                 index[a] = node("RANGE", index[a].src, (FIRST_RANGE + n[k], "LOOP"))
                 n[k] += 1
-            self.staged[u] = Stage(k, tuple(index), s.inner)
+            self.staged[u] = ScratchValue(k, tuple(index), s.inner)
 
     def visit(self, u: UOp) -> None:
+        """Fuse the value `u`, store it, or keep it in local memory, and pass demands on to its operands."""
         demands = self._current(u)
         if u.op == "CONST" or u.op == "IOTA":
             if u in self.forced:
-                self.store(u, [] if u.op == "CONST" else demands)  # nobody reads a constant from memory
+                # a constant is never loaded, so the store has no consumers
+                self.store(u, [] if u.op == "CONST" else demands)
             return
         if u.op in ("PARAM", "BUFFER"):
             demands = self._join_siblings(u, demands)
@@ -291,16 +306,17 @@ class Partition:
             return
         demands = self._join_siblings(u, demands)
         must = self._must_store(u, demands)
-        if (must or is_wanted(self, u, demands)) and (found := stage(self, u, demands)) is not None:
+        if (must or is_worth_scratch(self, u, demands)) and (found := scratch_value(self, u, demands)) is not None:
             if all(main_source(u, d) is not None for d in demands):
                 for d in demands:
-                    self.propagate(u, d)  # a factor of the sum's terms: it leaves the sum, what it multiplies is staged
+                    # a factor of the terms is moved out of the sum; the value it multiplies becomes a scratch value
+                    self.propagate(u, d)
             else:
-                self.keep(u, found)
+                self.store_in_scratch(u, found)
         elif must:
             self.forced.add(u)
-            if (framed := frame(self, u)) is not None:
-                self.store_frame(framed, demands)
+            if (padded := padded_value(self, u)) is not None:
+                self.store_padding(padded, demands)
             else:
                 self.store(u, demands)
         else:
@@ -309,6 +325,7 @@ class Partition:
                 self.propagate(u, d)
 
     def _current(self, u: UOp) -> list[Demand]:
+        """Pop the demands for `u`, with numbers of merged kernels updated and duplicates removed."""
         seen: dict[tuple, Demand] = {}
         for d in self.demands.pop(u, ()):
             k = self.find(d.kernel)
@@ -319,7 +336,7 @@ class Partition:
         return list(seen.values())
 
     def propagate(self, u: UOp, d: Demand) -> None:
-        """Pass the demand on to what `u` is computed from."""
+        """Pass the demand `d` for `u` on to the operands of `u`."""
         wanted = sources(u, d.index, d.gate)
         out, red = d.out, d.red
         main = main_source(u, d)
@@ -334,14 +351,14 @@ class Partition:
         for s, index, gate in wanted:
             if main is None or s is main:
                 self.demands.setdefault(s, []).append(Demand(d.kernel, index, gate, out, red, linear))
-            else:  # constant along the sum
+            else:  # a factor that is constant along the sum leaves it
                 outside = tuple(r for r in red if r in ranges_of(index))
                 self.demands.setdefault(s, []).append(Demand(d.kernel, index, gate, out, outside))
 
-    def keep(self, u: UOp, found: Stage) -> None:
-        """Keep `u` in local memory between the loops of the one kernel that wants it."""
+    def store_in_scratch(self, u: UOp, found: ScratchValue) -> None:
+        """Keep `u` in local memory between the loops of the one kernel that demands it."""
         self.staged[u] = found
-        self.n_stage_ranges += len(found.inner)
+        self.n_scratch_ranges += len(found.inner)
         k = self.kernel(found.kernel)
         outer = ranges_of(found.index) & k.all_ranges()
         blocks = k.refined(outer)
@@ -351,7 +368,7 @@ class Partition:
         self.propagate(u, Demand(found.kernel, found.index, TRUE, ranges_of(found.index), ()))
 
     def store(self, u: UOp, demands: list[Demand]) -> None:
-        """Give `u` a buffer: as one more store of a kernel that computes it anyway, else by a kernel of its own."""
+        """Give `u` a buffer: one more store of a kernel that computes it anyway, else a new kernel."""
         host = self._host(u, demands)
         consumers = {self.find(c) for c in self.whole.get(u, ())} | {d.kernel for d in demands}
         if host is None:
@@ -366,30 +383,34 @@ class Partition:
         self.stored[u] = (k, index)
         self.kernel(k).n_values += 1
         if u.op == "REDUCE":
-            self.kernel(k).reuse |= reuses(u, self.cost) or self._sums_far_rows(u)
+            self.kernel(k).reuse |= reuses(u, self.cost) or self._sums_long_rows(u)
             self.kernel(k).scan = _scanned(u, index) or self.kernel(k).scan
         if u.op not in ("CONST", "IOTA", "BUFFER"):
             self.propagate(u, here)
 
-    def store_frame(self, f: Frame, demands: list[Demand]) -> None:
-        """Store what is around a value, which then has to be stored in the middle before anyone reads the whole."""
+    def store_padding(self, f: PaddedValue, demands: list[Demand]) -> None:
+        """Add the kernel that stores the border of a padded buffer, and force its inner value to be stored."""
         borders = f.borders()
         blocks: list[RangeSet] = []
         for index in borders:
             loops = [i for x in index for i in ranges(x)]
             blocks += [frozenset((i,)) for i in loops if frozenset((i,)) not in blocks]
         consumers = {d.kernel for d in demands}
-        stores = [Store(f.around, index) for index in borders]
-        self.stored[f.around] = (self.new_kernel(blocks, stores, self._device(f.around), consumers), ())
-        self.frames[f.value] = f
+        stores = [Store(f.padded, index) for index in borders]
+        self.stored[f.padded] = (self.new_kernel(blocks, stores, self._device(f.padded), consumers), ())
+        self.padded_values[f.value] = f
         self.forced.add(f.value)
         self.whole.setdefault(f.value, set()).update(consumers)
 
     def _device(self, u: UOp) -> Any:
+        """Return the device of `u`, or the default device."""
         return device(u) or self.default_device
 
     def _host(self, u: UOp, demands: list[Demand]) -> Demand | None:
-        """A demand at which `u` is computed once for each element, in a kernel none of its other consumers precede."""
+        """Return a demand whose kernel can also store `u`, or None.
+
+        At that demand each element is computed exactly once, and no other consumer of `u` runs before the kernel.
+        """
         if u.op in ("PARAM", "CONST", "IOTA"):
             return None
         heavy = u.op == "REDUCE" and reuses(u, self.cost)
@@ -398,34 +419,36 @@ class Partition:
             rs = covers(d.index, u.shape)
             if rs is None or d.gate is not TRUE or not rs <= d.out or k.device != self._device(u):
                 continue
-            if len(k.stores) >= MOST_STORES or k.n_values > LARGEST_KERNEL:
+            if len(k.stores) >= MAX_STORES or k.n_values > MAX_KERNEL_VALUES:
                 continue
             if any(s.effect is not None for s in k.stores):
                 continue
-            if heavy and (rs != d.out or k.reuse or _is_long(u)) or self._sums_far_rows(u):
+            if heavy and (rs != d.out or k.reuse or _is_long(u)) or self._sums_long_rows(u):
                 continue
             if not self._enough_parallel(u, rs, d):
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
-            if not self._gains(u) and turns(rs, k.blocks):
-                continue  # what reads it is stored, and read, as memory lies
+            if not self._gains_from_fusion(u) and moves_innermost_out(rs, k.blocks):
+                continue  # the kernel's loops follow the memory order of its store and loads
             blocks = k.refined(rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
             others |= {o.kernel for o in demands if o.kernel != d.kernel or o.index != d.index or o.gate is not TRUE}
             if blocks is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
                 continue
             if refined(blocks, rs) != blocks:
-                continue  # a loop outside of `out`, such as that of a running sum, would be around the store's loops
+                continue  # a loop outside of `out`, such as the loop of a scan, would enclose the loops of this store
             if any(o == d.kernel or self.kernel(o).later >> d.kernel & 1 for o in others):
                 continue
             k.blocks = [b for b in blocks if b]
             return d
         return None
 
-    def _gains(self, u: UOp) -> bool:
-        """Whether another order of loops is worth it for `u` to have no kernel of its own: there is a sum to wait for,
-        and none that a CONTIGUOUS keeps apart, but for rows between products.
+    def _gains_from_fusion(self, u: UOp) -> bool:
+        """Whether fusing `u` into a kernel pays for another loop order there.
+
+        It does not pay for an elementwise value without a fused reduction, nor for a CONTIGUOUS that depends on no
+        contraction.
         """
         cost = self.cost[u]
         if u.op in ELEMENTWISE:
@@ -433,14 +456,15 @@ class Partition:
         return u.op != "CONTIGUOUS" or cost.rows or cost.heavy
 
     def _enough_parallel(self, u: UOp, rs: RangeSet, d: Demand) -> bool:
-        """What a larger loop waits for, or stands beside, must leave enough outer iterations to run in parallel:
-        threads share out a loop that encloses every store.
+        """Whether fusing `u` over the ranges `rs` leaves enough outer iterations for threads, or the work is small.
+
+        Threads split a loop that encloses every store, so a reduction that a larger inner loop waits for limits them.
         """
         inner = size(d.out - rs)
         return inner == 1 or size(rs) >= ENOUGH_PARALLEL or size({*d.out, *d.red}) <= SMALL_WORK
 
     def effects(self, u: UOp, demands: list[Demand]) -> None:
-        """A partial assign: one kernel an effect, run in order, on the buffer of the target."""
+        """Store a partial assign: one kernel per effect, run in order, on the buffer of the target."""
         consumers = {d.kernel for d in demands} | {self.find(c) for c in self.whole.get(u, ())}
         for e in reversed(u.src[1:]):
             index = full_index(e.src[0].shape)
@@ -453,6 +477,7 @@ class Partition:
         self.whole.setdefault(u.src[0], set()).update(consumers)
 
     def _effect_sources(self, u: UOp, e: UOp, d: Demand) -> None:
+        """Demand the value, gate and index tensors that the effect `e` reads."""
         for v in e.src[1:]:
             self.demands.setdefault(v, []).append(d._replace(index=broadcast_index(d.index, v.shape)))
         for t, i, g in effect_target(e.src[0], u.src[0], d.index)[2]:
@@ -460,7 +485,7 @@ class Partition:
 
     # ---- decisions ---------------------------------------------------------------------------------------------------
     def _join_siblings(self, u: UOp, demands: list[Demand]) -> list[Demand]:
-        """Merge kernels that want `u` at the same indices."""
+        """Merge kernels that demand `u` at the same indices; return the updated demands."""
         if len(demands) < 2 or self._is_mask(u):
             return demands
         groups: dict[tuple, int] = {}
@@ -478,10 +503,11 @@ class Partition:
         return self._current(u)
 
     def _is_mask(self, u: UOp) -> bool:
-        """Whether `u` is made of places alone, at no cost: kernels that want it share nothing."""
+        """Whether `u` is a free function of positions: kernels that use it share no loads."""
         return self.cost[u].leaf == self.cost[u].ops == 0 and (u.dtype is dtypes.bool or u.dtype.kind == "x")
 
     def _must_store(self, u: UOp, demands: list[Demand]) -> bool:
+        """Whether `u` needs a buffer: fusing it would repeat too much work, or make a kernel too large."""
         if not demands:
             return False
         kernels = {d.kernel for d in demands}
@@ -491,8 +517,8 @@ class Partition:
         if ops == 0 or u.op not in ELEMENTWISE:
             return False
         if u.op == "CAST" and (u.src[0].dtype.kind == "x" or u.src[0].dtype.itemsize < u.dtype.itemsize):
-            return False  # an index costs nothing; what it widens takes less memory, if it must be stored
-        if any(self.kernel(k).n_values > LARGEST_KERNEL for k in kernels) and not self.cost[u].leaf == 0:
+            return False  # an upcast is never stored: an index is free, and the narrower operand takes less memory
+        if any(self.kernel(k).n_values > MAX_KERNEL_VALUES for k in kernels) and not self.cost[u].leaf == 0:
             return True
         if len(kernels) > 1 and (ops > HEAVY_OPS or self._ends_product(u)):
             return True
@@ -501,28 +527,30 @@ class Partition:
         return any(self._wasteful(u, ops, d) for d in demands)
 
     def _ends_product(self, u: UOp) -> bool:
-        """A product joined to another value of its size: storing the sum instead costs nothing, and one load less."""
+        """Whether `u` adds a contraction to another value of its size: storing the contraction saves one load."""
         full = [s for s in value_sources(u) if s.shape == u.shape and self.cost[s].leaf >= size_max(count(u.shape))]
         return u.op == "ADD" and len(full) == 2 and any(self.cost[s].product for s in full)
 
     def _wasteful(self, u: UOp, ops: int, d: Demand) -> bool:
-        """True when computing `u` at this place repeats enough work to pay for a buffer."""
+        """Whether computing `u` for the demand `d` repeats enough work to pay for a buffer."""
         mine = frozenset().union(*(ranges(i) for i in d.index)) if d.index else frozenset()
         again = self._redundancy(d, mine)
         if again < 8:
             return False
         if self.kernel(d.kernel).staged and is_join(u):
-            return False  # `rules.loops.concat_boundaries` cuts its loops at the seam
+            return False  # `rules.loops.concat_boundaries` splits its loops at the concat boundary
         if d.red and self.kernel(d.kernel).reuse:
-            gates = ops == 1 and _is_frame(u) and all(map(_is_linear, d.index)) and frame(self, u) is None
+            gates = ops == 1 and _is_padded(u) and all(map(_is_linear, d.index)) and padded_value(self, u) is None
             return ops >= 1 and not gates
         if not d.red and ops <= EPILOGUE_OPS and any(self.cost[s.node].heavy for s in self.kernel(d.kernel).stores):
-            return False  # after a product; to store it would put a loop order on the tiles
+            return False  # an epilogue of a contraction: storing it would fix the loop order of the tiles
         return ops > HEAVY_OPS and (again - 1) * ops * size(mine) > 1 << 18
 
     def _redundancy(self, d: Demand, mine: RangeSet) -> int:
-        """How often the same element would be computed inside the loops of this demand: not in those further inside
-        than its own. The loops of a block stand in their order, but where tiles of a product give them another.
+        """Return how often each element of a value with ranges `mine` would be computed for the demand `d`.
+
+        Loops inside of the innermost range of `mine` do not count. Loops of a block run in their order, unless a
+        contraction's tiles reorder them.
         """
         k = self.kernel(d.kernel)
         levels = [b & d.out for b in k.blocks]
@@ -537,11 +565,15 @@ class Partition:
         return again
 
     def _fusable_reduce(self, u: UOp, demands: list[Demand], kernels: set[int]) -> bool:
+        """Whether the REDUCE `u` is computed once per outer iteration of its one consumer.
+
+        If so, the blocks of the consumer's kernel are split for it.
+        """
         if len(kernels) > 1 or len({(d.index, d.gate) for d in demands}) > 1:
             return False
         d = demands[0]
         k = self.kernel(d.kernel)
-        if d.gate is not TRUE or k.n_values > LARGEST_KERNEL - ROOM_TO_REDUCE:
+        if d.gate is not TRUE or k.n_values > MAX_KERNEL_VALUES - ROOM_TO_REDUCE:
             return False
         if any(s.effect is not None for s in k.stores) and scanned_axis(u) is None:
             return False
@@ -551,12 +583,12 @@ class Partition:
         if any(dd.red != d.red and not mine <= dd.out for dd in demands):
             return False
         if size(mine) > size_max(count(u.shape)):
-            return False  # read as i // 2 or the like: every element would be summed several times
+            return False  # an index such as i // 2 would compute every sum several times
         heavy = reuses(u, self.cost)
-        in_stage = not d.out <= k.all_ranges()
-        if heavy and (d.red or mine != d.out or (k.reuse and not in_stage)):
+        in_scratch = not d.out <= k.all_ranges()
+        if heavy and (d.red or mine != d.out or (k.reuse and not in_scratch)):
             return False
-        if (heavy and _is_long(u) or self._sums_far_rows(u)) and len(k.stores) > 1:
+        if (heavy and _is_long(u) or self._sums_long_rows(u)) and len(k.stores) > 1:
             return False
         inside = frozenset(d.red) & mine
         if inside and not (d.out <= mine and set(d.red[: len(inside)]) == inside):
@@ -566,30 +598,32 @@ class Partition:
         if not self._enough_parallel(u, mine & d.out, d):
             return False
         around = k.all_ranges()
-        chain = refined(
-            [*k.blocks, d.out - around], mine & d.out, d.out
-        )  # the loops of a stage are inside of all others
+        # the loops of a scratch value are nested in all others
+        chain = refined([*k.blocks, d.out - around], mine & d.out, d.out)
         blocks = [b & around for b in chain or ()]
         if chain is None or not is_innermost(_scanned(u, d.index) or k.scan, blocks):
             return False
         k.blocks = [b for b in blocks if b]
-        k.reuse |= heavy or self._sums_far_rows(u)
+        k.reuse |= heavy or self._sums_long_rows(u)
         k.scan = _scanned(u, d.index) or k.scan
         return True
 
-    def _sums_far_rows(self, u: UOp) -> bool:
-        """Whether `u` adds up many long rows: a few of them at once, into the kernel's only store, stream from memory;
-        every row of a column before the next column does not.
+    def _sums_long_rows(self, u: UOp) -> bool:
+        """Whether `u` sums many long rows, which are streamed from memory several rows at a time into the kernel's only
+        store.
+
+        Summing each column completely before the next one would not stream.
         """
         if u.op != "REDUCE" or u.arg[0] != "ADD" or reuses(u, self.cost) or scanned_axis(u) is not None:
             return False
         shape, n_bytes = [size_max(n) for n in u.src[0].shape], u.dtype.itemsize
         rows, row = prod(shape[a] for a in u.arg[1]), prod(shape[max(u.arg[1]) + 1 :])
-        return rows >= MANY_ROWS and row * n_bytes >= FAR_ROW_BYTES and prod(shape) * n_bytes > FAR_SUM_BYTES
+        return rows >= MIN_SUMMED_ROWS and row * n_bytes >= MIN_ROW_BYTES and prod(shape) * n_bytes > MIN_SUMMED_BYTES
 
     def _fits_scan(self, u: UOp, d: Demand) -> bool:
-        """Whether `u`, if it is a running sum, may be carried through a loop of this kernel: an output loop outside of
-        reductions, and no other than that of the running sums it has.
+        """Whether `u`, if it is a scan, can be carried through a loop of this kernel.
+
+        The loop must be an output loop outside of reductions, and the same as the loop of the kernel's other scans.
         """
         if scanned_axis(u) is None:
             return True
@@ -598,22 +632,27 @@ class Partition:
 
 
 def _is_long(u: UOp) -> bool:
-    """Whether a buffer for the sum `u` costs little beside its products."""
-    return size_max(count(u.src[0].shape)) >= LONG_SUM * size_max(count(u.shape))
+    """Whether a buffer for the sum `u` is cheap compared with its terms: there are MIN_REDUCTION_FOR_BUFFER or more an
+    element.
+    """
+    return size_max(count(u.src[0].shape)) >= MIN_REDUCTION_FOR_BUFFER * size_max(count(u.shape))
 
 
 def _scanned(u: UOp, index: Index) -> UOp | None:
-    """The loop that the running sum `u` is carried through at `index`."""
+    """Return the RANGE of the loop that the scan `u` is carried through at `index`, or None."""
     axis = scanned_axis(u) if u.op == "REDUCE" else None
     return index[axis] if axis is not None and index[axis].op == "RANGE" else None
 
 
-def _is_frame(u: UOp) -> bool:
-    """True for a constant around what was padded: the gate of a load decides that, in tiles while they are packed."""
+def _is_padded(u: UOp) -> bool:
+    """Whether `u` chooses between a value and a constant, as padding does. In packed tiles the gate of a load does the
+    same.
+    """
     return u.op == "WHERE" and u.src[2].op == "CONST"
 
 
 def _is_linear(i: UOp) -> bool:
+    """Whether the index `i` is a linear combination of RANGEs."""
     return all(x.op == "RANGE" for x, _ in linear(i)[1])
 
 

@@ -1,7 +1,7 @@
-"""A record of the rewrites of a tensor graph: for each value, the value that replaced it.
+"""Record the rewrites of a tensor graph: for each value, the value that replaced it.
 
-Purpose: `VERIFY=2` compares what a schedule stores with the graph as it was before the first rewrite. Scheduling itself
-does not read the record.
+What it is for: `VERIFY=2` compares the stored results of a schedule with the graph before the first rewrite. Scheduling
+itself does not read the record.
 Invariant: a value and its replacement have the same shape, dtype and, up to the order of float additions, elements.
 """
 
@@ -13,40 +13,40 @@ from typing import NamedTuple
 
 from monolect.ir.uop import UOp
 
-Renewed = Mapping[UOp, UOp]
+Replacements = Mapping[UOp, UOp]
 
 
-class Followed(NamedTuple):
-    """The rewrites of a graph, in order, and the buffer of each value that the partition stores in one of its own."""
+class RewriteRecord(NamedTuple):
+    """The rewrites of a graph, in order, and the buffer of each value that the partition stores."""
 
-    steps: list[Renewed]
+    steps: list[Replacements]
     buffers: dict[UOp, UOp]
 
 
-_followed: list[Followed] = []
+_records: list[RewriteRecord] = []
 
 
-def renewed(roots: list[UOp], new: Renewed) -> list[UOp]:
-    """`roots` after a rewrite that replaced the keys of `new` by its values."""
-    for f in _followed:
+def replace_roots(roots: list[UOp], new: Replacements) -> list[UOp]:
+    """Return `roots` after a rewrite that replaced the keys of `new` by its values, and record the rewrite."""
+    for f in _records:
         f.steps.append(new)
     return [new.get(r, r) for r in roots]
 
 
 def note_buffers(buffers: dict[UOp, UOp]) -> None:
-    """Record where the partition stores values."""
-    for f in _followed:
+    """Record the buffers in which the partition stores values."""
+    for f in _records:
         f.buffers.update(buffers)
 
 
 @contextmanager
-def following() -> Iterator[Followed]:
-    """What is recorded in the block."""
-    _followed.append(found := Followed([], {}))
+def following() -> Iterator[RewriteRecord]:
+    """Yield the RewriteRecord of all rewrites inside of the `with` block."""
+    _records.append(found := RewriteRecord([], {}))
     try:
         yield found
     finally:
-        _followed.pop()
+        _records.pop()
 
 
-__all__ = ["following", "note_buffers", "renewed"]
+__all__ = ["following", "note_buffers", "replace_roots"]

@@ -1,14 +1,13 @@
-"""Index transport: which element of a source an element of a node reads.
+"""Map an index of a tensor value to the indices of its sources.
 
-`sources(u, index, gate)` is the meaning of every tensor op on indices: given that element `index` of `u` is wanted
-(when `gate` is true), it lists `(source, index, gate)` for what must be read. Movement ops are nothing but this. A
-chain of any length becomes index arithmetic, kept small by the normal form; PAD adds to the gate, so no index outside a
-source is ever read. An integer-tensor INDEX puts a placeholder `INDEX(tensor, i...)` into the index, filled in when
-kernels are built.
+`sources(u, index, gate)` defines every tensor op on indices: if element `index` of `u` is needed under `gate`, it lists
+the `(source, index, gate)` to read. Movement ops are fully described by this map. A chain of movements becomes index
+arithmetic, kept small by the canonical form. PAD adds to the gate, so no index outside of a source is read. An INDEX by
+an integer tensor puts a placeholder `INDEX(tensor, i...)` into the index, which is filled in when kernels are built.
 
-It decides nothing: which values get a buffer is `partition`'s business. Layers of a network ask for the same again and
-again, so within one schedule what a reshape does to an index, and where an element lies, is remembered.
-Invariant: under its gate each returned index lies inside its source.
+What it is not: it does not choose which values get a buffer; `partition` does. Layers of a network repeat the same
+maps, so flat indices and reshaped indices are memoized within one schedule.
+Invariant: under its gate each returned index is inside of its source.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from monolect.ir.rewrite.normal import TRUE, count, smaller, within
 from monolect.ir.uop import UOp, build, idx, node
 
 Index = tuple[UOp, ...]
-Demand = tuple[UOp, Index, UOp]  # (node, index, gate)
+Read = tuple[UOp, Index, UOp]  # (node, index, gate)
 
 ZERO = idx(0)
 FIRST_REDUCE_RANGE = 1000
 
 
 def value_sources(u: UOp) -> tuple[UOp, ...]:
-    """The sources of `u` that are tensor values (not shapes, offsets or effects)."""
+    """Return the sources of `u` that are tensor values (not shapes, offsets or effects)."""
     if u.op in _ONE_VALUE:
         return u.src[:1]
-    if u.op == "LOAD" and len(u.src) < 3:  # an alternative needs a gate
+    if u.op == "LOAD" and len(u.src) < 3:  # a LOAD with a gate also has an alternative value
         return u.src[:1]
     return () if u.op in _NO_VALUE else u.src
 
@@ -43,13 +42,13 @@ _NO_VALUE = frozenset(("PARAM", "BUFFER", "CONST", "IOTA", "BINARY"))
 
 
 def full_index(shape: tuple) -> Index:
-    """One output RANGE an axis, named by the axis' place so that kernels of one shape share their ranges."""
+    """Return one output RANGE per axis, numbered by the axis, so that kernels of one shape share their RANGEs."""
     return tuple(ZERO if n == 1 else node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate(shape))
 
 
 @cache
 def flatten(index: Index, shape: tuple) -> UOp:
-    """The row-major position of `index` in `shape`."""
+    """Return the row-major flat index of `index` in `shape`."""
     at: UOp = ZERO
     stride: Any = 1
     for i, n in zip(reversed(index), reversed(shape), strict=True):
@@ -58,8 +57,8 @@ def flatten(index: Index, shape: tuple) -> UOp:
     return at
 
 
-def sources(u: UOp, index: Index, gate: UOp) -> list[Demand]:
-    """What element `index` of `u` reads, as (source, index, gate)."""
+def sources(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the elements that element `index` of `u` reads, as (source, index, gate)."""
     op = u.op
     if op in ELEMENTWISE:
         return [(s, broadcast_index(index, s.shape), gate) for s in u.src]
@@ -70,7 +69,7 @@ def sources(u: UOp, index: Index, gate: UOp) -> list[Demand]:
 
 
 def broadcast_index(index: Index, shape: tuple) -> Index:
-    """The index into a value of `shape` that is broadcast to the shape `index` is of."""
+    """Return the index into a value of `shape` that is broadcast to the shape that `index` indexes."""
     rank = len(shape)
     if not rank:
         return ()
@@ -81,23 +80,26 @@ def broadcast_index(index: Index, shape: tuple) -> Index:
     return index
 
 
-def _same(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _same(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of an op that only copies its source."""
     return [(u.src[0], index, gate)]
 
 
-def _load(u: UOp, index: Index, gate: UOp) -> list[Demand]:
-    """A copy; with a gate, a choice between the copy and its alternative."""
+def _load(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the reads of a LOAD: a copy, or with a gate a choice between the copy and its alternative."""
     return [(s, broadcast_index(index, s.shape), gate) for s in u.src] if len(u.src) > 2 else _same(u, index, gate)
 
 
-def _permute(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _permute(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of a PERMUTE."""
     out: list[UOp] = [ZERO] * len(index)
     for i, a in zip(index, u.arg, strict=True):
         out[a] = i
     return [(u.src[0], tuple(out), gate)]
 
 
-def _flip(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _flip(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of a FLIP."""
     return [
         (
             u.src[0],
@@ -107,11 +109,13 @@ def _flip(u: UOp, index: Index, gate: UOp) -> list[Demand]:
     ]
 
 
-def _expand(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _expand(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of an EXPAND."""
     return [(u.src[0], broadcast_index(index, u.src[0].shape), gate)]
 
 
-def _pad(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _pad(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of a PAD, with a gate that is true inside of the source."""
     out = []
     for i, o, s, n in zip(index, u.src[1].sizes, u.src[0].shape, u.shape, strict=True):
         if s is n or s == n:
@@ -123,18 +127,21 @@ def _pad(u: UOp, index: Index, gate: UOp) -> list[Demand]:
     return [(u.src[0], tuple(out), gate)]
 
 
-def _shrink(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _shrink(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of a SHRINK."""
     return [(u.src[0], tuple(i + o for i, o in zip(index, u.src[1].sizes, strict=True)), gate)]
 
 
-def _reshape(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _reshape(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of a RESHAPE."""
     return [(u.src[0], reshape_index(index, u.shape, u.src[0].shape), gate)]
 
 
 @cache
 def reshape_index(index: Index, new: tuple, old: tuple) -> Index:
-    """The index into `old` of the element at `index` of `new`; axes are grouped where the sizes agree, so that
-    divisions appear only inside a group that really changes.
+    """Map `index` of shape `new` to an index of shape `old`.
+
+    Axes are grouped where the sizes agree, so that divisions appear only inside of a group that really changes.
     """
     out: list[UOp] = []
     i = j = 0
@@ -157,27 +164,31 @@ def reshape_index(index: Index, new: tuple, old: tuple) -> Index:
     return tuple(out)
 
 
-def forget() -> None:
-    """Let go of what was remembered, and of the nodes it names: a schedule is done."""
+def clear_caches() -> None:
+    """Clear the memoized indices, and with them the references to nodes, at the end of a schedule."""
     flatten.cache_clear()
     reshape_index.cache_clear()
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """Whether two sizes are the same int or the same symbolic node."""
     return a is b or (a.__class__ is int and b.__class__ is int and a == b)
 
 
 def _smaller(a: Any, b: Any) -> bool:
+    """Whether size `a` is less than size `b`; symbolic sizes are compared by their maximum."""
     if a.__class__ is int and b.__class__ is int:
         return a < b
     return min_max(idx(a))[1] < min_max(idx(b))[1]
 
 
 def _times(a: Any, b: Any) -> Any:
+    """Return the product of two sizes."""
     return count((a, b))
 
 
 def _regroup(index: Index, new: tuple, old: tuple) -> list[UOp]:
+    """Map `index` of the axes `new` to the axes `old` of equal total size, by flattening, division and modulo."""
     if len(new) == len(old) == 1:
         return list(index)
     if all(n.__class__ is int and n == 1 for n in old):
@@ -190,8 +201,10 @@ def _regroup(index: Index, new: tuple, old: tuple) -> list[UOp]:
     return out[::-1]
 
 
-def _reduce(u: UOp, index: Index, gate: UOp) -> list[Demand]:
-    """Reduced axes get ranges that are free in `index`; equal reductions at one place so share their ranges."""
+def _reduce(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the read of a REDUCE. Reduced axes get RANGEs that are unused in `index`; reductions at equal indices
+    share RANGEs.
+    """
     x, axes = u.src[0], u.arg[1]
     taken = {r.arg[0] for i in (*index, gate) for r in ranges(i)}
     out, k = list(index), FIRST_REDUCE_RANGE
@@ -203,14 +216,15 @@ def _reduce(u: UOp, index: Index, gate: UOp) -> list[Demand]:
     return [(x, tuple(out), gate)]
 
 
-def _stack(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _stack(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the reads of a STACK: one source for a constant first index, else all sources."""
     if index[0].op == "CONST":
         return [(u.src[index[0].value], index[1:], gate)]
     return [(s, index[1:], gate) for s in u.src]
 
 
-def _index(u: UOp, index: Index, gate: UOp) -> list[Demand]:
-    """The first demand is the table, the others the index tensors; the table's index holds placeholders."""
+def _index(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the reads of an INDEX: first the table, whose index contains placeholders, then the index tensors."""
     table, wanted, out = u.src[0], [], []
     at = 0
     for k, t in enumerate(u.src[1:]):
@@ -226,16 +240,17 @@ def _index(u: UOp, index: Index, gate: UOp) -> list[Demand]:
 
 
 def placeholder(t: UOp, index: Index, gate: UOp) -> UOp:
-    """Stands for the value of element `index` of the tensor `t` until kernels are built. The gate rides as an extra
-    dependency, so two placeholders are the same node only if they read the same.
+    """Return a placeholder for the value of element `index` of the tensor `t`, replaced when kernels are built.
+
+    The gate is an extra dependency, so that two placeholders are the same node only if they read the same.
     """
     return node("AFTER", (node("INDEX", (t, *index)), gate)) if gate is not TRUE else node("INDEX", (t, *index))
 
 
 def clamp(i: UOp, n: Any) -> UOp:
-    """`i` forced into [0, n): a data-dependent index never reads foreign memory."""
+    """Return `i` clamped to [0, n), so that a data-dependent index never reads memory outside of the tensor."""
     if n.__class__ is int and n == 1:
-        return ZERO  # whatever the data says: no loop it is read in shows in the index
+        return ZERO  # independent of the data, so the index shows no loop in which the data is read
     lo, hi = min_max(i)
     if lo < 0:
         i = build("MAX", i, ZERO)
@@ -244,7 +259,8 @@ def clamp(i: UOp, n: Any) -> UOp:
     return i
 
 
-def _bitcast(u: UOp, index: Index, gate: UOp) -> list[Demand]:
+def _bitcast(u: UOp, index: Index, gate: UOp) -> list[Read]:
+    """Return the reads of a BITCAST: several elements of the source if its dtype is smaller."""
     old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
     if old == new:
         return [(u.src[0], index, gate)]
@@ -263,19 +279,20 @@ _RULES = {
 
 
 def stored_value(u: UOp) -> UOp:
-    """What an AFTER whose one effect overwrites all of its buffer holds: the value stored."""
+    """Return the value that an overwriting AFTER stores."""
     return u.src[1].src[1]
 
 
 def overwrites(u: UOp) -> bool:
-    """True for AFTER(X, STORE(X, v)): the old content of X is not needed. A v that is broadcast is written in part."""
+    """Whether `u` is AFTER(X, STORE(X, v)) with v of the shape of X: the old content of X is not needed."""
     e = u.src[1] if len(u.src) == 2 else u
     return e.op == "STORE" and e.src[0] is u.src[0] and len(e.src) == 2 and e.src[1].shape == u.shape
 
 
-def effect_target(view: UOp, target: UOp, index: Index) -> tuple[Index, UOp, list[Demand]]:
-    """Where an effect at `index` of `view` lands in `target`: (index, gate, index tensors wanted). Unlike a read, an
-    index out of range is not clamped: its gate drops the effect.
+def effect_target(view: UOp, target: UOp, index: Index) -> tuple[Index, UOp, list[Read]]:
+    """Map `index` of `view` to an index of `target`: (index, gate, index tensors to read).
+
+    Unlike in a read, an index out of range is not clamped: the gate drops the effect.
     """
     gate, wanted = TRUE, []
     while view is not target:
@@ -297,7 +314,7 @@ def effect_target(view: UOp, target: UOp, index: Index) -> tuple[Index, UOp, lis
 
 
 def covers(index: Index, shape: tuple) -> frozenset[UOp] | None:
-    """The ranges of `index` when it visits every element of `shape` exactly once, else None."""
+    """Return the RANGEs of `index` if it visits every element of `shape` exactly once, else None."""
     seen = []
     for i, n in zip(index, shape, strict=True):
         if n.__class__ is int and n == 1:
@@ -309,4 +326,5 @@ def covers(index: Index, shape: tuple) -> frozenset[UOp] | None:
 
 
 def _bound(r: UOp) -> Any:
+    """Return the size of the RANGE `r`: an int or a symbolic node."""
     return r.src[0].value if r.src[0].op == "CONST" else r.src[0]

@@ -1,4 +1,4 @@
-"""The forms that scheduling leaves. A process that finds its schedules on disk imports this module and no scheduler."""
+"""Define the results of scheduling, without the scheduler: a process with cached schedules imports only this module."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from monolect.ir.uop import UOp, node
 
 
 class Schedule(NamedTuple):
-    """`linear` is LINEAR(CALL(SINK, buffers...), ...); `outputs` the buffer of each requested value."""
+    """A step to run: `linear` is LINEAR(CALL(SINK, buffers...), ...); `outputs` the buffer of each requested value."""
 
     linear: UOp
     outputs: tuple[UOp, ...]
 
 
 def base(operand: UOp) -> UOp:
-    """The buffer of an operand, without what it comes after."""
+    """Return the buffer of an operand, without the AFTERs around it."""
     while operand.op == "AFTER":
         operand = operand.src[0]
     return operand
 
 
 def schedule_of(step: UOp) -> Schedule:
-    """The parts of TUPLE(AFTER(BUFFER, LINEAR) or an input, ...), as the pass `order` leaves it."""
+    """Return the Schedule of a `step` TUPLE(AFTER(BUFFER, LINEAR) or an input, ...), as the pass `order` leaves it."""
     linear = next((r.src[1] for r in step.src if r.op == "AFTER"), None)
     return Schedule(node("LINEAR") if linear is None else linear, tuple([base(r) for r in step.src]))

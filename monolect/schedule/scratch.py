@@ -1,14 +1,14 @@
-"""Values kept in local memory between the loops of one kernel: stages.
+"""Keep values in local memory between the loops of one kernel: scratch values.
 
-A value that several later loops of one kernel want, and that is too much work to compute again in each, need not go
-through memory as a whole: if all of them stand in common outer loops, one iteration of those needs only a part of it.
-The part is a stage, computed in loops of its own and kept in local memory, private to the iteration. The scores of
-attention are the example: a row of them is wanted by the maximum, by the exponentials and so on, for one query at once.
+A scratch value is used by several later loops of one kernel and is expensive to recompute in each. If all of these
+loops are nested in common outer loops, one iteration of those needs only a part of the value. The part is computed in
+its own loops and kept in local memory, private to the iteration. An example are the scores of attention: the maximum,
+the exponentials and so on need one row of scores for each query.
 
-What it is not: the choice how to run a stage; `optimize` splits its loops as any other. Nor is every chain of loops a
-stage: it pays where a product feeds reductions along its rows and these feed a product, and where a row, and what the
-products read for it, fit the caches; and for a function dear enough, such as the exponentials of a softmax over rows.
-Invariant: a stage's index is full RANGEs: those of the loops around, or its own.
+What it is not: it does not choose how to run the loops; `optimize` splits them like any others. A scratch value is used
+only where a contraction feeds reductions along its rows and these feed another contraction, if a row and its operands
+fit the caches; and for expensive functions, such as the exponentials of a softmax over rows.
+Invariant: the index of a scratch value consists of full RANGEs: outer loops or its own loops.
 """
 
 from __future__ import annotations
@@ -26,52 +26,56 @@ from monolect.schedule.ranges import Index, covers, sources
 if TYPE_CHECKING:
     from monolect.schedule.partition import Demand, Partition
 
-FIRST_RANGE = 500  # ids of stages' own loops, until the kernel is built
-FEWEST_ROWS = 8
-SMALL_WORK = 1 << 15  # values that one thread computes sooner than it wakes others
-ROWS = 16  # rows of a stage that must fit local memory several times over
-DEAR = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # of which one costs more than a row written and read again
-LEAST_ROW = 64  # values of which a row is worth being kept
-HIDDEN = -1e29  # a score this low is one that a mask hides
+FIRST_RANGE = 500  # numbers of the loops of scratch values, until the kernel is built
+MIN_ROWS = 8  # iterations of the outer loops; with fewer, threads would be idle
+SMALL_WORK = 1 << 15  # elements; below it, one thread finishes before others wake up
+ROWS = 16  # rows of a scratch value that must fit local memory together
+EXPENSIVE = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # ops that cost more than storing and loading their result
+MIN_ROW = 64  # elements; shorter rows are recomputed
+HIDDEN = -1e29  # a score up to this is taken as masked
 LINEAR_OPS = frozenset(("MUL", "DIV", "WHERE"))
 
 
-class Stage(NamedTuple):
-    """A value kept in local memory by `kernel`: computed at `index`, of which the axes `inner` are its own loops."""
+class ScratchValue(NamedTuple):
+    """A value in local memory of `kernel`, computed at `index`; the axes `inner` of the index are its own loops."""
 
     kernel: int
     index: Index  # type: ignore[assignment]  # hides the method of tuple
     inner: tuple[int, ...]
 
 
-def is_wanted(part: Partition, u: UOp, demands: list[Demand]) -> bool:
-    """True for what would else be computed in several loops: a value that a product is computed for, in a kernel with
-    stages, or one that reductions of products were needed for, as a term of another product.
+def is_worth_scratch(part: Partition, u: UOp, demands: list[Demand]) -> bool:
+    """Whether several loops would compute `u` again, and `u` is an expensive function or derived from a contraction.
+
+    A derived value counts in a kernel with scratch values, or as a factor of another contraction if it depends on
+    reductions of products.
     """
     cost = part.cost[u]
     if u.op not in ELEMENTWISE or not cost.product:
-        return is_dear(part, u, demands)
+        return is_expensive(part, u, demands)
     if part.kernel(demands[0].kernel).staged:
         return len({(d.index, d.red) for d in demands}) > 1
     return cost.rows and any(d.linear and d.out - ranges_of(d.index) for d in demands)
 
 
-def is_dear(part: Partition, u: UOp, demands: list[Demand]) -> bool:
-    """True for a function that several loops along a row would compute, as softmax its exponentials, in a kernel
-    without products or other stages.
+def is_expensive(part: Partition, u: UOp, demands: list[Demand]) -> bool:
+    """Whether several loops along a row would compute the expensive function `u`, in a kernel without contraction or
+    scratch.
+
+    An example are the exponentials of a softmax.
     """
-    if u.op not in DEAR or len(demands) < 2 or part.cost[u].product:
+    if u.op not in EXPENSIVE or len(demands) < 2 or part.cost[u].product:
         return False
     k = part.kernel(demands[0].kernel)
     return not (k.reuse or k.staged) and any(d.red for d in demands)
 
 
-def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
-    """`u` as a stage of the one kernel that wants it, or None."""
+def scratch_value(part: Partition, u: UOp, demands: list[Demand]) -> ScratchValue | None:
+    """Return `u` as a ScratchValue of the one kernel that demands it, or None if that is impossible or does not pay."""
     if not part.local_bytes or not demands:
         return None
-    dear = is_dear(part, u, demands)
-    if not dear and not part.cost[u].product:
+    expensive = is_expensive(part, u, demands)
+    if not expensive and not part.cost[u].product:
         return None
     number = demands[0].kernel
     k = part.kernel(number)
@@ -79,7 +83,7 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
         return None
     if any(s.effect is not None for s in k.stores):
         return None
-    if not dear and not part.cost[u].rows and not k.staged:
+    if not expensive and not part.cost[u].rows and not k.staged:
         return None
     around = frozenset.intersection(*(d.out for d in demands)) & k.all_ranges()
     index = list(demands[0].index)
@@ -88,87 +92,101 @@ def stage(part: Partition, u: UOp, demands: list[Demand]) -> Stage | None:
         if not ranges(i) <= around or any(d.index[a] is not i for d in demands):
             if any(d.index[a].op != "RANGE" or covers((d.index[a],), (u.shape[a],)) is None for d in demands):
                 return None
-            index[a] = node("RANGE", i.src, (FIRST_RANGE + part.n_stage_ranges + len(inner), "LOOP"))
+            index[a] = node("RANGE", i.src, (FIRST_RANGE + part.n_scratch_ranges + len(inner), "LOOP"))
             inner.append(a)
     outer = frozenset().union(*(ranges(i) for i in index)) & k.all_ranges()
     row = 1
     for a in inner:
         row *= size_max(u.shape[a])
-    once = size(outer) * row <= size_max(count(u.shape))  # each element
+    once = size(outer) * row <= size_max(count(u.shape))  # whether each element is computed once
     if not inner or not once:
         return None
-    if not (fits_alone(part, u, row, inner, outer) if dear else fits(part, u, row, demands, outer)):
+    if not (fits_without_products(part, u, row, inner, outer) if expensive else fits(part, u, row, demands, outer)):
         return None
-    if not dear and turns(outer, k.blocks) and row <= max(size(d.out - outer) for d in demands):
-        return None  # less is spared by it than is stored across memory
+    if not expensive and moves_innermost_out(outer, k.blocks) and row <= max(size(d.out - outer) for d in demands):
+        return None  # the strided stores cost more than the recomputation
     if k.scan in outer or any(not outer <= ranges_of(s.index) for s in k.stores):
         return None
-    if k.refined(outer) is None:  # its loops would stand outside of those that another stage is kept in
+    if k.refined(outer) is None:  # its loops would enclose the loops of another scratch value
         return None
-    return Stage(number, tuple(index), tuple(inner))
+    return ScratchValue(number, tuple(index), tuple(inner))
 
 
 def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozenset[UOp]) -> bool:
-    """Whether there are rows for all threads, and some of them, with what products read beside each, are small: the
-    product that wants a row reads as much for every result of its own, be they stored or another stage, and one that
-    makes it reads its terms for every element of it.
+    """Whether there are enough rows for all threads, and several rows of `u` fit local memory with the contractions'
+    operands.
+
+    A contraction that reads a row loads operands for every element of its own result. A contraction that computes a row
+    loads its terms for every element of the row.
     """
-    beside = max(size(d.out - outer - ranges_of(d.index)) for d in demands)
+    per_element = max(size(d.out - outer - ranges_of(d.index)) for d in demands)
     if u.op == "REDUCE":
-        beside = max(beside, prod(size_max(u.src[0].shape[a]) for a in u.arg[1]))
-    if size(outer) < FEWEST_ROWS:
+        per_element = max(per_element, prod(size_max(u.src[0].shape[a]) for a in u.arg[1]))
+    if size(outer) < MIN_ROWS:
         return False
-    return row <= longest_row(u.dtype.itemsize, beside, part.local_bytes)
+    return row <= longest_row(u.dtype.itemsize, per_element, part.local_bytes)
 
 
-def fits_alone(part: Partition, u: UOp, row: int, inner: list[int], outer: frozenset[UOp]) -> bool:
-    """Whether rows of values that no product reads are neighbours, worth it, and small; and enough for all threads, or
-    so little in all that one thread does them anyway.
+def fits_without_products(part: Partition, u: UOp, row: int, inner: list[int], outer: frozenset[UOp]) -> bool:
+    """Whether rows of a value that no contraction reads are contiguous, long enough, and small enough for local memory.
+
+    There must also be enough rows for all threads, or so few elements that one thread computes them.
     """
     return (
         inner == [len(u.shape) - 1]
-        and (size(outer) >= FEWEST_ROWS or size(outer) * row <= SMALL_WORK)
-        and LEAST_ROW <= row <= part.local_bytes // ROWS // u.dtype.itemsize
+        and (size(outer) >= MIN_ROWS or size(outer) * row <= SMALL_WORK)
+        and MIN_ROW <= row <= part.local_bytes // ROWS // u.dtype.itemsize
     )
 
 
-def longest_row(itemsize: int, beside: int, local_bytes: int) -> int:
-    """Elements of a row of which several fit local memory, with `beside` others that a product reads for each."""
-    return local_bytes // (itemsize * max(2 * ROWS, 2 * beside))
+def longest_row(itemsize: int, per_element: int, local_bytes: int) -> int:
+    """Return the most elements a row may have so that several rows fit local memory.
+
+    `per_element`: operand elements that a contraction reads for each element of a row.
+    """
+    return local_bytes // (itemsize * max(2 * ROWS, 2 * per_element))
 
 
 def main_source(u: UOp, d: Demand) -> UOp | None:
-    """The source that `u`, a factor of a sum's terms, is a multiple of: what is constant along the sum may leave it."""
+    """Return the source that the demand's sum runs over if `u` only scales it, so that `u` can be moved out of the sum;
+    or None.
+
+    `u` must be a factor of each term, and its other sources constant along the sum.
+    """
     if not d.linear or u.op not in LINEAR_OPS or not d.red:
         return None
     main = [s for s, index, _ in sources(u, d.index, d.gate) if not ranges_of(index).isdisjoint(d.red)]
     if len(main) != 1 or (u.op == "DIV" and main[0] is not u.src[0]):
         return None
-    if u.op == "WHERE" and not (main[0] is u.src[2] and hides(u)):
+    if u.op == "WHERE" and not (main[0] is u.src[2] and zeroes_masked_rows(u)):
         return None
     return main[0]
 
 
-def hides(u: UOp) -> bool:
-    """Whether the WHERE `u` is 0 in the rows of which a mask hides the highest score. A sum of multiples of it may be 0
-    there whatever is multiplied (docs/semantics.md). Any other choice of 0 must stay a factor: 0 * inf is nan.
+def zeroes_masked_rows(u: UOp) -> bool:
+    """Whether the WHERE `u` selects 0 in rows whose highest score is masked.
+
+    A sum of multiples of `u` may be 0 in these rows whatever is multiplied (docs/semantics.md). Any other selection of
+    0 must stay a factor: 0 * inf is nan.
     """
     c = u.src[0]
     limit = everywhere(c.src[1]) if c.op == "CMPLT" else c
     return is_zero(u.src[1]) and limit.op == "CONST" and limit.value <= HIDDEN
 
 
-def turns(rs: frozenset[UOp], blocks: list[frozenset[UOp]]) -> bool:
-    """Whether the innermost loop of a chain, along which memory lies, would stand outside of others if `rs` did."""
+def moves_innermost_out(rs: frozenset[UOp], blocks: list[frozenset[UOp]]) -> bool:
+    """Whether making `rs` the outer loops would move the innermost, contiguous loop of the chain outside of other
+    loops.
+    """
     order = [r for b in blocks for r in sorted(b, key=lambda r: r.arg[0])]
     return bool(order) and order[-1] in rs and not rs.issuperset(order)
 
 
 def size(rs: Iterable[UOp]) -> int:
-    """The most iterations of a nest of loops."""
+    """Return the maximum number of iterations of a nest of loops."""
     return prod(size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0]) for r in rs)
 
 
 def ranges_of(index: Index) -> frozenset[UOp]:
-    """The ranges of all axes."""
+    """Return the RANGEs of all axes of `index`."""
     return frozenset().union(*(ranges(i) for i in index)) if index else frozenset()

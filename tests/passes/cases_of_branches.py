@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from monolect.lower.cold_paths import seldom
+from monolect.lower.cold_paths import branch_cold_paths
 from monolect.rules.loops.concat import read_at_once
 from tests.passes.conftest import target
 
@@ -140,7 +140,7 @@ CASES["read_at_once", "rows moved round by one, times the rows"] = (
 )
 
 CASES["seldom", "a kernel without a rare branch"] = (
-    lambda u: seldom(u, target()),
+    lambda u: branch_cold_paths(u, target()),
     """
 %0 = CONST idx[] (24, idx)
 %1 = STACK idx[1] %0

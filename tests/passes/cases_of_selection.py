@@ -4,7 +4,7 @@ from typing import Any
 
 from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.dtype import dtypes
-from monolect.lower.cold_paths import seldom
+from monolect.lower.cold_paths import branch_cold_paths
 from monolect.lower.select import select
 from tests.passes.conftest import target
 
@@ -104,7 +104,7 @@ CASES["select", "arithmetic on halves"] = (
 )
 
 CASES["seldom", "what few elements need is done once or not at all"] = (
-    lambda u: seldom(u, TARGET),
+    lambda u: branch_cold_paths(u, TARGET),
     """
 %0 = CONST idx[] (8, idx)
 %1 = STACK idx[1] %0

@@ -6,7 +6,7 @@ import pytest
 
 from monolect.ir.text import parse
 from monolect.lower.blocked_sums import fold_sums
-from monolect.lower.cold_paths import seldom
+from monolect.lower.cold_paths import branch_cold_paths
 from monolect.lower.control import control
 from monolect.lower.demote import demote_registers
 from monolect.lower.expand import expand
@@ -79,7 +79,7 @@ def test_every_kernel_pass_has_cases_and_says_what_it_does(name):
     assert sum(p == name for p, _ in CASES) >= 2
     functions = {"simplify": simplify, "simplify_loops": simplify_loops, "merge_ranges": merge_ranges, "choose": choose_actions, "apply": apply_actions,
                  "device_axes": device_axes, "control": control, "ahead": ahead,
-                 "stored_apart": stored_apart, "split_seams": split_seams, "read_at_once": read_at_once, "seldom": seldom,
+                 "stored_apart": stored_apart, "split_seams": split_seams, "read_at_once": read_at_once, "seldom": branch_cold_paths,
                  "expand": expand, "lower_reduce": lower_reduce, "select": select, "linearize": linearize,
                  "peel_last": peel_last, "fold_sums": fold_sums, "demote_registers": demote_registers, "matrix_units": matrix_units}  # fmt: skip
     prose = inspect.getmodule(functions[name]).__doc__

@@ -15,7 +15,7 @@ from monolect.pipeline import schedule
 from monolect.runtime import profile
 from monolect.schedule.callify import over_params
 from monolect.schedule.kernels import KernelBuilder
-from monolect.schedule.padded_storage import Frame
+from monolect.schedule.padded_storage import PaddedValue
 
 CHANNELS = 8
 WEIGHTS = ((CHANNELS, 3, 3, 3), *((CHANNELS, CHANNELS, 3, 3),) * 4)
@@ -267,7 +267,7 @@ def test_a_captured_training_step(arrays: list[np.ndarray]) -> None:
 
 def test_each_block_around_three_axes_has_loops_of_its_own() -> None:
     """Blocks of three axes share sizes in pairs: with one loop for each size no order of the loops would suit all."""
-    frame = Frame(Tensor.zeros(2, 8, 10, 9, 12).uop, Tensor.zeros(2, 8, 6, 7, 8).uop, (0, 0, 2, 1, 2))
+    frame = PaddedValue(Tensor.zeros(2, 8, 10, 9, 12).uop, Tensor.zeros(2, 8, 6, 7, 8).uop, (0, 0, 2, 1, 2))
     blocks = [frozenset().union(*(ranges(i) for i in index)) for index in frame.borders()]
     assert len(blocks) == 6
     for loops, others in combinations(blocks, 2):

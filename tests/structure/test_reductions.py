@@ -105,7 +105,7 @@ def test_every_shape_keeps_its_values(case):
     if method == "prod":
         x, want = x.clip(1, 2), np.clip(want, 1, 2)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"LEAST_WORK": 1, "PARTS": 8, "MOST_PARTS": 2, "VECTORS": 4}.items():
+        for name, value in {"MIN_WORK": 1, "PARTS": 8, "MAX_PARTS_RATIO": 2, "VECTORS": 4}.items():
             patch.setattr(pass_, name, value)
         got = x.prod(axes[0]) if method == "prod" else getattr(x, method)(axes)
         want = want.prod(axes[0]) if method == "prod" else getattr(want, {"amax": "max"}.get(method, method))(axes)

@@ -79,8 +79,8 @@ def test_every_size_keeps_its_values(places, n, dtype, seed):
     )
     x = x.astype(dtype)
     with pytest.MonkeyPatch.context() as patch, Context(CHECK_BOUNDS=0):
-        patch.setattr(pass_, "LEAST_ADDITIONS", 1)
-        patch.setattr(pass_, "SHARE", 0)
+        patch.setattr(pass_, "MIN_ADDITIONS", 1)
+        patch.setattr(pass_, "MIN_ADDITIONS_PER_ELEMENT", 0)
         a, at, b = Tensor(t).realize(), Tensor(i, dtype="int32"), Tensor(x)
         fresh, from_zeros = (a + 1).scatter_add(0, at, b), Tensor.zeros(places).cast(a.dtype).scatter_add(0, at, b)
         np.testing.assert_array_equal(fresh.numpy(), added(t + 1, i, x))

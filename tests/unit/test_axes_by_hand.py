@@ -218,7 +218,7 @@ def test_rows_of_tables_in_registers_are_no_lanes() -> None:
 
 def test_registers_that_are_too_many() -> None:
     a = np.zeros((1, 2), np.float32)
-    with pytest.raises(CompileError, match="registers that are indexed"):
+    with pytest.raises(CompileError, match="indexed registers do not fit"):
         run("cpu", histogram(1, 2, (1 << 26,)), a, (1, 1 << 26))
 
 

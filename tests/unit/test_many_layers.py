@@ -46,7 +46,7 @@ def test_numbers_are_those_of_draws_one_by_one(one_batch: bool, monkeypatch: pyt
     Tensor.manual_seed(3)
     got = weights(20)
     if not one_batch:
-        monkeypatch.setattr(callify, "MOST_TOGETHER", 10)
+        monkeypatch.setattr(callify, "MAX_BATCH", 10)
     got[0].realize(*got[1:])
     assert all(np.array_equal(g.numpy(), w) for g, w in zip(got, wanted, strict=True))
     after = [Tensor.rand(5).numpy() for _ in range(2)]
@@ -115,8 +115,8 @@ def computed(roots: list) -> set:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_batches_share_no_computed_value(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callify, "MOST_TOGETHER", 1)
-    monkeypatch.setattr(callify, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(callify, "MAX_BATCH", 1)
+    monkeypatch.setattr(callify, "SUB_BATCH", 3)
     ts, values = random_batch(np.random.default_rng(seed))
     roots = list(dict.fromkeys(t._uop for t in ts))
     batches = independent(roots)

@@ -23,7 +23,7 @@ from monolect.optimize.merge import _DIVISIONS, _is_loop, is_stage
 from monolect.runtime.realize.execute import plans
 from monolect.runtime.realize.programs import loaded
 from monolect.schedule import kernels, partition
-from monolect.schedule.scratch import stage
+from monolect.schedule.scratch import scratch_value
 from tests.unit import planted
 from tests.unit.planted import Rule, forget_programs
 
@@ -99,13 +99,13 @@ def test_two_constant_positions_of_a_stage_taken_for_one(monkeypatch: pytest.Mon
             first = demands[0].index
             alike = [tuple(i if ranges(i) else j for i, j in zip(d.index, first, strict=True)) for d in demands]
             demands = [d._replace(index=i) for d, i in zip(demands, alike, strict=True)]
-        return stage(part, u, demands)
+        return scratch_value(part, u, demands)
 
     def program() -> Tensor:
         p = (t(2, 32, 40) @ t(2, 32, 40, seed=1).transpose(-1, -2)).softmax(-1)
         return (p[0] - p[1] * 0.3) @ t(32, 40, seed=2)
 
-    monkeypatch.setattr(partition, "stage", by_ranges_alone)
+    monkeypatch.setattr(partition, "scratch_value", by_ranges_alone)
     with pytest.raises(VerifyError, match="a value in memory is not that of the tensor graph"):
         program().realize()
 

@@ -1,1 +1,1 @@
-"""Lowering for devices with workgroups."""
+"""Lower loops and matrix units for devices with workgroups."""

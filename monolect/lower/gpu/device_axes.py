@@ -1,20 +1,22 @@
-"""Axes of a workgroup device: GLOBAL and LOCAL ranges become indices of the launch, lanes share sums and copies.
+"""Turn GLOBAL and LOCAL ranges into indices of a launch, and share reductions and copies between the lanes of a
+workgroup.
 
-What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.., LOCAL, WARP and GROUP_REDUCE ranges
-lidx0.., number 0 being the innermost loop, whose lanes run side by side. Lane axes that no value depends on together
-are the same lanes (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: each lane reduces its part into a slot of
-LOCAL memory, and after a BARRIER all lanes read and reduce the slots, in two steps when there are many. Where lanes of
-a warp read each other's registers, they first join what they have by SHUFFLE, without memory and a BARRIER. A LOCAL
-range that ends with a copy to LOCAL memory is shared out between all lanes of the workgroup, with a BARRIER before,
-where a loop comes back to it, and one after. A pipelined copy has two blocks in turns: the one after it is enough, as
-what the lanes before it still read is the other block. A lane's steps of such a copy become shape, for registers.
-What it is not: a choice of axes, which the optimizer makes, nor for targets without workgroups, where the lanes of
-GROUP_REDUCE are shape (`expand`).
+What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.. and LOCAL, WARP and GROUP_REDUCE ranges
+lidx0.., where number 0 is the innermost loop, whose lanes are adjacent. Lane axes that no value depends on together
+share the same lanes (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: each lane stores its partial result to a
+slot of LOCAL memory, and after a BARRIER all lanes load and reduce the slots, in two steps if there are many. If lanes
+of a warp can read each other's registers, they first combine their results by SHUFFLE, without memory or a BARRIER. The
+iterations of a copy to LOCAL memory are divided between all lanes of the workgroup. A BARRIER follows the copy, and in
+a loop another one precedes it. A pipelined copy is double-buffered and needs only the BARRIER after it, since slower
+lanes still read the other block. The iterations of one lane of such a copy become shape, so that they fit registers.
+What it is not: it does not choose axes; the optimizer does. It does nothing for targets without workgroups, on which
+the lanes of GROUP_REDUCE are shape (`expand`).
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0), REDUCE(x(r0, r1, r2), r1:8 REDUCE, r2:4 GROUP_REDUCE)), r0:16 GLOBAL))
 After:  SINK(STORE(INDEX(PARAM0, gidx0), REDUCE(LOAD(INDEX(AFTER(LOCAL[4], BARRIER(STORE(INDEX(LOCAL[4], lidx0),
         REDUCE(x(gidx0, r1, lidx0), r1:8 REDUCE)))), r3)), r3:4 REDUCE), CMPLT(lidx0, 1)))
-Invariant: all lanes of a workgroup meet the same BARRIERs; a store that is in no loop of an axis is made by its lane 0.
+Invariant: all lanes of a workgroup reach the same BARRIERs; a store outside of the loop of an axis is done by lane 0 of
+that axis.
 Source: the axis types of the specification.
 """
 
@@ -38,24 +40,27 @@ LANES = frozenset(("LOCAL", "WARP", "GROUP_REDUCE"))
 
 
 def device_axes(sink: UOp, target: Target) -> UOp:
-    """See the module docstring. Raises ActionError when a workgroup would have too many lanes or too much memory."""
+    """Pass: lower the axes of a workgroup device. Raises ActionError for too many lanes or too much memory in a
+    workgroup.
+    """
     order = toposort(sink)
     if not target.workgroups or not any(u.op == "RANGE" and (u.arg[1] in LANES or u.arg[1] == "GLOBAL") for u in order):
         return sink
-    held = fragments(sink, order, target)
-    return _Workgroups(held, order if held is sink else toposort(held), target).run()
+    with_fragments = fragments(sink, order, target)
+    return _Workgroups(with_fragments, order if with_fragments is sink else toposort(with_fragments), target).run()
 
 
 def is_shared_copy(u: UOp) -> bool:
-    """True for the END of a copy to LOCAL memory that all lanes of a workgroup make together."""
+    """Whether `u` is the END of a copy to LOCAL memory that all lanes of a workgroup share."""
     if u.op != "END" or u.src[0].op != "STORE" or not any(r.arg[1] == "LOCAL" for r in u.src[1:]):
         return False
     return not _is_global(u.src[0])
 
 
 class _Workgroups:
-    """One kernel. `values` maps its device ranges to what replaces them, `dims` are the dimensions of a workgroup, the
-    one whose lanes stand side by side first, each with the ranges that it is for.
+    """Lowers one kernel. `values` maps its device ranges to their replacements.
+
+    `dims` are the dimensions of a workgroup, adjacent lanes first; each lists the ranges that it is for.
     """
 
     def __init__(self, sink: UOp, order: list[UOp], target: Target):
@@ -67,46 +72,47 @@ class _Workgroups:
         self.values = dict(zip(groups, launched([r.src[0] for r in groups], "gidx", target.max_grid), strict=True))
         self.dims = shared_lanes([(r, _size(r)) for r in lanes], {ranges(u) for u in order})
         sizes = [mine[0].src[0] for mine in self.dims]
-        self.places = launched(sizes, "lidx", target.max_block)  # the lane along each dimension
-        self.values |= {r: v for mine, v in zip(self.dims, self.places, strict=True) for r in mine}
+        self.lane_indices = launched(sizes, "lidx", target.max_block)  # index of the lane along each dimension
+        self.values |= {r: v for mine, v in zip(self.dims, self.lane_indices, strict=True) for r in mine}
         self.sizes = [_size(mine[0]) for mine in self.dims]
         self.n_lanes = prod(self.sizes)
         if target.max_local and self.n_lanes > target.max_local:
             raise ActionError("too many lanes in a workgroup", expected=f"<= {target.max_local}", found=self.n_lanes)
         self.slots = unused_slots(order)
         self.ids = unused_ranges(loops)
-        self.again: dict[tuple, UOp] = {}  # dimensions that are joined -> the loop over their slots
+        self.slot_loops: dict[tuple, UOp] = {}  # (dimension, number of slots, distance) -> the loop over the slots
         self.local_bytes = sum(prod(u.shape) * u.dtype.itemsize for u in order if _is_local(u))
         self._check_memory()
 
     def run(self) -> UOp:
-        new: dict[UOp, UOp] = dict(self.values) | self._shared_out()
+        """Return the lowered SINK."""
+        new: dict[UOp, UOp] = dict(self.values) | self._split_copies()
         copies = [u for u in self.order if u.op == "END" and not self.copies.isdisjoint(u.src)]
         copies += [u for u in self.order if u.op == "TMACOPY"]
         self._rewrite(toposort(*copies), new)
-        at_once: dict[frozenset[UOp], list[UOp]] = {}  # copies in one loop are made between two barriers
+        by_loops: dict[frozenset[UOp], list[UOp]] = {}  # copies in one loop share their barriers
         for u in copies:
-            at_once.setdefault(ranges(new[u]), []).append(u)
-        for same in at_once.values():
+            by_loops.setdefault(ranges(new[u]), []).append(u)
+        for same in by_loops.values():
             if self.n_lanes > 1:
                 new.update(dict.fromkeys(same, node("BARRIER", tuple(new[u] for u in same))))
         self._rewrite(self.order, new)
         return new[self.sink]
 
     def _rewrite(self, order: list[UOp], new: dict[UOp, UOp]) -> None:
-        """What each node of `order` becomes, into `new`."""
+        """Add the replacement of each node of `order` to `new`."""
         gates = self._gates()
         for u in order:
             if u in new:
                 continue
             src = tuple(new[s] for s in u.src)
             if u.op == "REDUCE" and any(r in self.values for r in u.src[1:]):
-                new[u] = self._joined(u, src[0])
+                new[u] = self._reduce_lanes(u, src[0])
             elif u.op == "END" and not self.copies.isdisjoint(u.src):
                 new[u] = self._copied(u, src)
-            elif u.op in ("END", "AFTER", "WMMA") and not _is_told_apart(u):
+            elif u.op in ("END", "AFTER", "WMMA") and not _is_global_memory_after(u):
                 left = tuple(v for s, v in zip(u.src, src, strict=True) if s not in self.values)
-                left = tuple(dict.fromkeys(left)) if u.op == "AFTER" else left  # copies that one BARRIER is for
+                left = tuple(dict.fromkeys(left)) if u.op == "AFTER" else left  # copies that share a BARRIER
                 new[u] = node(u.op, left, u.arg) if len(left) > 1 else left[0]
             elif gates.get(u, TRUE) is not TRUE:
                 gate = build("AND", src[2], gates[u]) if len(src) > 2 else gates[u]
@@ -115,7 +121,9 @@ class _Workgroups:
                 new[u] = rebuild(u, src)
 
     def _gates(self) -> dict[UOp, UOp]:
-        """For each store to global memory, the condition that lane 0 of each axis whose loop it is not in makes it."""
+        """Return, for each store to global memory, the condition of being lane 0 of each axis whose loop it is not
+        in.
+        """
         stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
         own: dict[UOp, set[UOp]] = {u: set() for u in stores if _is_global(u)}
         for u in self.order:
@@ -138,36 +146,41 @@ class _Workgroups:
         return out
 
     # ---- copies ------------------------------------------------------------------------------------------------------
-    def _shared_out(self) -> dict[UOp, UOp]:
-        """The LOCAL ranges of copies: every lane takes each n-th step. What is left over is copied twice."""
-        lane = self._flat(self.places)
-        ahead = {r for u in self.order if is_shared_copy(u) and _is_ahead(u.src[0]) for r in u.src[1:]}
+    def _split_copies(self) -> dict[UOp, UOp]:
+        """Return the replacements of the LOCAL ranges of copies: every lane takes each n-th iteration.
+
+        Iterations beyond the end repeat the last one.
+        """
+        lane = self._flat(self.lane_indices)
+        pipelined = {r for u in self.order if is_shared_copy(u) and _is_pipelined_store(u.src[0]) for r in u.src[1:]}
         out = {}
         for r in sorted(self.copies, key=lambda r: r.arg[0]):
             n = _size(r)
             steps = -(-n // self.n_lanes)
-            kind = "UPCAST" if r in ahead else "LOOP"
+            kind = "UPCAST" if r in pipelined else "LOOP"
             at = node("RANGE", (idx(steps),), (next(self.ids), kind)) * self.n_lanes if steps > 1 else idx(0)
             at = at + lane
             out[r] = at if steps * self.n_lanes == n else smaller(at, n - 1)
         return out
 
     def _copied(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
-        """The END of a copy. In a loop, memory is written again only when all lanes have read it."""
+        """Return the END of a copy. In a loop, a BARRIER keeps memory from being overwritten before all lanes have read
+        it.
+        """
         loops = [x for r in src[1:] for x in ranges(r)]
         store = src[0]
         view = store.src[0].src
         out = node("END", (store, *loops)) if loops else store
         around = sorted((r for r in ranges(out) if r.arg[1] != "UPCAST"), key=lambda r: r.arg[0])
-        if around and self.n_lanes > 1 and not _is_ahead(store):
-            place = node("AFTER", (view[0], node("BARRIER", tuple(around))))
-            store = node("STORE", (node("INDEX", (place, *view[1:])), *store.src[1:]))
+        if around and self.n_lanes > 1 and not _is_pipelined_store(store):
+            ordered_memory = node("AFTER", (view[0], node("BARRIER", tuple(around))))
+            store = node("STORE", (node("INDEX", (ordered_memory, *view[1:])), *store.src[1:]))
             out = node("END", (store, *loops)) if loops else store
         return out
 
     # ---- reductions --------------------------------------------------------------------------------------------------
-    def _joined(self, u: UOp, body: UOp) -> UOp:
-        """A REDUCE over lanes: partial results in local memory, and the REDUCE of those."""
+    def _reduce_lanes(self, u: UOp, body: UOp) -> UOp:
+        """Return a REDUCE over lanes as partial results in local memory and a REDUCE of the partial results."""
         kept = tuple(r for r in u.src[1:] if r not in self.values)
         partial = node("REDUCE", (body, *kept), u.arg) if kept else body
         shaped = sorted((r for r in ranges(u) if r.arg[1] == "UPCAST"), key=lambda r: r.arg[0])
@@ -175,16 +188,16 @@ class _Workgroups:
         dims = [k for k, mine in enumerate(self.dims) if not set(mine).isdisjoint(u.src[1:])]
         out = partial
         bits = in_warp(self.sizes, dims, self.target.warp) if self.target.shuffles else dict.fromkeys(dims, [])
-        for bit in (b for k in dims for b in bits[k]):  # each lane of a warp then has what all of them have together
+        for bit in (b for k in dims for b in bits[k]):  # after it, each lane of a warp has the combined result
             out = build(u.arg[0], out, node("SHUFFLE", (out,), bit))
         done = {k: 1 << len(bits[k]) for k in dims}
         if all(done[k] == self.sizes[k] for k in dims):
             return out
         for parts in self._steps(dims, done):
             memory = self._memory(u, shaped)
-            # in a loop, slots are written again only when all lanes have read them
-            place = node("AFTER", (memory, node("BARRIER", tuple(loops)))) if loops else memory
-            written = node("STORE", (node("INDEX", (place, self._slot({}, shaped))), out))
+            # in a loop, a BARRIER keeps slots from being overwritten before all lanes have read them
+            ordered_memory = node("AFTER", (memory, node("BARRIER", tuple(loops)))) if loops else memory
+            written = node("STORE", (node("INDEX", (ordered_memory, self._slot({}, shaped))), out))
             ready = node("AFTER", (memory, node("BARRIER", (written,))))
             at = {k: self._part(k, *parts[k]) for k in dims}
             part = node("LOAD", (node("INDEX", (ready, self._slot(at, shaped))),))
@@ -193,75 +206,85 @@ class _Workgroups:
         return out
 
     def _steps(self, dims: list[int], done: dict[int, int]) -> list[dict[int, tuple[int, int, bool]]]:
-        """For each step, for each dimension (how many slots are joined, their distance, whether lanes take others).
-        `done`: how many neighbours of each dimension have the same already.
+        """Return, for each step and dimension, (number of slots to combine, their distance, whether lanes take
+        different slots).
+
+        `done`: number of adjacent lanes of each dimension that have the same result already.
         """
         if any(n > 1 for n in done.values()):
             return [{k: (self.sizes[k] // done[k], done[k], done[k] > 1) for k in dims}]
         n = prod(self.sizes[k] for k in dims)
         longest = max(dims, key=lambda k: self.sizes[k])
         size = self.sizes[longest]
-        near = [k for k in range(2, size) if size % k == 0 and k * k >= size]
+        divisors = [k for k in range(2, size) if size % k == 0 and k * k >= size]
         whole = {k: (self.sizes[k], 1, False) for k in dims}
-        if n <= MOST_SLOTS or not near:
+        if n <= MOST_SLOTS or not divisors:
             return [whole]
-        few = near[0]  # lane i joins slots i % few, i % few + few, ..
+        n_left = divisors[0]  # lane i combines slots i % n_left, i % n_left + n_left, ..
         own = {k: (1, 1, True) for k in dims}
-        return [own | {longest: (size // few, few, True)}, whole | {longest: (few, 1, False)}]
+        return [own | {longest: (size // n_left, n_left, True)}, whole | {longest: (n_left, 1, False)}]
 
     def _part(self, k: int, n: int, distance: int, own: bool) -> UOp:
-        """The slots along dimension k that a lane joins: `n` at `distance`, from its own place within that on."""
-        if (k, n, distance) not in self.again:
-            self.again[k, n, distance] = node("RANGE", (idx(n),), (next(self.ids), "REDUCE"))
-        loop = self.again[k, n, distance] * distance if n > 1 else idx(0)
-        return loop + (self.places[k] % distance if n > 1 else self.places[k]) if own else loop
+        """Return the index along dimension k of the slots that a lane combines: `n` at `distance`.
+
+        With `own` they start from the lane's own index modulo the distance.
+        """
+        if (k, n, distance) not in self.slot_loops:
+            self.slot_loops[k, n, distance] = node("RANGE", (idx(n),), (next(self.ids), "REDUCE"))
+        loop = self.slot_loops[k, n, distance] * distance if n > 1 else idx(0)
+        return loop + (self.lane_indices[k] % distance if n > 1 else self.lane_indices[k]) if own else loop
 
     def _memory(self, u: UOp, shaped: list[UOp]) -> UOp:
-        """A slot for each lane and element that the optimizer made shape."""
+        """Return a LOCAL buffer with a slot for each lane and each element of the `shaped` ranges."""
         n = self.n_lanes * prod(_size(r) for r in shaped)
         self.local_bytes += n * u.dtype.itemsize
         self._check_memory()
         return node("BUFFER", (shape_source((n,)),), BufferArg(next(self.slots), u.dtype, None, "LOCAL"))
 
     def _check_memory(self) -> None:
+        """Raise ActionError if the kernel uses more local memory than the target has."""
         if self.local_bytes > self.target.local_bytes:
             raise ActionError("too much local memory", expected=f"<= {self.target.local_bytes}", found=self.local_bytes)
 
     def _slot(self, at: dict[int, UOp], shaped: list[UOp]) -> UOp:
-        """The slot of a lane, elsewhere along some dimensions, for an element of a shaped value: lanes side by side."""
+        """Return the slot of the lane with index `at` along some dimensions. Slots of lanes are adjacent for each
+        shaped element.
+        """
         out = idx(0)
         for r in shaped:
             out = out * _size(r) + r
-        return out * self.n_lanes + self._flat([at.get(k, v) for k, v in enumerate(self.places)])
+        return out * self.n_lanes + self._flat([at.get(k, v) for k, v in enumerate(self.lane_indices)])
 
-    def _flat(self, places: list[UOp]) -> UOp:
-        """The number of the lane at these places."""
+    def _flat(self, lane_indices: list[UOp]) -> UOp:
+        """Return the number of the lane with these indices."""
         out = idx(0)
-        for n, v in zip(self.sizes[::-1], places[::-1], strict=True):
+        for n, v in zip(self.sizes[::-1], lane_indices[::-1], strict=True):
             out = out * n + v
         return out
 
 
 def _size(r: UOp) -> int:
+    """Return the maximum size of the range `r`."""
     return int(min_max(r.src[0])[1])
 
 
 def _is_local(u: UOp) -> bool:
+    """Whether `u` is a LOCAL buffer."""
     return u.op == "BUFFER" and u.arg.addrspace == "LOCAL"
 
 
-def _is_ahead(store: UOp) -> bool:
-    """Whether a store copies what is loaded one step ahead of its use."""
+def _is_pipelined_store(store: UOp) -> bool:
+    """Whether `store` stores a LOAD that is pipelined."""
     return is_pipelined(store.src[1])
 
 
-def _is_told_apart(u: UOp) -> bool:
-    """Whether `u` is memory AFTER the loops that repeat a write to it: as lanes they are still what repeats it."""
+def _is_global_memory_after(u: UOp) -> bool:
+    """Whether `u` is a PARAM AFTER the loops that write it: as lanes, these still repeat the write."""
     return u.op == "AFTER" and memory_of(u).op == "PARAM"
 
 
 def _is_global(e: UOp) -> bool:
-    """Whether an effect is on memory that outlives the kernel."""
+    """Whether the effect `e` writes memory that outlives the kernel."""
     view = e.src[0]
     while view.src and view.op not in ("PARAM", "BUFFER"):
         view = view.src[0]

@@ -1,19 +1,19 @@
-"""What each lane of a warp loads for a matrix unit that the warp has in common, before lanes are numbers.
+"""Map ranges to the elements that each lane of a warp holds of a matrix unit's operands, before lanes become numbers.
 
-After `apply` a product for such a unit is still a sum over CONTRACT ranges, with lanes and registers as the map of
-the sum says. The unit does not want the rows and columns of a lane's own results there, but those that the maps of its
-operands say: each bit of a row, a column or a step is a bit of the lane's number, or of the number of an element that
-the lane holds. So the ranges in the loads are replaced, bit by bit, and the sum becomes a WMMA over ranges: CONTRACT
-ones for what a lane holds of the operands, which it closes, UPCAST ones for what it holds of the sum.
+After `apply` a product for a warp's unit is still a sum over CONTRACT ranges, with lanes and registers as in the map of
+the sum. The unit wants other rows and columns of the operands in a lane: those in the maps of its operands. There each
+bit of a row, column or step is a bit of the lane number or of the number of an element that the lane holds. So the
+ranges in the loads are replaced bit by bit, and the sum becomes a WMMA over ranges: CONTRACT ranges for the elements of
+operands, which it closes, and UPCAST ranges for elements of the sum.
 
-A unit that reads local memory (wgmma) takes no operands from lanes: the WMMA has the places in local memory where they
-begin. How far apart the core matrices of each lie is read off the index, which is linear in the same ranges.
+A unit that reads local memory (wgmma) takes no operands from lanes: the WMMA has the addresses at which the operands
+begin. The strides of the core matrices are read off the index, which is linear in the same ranges.
 
 Before: REDUCE(MUL(CAST(A[l1*64 + u1*512 + k]), CAST(B[k*64 + l0*2 + u0])), k:16 CONTRACT)
             l0:4, l1:8 LOCAL, u0:2, u1:2 UPCAST
 After:  WMMA(A[l1*64 + e1*512 + l0*2 + e0 + e2*8], B[(l0*2 + e3 + e4*8)*64 + l1], 0, e0:2 .., u0, u1, l0, l1)
    or:  WMMA(INDEX(LOCAL0, r0*512), INDEX(LOCAL1, r0*1024), 0, u0, u1, l0, l1), of operands as Cores(64, 128, False) ..
-Invariant: every lane of a warp meets the same WMMAs; a row's or column's guard stays with the element it is of.
+Invariant: every lane of a warp reaches the same WMMAs; the guard of a row or column stays with its element.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from monolect.ir.uop import UOp, const, idx, node, rebuild, substitute
 
 
 def fragments(sink: UOp, order: list[UOp], target: Target) -> UOp:
-    """See the module docstring; `sink` where no action says so."""
+    """Rewrite the products of a kernel whose actions choose a unit of a warp; return other kernels unchanged."""
     unit = warp_unit(sink, target)
     if unit is None:
         return sink
@@ -46,14 +46,14 @@ def fragments(sink: UOp, order: list[UOp], target: Target) -> UOp:
 
 
 def warp_unit(sink: UOp, target: Target) -> MatrixUnit | None:
-    """The unit that the kernel's actions name, if it is one of a warp."""
+    """Return the matrix unit of a warp that the kernel's actions name, or None."""
     actions = sink.arg.actions if isinstance(sink.arg, KernelInfo) else None
     names = [arg[0] for op, _, arg in actions or () if op == "TC" and isinstance(arg, tuple)]
     return next((unit for unit in target.units if unit.name in names), None)
 
 
 class _Product:
-    """One sum of products for a unit. `bits`: for each run of the sum's map the range that has its values."""
+    """One sum of products for a unit. `bits`: for each run of bits in the map of the sum, the range with its values."""
 
     def __init__(self, u: UOp, unit: MatrixUnit):
         self.u, self.unit = u, unit
@@ -68,60 +68,63 @@ class _Product:
             self.bits.update(zip(mine, found, strict=True))
 
     def multiplied(self, ids: count) -> UOp:
-        """The WMMA, and the sum of it over what other loops there are."""
+        """Return the WMMA with operands from lanes, summed over the other loops."""
         closed: list[UOp] = []
-        held = [self._held(x, side, ids, closed) for side, x in enumerate(self._loads())]
-        return self._summed(held, closed, (self.unit.name, len(closed)))
+        held = [self._operand(x, side, ids, closed) for side, x in enumerate(self._loads())]
+        return self._sum(held, closed, (self.unit.name, len(closed)))
 
     def of_memory(self) -> UOp:
-        """The same of a unit that reads its operands from local memory."""
+        """Return the WMMA with operands from local memory, summed over the other loops."""
         found = [self._cores(x, side) for side, x in enumerate(self._loads())]
-        return self._summed([at for at, _ in found], [], (self.unit.name, 0, *(tuple(cores) for _, cores in found)))
+        return self._sum([at for at, _ in found], [], (self.unit.name, 0, *(tuple(cores) for _, cores in found)))
 
     def _loads(self) -> list[UOp]:
-        """Of the left operand and of the right one."""
+        """Return the LOADs of the left and the right operand."""
         rows = [r for run, r in self.bits.items() if run.axis == 0]
         loads = (x.src[0] if x.op == "CAST" else x for x in self.u.src[0].src)
         return sorted(loads, key=lambda x: ranges(x).isdisjoint(rows))
 
-    def _summed(self, held: list[UOp], closed: list[UOp], arg: tuple) -> UOp:
+    def _sum(self, held: list[UOp], closed: list[UOp], arg: tuple) -> UOp:
+        """Return the WMMA of the operands `held`, which closes the ranges `closed`, summed over the other loops."""
         out = node("WMMA", (*held, const(0, self.u.dtype), *closed, *self.bits.values()), arg)
         loops = [r for r in self.u.src[1:] if r not in self.steps]
         return node("REDUCE", (out, *loops), self.u.arg) if loops else out
 
     def _cores(self, load: UOp, side: int) -> tuple[UOp, Cores]:
-        """Where an operand begins in local memory, and how it lies there."""
+        """Return the INDEX at which an operand begins in local memory, and the strides of its core matrices."""
         memory, index = load.src[0].src[0], load.src[0].src[1]
         while memory.op == "AFTER":
             memory = memory.src[0]
         if memory.op != "BUFFER" or memory.arg.addrspace != "LOCAL" or len(load.src) > 1:
             raise ActionError(f"TC of {self.unit.name}", expected="operands in local memory (PACK)", found=memory.op)
         runs_of = {r: run for run, r in self.bits.items() if run.axis == side}
-        far, near = sorted(self.steps, key=lambda r: r.arg[0])  # lines of steps, steps in a line
-        apart = {r: c for r, c in linear(index)[1] if r in runs_of or r in self.steps}
+        outer_steps, inner_steps = sorted(self.steps, key=lambda r: r.arg[0])  # lines of steps; steps in a line
+        strides = {r: c for r, c in linear(index)[1] if r in runs_of or r in self.steps}
         n = self.unit.a.itemsize
-        turned = apart.get(near) != 1
+        transposed = strides.get(inner_steps) != 1
         panels = any(s.op == "TMACOPY" for s in load.src[0].src[0].src)
 
         def at_row(bit: int) -> int:
             return next(
-                (c >> run.at - bit for r, run in runs_of.items() if run.at >= bit and (c := apart.get(r, 0))), 0
+                (c >> run.at - bit for r, run in runs_of.items() if run.at >= bit and (c := strides.get(r, 0))), 0
             )
 
-        cores = Cores(apart.get(far, 0), at_row(3), turned)
+        cores = Cores(strides.get(outer_steps, 0), at_row(3), transposed)
         if panels:
-            cores = Cores(at_row((PANEL_BYTES // n).bit_length() - 1) if turned else 0, 0, turned, True)
-        want = {r: cores.place(1 << run.at, 0, n) for r, run in runs_of.items()}
-        want |= {near: cores.place(0, 1, n), far: cores.place(0, CORE_BYTES // n, n)}
-        if any(apart.get(r, 0) != c for r, c in want.items()):
+            cores = Cores(at_row((PANEL_BYTES // n).bit_length() - 1) if transposed else 0, 0, transposed, True)
+        expected = {r: cores.place(1 << run.at, 0, n) for r, run in runs_of.items()}
+        expected |= {inner_steps: cores.place(0, 1, n), outer_steps: cores.place(0, CORE_BYTES // n, n)}
+        if any(strides.get(r, 0) != c for r, c in expected.items()):
             raise InternalError(
-                f"{self.unit.name}: an operand that is not in core matrices", expected=want, found=apart
+                f"{self.unit.name}: an operand that is not in core matrices", expected=expected, found=strides
             )
         start = substitute(index, dict.fromkeys((*runs_of, *self.steps), idx(0)))
         return node("INDEX", (load.src[0].src[0], start)), cores
 
-    def _held(self, load: UOp, side: int, ids: count, closed: list[UOp]) -> UOp:
-        """The load of what a lane holds of the left (0) or right (1) operand; new ranges are appended to `closed`."""
+    def _operand(self, load: UOp, side: int, ids: count, closed: list[UOp]) -> UOp:
+        """Return the load of a lane's elements of the left (0) or right (1) operand; append its new ranges to
+        `closed`.
+        """
         words = self.unit.maps[side]
         own = {
             run: node("RANGE", (idx(1 << run.n_bits),), (next(ids), "CONTRACT"))
@@ -129,15 +132,15 @@ class _Product:
             if not run.is_lane
         }
         closed.extend(own.values())
-        places = [self._bits(word, axis, own) for axis, word in enumerate(words)]
-        mapping = {self.steps[0]: _sliced(places[1], 0, len(places[1]))}
+        bits_of = [self._bits(word, axis, own) for axis, word in enumerate(words)]
+        mapping = {self.steps[0]: _sliced(bits_of[1], 0, len(bits_of[1]))}
         for run, r in self.bits.items():
             if run.axis == side:
-                mapping[r] = _sliced(places[0], run.at, run.n_bits)
+                mapping[r] = _sliced(bits_of[0], run.at, run.n_bits)
         return substitute(load, mapping)
 
     def _bits(self, word: str, axis: int, own: dict[Run, UOp]) -> list[tuple[UOp, int]]:
-        """For each bit of a place along an axis: a range, and which of its bits."""
+        """Return (range, bit of the range) for each bit of an index along an axis."""
         out = []
         for at, bit in enumerate(word.split()):
             number = int(bit[1:])
@@ -152,11 +155,12 @@ class _Product:
 
 
 def _has(run: Run, number: int) -> bool:
+    """Whether the run contains the bit `number`."""
     return run.first <= number < run.first + run.n_bits
 
 
 def _sliced(bits: list[tuple[UOp, int]], first: int, n: int) -> UOp:
-    """The number that bits first, first + 1, .. are, as a sum with one term for neighbours of one range."""
+    """Return the number with bits first, first + 1, .. as a sum; adjacent bits of one range are one term."""
     out, at = idx(0), 0
     while at < n:
         r, low = bits[first + at]

@@ -1,7 +1,7 @@
-"""The dimensions of a launch: any number of axes as at most three indices, each within its limit.
+"""Arrange any number of axes as at most three launch dimensions, each within its limit.
 
-Number 0 is the innermost axis, whose iterations run side by side. Axes beyond the third are merged into the last one.
-Where that is longer than a limit, all are merged and cut anew (`ir.lanes.fitted`).
+Number 0 is the innermost axis, whose iterations are adjacent. Axes beyond the third are merged into the last one. If
+that exceeds a limit, all axes are merged and split again (`ir.lanes.fitted`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from monolect.ir.uop import UOp, idx, node
 
 
 def launched(sizes: list[UOp], name: str, limits: tuple[int, ...]) -> list[UOp]:
-    """For each axis, innermost first, its value as an expression of SPECIALs `name`0, 1, 2. Raises ActionError when no
-    arrangement is within the limits.
+    """Return the value of each axis, innermost first, as an expression of SPECIALs `name`0, 1, 2.
+
+    Raises ActionError if no arrangement is within the limits.
     """
     if not sizes:
         return []
@@ -33,6 +34,7 @@ def launched(sizes: list[UOp], name: str, limits: tuple[int, ...]) -> list[UOp]:
 
 
 def _one_each(sizes: list[UOp], name: str) -> list[UOp]:
+    """Return the values of the axes with one dimension per axis; the last dimension takes all remaining axes."""
     out: list[UOp] = []
     for k in range(min(len(sizes), MOST_DIMENSIONS)):
         mine = sizes[k:] if k == MOST_DIMENSIONS - 1 else sizes[k : k + 1]

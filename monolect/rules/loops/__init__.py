@@ -1,1 +1,1 @@
-"""Rules that replace loops: reductions with a closed form, scans, concatenation."""
+"""Replace loops by rules: reductions with a closed form, scans, concatenation."""

@@ -1,14 +1,16 @@
-"""Loops that need not be loops: a reduction that only counts, that picks one element, or that grows with another loop.
+"""Remove reduction loops that only count, pick one element, or extend a result of the previous output iteration.
 
 Each rule looks at one REDUCE over one range j and the condition in its body:
-- `reduce_repeats`: the sum over j of what does not depend on j is n times that, the maximum just that.
+- `reduce_repeats`: the sum over j of a value free of j is n times the value, and the maximum is the value.
 - `reduce_counts`:  the sum over j of [j < a] is a clamped into [0, n]: arange as a prefix sum costs nothing.
 - `reduce_picks`:   the sum over j of [j == e] * f(j) is f(e) if 0 <= e < n, else 0: gather by one-hot is a direct load.
-- `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to what it was for i - 1:
-                    a cumulative sum is linear (what it carries: `rules.loops.carry`).
+- `reduce_scans`:   the sum over j of [j <= i] * f(j), i being an output loop, adds f(i) to the sum of i - 1:
+                    a cumulative sum is linear (`rules.loops.carry` says what is carried).
+- `reduce_slides`:  the same for a window that slides over a padded row.
 - `reduce_tallies`: the same with a condition that j and i are of one class: see `rules.loops.class_scan`.
-- `reduce_bins`:    the sum over j of [place(j) == i] * f(j), i being an output loop, is read from a table of such sums.
-Before this pass, `rules.loops.concat` and `rules.loops.concat_boundaries` remove output loops that only select, and choices between rows.
+- `reduce_bins`:    the sum over j of [k(j) == i] * f(j), i being an output loop, is loaded from a table of such sums.
+Before this pass, `rules.loops.concat` and `rules.loops.concat_boundaries` remove output loops that only select, and
+selections between rows.
 
 Before: REDUCE(ADD, WHERE(CMPLT(r1000 - r0, 1), LOAD(INDEX(PARAM1, r1000)), 0), r1000)
 After:  acc = acc + LOAD(INDEX(PARAM1, r0)), one REG accumulator carried through the loop r0
@@ -33,23 +35,23 @@ from monolect.rules.loops.class_scan import binned, tallies
 
 ROWS = Family(
     "loops", "monolect.rules.loops.reductions monolect.rules.loops.carry",
-    Row("reduce_repeats", "the sum over j < n of x, free of j, is n*x, of integers; the maximum is x"),
-    Row("reduce_counts", "the sum over j < n of [j < a] is a, clamped into 0..n"),
-    Row("reduce_picks", "the sum over j < n of [j == e] * f(j) is f(e) where 0 <= e < n, else 0"),
-    Row("reduce_scans", "the sum over j <= i of f(j) is that of i - 1, plus f(i)"),
-    Row("reduce_slides", "the sum over the last i + 1 of n padded elements is that of i - 1, plus the last one"),
-    Row("reduce_tallies", "the sum over j <= i of [k(j) == k(i)] * f(j) is an element of a table, which grows with i"),
-    Row("reduce_bins", "the sum over j of [k(j) == i] * f(j) is element i of a table, which one loop over j fills"),
+    Row("reduce_repeats", "the sum over j < n of an integer x free of j is n*x; the maximum is x"),
+    Row("reduce_counts", "the sum over j < n of [j < a] is a clamped into 0..n"),
+    Row("reduce_picks", "the sum over j < n of [j == e] * f(j) is f(e) if 0 <= e < n, else 0"),
+    Row("reduce_scans", "the sum over j <= i of f(j) is the sum for i - 1 plus f(i)"),
+    Row("reduce_slides", "the sum over the last i + 1 of n padded elements is the sum for i - 1 plus the last element"),
+    Row("reduce_tallies", "the sum over j <= i of [k(j) == k(i)] * f(j) is an element of a table that iteration i updates"),
+    Row("reduce_bins", "the sum over j of [k(j) == i] * f(j) is element i of a table that one loop over j fills"),
     Row("carry_in_double", "a running sum or product of float32 is carried in float64"),
 )  # fmt: skip
 
-Nests = dict[UOp, frozenset[UOp]]  # for each output loop, those of the smallest nest it is in
+Nests = dict[UOp, frozenset[UOp]]  # output loop -> all loops of the smallest nest that contains it
 NEUTRAL = {"ADD": 0, "MUL": 1}
-FEWEST = 16  # elements and places, from which on a table is faster than comparing each with each
+MIN_TABLE_LOOPS = 16  # iterations of both loops; from here on a table is faster than comparing every pair
 
 
 def simplify_loops(sink: UOp, target: Target) -> UOp:
-    """Apply the rules of the module docstring to every REDUCE. Loops whose types a user wrote stay as they are."""
+    """Pass: apply the rules of this module to every REDUCE. Loops whose axis types a user wrote stay as they are."""
     order = toposort(sink)
     if has_axes(order) or not any(u.op == "REDUCE" for u in order):
         return sink
@@ -68,6 +70,7 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
 
 
 def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
+    """Return the REDUCE `u` without one of its loops, or `u` if no rule applies."""
     op = u.arg[0]
     for j in u.src[1:]:
         if is_on("reduce_repeats") and (out := _repeats(u, j)) is not None:
@@ -92,8 +95,9 @@ def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
 
 
 def without_loop(u: UOp, out: Iterable[UOp], local_bytes: int = 0) -> UOp | None:
-    """The REDUCE `u` in a nest of the loops `out` as the rules leave it; None where none of them applies. Tables may
-    take some of the `local_bytes`.
+    """Return the REDUCE `u` in a nest of the loops `out` after a rule removed a loop, or None if no rule applies.
+
+    Tables may use some of the `local_bytes`.
     """
     loops = frozenset(r for r in out if r.op == "RANGE")
     target = Target("any", frozenset(), local_bytes=local_bytes)
@@ -102,11 +106,13 @@ def without_loop(u: UOp, out: Iterable[UOp], local_bytes: int = 0) -> UOp | None
 
 
 def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
-    """A body as (value, conditions, else): WHERE, a gated load, or a product with a condition cast to an integer. One
-    with a condition cast to a float is nan where an infinite value is masked (`schedule.rewrites.masked_sums`).
+    """Return a body as (value, conditions, alternative); the alternative is None for a body without conditions.
+
+    Such bodies are a WHERE, a gated LOAD, and a product with a condition cast to an integer. A product with a condition
+    cast to a float is nan where an infinite value is masked (`schedule.rewrites.masked_sums`).
     """
     if body.op == "WHERE" and body.src[1].op == "CONST" and body.src[2].op != "CONST":
-        c, alt, value = body.src  # `simplify` turned a negated condition round
+        c, alt, value = body.src  # `simplify` swapped the values of a negated condition
         return value, [negate(c)], alt
     if body.op == "WHERE":
         return body.src[1], conjuncts(body.src[0]), body.src[2]
@@ -114,7 +120,7 @@ def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
         return body, conjuncts(body.src[2]), body.src[1]
     if body.op == "CAST" and body.src[0].dtype is dtypes.bool:
         return const(1, body.dtype), conjuncts(body.src[0]), const(0, body.dtype)
-    if body.op == "CAST":  # of what is 0 where it is masked
+    if body.op == "CAST":  # a cast of a value that is 0 where masked
         value, conds, masked = _conditional(body.src[0])
         if masked is None or masked.op != "CONST" or masked.arg[0] != 0:
             return body, [], None
@@ -127,23 +133,25 @@ def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
 
 
 def _is_neutral(alt: UOp, op: str) -> bool:
+    """Whether `alt` is the neutral constant of `op`."""
     return alt.op == "CONST" and alt.arg[0] == (NEUTRAL[op] if op in NEUTRAL else alt.dtype.min)
 
 
 def _when(conds: list[UOp], value: UOp, alt: UOp) -> UOp:
+    """Return `value` where all `conds` are true, else `alt`."""
     for c in conds:
         value = build("WHERE", c, value, alt)
     return value
 
 
 def _rest_of(u: UOp, j: UOp, body: UOp) -> UOp:
-    """The REDUCE without the range j."""
+    """Return the REDUCE without the range j."""
     others = tuple(r for r in u.src[1:] if r is not j)
     return build("REDUCE", body, *others, arg=u.arg) if others else body
 
 
 def _equal_to(c: UOp, j: UOp) -> UOp | None:
-    """E when the condition is j == e, in whatever form equality was written."""
+    """Return e if the condition is j == e in any equivalent form, else None."""
     if c.op == "CMPNE" and c.src[1].op == "CONST" and c.src[1].arg[0] is True and c.src[0].op == "CMPNE":
         a, b = c.src[0].src
     elif c.op == "CMPEQ":
@@ -151,7 +159,7 @@ def _equal_to(c: UOp, j: UOp) -> UOp | None:
     else:
         return None
     for x, y in ((a, b), (b, a)):
-        while x.op == "CAST" and _holds(x.dtype, x.src[0]):
+        while x.op == "CAST" and _fits(x.dtype, x.src[0]):
             x = x.src[0]
         if x.dtype.kind == "x" and j in ranges(x) and j not in ranges(y):
             k, terms = linear(x)
@@ -164,13 +172,14 @@ def _equal_to(c: UOp, j: UOp) -> UOp | None:
     return None
 
 
-def _holds(d: DType, u: UOp) -> bool:
-    """Whether the integer type `d` holds every value of the integer `u`."""
+def _fits(d: DType, u: UOp) -> bool:
+    """Whether the integer type `d` represents every value of the integer `u`."""
     lo, hi = min_max(u)
     return u.dtype.is_int and d.is_int and (d.kind == "x" or (d.min <= lo and hi <= d.max))
 
 
 def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp | None:
+    """Return the sum over j of [j == e] * value as the value at j = e, or None."""
     e = _equal_to(c, j)
     if e is None or not is_on("reduce_picks"):
         return None
@@ -186,8 +195,8 @@ def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp 
     return fired("reduce_picks", u, _rest_of(u, j, build("WHERE", inside, value, alt)))
 
 
-def below(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
-    """(a, True) when the condition is j < a, (a, False) when it is j >= a; a free of j."""
+def index_limit(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
+    """Return (a, True) if the condition is j < a, (a, False) if it is j >= a, with a free of j; else None."""
     if c.op != "CMPLT" or c.src[0].dtype.kind != "x":
         return None
     k, terms = linear(c.src[0] + c.src[1] * -1)
@@ -204,7 +213,9 @@ def below(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
 
 
 def _repeats(u: UOp, j: UOp) -> UOp | None:
-    """The same value in every iteration: n times it, or just it. Floats would round differently."""
+    """Return the reduction of a value free of j as n times the value or the value, or None. Float sums would round
+    differently.
+    """
     body, op = u.src[0], u.arg[0]
     if j in ranges(body) or j.src[0].op != "CONST" or j.src[0].value < 1:
         return None
@@ -218,9 +229,10 @@ def _repeats(u: UOp, j: UOp) -> UOp | None:
 
 
 def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
+    """Return the sum over j of [j < a] or [j >= a] times a value free of j as a product, or None."""
     if j in ranges(body) or any(j in ranges(d) for d in rest) or not body.dtype.is_int:
         return None  # floats would round differently
-    found = below(c, j)
+    found = index_limit(c, j)
     if found is None or not is_on("reduce_counts"):
         return None
     a, under = found
@@ -234,8 +246,8 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
 def _scans(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
-    """A sum that grows by one term with each iteration of an output loop i as long as j."""
-    found = below(c, j)
+    """Return a reduction that takes one more term in each iteration of an output loop i as a running sum, or None."""
+    found = index_limit(c, j)
     if found is None or len(u.src) != 2:
         return None
     value = _when(rest, body, alt)
@@ -243,7 +255,7 @@ def _scans(
     i, term = (grown(found[0], j, value) if is_on(name) else None) or (None, value)
     if i is None or i not in nests or i.src != j.src or not ranges(u) <= nests[i]:
         return None
-    # it starts anew in every iteration of the other loops of its smallest nest, used or not: they are outside of it
+    # it restarts in every iteration of the other loops of its smallest nest, used or not, which enclose it
     outer = sorted((ranges(u) | nests[i]) - {i}, key=lambda r: r.arg[0])
     wide = carried_type(u.arg[0], u.dtype, target)
     acc = node("BUFFER", (shape_source(()),), BufferArg(next(slots), wide, None, "REG"))
@@ -253,8 +265,8 @@ def _scans(
 
 
 def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
-    """A sum over the earlier elements of a class."""
-    found = below(c, j)
+    """Return a sum over the earlier elements of a class as a running sum per class, or None."""
+    found = index_limit(c, j)
     if found is None or not found[1] or len(u.src) != 2 or not is_on("reduce_tallies"):
         return None
     i = next((t for t, _ in linear(found[0])[1]), None)
@@ -268,18 +280,18 @@ def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests
 def _bins(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
-    """A sum over the elements whose place is an output loop."""
-    if target.workgroups or len(u.src) != 2 or min_max(j.src[0])[1] < FEWEST or not is_on("reduce_bins"):
+    """Return a sum over the elements whose class is the iteration of an output loop as a load from a table, or None."""
+    if target.workgroups or len(u.src) != 2 or min_max(j.src[0])[1] < MIN_TABLE_LOOPS or not is_on("reduce_bins"):
         return None
     for i in ranges(c) & nests.keys():
-        if (e := _equal_to(c, i)) is not None and min_max(i.src[0])[0] >= FEWEST:
+        if (e := _equal_to(c, i)) is not None and min_max(i.src[0])[0] >= MIN_TABLE_LOOPS:
             out = binned(u.arg[0], i, j, e, body, rest, alt, target, slots)
             return None if out is None else fired("reduce_bins", u, out)
     return None
 
 
 def _grows(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
-    """j < i + 1, the value free of i: iteration i adds the value at j = i."""
+    """Return (i, value at j = i) for the condition j < i + 1 and a value free of i, else None."""
     k, terms = linear(a)
     if k != 1 or len(terms) != 1 or terms[0][1] != 1 or terms[0][0] in ranges(value):
         return None
@@ -288,8 +300,9 @@ def _grows(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
 
 
 def _slides(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
-    """j >= n - 1 - i over a value of i + j alone, a window that slides over a padded row: iteration i adds the value at
-    j = n - 1.
+    """Return (i, value at j = n - 1) for j >= n - 1 - i and a value of i + j alone, else None.
+
+    The window slides over a padded row: iteration i adds the value at j = n - 1.
     """
     k, terms = linear(a)
     if len(terms) != 1 or terms[0][1] != -1 or j.src[0].op != "CONST" or k != j.src[0].value - 1:

@@ -1,1 +1,1 @@
-"""Passes over the tensor graph before kernels are chosen."""
+"""Rewrite the tensor graph before kernels are chosen."""

@@ -1,8 +1,9 @@
-"""Reductions of constants become formulas of the index: a running sum of ones is the index plus one.
+"""Replace reductions of constants by formulas of the index: a running sum of ones is the index plus one.
 
-What it is for: `arange` written as a running sum. As a formula it is stored nowhere, and a mask made from it is seen as
-one by `masked_sums` and by the rules of loops.
-What it is not: a rule. It asks `rules.loops.reductions` whether the loop of one element goes away.
+What it is for: `arange` written as a running sum. A formula is not stored, and a mask computed from it is recognized by
+`masked_sums` and by the rules of loops.
+What it is not: it contains no rules of its own. `rules.loops.reductions` tells whether the loop of one element can be
+removed.
 
 Before: REDUCE(ADD, SHRINK(RESHAPE(EXPAND(PAD(ones)))))
 After:  ADD(IOTA, 1)
@@ -18,39 +19,40 @@ from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.uop import UOp, build, const, rebuild, toposort
 from monolect.rules.loops.reductions import without_loop
-from monolect.schedule.provenance import renewed
+from monolect.schedule.provenance import replace_roots
 from monolect.schedule.ranges import full_index, sources
 from monolect.schedule.rewrites.masked_sums import MOVES, READ_THROUGH, element
 
-_FORMULA = ELEMENTWISE | {"CONST", "RANGE", "PARAM"}  # a PARAM of a formula is a symbolic size
+_FORMULA = ELEMENTWISE | {"CONST", "RANGE", "PARAM"}  # a PARAM in a formula is a symbolic size
 _FIXED = READ_THROUGH | {"CONST", "IOTA", "REDUCE", "STACK", "RANGE"}
 
 
 def closed_forms(roots: list[UOp]) -> list[UOp]:
-    """See the module docstring."""
+    """Pass: replace the reductions of constants below `roots` that need no loop."""
     order = toposort(*roots)
     if not any(u.op == "REDUCE" for u in order):
         return roots
     fixed: set[UOp] = set()  # values without inputs
-    indices: dict[UOp, UOp] = {}  # by formula: the same as an index
+    indices: dict[UOp, UOp] = {}  # index arithmetic with the same elements as a value
     new: dict[UOp, UOp] = {}
     for u in order:
         new[u] = v = rebuild(u, tuple(new[s] for s in u.src))
         is_size = u.op == "PARAM" and u.arg.name is not None
         if is_size or (u.op in _FIXED and all(s in fixed for s in u.src)):
             fixed.add(u)
-            formula = _formula(v) if v.op == "REDUCE" else _joined(v, indices)
+            formula = _formula(v) if v.op == "REDUCE" else _index_of(v, indices)
             if formula is not None:
                 new[u] = whole = broadcast_to(cast(formula, u.dtype), u.shape)
                 whole.origin = whole.origin or u.origin
                 if formula.dtype.kind == "x":
                     indices[whole] = broadcast_to(formula, u.shape)  # a view moves axes that the formula lacks, too
-    return renewed(roots, new)
+    return replace_roots(roots, new)
 
 
-def _joined(u: UOp, indices: dict[UOp, UOp]) -> UOp | None:
-    """A view of a formula, or its sum or difference with a number, as an index; None for all else, and where an integer
-    of `u` would overflow.
+def _index_of(u: UOp, indices: dict[UOp, UOp]) -> UOp | None:
+    """Return index arithmetic equal to `u`, a view of an index or an index plus or minus a number; else None.
+
+    Also None if the integer type of `u` would overflow.
     """
     if u.op in MOVES and u.src[0] in indices:
         return build(u.op, indices[u.src[0]], *u.src[1:], arg=u.arg)
@@ -60,12 +62,13 @@ def _joined(u: UOp, indices: dict[UOp, UOp]) -> UOp | None:
         return None
     a, b = (indices[s] if s in indices else const(s.arg[0], dtypes.index) for s in u.src)
     out = build("ADD", a, b if u.op == "ADD" else build("MUL", b, const(-1, dtypes.index)))
-    return out if _holds(u.dtype, out) else None
+    return out if _fits(u.dtype, out) else None
 
 
 def _formula(u: UOp) -> UOp | None:
-    """The reduction `u` of constants as elementwise operations on indices; None where a loop stays. An index where the
-    values of `u` are those of one.
+    """Return the reduction `u` of constants as elementwise operations on IOTAs, or None if a loop remains.
+
+    The result has dtype index if all its values fit into the dtype of `u`.
     """
     out = full_index(u.shape)
     ((_, index, _),) = sources(u, out, TRUE)
@@ -79,12 +82,12 @@ def _formula(u: UOp) -> UOp | None:
     for v in toposort(found):
         new[v] = axes[v] if v in axes and v.op == "RANGE" else rebuild(v, tuple(new[s] for s in v.src))
     value = new[found]
-    is_index = value.op == "CAST" and value.src[0].dtype.kind == "x" and _holds(u.dtype, value.src[0])
+    is_index = value.op == "CAST" and value.src[0].dtype.kind == "x" and _fits(u.dtype, value.src[0])
     return value.src[0] if is_index else value
 
 
-def _holds(d: DType, u: UOp) -> bool:
-    """Whether the integer type `d` has every value of the index `u`."""
+def _fits(d: DType, u: UOp) -> bool:
+    """Whether the integer type `d` contains every value of the index `u`."""
     low, high = min_max(u)
     return d.is_int and d.min <= low and high <= d.max
 

@@ -1,11 +1,11 @@
-"""A sum of many short matrix products is one product of their operands, stored one after another.
+"""Replace a sum of many short matrix products by one product of their concatenated operands.
 
-A weight that each step of a recurrence reads gets a product of few rows from each step. The sum over steps of the sums
-over rows is one sum over both: one kernel, whose tiles stay in registers through all of it, instead of one that meets
-every product at every element, or of one a step that reads and writes all sums.
+A weight that each step of a recurrence reads gets a product of few rows from each step. The sum over steps of sums over
+rows is one reduction over both axes. That is one kernel whose tiles stay in registers throughout, instead of a kernel
+per step that loads and stores all sums.
 
-What it is not: for products so long that what they read is more than what they give, which cost less apart than
-operands to be copied; nor for sums of which somebody reads a part.
+What it is not: it leaves products whose operands are several times larger than the result, where copying operands costs
+more than it saves, and sums whose partial sums have other users.
 
 Before: ADD(ADD(REDUCE(ADD, MUL(a0, b0)) over axis 0, REDUCE(ADD, MUL(a1, b1)) over axis 0), ...)
 After:  REDUCE(ADD, MUL(CONTIGUOUS(a0, a1, ... joined), CONTIGUOUS(b0, b1, ... joined))) over axes 0 and 1
@@ -20,16 +20,16 @@ from monolect.autograd.graph import joined, reshape
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, node, rebuild, toposort
 from monolect.schedule.materialize import values
-from monolect.schedule.provenance import renewed
+from monolect.schedule.provenance import replace_roots
 
-MANY = 8  # products that are joined: fewer cost no less
-REUSE = 32  # times that an element of an operand is used, from which on copying it costs less than what is gained
-MOST = 64  # that are stored piece by piece (`rules.loops.concat`)
-LONG = 4  # times as many elements in the operands as in the result: of sums so long nothing is gained
+MIN_PRODUCTS = 8  # products; fewer are not worth joining
+MIN_REUSE = 32  # uses of each operand element; below it, copying operands costs more than joining saves
+MAX_PRODUCTS = 64  # products in one concatenation, which stores them piece by piece (`rules.loops.concat`)
+MAX_READ_RATIO = 4  # operand elements per result element; above it, joining gains nothing
 
 
 def join_products(roots: list[UOp]) -> list[UOp]:
-    """See the module docstring."""
+    """Pass: join the short products in sums below `roots`."""
     order = values(roots)
     readers = Counter(s for u in toposort(*roots) for s in u.src)
     readers.update(roots)
@@ -43,11 +43,11 @@ def join_products(roots: list[UOp]) -> list[UOp]:
         if u in sums:
             new[u] = _joined(u, sums[u], inner, new)
             new[u].origin = new[u].origin or u.origin
-    return renewed(roots, new)
+    return replace_roots(roots, new)
 
 
 def _terms(u: UOp, inner: set[UOp]) -> list[UOp]:
-    """What is added up to `u`, in order."""
+    """Return the terms of the sum `u`, in order. `inner`: the ADDs that belong to a larger sum."""
     out: list[UOp] = []
     stack = [u]
     while stack:
@@ -60,57 +60,60 @@ def _terms(u: UOp, inner: set[UOp]) -> list[UOp]:
 
 
 def _products(u: UOp, inner: set[UOp], readers: Counter[UOp]) -> list[list[UOp]]:
-    """The products among the terms of `u` that are worth joining, those of equal shapes together."""
+    """Return groups of products of equal shapes among the terms of `u` that are worth joining."""
     alike: dict[tuple, list[UOp]] = {}
     for v in _terms(u, inner):
-        if readers[v] == 1 and (kind := _kind(v)):
-            alike.setdefault(kind, []).append(v)
-    groups = ((vs, -(-len(vs) // -(-len(vs) // MOST))) for vs in alike.values() if len(vs) >= MANY)
+        if readers[v] == 1 and (signature := _signature(v)):
+            alike.setdefault(signature, []).append(v)
+    groups = ((vs, -(-len(vs) // -(-len(vs) // MAX_PRODUCTS))) for vs in alike.values() if len(vs) >= MIN_PRODUCTS)
     return [vs[k : k + n] for vs, n in groups for k in range(0, len(vs), n)]
 
 
-def _kind(v: UOp) -> tuple:
-    """What products that may be joined have in common; empty where `v` is none, or better left alone."""
+def _signature(v: UOp) -> tuple:
+    """Return a key that products which can be joined have in common, or () if `v` is no product or not worth
+    joining.
+    """
     v = _sum(v)
     if v.op != "REDUCE" or v.arg[0] != "ADD" or v.src[0].op != "MUL":
         return ()
     x, axis = v.src[0], v.arg[1][0]
     a, b = _factors(v)
     if any(n.__class__ is not int for n in x.shape) or any(len(f.shape) != len(x.shape) for f in (a, b)):
-        return ()  # a size that is not known; a number times a tensor
+        return ()  # a symbolic size, or a scalar times a tensor
     if any(f.shape[axis] != x.shape[axis] for f in (a, b)):
         return ()
     read = count(a.shape) + count(b.shape)
-    if count(x.shape) < REUSE * read or read > LONG * count(v.shape):
+    if count(x.shape) < MIN_REUSE * read or read > MAX_READ_RATIO * count(v.shape):
         return ()
     return v.arg[1], x.dtype, a.shape, b.shape
 
 
 def _factors(v: UOp) -> tuple[UOp, UOp]:
-    """The operands of a product, without the axes along which they are repeated."""
+    """Return the operands of a product, without EXPANDs."""
     a, b = (s.src[0] if s.op == "EXPAND" else s for s in _sum(v).src[0].src)
     return a, b
 
 
 def _sum(v: UOp) -> UOp:
+    """Return the REDUCE below RESHAPEs."""
     while v.op == "RESHAPE":
         v = v.src[0]
     return v
 
 
 def _joined(u: UOp, products: list[list[UOp]], inner: set[UOp], new: dict[UOp, UOp]) -> UOp:
-    """The sum `u` with each of `products` as one."""
-    gone = {v for vs in products for v in vs}
-    terms = [_one([tuple(new[f] for f in _factors(v)) for v in vs], vs[0]) for vs in products]
-    terms += [new[v] for v in _terms(u, inner) if v not in gone]
+    """Return the sum `u` with each group of `products` replaced by one product."""
+    joined_terms = {v for vs in products for v in vs}
+    terms = [_joined_product([tuple(new[f] for f in _factors(v)) for v in vs], vs[0]) for vs in products]
+    terms += [new[v] for v in _terms(u, inner) if v not in joined_terms]
     out = terms[0]
     for t in terms[1:]:
         out = build("ADD", out, t)
     return out
 
 
-def _one(factors: list[tuple[UOp, ...]], like: UOp) -> UOp:
-    """The sum of products, of the shape of one of them."""
+def _joined_product(factors: list[tuple[UOp, ...]], like: UOp) -> UOp:
+    """Return one product over concatenated `factors`, in the shape of `like`, one of the products."""
     axes = _sum(like).arg[1]
     axis = axes[0]
     a, b = (_stacked([f[k] for f in factors], axis) for k in (0, 1))
@@ -120,7 +123,7 @@ def _one(factors: list[tuple[UOp, ...]], like: UOp) -> UOp:
 
 
 def _stacked(us: list[UOp], axis: int) -> UOp:
-    """`us` in one buffer, one after another along an axis of their own before `axis`."""
+    """Return `us` stacked along a new axis before `axis`, in one buffer."""
     shape = us[0].shape
     return node("CONTIGUOUS", (joined([reshape(u, (*shape[:axis], 1, *shape[axis:])) for u in us], axis),))
 

@@ -22,7 +22,7 @@ from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
 from monolect.ir.placement import is_memory
 from monolect.ir.uop import UOp
-from monolect.rules.formula import SELDOM
+from monolect.rules.formula import UNLIKELY
 
 _AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "BUFFER", "GROUP", "EXPAND"))  # rendered where they are read
 
@@ -147,7 +147,7 @@ class Renderer(MemoryRenderer):
                 self.accumulators[b.arg.slot] = phis
         if not is_entered:
             often = ""
-            if u.tag == SELDOM:
+            if u.tag == UNLIKELY:
                 self.declares.add('!0 = !{!"branch_weights", i32 1, i32 1000}')
                 often = ", !prof !0"
             self.lines += [
