@@ -21,7 +21,7 @@ from monolect.ir.pseudocode import pseudocode
 from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
-from monolect.optimize.actions.plan import Action, Plan
+from monolect.optimize.actions.plan import Action, LoopPlan
 from monolect.optimize.cpu.heuristic import choose
 from monolect.pipeline import lower_kernel
 from monolect.runtime.profile import KernelRun, device_of, origin_of, origins
@@ -61,7 +61,7 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
     done = lower_kernel(ready, target, first="choose", last="apply")
     actions = (done.arg or KernelInfo()).actions or ()
     out = [*head, "buffers", *_buffers(k.call), "computes", _indented(pseudocode(ready))]
-    plan = Plan(ready, target)
+    plan = LoopPlan(ready, target)
     out += ["actions", *(_actions(plan, actions, _reasons(ready, actions, target)) or ["  none"])]
     out += ["loops", *_loops(plan)]
     if not brief:
@@ -104,12 +104,12 @@ def _reasons(ready: UOp, actions: tuple[Action, ...], target: Target) -> list[st
     """Why each action, where the cost model and no search chose them; else none."""
     if not actions or (ready.arg or KernelInfo()).actions:
         return []
-    chosen = Plan(ready, target)
+    chosen = LoopPlan(ready, target)
     reasons = choose(chosen)
     return reasons if tuple(chosen.actions) == tuple(actions) else []
 
 
-def _actions(plan: Plan, actions: tuple[Action, ...], reasons: Sequence[str]) -> list[str]:
+def _actions(plan: LoopPlan, actions: tuple[Action, ...], reasons: Sequence[str]) -> list[str]:
     """A line an action: what it was, of which loop, and why. Acts on the loops of `plan`."""
     out = []
     for i, action in enumerate(actions):
@@ -123,7 +123,7 @@ def _actions(plan: Plan, actions: tuple[Action, ...], reasons: Sequence[str]) ->
     return out
 
 
-def _loops(plan: Plan) -> Iterator[str]:
+def _loops(plan: LoopPlan) -> Iterator[str]:
     """A line a loop of `computes`: the parts the actions made of it, outer ones first; then what the types mean."""
     for root in (*plan.outputs, *plan.reduced):
         parts = sorted((p for p in plan.axes if p.root is root), key=lambda p: -p.stride)

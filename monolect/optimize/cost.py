@@ -1,7 +1,7 @@
-"""What a kernel reads and writes along each loop: the facts the heuristic decides on.
+"""Collect the facts about a kernel that the heuristic decides on: its accesses along each loop, and its work.
 
-A Profile holds, for each memory access, its step in elements along each original RANGE (None where the index is not
-linear in it), and how the reductions reuse what they read.
+A Profile has, for each memory access, its stride in elements along each original RANGE (None where the index is not
+linear in it), and how the reductions reuse their operands.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from monolect.ir.ops import DECOMPOSED, ParamArg
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, node, shape_source
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.rules.decompose import decompose
 from monolect.rules.formula import UNLIKELY
 from monolect.rules.loops.carry import ROUNDED, rounded_sum
 
-WIDEST_STEP = 4  # between elements that a target reads as whole vectors and picks from
-# cycles that a vector takes beside other work; memory is the second cache
-SLOW = {"LOAD": 2, "STORE": 2, "DIV": 5, "RECIP": 5, "SQRT": 6}
+MAX_GATHER_STRIDE = 4  # elements; with smaller strides a target reads whole vectors and shuffles elements out of them
+# cycles of a vector operation that overlaps with others; LOAD and STORE access the L2 cache
+SLOW_OP_CYCLES = {"LOAD": 2, "STORE": 2, "DIV": 5, "RECIP": 5, "SQRT": 6}
 
 
-class Access(NamedTuple):
-    """One LOAD or STORE: `steps` maps each range it depends on to elements per iteration, None if irregular. Of the
-    irregular ones `repeated` read a place several times before they move on.
+class StridedAccess(NamedTuple):
+    """One LOAD or STORE: `steps` maps each range that it depends on to elements per iteration, None if irregular.
+
+    Along the irregular ranges in `repeated`, the access reads an element several times before it moves on.
     """
 
     uop: UOp
@@ -37,18 +38,19 @@ class Access(NamedTuple):
     repeated: frozenset[UOp] = frozenset()
 
     def step(self, r: UOp) -> int | None:
+        """The stride along r in elements per iteration: 0 if it does not depend on r, None if irregular."""
         return self.steps.get(r, 0)
 
-    def is_near(self, r: UOp) -> bool:
-        """Whether neighbouring iterations of r read one place, or elements few places apart."""
+    def is_nearly_contiguous(self, r: UOp) -> bool:
+        """Whether consecutive iterations of r read the same element or elements at most MAX_GATHER_STRIDE apart."""
         step = self.step(r)
-        return r in self.repeated if step is None else abs(step) <= WIDEST_STEP
+        return r in self.repeated if step is None else abs(step) <= MAX_GATHER_STRIDE
 
 
 class Profile:
     """The accesses and work of one kernel."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: LoopPlan):
         self.plan = plan
         memory = [u for u in plan.order if u.op in ("LOAD", "STORE", "ATOMICADD")]
         self.accesses = [self._in_rows(_access(u)) for u in memory if u.src[0].op == "INDEX"]
@@ -57,23 +59,24 @@ class Profile:
         values = [u for u in plan.order if u.dtype.kind not in "vxb" and u.op not in ("PARAM", "BUFFER", "AFTER")]
         depth = max([len(ranges(u)) for u in values], default=0)
         sums = [s.src[1] for u in plan.order if (s := rounded_sum(u)) is not None]
-        carried = {x for u in sums for x in (u, *u.src)}  # with more bits than lanes need
-        vectors = [
-            u for u in values if len(ranges(u)) == depth and u not in carried and u.arg != ROUNDED
-        ]  # of the innermost loop
+        carried = {x for u in sums for x in (u, *u.src)}  # carried sums have wider dtypes than the lanes
+        # values of the innermost loop
+        vectors = [u for u in values if len(ranges(u)) == depth and u not in carried and u.arg != ROUNDED]
         self.itemsize = max([u.dtype.itemsize for u in vectors], default=4)
-        self.n_ops = sum(map(counts, plan.order))
+        self.n_ops = sum(map(is_operation, plan.order))
 
-    def _in_rows(self, a: Access) -> Access:
-        """A stage's buffer has a row for each iteration of the loops around, as far as they become shape."""
+    def _in_rows(self, a: StridedAccess) -> StridedAccess:
+        """Add the strides of a scratch buffer along the loops around it: it has a row for each iteration that becomes
+        shape.
+        """
         b = memory_of(a.uop.src[0])
-        if b not in self.plan.stages.fills:
+        if b not in self.plan.scratch.fills:
             return a
         n = prod(b.shape)
-        return a._replace(steps={**dict.fromkeys(self.plan.stages.around(b), n), **a.steps})
+        return a._replace(steps={**dict.fromkeys(self.plan.scratch.around(b), n), **a.steps})
 
     def work(self) -> int:
-        """Elements visited by the largest loop nest."""
+        """Number of elements visited by the largest loop nest."""
         best = 1
         for u in self.plan.order:
             if u.op in ("END", "REDUCE"):
@@ -84,10 +87,10 @@ class Profile:
         return best
 
     def operations(self) -> int:
-        """Operations on elements, of all loops: a vector takes about a cycle for each of its own."""
+        """Number of operations on elements in all loops; a vector of them takes about a cycle."""
         native, total = self.plan.target.native, 0
         times: dict[frozenset[UOp], int] = {}
-        for u in filter(counts, self.plan.order):
+        for u in filter(is_operation, self.plan.order):
             rs = ranges(u) | frozenset(u.src[1:]) if u.op == "REDUCE" else ranges(u)
             if rs not in times:
                 times[rs] = prod(map(self.plan.extent, rs))
@@ -102,30 +105,32 @@ class Profile:
                 out |= ranges(u) & frozenset(self.plan.outputs)
         return out
 
-    def inside(self, j: UOp) -> list[Access]:
+    def inside(self, j: UOp) -> list[StridedAccess]:
         """The loads in the bodies of reductions over j that depend on j."""
         return [a for a in self.loads if j in a.steps]
 
     def reuses(self, j: UOp) -> bool:
-        """True when some load inside the reduction does not depend on all of the output ranges around it."""
+        """Whether the reduction over j is a contraction: each load inside is independent of some output range around
+        it.
+        """
         scope = self.scope(j)
         return bool(scope) and all(not scope <= a.steps.keys() for a in self.inside(j)) and bool(self.inside(j))
 
-    def unit(self, r: UOp, accesses: list[Access]) -> bool:
+    def is_contiguous(self, r: UOp, accesses: list[StridedAccess]) -> bool:
         """True when each access moves by 0 or 1 element along r, and at least one by 1."""
         steps = [a.step(r) for a in accesses]
         return all(s in (0, 1) for s in steps) and 1 in steps
 
 
-def counts(u: UOp) -> bool:
+def is_operation(u: UOp) -> bool:
     """Whether `u` is an operation of a kernel, not part of an address."""
     return u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x"
 
 
 def operations(u: UOp, native: frozenset[str]) -> int:
-    """How many operations of a cycle each `u` becomes on a target, about, without those that are seldom needed."""
-    if u.op in SLOW:
-        return SLOW[u.op]
+    """Approximate cycles of `u` on a target, as operations of one cycle after decomposition, without cold paths."""
+    if u.op in SLOW_OP_CYCLES:
+        return SLOW_OP_CYCLES[u.op]
     if u.op not in DECOMPOSED or u.op in native:
         return 1
     scalar = shape_source(())
@@ -150,7 +155,7 @@ def _decomposed(op: str, src: tuple[UOp, ...], native: frozenset[str]) -> int:
 switched.append(_decomposed.cache_clear)
 
 
-def _access(u: UOp) -> Access:
+def _access(u: UOp) -> StridedAccess:
     steps: dict[UOp, int | None] = {}
     repeated: dict[UOp, bool] = {}
     if len(u.src[0].src) > 1:
@@ -159,19 +164,22 @@ def _access(u: UOp) -> Access:
                 steps[x] = c if steps.get(x, 0) is not None else None
             else:
                 steps.update(dict.fromkeys(ranges(x)))
-                slow = _slowed(x, c)
+                slow = _slow_ranges(x, c)
                 repeated |= {r: r in slow and repeated.get(r, True) for r in ranges(x)}
     for s in u.src[2:]:
         for r in ranges(s):
             steps.setdefault(r, 0)
-    return Access(u, steps, u.op != "LOAD", frozenset(r for r, good in repeated.items() if good))
+    return StridedAccess(u, steps, u.op != "LOAD", frozenset(r for r, good in repeated.items() if good))
 
 
-def _slowed(x: UOp, c: int) -> frozenset[UOp]:
-    """The ranges r of which neighbours take a term c * x to few places: x = (r + ..) // n moves on by a few
-    elements every n iterations, x = (r + ..) % n has n values.
+def _slow_ranges(x: UOp, c: int) -> frozenset[UOp]:
+    """Return the ranges r along which consecutive iterations of the term c * x reach only a few addresses.
+
+    x = (r + ..) // n moves by a few elements every n iterations; x = (r + ..) % n has n values.
     """
     if x.op not in ("IDIV", "MOD") or x.src[1].op != "CONST" or (n := x.src[1].arg[0]) < 1:
         return frozenset()
-    few = [r for r, k in linear(x.src[0])[1] if r.op == "RANGE" and (x.op == "MOD" or abs(c * k) <= WIDEST_STEP * n)]
-    return frozenset(few) if x.op == "IDIV" or n <= WIDEST_STEP else frozenset()
+    few = [
+        r for r, k in linear(x.src[0])[1] if r.op == "RANGE" and (x.op == "MOD" or abs(c * k) <= MAX_GATHER_STRIDE * n)
+    ]
+    return frozenset(few) if x.op == "IDIV" or n <= MAX_GATHER_STRIDE else frozenset()

@@ -1,13 +1,12 @@
-"""Kernels whose axes are given: those with axis types, SPECIALs or BARRIERs that a user wrote by hand.
+"""Keep the axes of kernels that a user wrote by hand with axis types, SPECIALs or BARRIERs.
 
-Purpose: what a user says about loops stays as it is. Nothing is chosen for such a kernel: its RANGEs, and their order,
-are kept; a THREAD range becomes the index of a thread. A type that would change what the kernel computes is refused by
-the rules that an action is held to. `ir.check.custom_kernels` tells these kernels from others, and what the target
-lacks.
+Purpose: the user's loops stay unchanged. No actions are chosen for such a kernel; its RANGEs and their order are kept.
+A THREAD range becomes the index of a thread. An axis type that would change the result is refused by the rules for
+actions. `ir.check.custom_kernels` distinguishes these kernels, and checks them against the target.
 
 Before: END(STORE(..r0*4 + r1..), r0:2 GLOBAL, r1:4 LOCAL)
 After:  the same, and KernelInfo(actions=())
-Invariant: a kernel as the scheduler writes it, of LOOP and REDUCE ranges, is none of these.
+Invariant: a kernel that the scheduler writes, with LOOP and REDUCE ranges only, is not one of these.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, rebuild, toposort
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Plan
+    from monolect.optimize.actions.plan import LoopPlan
 
 
-def kept_axes(plan: Plan) -> tuple[tuple[UOp, ...], int]:
-    """(the effects of the kernel with its axes as they are, the number of its threads).
+def kept_axes(plan: LoopPlan) -> tuple[tuple[UOp, ...], int]:
+    """Return (the effects of the kernel with its axes unchanged, the number of its threads).
 
     Raises VerifyError or ActionError for a type that its range cannot have.
     """
@@ -45,8 +44,8 @@ def kept_axes(plan: Plan) -> tuple[tuple[UOp, ...], int]:
     return src, max(sizes, default=1)
 
 
-def _check_threads(plan: Plan, threads: dict[UOp, int]) -> None:
-    """Every write to memory that outlives the kernel depends on the thread that makes it."""
+def _check_threads(plan: LoopPlan, threads: dict[UOp, int]) -> None:
+    """Raise VerifyError unless every write to a PARAM depends on the index of its thread."""
     for u in plan.order if threads else ():
         if u.op in ("STORE", "ATOMICADD") and memory_of(u.src[0]).op == "PARAM":
             if threads.keys().isdisjoint(toposort(u.src[0])):
@@ -56,8 +55,8 @@ def _check_threads(plan: Plan, threads: dict[UOp, int]) -> None:
             raise _error(u, "threads", f"1..{4 * plan.target.n_threads}, a constant", repr(u.src[0]))
 
 
-def _without_thread_ranges(plan: Plan, ranges_: dict[UOp, int]) -> tuple[UOp, ...]:
-    """The THREAD ranges are no loops: each is the index that a launch hands to a thread."""
+def _without_thread_ranges(plan: LoopPlan, ranges_: dict[UOp, int]) -> tuple[UOp, ...]:
+    """Replace each THREAD range by the SPECIAL index that the launch passes to a thread; return the new effects."""
     new: dict[UOp, UOp] = {r: node("SPECIAL", r.src, THREAD) for r in ranges_}
     for u in plan.order:
         if u in new:

@@ -1,9 +1,9 @@
-"""Neighbouring loops that are walked as one become one.
+"""Merge adjacent loops that every index combines in the same way, and split loops that are divided.
 
 Two ranges a (size m) and b (size n) merge when every index uses them only as a*n + b. An elementwise kernel over
-contiguous tensors becomes a single loop; a sum over two axes becomes a sum over one. Those around a running sum merge,
-too: it starts anew in each iteration of both. The reverse: an output loop that what is summed reads as r // n, such as
-channels of a grouped convolution, becomes two.
+contiguous tensors becomes a single loop; a sum over two axes becomes a sum over one. Loops around a scan merge, too:
+the scan restarts in each iteration of both. The reverse: an output loop that the terms of a reduction read as r // n,
+such as channels of a grouped convolution, becomes two loops.
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0*64 + r1), ...), r0:128, r1:64))
 After:  SINK(END(STORE(INDEX(PARAM0, r0), ...), r0:8192))
@@ -18,16 +18,16 @@ from monolect.ir.check.custom_kernels import has_axes
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, idx, node, rebuild, toposort
 from monolect.optimize.actions.sequence import carried_ranges
-from monolect.optimize.actions.stages import is_stage
+from monolect.optimize.actions.stages import is_scratch
 
 _DIVISIONS = frozenset(("IDIV", "MOD"))
 
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:
-    """See the module docstring. Loops whose types a user wrote stay as they are."""
+    """Merge and split the loops of a kernel. Kernels with axis types that a user wrote stay unchanged."""
     if has_axes(toposort(sink)):
         return sink
-    # one of two may be two again: neighbours of a place on two axes
+    # a resulting loop may be divided again: a window over two axes
     while (divided := _divided(sink, target.lanes(4))) is not sink:
         sink = divided
     while True:
@@ -41,12 +41,13 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
 
 
 def _divided(sink: UOp, lanes: int) -> UOp:
-    """Output loops that loops inside read as r // n and r % n are two loops, as grouped heads and channels are. So are
-    sums, as those of a norm over channels that have a bias each, where one of n fills a vector. A loop that carries
-    something stays one: its iterations run in order.
+    """Split output loops that inner loops read as r // n and r % n, such as grouped heads and channels, into two loops.
+
+    Reductions are split likewise, as in a norm over channels that each have a bias, if n fills a vector. A loop that
+    carries an accumulator stays whole: its iterations run in order.
     """
     order = toposort(sink)
-    inner = order if any(is_stage(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
+    inner = order if any(is_scratch(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
     found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
     whole = {r: n for r, n in whole.items() if 1 < n < r.src[0].value}  # r % n may be r, where identities are off
@@ -79,7 +80,7 @@ def _closers(order: list[UOp]) -> list[tuple[UOp, ...]]:
 
 
 def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
-    """Pairs of constant-sized ranges that every END and REDUCE closes next to each other."""
+    """Return pairs of constant-sized ranges that every END and REDUCE closes next to each other."""
     lists = _closers(order)
     pairs = {(a, b): None for rs in lists for a, b in zip(rs, rs[1:], strict=False)}
     out = []
@@ -92,7 +93,7 @@ def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
 
 
 def _are_neighbours(rs: Sequence[UOp], a: UOp, b: UOp) -> bool:
-    """Whether `b` stands right after `a` in `rs`, or neither is in it."""
+    """Whether `b` directly follows `a` in `rs`, or neither is in it."""
     if a not in rs:
         return b not in rs
     after = rs.index(a) + 1
@@ -106,7 +107,7 @@ def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
             terms = dict(linear(u.src[1])[1])
             if terms.get(a, 0) != terms.get(b, 0) * n:
                 return False
-        elif _starts_anew(u):
+        elif _is_scan_start(u):
             if (a in u.src) != (b in u.src):
                 return False
         elif (a in u.src or b in u.src) and u.op not in ("END", "REDUCE", "ADD", "MUL", "INDEX"):
@@ -114,8 +115,8 @@ def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
     return True
 
 
-def _starts_anew(u: UOp) -> bool:
-    """Whether `u` is an accumulator as the iterations that it names find it: of a scan, in the loops around it."""
+def _is_scan_start(u: UOp) -> bool:
+    """Whether `u` is the accumulator of a scan at its start, AFTER the loops around the scan."""
     return u.op == "AFTER" and u.src[0].op == "BUFFER" and bool(u.src[0].arg.addrspace == "REG")
 
 
@@ -126,7 +127,7 @@ def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
     for u in order:
         if u in new:
             continue
-        if (u.op == "END" or u.op == "REDUCE" or _starts_anew(u)) and a in u.src:
+        if (u.op == "END" or u.op == "REDUCE" or _is_scan_start(u)) and a in u.src:
             closed = [one if r is a else new[r] for r in u.src[1:] if r is not b]
             new[u] = node(u.op, (new[u.src[0]], *closed), u.arg)
         else:

@@ -136,7 +136,7 @@ def test_what_fits_no_box_says_why():
     with pytest.raises(ActionError, match="strides of 16 bytes"):
         BoxBlock(plan, other, 2)
     for turns in (5, 9):
-        with pytest.raises(ActionError, match="1 to 4 blocks"):
+        with pytest.raises(ActionError, match="1 to 4 buffers"):
             block_of(plan, boxed, turns)
     assert {a[0][2] for a in packs(plan)} == {None, 2, 3, 4}
 

@@ -21,7 +21,7 @@ from monolect.ir.check.verify import verify
 from monolect.ir.digest import digest
 from monolect.ir.ops import Stage
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.search.moves import legal_moves
 from monolect.pipeline import lower_kernel
@@ -238,10 +238,10 @@ def test_tf32_rounds_its_operands():
     ((split(0, 2, "LOCAL"), ("TC", 3, (F16.name, 0, 2))), "no lanes and no vectors"),
     ((("TC", 2, (F16.name, 0, 0)),), "a load along the rows"),
     ((("TC", 2, (F16.name, 0, 1)), ("TC", 4, (F16.name, 0, 1))), "once"),
-    ((("TC", 2, (F16.name, 0, 1)), split(6, 2, "GROUP_REDUCE")), "lanes that add by themselves"),
+    ((("TC", 2, (F16.name, 0, 1)), split(6, 2, "GROUP_REDUCE")), "lanes that add separately"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(actions, expected):
-    plan = Plan(Product(F16, model(F16)).sink, model(F16))
+    plan = LoopPlan(Product(F16, model(F16)).sink, model(F16))
     with pytest.raises(ActionError, match=expected):
         for a in actions:
             plan.act(a)
@@ -250,13 +250,13 @@ def test_what_does_not_fit_is_refused(actions, expected):
 def test_types_and_sizes_that_do_not_fit_are_refused():
     sink = Product(BY_NAME["mma_m16n8k16_bf16"], model(BY_NAME["mma_m16n8k16_bf16"])).sink
     with pytest.raises(ActionError, match=r"float16 \* float16"):
-        Plan(sink, model(F16)).act(("TC", 2, (F16.name, 0, 1)))
+        LoopPlan(sink, model(F16)).act(("TC", 2, (F16.name, 0, 1)))
     small = Product(F16, model(F16), tail=3).sink
     with pytest.raises(ActionError, match="multiple of 16"):
-        Plan(small, model(F16)).act(("TC", 2, (F16.name, 0, 1)))
+        LoopPlan(small, model(F16)).act(("TC", 2, (F16.name, 0, 1)))
     with pytest.raises(ActionError, match="sum of products in int32"):
         u = BY_NAME["mma_m16n8k16_s8"]
-        Plan(Product(F16, model(F16)).sink, model(u)).act(("TC", 2, (u.name, 0, 1)))
+        LoopPlan(Product(F16, model(F16)).sink, model(u)).act(("TC", 2, (u.name, 0, 1)))
 
 
 def test_a_warp_that_is_not_full_is_an_error(monkeypatch):
@@ -309,7 +309,7 @@ def test_operands_that_are_not_in_local_memory_are_refused():
     for target in (cuda.target(80), cuda.target(100), ptx.target(90), GPU):
         assert not any(u.from_memory for u in target.units)
         with pytest.raises(ActionError, match="one of mma_"):
-            Plan(Product(WGMMA, model(WGMMA)).sink, target).act(("TC", 2, (WGMMA.name, 0, 1)))
+            LoopPlan(Product(WGMMA, model(WGMMA)).sink, target).act(("TC", 2, (WGMMA.name, 0, 1)))
 
 
 def test_lanes_that_bring_other_places_are_an_error(monkeypatch):

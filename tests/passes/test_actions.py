@@ -20,7 +20,7 @@ from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, toposort
-from monolect.optimize.actions.plan import SPLIT_RULES, Plan
+from monolect.optimize.actions.plan import SPLIT_RULES, LoopPlan
 from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions, fill_kernel, kept_blocks, planned
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.merge import merge_ranges
@@ -239,7 +239,7 @@ def run(kernel, arrays, key):
 def sequences(draw, names=tuple(PROGRAMS), most=6):
     """(program, legal actions): each is drawn, and dropped if the plan refuses it."""
     name = draw(st.sampled_from(names))
-    plan = Plan(made(name)[0], TARGET)
+    plan = LoopPlan(made(name)[0], TARGET)
     if "product" in name and draw(st.booleans()):  # as drawn below, but oftener
         lane, unit = len(plan.outputs) - 1, draw(st.sampled_from(UNITS))
         rows = [("PADTO", lane - 1, 2), ("SPLIT", lane - 1, (2, "UPCAST", False))][: 2 * draw(st.booleans())]
@@ -417,7 +417,7 @@ GROUPS = [("SPLIT", 1, (4, "LOOP", True)), ("SPLIT", 2, (3, "LOOP", True))]
 )
 def test_sums_of_blocks_wait_for_their_group(name, actions):
     kernel, arrays, wanted = made(name)
-    plan = Plan(kernel, TARGET)
+    plan = LoopPlan(kernel, TARGET)
     got = [a.copy() for a in arrays]
     for a in actions:
         plan.act(a)
@@ -443,7 +443,7 @@ def walks(draw, names=tuple(PROGRAMS)):
     name = draw(st.sampled_from(names))
     kernel, actions = made(name)[0], ()
     if draw(st.booleans()):
-        plan = Plan(kernel, TARGET)
+        plan = LoopPlan(kernel, TARGET)
         choose(plan)
         actions = tuple(plan.actions)
     for _ in range(draw(st.integers(1, 3))):
@@ -466,7 +466,7 @@ def test_what_a_search_tries_keeps_results(case):
 @given(sequences(most=4))
 def test_a_refused_action_changes_nothing(case):
     name, actions = case
-    plan = Plan(made(name)[0], TARGET)
+    plan = LoopPlan(made(name)[0], TARGET)
     for a in actions:
         plan.act(a)
     before = [vars(p).copy() for p in plan.axes], dict(plan.padded), list(plan.actions)
@@ -519,8 +519,8 @@ REFUSED = {
     "an output as GROUP_REDUCE": ("row sums", [("SPLIT", 0, (2, "GROUP_REDUCE", False))], "SPLIT to GROUP_REDUCE"),
     "an outer UPCAST": ("map", [("SPLIT", 0, (2, "UPCAST", True))], "SPLIT to UPCAST"),
     "a part of what threads take in turns": (
-        "map", [("SPLIT", 0, (2, "THREAD", False)), ("SPLIT", 1, (2, "UPCAST", False))], "in turns"),
-    "ends of what threads take in turns": ("map", [("SPLIT", 0, (2, "THREAD", False)), ("PEEL", 1, (1, 0))], "in turns"),
+        "map", [("SPLIT", 0, (2, "THREAD", False)), ("SPLIT", 1, (2, "UPCAST", False))], "round-robin"),
+    "ends of what threads take in turns": ("map", [("SPLIT", 0, (2, "THREAD", False)), ("PEEL", 1, (1, 0))], "round-robin"),
     "LOCAL without workgroups": ("map", [("SPLIT", 0, (2, "LOCAL", False))], "SPLIT to LOCAL"),
     "GLOBAL without workgroups": ("map", [("SPLIT", 0, (2, "GLOBAL", True))], "SPLIT to GLOBAL"),
     "a factor of 0": ("map", [("SPLIT", 0, (0, "UPCAST", False))], "SPLIT factor"),
@@ -541,7 +541,7 @@ REFUSED = {
     "turns of an inner part": (
         "transpose", [("SPLIT", 0, (2, "LOOP", True)), ("SPLIT", 1, (5, "THREAD", False))], "outermost part"),
     "a block of what one thread takes": (
-        "transpose", [("SPLIT", 0, (1, "THREAD", False)), ("SPLIT", 1, (2, "LOOP", True))], "taken in turns"),
+        "transpose", [("SPLIT", 0, (1, "THREAD", False)), ("SPLIT", 1, (2, "LOOP", True))], "take round-robin"),
     "a unit for rows of one number": (
         "rows of one number", [("SPLIT", 1, (4, "UPCAST", False)), ("TC", 3, "quads")], "move along the sum"),
     "a unit for columns of one number": (
@@ -552,17 +552,17 @@ REFUSED = {
         "normalised, with its sums", [("SPLIT", 1, (2, "LOOP", True))], "outermost"),
     "swapping a block": ("matmul", [("SPLIT", 0, (2, "LOOP", True)), ("SWAP", 0, 2)], "blocks"),
     "packing no load": ("matmul", [("PACK", 7, None)], "no such load"),
-    "packing twice": ("matmul", [("PACK", 1, None), ("PACK", 1, None)], "not packed yet"),
+    "packing twice": ("matmul", [("PACK", 1, None), ("PACK", 1, None)], "without PACK or PREFETCH"),
     "a split of what is packed": ("matmul", [("PACK", 1, None), ("SPLIT", 0, (2, "LOOP", True))], "after PACK"),
     "packing between the blocks of an inner part": (
         "transpose", [("SPLIT", 0, (2, "LOOP", False)), ("SPLIT", 1, (2, "LOOP", True)), ("PACK", 0, None)], "outer part"),
     "packing for a scan": ("scan", [("PACK", 0, None)], "a scan"),
     "packing rows found in memory": ("gather", [("PACK", 0, None)], "linear in the loops"),
     "peeling a reduction": ("row sums", [("PEEL", 1, (1, 0))], "an output loop"),
-    "peeling nothing": ("pad", [("PEEL", 0, (0, 0))], "some and not all"),
-    "peeling all": ("pad", [("PEEL", 0, (4, 4))], "some and not all"),
-    "peeling no pair": ("pad", [("PEEL", 0, 1)], "some and not all"),
-    "peeling sections of more than all": ("pad", [("PEEL", 0, (3, 2, 3, 1))], "some and not all"),
+    "peeling nothing": ("pad", [("PEEL", 0, (0, 0))], "some, not all"),
+    "peeling all": ("pad", [("PEEL", 0, (4, 4))], "some, not all"),
+    "peeling no pair": ("pad", [("PEEL", 0, 1)], "some, not all"),
+    "peeling sections of more than all": ("pad", [("PEEL", 0, (3, 2, 3, 1))], "some, not all"),
     "peeling a vector": ("pad", [("SPLIT", 1, (3, "UPCAST", False)), ("PEEL", 2, (1, 1))], "an output loop"),
     "peeling a block": ("pad", [("SPLIT", 0, (2, "LOOP", True)), ("PEEL", 0, (1, 0))], "no block"),
     "peeling an inner part": ("pad", [("SPLIT", 0, (2, "LOOP", False)), ("PEEL", 1, (1, 0))], "outer part"),
@@ -574,7 +574,7 @@ REFUSED = {
         "lower triangle", [("SPLIT", 0, (3, "UPCAST", False)), ("PEEL", 2, ("mask", 0))], "loops around"),
     "a split after peeling at a mask": (
         "lower triangle", [("PEEL", 1, ("mask", 0)), ("SPLIT", 0, (3, "UPCAST", False))], "at a mask"),
-    "peeling all behind a mask": ("lower triangle", [("PEEL", 1, ("mask", 24))], "some and not all"),
+    "peeling all behind a mask": ("lower triangle", [("PEEL", 1, ("mask", 24))], "some, not all"),
     "peeling three loops": (
         "convolution", [("PEEL", 0, (1, 1)), ("PEEL", 1, (1, 1)), ("PEEL", 2, (1, 1))], "9 copies"),
     "a split of what is peeled": ("pad", [("PEEL", 0, (1, 1)), ("SPLIT", 0, (2, "UPCAST", False))], "peeled axis"),
@@ -649,7 +649,7 @@ PROGRAMS |= {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(case):
     name, actions, reason = REFUSED[case]
-    plan = Plan(made(name)[0], TARGET)
+    plan = LoopPlan(made(name)[0], TARGET)
     for a in actions[:-1]:
         plan.act(a)
     with pytest.raises(ActionError, match=reason) as e:
@@ -662,26 +662,26 @@ def test_what_is_taken_in_turns_is_no_vector_then_of_symbolic_size_either():
     sink, _, _ = over_params([(whole(512)[: Variable("n", 1, 8) * 64] + 1).uop])
     call = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src[-1]
     for threads in (1, 2):
-        plan = Plan(merge_ranges(simplify_loops(call.src[0], TARGET), TARGET), TARGET)
+        plan = LoopPlan(merge_ranges(simplify_loops(call.src[0], TARGET), TARGET), TARGET)
         plan.act(("SPLIT", 0, (threads, "THREAD", False)))
-        with pytest.raises(ActionError, match="taken in turns"):
+        with pytest.raises(ActionError, match="take round-robin"):
             plan.act(("SPLIT", 1, (16, "UPCAST", False)))
 
 
 def test_what_finishes_sums_of_blocks_is_not_packed():
     refused = []
     for load in range(3):  # of both factors and of what is added, in the order of their making
-        plan = Plan(made("matmul")[0], TARGET)
+        plan = LoopPlan(made("matmul")[0], TARGET)
         plan.act(("SPLIT", 2, (4, "LOOP", True)))
         try:
             plan.act(("PACK", load, None))
         except ActionError as e:
             refused.append(e)
-    assert len(refused) == 1 and refused[0].expected == "a load for the sum"
+    assert len(refused) == 1 and refused[0].expected == "a load that the sum uses"
 
 
 def test_streams_need_a_target_that_has_them():
-    plan = Plan(made("map")[0], TARGET._replace(streams=False))
+    plan = LoopPlan(made("map")[0], TARGET._replace(streams=False))
     plan.act(("SPLIT", 1, (4, "UPCAST", False)))
     for action in (("NONTEMPORAL", 0, None), ("PREFETCH", 0, 64)):
         with pytest.raises(ActionError, match="expected: a target with stores past its caches"):
@@ -689,7 +689,7 @@ def test_streams_need_a_target_that_has_them():
 
 
 def test_packing_needs_local_memory():
-    plan = Plan(made("matmul")[0], TARGET._replace(local_bytes=0))
+    plan = LoopPlan(made("matmul")[0], TARGET._replace(local_bytes=0))
     with pytest.raises(ActionError, match="too large") as e:
         plan.act(("PACK", 1, None))
     assert e.value.expected == "<= 0" and e.value.found >= 640
@@ -699,7 +699,7 @@ def test_packing_needs_local_memory():
     ("name", "axis"), [("rows added", 1), ("histograms", 0), ("counts", 1), ("moves", 1), ("moves", 2)]
 )
 def test_what_owns_its_places_may_be_a_thread(name, axis):
-    Plan(made(name)[0], TARGET).act(("SPLIT", axis, (2, "THREAD", True)))
+    LoopPlan(made(name)[0], TARGET).act(("SPLIT", axis, (2, "THREAD", True)))
 
 
 def test_rows_of_a_stage_lie_side_by_side():
@@ -713,8 +713,8 @@ def test_rows_of_a_stage_lie_side_by_side():
 
 def test_a_bounded_loop_ends_behind_the_last_row_of_its_tile():
     kernel = made("masked attention")[0]
-    plan = Plan(kernel, TARGET)
-    own = next(iter(plan.stages.fills.values())).src[1]
+    plan = LoopPlan(kernel, TARGET)
+    own = next(iter(plan.scratch.fills.values())).src[1]
     actions = (("BOUND", plan.axis_of(own), None), ("SPLIT", 1, (4, "UPCAST", False)))
     out = apply_actions(kernel, actions, TARGET)
     products = [u for u in toposort(out) if u.op == "END" and plan.size(u.src[-1]) == 0]
@@ -754,7 +754,7 @@ def test_each_piece_of_a_rolled_row_is_one_load(thread):
     ("name", "ends"), [("row of 203", (0, 1)), ("depthwise", (1, 1)), ("strided pool", (1, 0)), ("map", None)]
 )
 def test_the_heuristic_peels_the_ends_that_a_border_needs(name, ends):
-    plan = Plan(made(name)[0], TARGET)
+    plan = LoopPlan(made(name)[0], TARGET)
     choose(plan)
     assert [arg for op, _, arg in plan.actions if op == "PEEL"] == ([ends] if ends else [])
 
@@ -766,7 +766,7 @@ def test_borders_of_a_padded_tensor_are_constants():
 
 
 def test_values_stay_small():
-    plan = Plan(made("matmul")[0], TARGET)
+    plan = LoopPlan(made("matmul")[0], TARGET)
     for a in (("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (8, "UPCAST", False))):
         plan.act(a)
     with pytest.raises(ActionError, match="too large"):
@@ -774,7 +774,7 @@ def test_values_stay_small():
 
 
 def test_workgroups_split_where_there_are_some():
-    plan = Plan(made("matmul")[0], GPU)
+    plan = LoopPlan(made("matmul")[0], GPU)
     plan.act(("SPLIT", 0, (8, "GLOBAL", False)))
     plan.act(("SPLIT", 1, (4, "LOCAL", False)))
     assert [p.type for p in plan.axes][:3] == ["LOOP", "GLOBAL", "LOCAL"]
@@ -785,7 +785,7 @@ def test_a_kernel_written_with_vectors_is_shared_out_and_no_more():
     """A sorting network's values have shape already: lanes of the optimizer's would be taken for its own."""
     rows = Sorting(600, 32, dtypes.int32, False, False, 32)
     sort = lower_kernel(network.kernel(rows, network.block_of(32, 16, 16), "null"), TARGET, last="merge_ranges")
-    plan = Plan(sort, TARGET)
+    plan = LoopPlan(sort, TARGET)
     with pytest.raises(ActionError, match="one written with vectors"):
         plan.act(("SPLIT", 0, (2, "UPCAST", False)))
     plan.act(("SPLIT", 0, (2, "THREAD", True)))

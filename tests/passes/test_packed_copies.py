@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from monolect import ActionError
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import toposort
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.apply import apply_actions
 from tests.passes.test_actions import PROGRAMS, TARGET, UNITS, made, run, written
 
@@ -23,7 +23,7 @@ MOST_PARTS = 8  # copies of one block: the last iterations of three loops apart
 def tiles_of_units(draw):
     """(program, actions): a tile of a unit, blocks of the sum, packed operands."""
     name = draw(st.sampled_from([name for name in PROGRAMS if "axes" in name and "product" in name]))
-    plan = Plan(made(name)[0], TARGET)
+    plan = LoopPlan(made(name)[0], TARGET)
     lane, row = draw(st.permutations(plan.outputs))
     fits = [u for u in UNITS if u.n == 16 and u.acc is plan.reduces[0].dtype]
     deep, unit = draw(st.sampled_from(plan.reduced)), draw(st.sampled_from(fits))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from monolect import ActionError, Tensor, Variable
 from monolect.backend.base import launching
 from monolect.backend.registry import Device
-from monolect.optimize.actions.plan import SPLIT_RULES, Plan
+from monolect.optimize.actions.plan import SPLIT_RULES, LoopPlan
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.merge import merge_ranges
@@ -83,7 +83,7 @@ def check(name, variable, actions):
 def sequences(draw):
     """(program, Variable, legal actions), the symbolic axis first among those that are split."""
     name, variable = draw(st.sampled_from(list(PROGRAMS))), draw(st.sampled_from(list(VALUES)))
-    plan = Plan(made(name, variable)[0], TARGET)
+    plan = LoopPlan(made(name, variable)[0], TARGET)
     for _ in range(draw(st.integers(1, 6))):
         axis = draw(st.integers(0, len(plan.axes) - 1))
         op = draw(st.sampled_from(["SPLIT"] * 4 + ["PADTO"] * 3 + ["SWAP"]))
@@ -106,13 +106,13 @@ def test_legal_actions_keep_results(case):
 @pytest.mark.parametrize("variable", VALUES, ids=lambda v: v.name)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_heuristic_chooses_keeps_results(name, variable):
-    plan = Plan(made(name, variable)[0], TARGET)
+    plan = LoopPlan(made(name, variable)[0], TARGET)
     choose(plan)
     check(name, variable, tuple(plan.actions))
 
 
 def test_padded_rows_are_split_and_threads_take_turns():
-    plan = Plan(made("product", ROWS)[0], TARGET)
+    plan = LoopPlan(made("product", ROWS)[0], TARGET)
     symbolic = next(i for i, p in enumerate(plan.axes) if not p.size)
     with pytest.raises(ActionError, match="a divisor of 1"):
         plan.act(("SPLIT", symbolic, (4, "UPCAST", False)))
@@ -125,12 +125,12 @@ def test_padded_rows_are_split_and_threads_take_turns():
 
 
 def test_what_is_refused_of_a_symbolic_axis():
-    plan = Plan(made("map", ROWS)[0], TARGET)
+    plan = LoopPlan(made("map", ROWS)[0], TARGET)
     symbolic = next(i for i, p in enumerate(plan.axes) if not p.size)
     for action in (("SPLIT", symbolic, (4, "LOOP", True)), ("PEEL", symbolic, (0, 1)), ("PADTO", symbolic, 1)):
         with pytest.raises(ActionError):
             plan.act(action)
-    gpu = Plan(made("map", ROWS)[0], GPU)
+    gpu = LoopPlan(made("map", ROWS)[0], GPU)
     with pytest.raises(ActionError, match="constant size"):
         gpu.act(("PADTO", symbolic, 4))
 
@@ -139,7 +139,7 @@ def test_a_product_of_symbolic_rows_is_a_tile_in_registers():
     many = Variable("many_rows_of_actions", 1, 512)
     sink, _, _ = over_params([(Tensor.empty(512, 64)[:many] @ Tensor.empty(64, 96)).uop])
     (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
-    plan = Plan(merge_ranges(simplify_loops(call.src[0], TARGET), TARGET), TARGET)
+    plan = LoopPlan(merge_ranges(simplify_loops(call.src[0], TARGET), TARGET), TARGET)
     choose(plan)
     rows, columns = ([p.size for p in plan.axes if p.type == "UPCAST" and p.root is r] for r in plan.outputs)
     assert columns[-1] == 16 and rows[0] >= 4, "vectors, and rows that share them"

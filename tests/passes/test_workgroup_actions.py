@@ -12,7 +12,7 @@ from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, substitute, toposort
-from monolect.optimize.actions.plan import SPLIT_RULES, Plan
+from monolect.optimize.actions.plan import SPLIT_RULES, LoopPlan
 from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import lower_kernel, schedule
@@ -84,7 +84,7 @@ def check(name, kernel):
 def sequences(draw, names=tuple(PROGRAMS), most=7):
     """(program, legal actions): each is drawn, and dropped if the plan refuses it."""
     name = draw(st.sampled_from(names))
-    plan = Plan(made(name)[0], GPU)
+    plan = LoopPlan(made(name)[0], GPU)
     types = [*sorted(SPLIT_RULES), "GLOBAL", "LOCAL", "LOCAL", "GROUP_REDUCE", "GROUP_REDUCE"]
     for _ in range(draw(st.integers(1, most))):
         if not plan.axes:
@@ -156,7 +156,7 @@ def test_blocks_in_turns(each, steps, which, padded, by_itself):
     k = each * steps - (padded and each > 1)
     PROGRAMS[name] = lambda: whole(8, k) @ whole(k, 16)
     kernel = made(name)[0]
-    plan = Plan(kernel, target)
+    plan = LoopPlan(kernel, target)
     for a in ([("PADTO", 2, each)] if k % each else []) + [
         ("SPLIT", 2, (steps, "REDUCE", True)), ("SPLIT", 1, (4, "UPCAST", False)), ("SPLIT", 1, (2, "LOCAL", False)),
         ("SPLIT", 0, (4, "LOCAL", False)), ("SPLIT", 2, (2, "GLOBAL", True)), ("SPLIT", 0, (2, "GLOBAL", True)),
@@ -190,13 +190,13 @@ REFUSED = {
         "row sums", [("NOLOCALS", None, None), ("SPLIT", 1, (4, "GROUP_REDUCE", False))], "SPLIT to GROUP_REDUCE"),
     "packing after NOLOCALS": ("matmul", [("NOLOCALS", None, None), ("PACK", 0, None)], "PACK after NOLOCALS"),
     "NOLOCALS with lanes": ("map", [("SPLIT", 0, (2, "LOCAL", False)), ("NOLOCALS", None, None)], "NOLOCALS"),
-    "blocks in turns without steps": ("matmul", [("PACK", 0, 2)], "PACK of blocks in turns"),
+    "blocks in turns without steps": ("matmul", [("PACK", 0, 2)], "PACK to several buffers"),
     "blocks in turns inside of another loop": (
-        "matmul", [("SPLIT", 2, (2, "REDUCE", True)), ("PACK", 0, 2)], "PACK of blocks in turns"),
+        "matmul", [("SPLIT", 2, (2, "REDUCE", True)), ("PACK", 0, 2)], "PACK to several buffers"),
     "blocks in turns in a loop of results": (
         "odd product of bfloat16", [("SPLIT", 1, (19, "LOOP", True)), ("SPLIT", 0, (7, "GLOBAL", True)), ("PACK", 0, 2)],
-        "PACK of blocks in turns"),
-    "three blocks in turns": ("matmul", [*STEPS, ("PACK", 0, 3)], "PACK of blocks in turns"),
+        "PACK to several buffers"),
+    "three blocks in turns": ("matmul", [*STEPS, ("PACK", 0, 3)], "PACK to several buffers"),
     "packing around workgroups": ("map", [("SPLIT", 1, (2, "GLOBAL", False)), ("PACK", 0, None)], "the outer part of an axis"),
 }  # fmt: skip
 
@@ -204,7 +204,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(case):
     name, actions, reason = REFUSED[case]
-    plan = Plan(in_place() if name == "in place" else made(name)[0], GPU)
+    plan = LoopPlan(in_place() if name == "in place" else made(name)[0], GPU)
     for a in actions[:-1]:
         plan.act(a)
     with pytest.raises(ActionError, match=reason) as e:
@@ -223,20 +223,20 @@ def test_local_memory_is_counted_together():
         sizes += [u.shape[0] * 4 for u in toposort(out) if u.op == "BUFFER"]
     small = GPU._replace(local_bytes=sum(sizes) - 4)
     for b in blocks:
-        Plan(kernel, small).act(b)
-    plan = Plan(kernel, small)
+        LoopPlan(kernel, small).act(b)
+    plan = LoopPlan(kernel, small)
     plan.act(blocks[0])
     with pytest.raises(ActionError, match="local memory is too large") as e:
         plan.act(blocks[1])
     assert e.value.found == sum(sizes)
-    plan = Plan(kernel, GPU._replace(local_bytes=max(sizes), shuffles=False))
+    plan = LoopPlan(kernel, GPU._replace(local_bytes=max(sizes), shuffles=False))
     plan.act(("SPLIT", 2, (4, "GROUP_REDUCE", True)))
     with pytest.raises(ActionError, match="local memory is too large"):
         plan.act(blocks[sizes.index(max(sizes))])
 
 
 def test_a_launch_is_within_the_grid():
-    plan = Plan(made("map")[0], GPU._replace(max_grid=(3, 3, 3)))
+    plan = LoopPlan(made("map")[0], GPU._replace(max_grid=(3, 3, 3)))
     plan.act(("SPLIT", 0, (6, "GLOBAL", True)))
     with pytest.raises(ActionError, match="too many gidx"):
         plan.act(("SPLIT", 2, (8, "GLOBAL", True)))

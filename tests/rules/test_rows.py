@@ -16,7 +16,7 @@ from monolect.ir.rewrite.named_rules import Row, recorded
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.lower.reduce import lower_reduce
-from monolect.optimize.actions.plan import ACTIONS, Plan, row_name
+from monolect.optimize.actions.plan import ACTIONS, LoopPlan, row_name
 from monolect.optimize.apply import apply_actions, choose_actions
 from monolect.pipeline import FAMILIES, schedule
 from monolect.rules.algebra import ALGEBRA, simplify
@@ -219,7 +219,7 @@ LAST: dict[str, tuple[str, list[tuple]]] = {  # the action that is meant is the 
 OF_WORKGROUPS = frozenset(("SPLIT_GLOBAL", "SPLIT_LOCAL"))
 
 
-def acted(plan: Plan, action: tuple) -> bool:
+def acted(plan: LoopPlan, action: tuple) -> bool:
     """Whether the action is legal, on any axis where it names none."""
     op, axis, arg = action
     axes = [None] if op == "NOLOCALS" else range(len(plan.axes)) if axis is None else [axis]
@@ -238,7 +238,7 @@ def test_an_action_keeps_results_and_is_refused_when_it_is_off(name: str) -> Non
     made = test_workgroup_actions if name in OF_WORKGROUPS else test_actions
     machine = test_workgroup_actions.GPU if name in OF_WORKGROUPS else test_actions.TARGET
     sink, arrays, wanted = made.made(program)
-    plan = Plan(sink, machine)
+    plan = LoopPlan(sink, machine)
     assert all(acted(plan, a) for a in actions)
     assert row_name(plan.actions[-1]) == name
     done = apply_actions(sink, tuple(plan.actions), machine)
@@ -251,7 +251,7 @@ def test_an_action_keeps_results_and_is_refused_when_it_is_off(name: str) -> Non
             k = p.arg.slot
             np.testing.assert_array_equal(got[k].view(p.dtype.numpy), wanted[k].view(p.dtype.numpy))
     with Context(DISABLE=name):
-        other = Plan(sink, machine)
+        other = LoopPlan(sink, machine)
         for a in plan.actions[:-1]:
             other.act(a)
         with pytest.raises(ActionError, match=f"{name} is switched off") as caught:

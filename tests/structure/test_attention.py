@@ -15,7 +15,7 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import node, toposort
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.apply import choose_actions
 from monolect.optimize.cpu.heuristic import Chooser
 from monolect.optimize.cpu.staged import Staged
@@ -301,7 +301,7 @@ def test_sums_over_pieces_share_one_tile_and_cost_what_both_do(data):
     joined, whole = Tensor.cat(k, new, dim=2), Tensor(data(1, 12, 1088, 64))
     costs = []
     for keys in (joined, whole):
-        chooser = Chooser(Plan(kernel_of(q.scaled_dot_product_attention(keys, keys)), TARGET))
+        chooser = Chooser(LoopPlan(kernel_of(q.scaled_dot_product_attention(keys, keys)), TARGET))
         staged = Staged(chooser)
         rows = next(x for x in staged.around if chooser.plan.size(x) == 64)
         costs.append(staged.best(rows)[0])
@@ -315,8 +315,8 @@ def test_keys_that_a_mask_hides_from_all_rows_leave_heads_and_rows_to_the_others
     q, old, new = operands(data, (10, 4, 8), (10, 15, 8), (10, 12, 8))
     keys = Tensor.cat(old, new, dim=1)
     kernel = kernel_of(q.scaled_dot_product_attention(keys, keys, is_causal=True))
-    chooser = Chooser(Plan(kernel, TARGET))
-    assert any(not ranges(e) for e in chooser.plan.stages.fills.values())
+    chooser = Chooser(LoopPlan(kernel, TARGET))
+    assert any(not ranges(e) for e in chooser.plan.scratch.fills.values())
     assert [chooser.plan.extent(r) for r in Staged(chooser).around] == [10, 4]
 
 

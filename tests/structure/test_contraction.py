@@ -11,13 +11,13 @@ from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.uop import UOp, toposort
-from monolect.optimize.actions.pack import Block
-from monolect.optimize.actions.plan import Plan
-from monolect.optimize.actions.sums import are_local, block_of_sum
+from monolect.optimize.actions.pack import PackedBlock
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.actions.sums import are_sums_local, block_of_sum
 from monolect.optimize.apply import apply_plan
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.heuristic import Chooser
-from monolect.optimize.cpu.tile_cost import TIGHT, Tile
+from monolect.optimize.cpu.tile_cost import FULL_REGISTER_TILE, RegisterTile
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 
@@ -33,10 +33,10 @@ def planned(tensor: Tensor, target: Target = TARGET) -> Chooser:
     """The decisions for the one kernel of a tensor, before they are made."""
     sink, _, _ = over_params([tensor.uop])
     (call,) = schedule(list(sink.src), "null", target.local_bytes).linear.src
-    return Chooser(Plan(lower_kernel(call.src[0], target, last="merge_ranges"), target))
+    return Chooser(LoopPlan(lower_kernel(call.src[0], target, last="merge_ranges"), target))
 
 
-def tile(tensor: Tensor, target: Target = TARGET) -> tuple[Tile, list[UOp]]:
+def tile(tensor: Tensor, target: Target = TARGET) -> tuple[RegisterTile, list[UOp]]:
     """The cheapest tile, and the output loops: rows, columns."""
     chooser = planned(tensor, target)
     found = Contraction(chooser, chooser.plan.reduced).best()
@@ -78,7 +78,7 @@ def test_few_columns_of_short_sums_are_stored_in_long_pieces(m, k, n, multiply_a
 def test_the_tightest_tile_is_taken_where_it_holds_operands_alone(sizes, changed, is_tight):
     m, k, n = sizes
     found, _ = tile(of(m, k) @ of(k, n), TARGET._replace(**changed))
-    assert ((found.vectors, found.rows) == TIGHT) == is_tight
+    assert ((found.vectors, found.rows) == FULL_REGISTER_TILE) == is_tight
 
 
 def test_rows_at_strides_of_pages_share_few_cache_sets():
@@ -104,7 +104,7 @@ def test_rows_that_are_neighbours_in_memory_are_packed_tile_by_tile(n):
     chooser.run()
     plan = chooser.plan
     rows, columns = plan.outputs
-    block = next(b for b in (Block(plan, u) for u in plan.packs) if rows in b.steps)
+    block = next(b for b in (PackedBlock(plan, u) for u in plan.packs) if rows in b.steps)
     tall = next(p.size for p in plan.axes if p.root is rows and p.type == "UPCAST")
     assert (block.dims[0].size, block.dims[0].step, block.dims[0].dst) == (tall, 1, 1)
     assert block.dims[1].dst == tall
@@ -231,7 +231,7 @@ def test_rows_of_an_image_and_their_taps_are_packed_once(blocks):
     rows = plan.axis_of(plan.outputs[-2])
     if blocks > 1:
         plan.act(("SPLIT", rows, (blocks, "LOOP", True)))
-    (image,) = (Block(plan, u) for u in plan.loads if len(u.src) == 3)
+    (image,) = (PackedBlock(plan, u) for u in plan.loads if len(u.src) == 3)
     assert sorted(d.size for d in image.dims) == [4, 56 // blocks + 2, 58]
 
 
@@ -248,7 +248,7 @@ def test_rows_and_taps_of_any_steps_are_packed_once(k, stride, dilation, padding
     """What a row reads at a tap depends on a sum of both alone, whatever their steps are."""
     image = of(1, 4, 56, 56).conv2d(of(32, 4, k, k), padding=padding, stride=stride, dilation=dilation)
     plan = planned(image).plan
-    assert sizes in [sorted(d.size for d in Block(plan, u).dims) for u in plan.loads]
+    assert sizes in [sorted(d.size for d in PackedBlock(plan, u).dims) for u in plan.loads]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_sums_in_blocks_wait_as_tiles_lie(x, waits):
     chooser.run()
     plan = chooser.plan
     assert block_of_sum(plan) is not None and plan.stores[0].src[1] is plan.reduces[0]
-    assert are_local(plan) == waits
+    assert are_sums_local(plan) == waits
 
 
 @pytest.mark.parametrize("k", [9, 35, 69, 223, 224])
@@ -270,9 +270,9 @@ def test_a_panel_is_turned_in_whole_squares(k, data):
     """Also where its rows do not end with one: what goes beyond is room of the block, and only the last square asks."""
     chooser = planned(of(150, k) @ of(320, k).T)
     chooser.run()
-    panels = (b for u in chooser.plan.packs if (b := Block(chooser.plan, u)).is_panel)
+    panels = (b for u in chooser.plan.packs if (b := PackedBlock(chooser.plan, u)).is_panel)
     (panel,) = (b for b in panels if b.dims[0].step != 1)
-    squares = prod(n for _, cut in panel._pieces() for n, _, kind in cut if kind == "LOOP")
+    squares = prod(n for _, cut in panel._copy_loops() for n, _, kind in cut if kind == "LOOP")
     assert squares * 16 * 16 == panel.elements
     copies = [
         u.src[1] for u in toposort(apply_plan(chooser.plan)) if u.op == "STORE" and u.src[0].src[0].op == "BUFFER"
@@ -382,7 +382,7 @@ def test_few_rows_let_weights_stream(m, k, n, rows):
     assert next(p.size for p in plan.axes if p.is_block and p.root is j) == k // rows
     assert prod(p.size for p in plan.axes if p.root is c and p.type == "UPCAST") == 16
     assert prod(p.size for p in plan.axes if p.root is x and p.type == "UPCAST") == m
-    assert [c in ranges(u) for u in plan.packs] == [False] and are_local(plan)
+    assert [c in ranges(u) for u in plan.packs] == [False] and are_sums_local(plan)
 
 
 def test_sums_of_short_blocks_begin_at_zero_and_are_not_masked():
@@ -502,6 +502,6 @@ def test_a_panel_that_is_one_run_of_memory_is_copied_in_vectors():
     x = of(514, 13, 12)
     chooser = planned(x.transpose(-1, -2) @ x)
     chooser.run()
-    (block,) = (Block(chooser.plan, u) for u in chooser.plan.packs)
-    ((panel, loops),) = block._pieces()
+    (block,) = (PackedBlock(chooser.plan, u) for u in chooser.plan.packs)
+    ((panel, loops),) = block._copy_loops()
     assert panel.size == 257 * 13 * 12 and [n for n, _, kind in loops if kind == "UPCAST"] <= [4, 16]

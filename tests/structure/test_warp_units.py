@@ -13,7 +13,7 @@ from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.base.dtype import to_numpy
 from monolect.base.matrix_units import BY_NAME, HOPPER
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.apply import planned
 from monolect.optimize.gpu.blocks import block_of
 from monolect.optimize.gpu.shared import SharedBlock, bank_cycles
@@ -33,7 +33,7 @@ def numbers(d, *shape, seed=0):
     return np.random.default_rng(seed).integers(low, high, shape).astype(to_numpy(d))
 
 
-def plan_of(target, f, *arrays) -> Plan:
+def plan_of(target, f, *arrays) -> LoopPlan:
     (sink,) = kernels(target, f, *arrays)
     return planned(lower_kernel(sink, target, last="merge_ranges"), target)
 
@@ -97,7 +97,7 @@ def test_lanes_read_their_operands_without_waiting_for_each_other(layout, d):
     assert len(plan.packs) == 2
     for u in plan.packs:
         block = SharedBlock(plan, u)
-        places = [at * d.itemsize for at in block._read_places(block.dims)]
+        places = [at * d.itemsize for at in block._read_offsets(block.dims)]
         assert len(set(places)) == 32 and bank_cycles(places, 4, 32) <= 2
 
 
@@ -132,7 +132,7 @@ def test_lanes_fill_core_matrices_without_waiting_for_each_other(d, layout):
     for u in plan.packs:
         block = block_of(plan, u)
         v = block._vector(block.dims)
-        places = [block._fill_place(block.dims, lane * v) * d.itemsize for lane in range(32)]
+        places = [block._fill_offset(block.dims, lane * v) * d.itemsize for lane in range(32)]
         assert v * d.itemsize == 16 and bank_cycles(places, 16, 32) == 4  # 512 bytes, 128 of them at once
 
 
@@ -179,7 +179,7 @@ def test_the_choice_falls_on_units_in_these_programs(target):
 def test_a_plan_that_is_tried_changes_no_other():
     """Padding of a trial must not reach the plan that it was copied from."""
     (sink,) = kernels(GPU, lambda a, b: a @ b, numbers(F16, 50, 64), numbers(F16, 64, 50))
-    plan = Plan(lower_kernel(sink, GPU, last="merge_ranges"), GPU)
+    plan = LoopPlan(lower_kernel(sink, GPU, last="merge_ranges"), GPU)
     trial = plan.copy()
     trial.act(("PADTO", 0, 16))
     trial.act(("PADTO", 1, 8))

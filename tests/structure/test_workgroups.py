@@ -9,10 +9,10 @@ from monolect import Tensor
 from monolect.backend.python.runtime import GPU
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, idx, substitute, toposort
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.cpu.heuristic import Chooser
 from monolect.optimize.gpu.shared import bank_cycles
-from monolect.optimize.gpu.tiles import Tiles
+from monolect.optimize.gpu.tiles import WorkgroupTiles
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 
@@ -162,8 +162,8 @@ def test_tiles_follow_the_device():
 
 def test_a_tile_costs_less_than_its_neighbours():
     """The estimate: register tiles share operands, lanes beyond the edge and idle units cost."""
-    chooser = Chooser(Plan(kernels(f32(1024, 1024) @ f32(1024, 1024), last="merge_ranges")[0], GPU))
-    tiles = Tiles(chooser, chooser.plan.reduced)
+    chooser = Chooser(LoopPlan(kernels(f32(1024, 1024) @ f32(1024, 1024), last="merge_ranges")[0], GPU))
+    tiles = WorkgroupTiles(chooser, chooser.plan.reduced)
     m, c = chooser.plan.outputs
     assert tiles.sides() == (c, m)
 
@@ -174,8 +174,8 @@ def test_a_tile_costs_less_than_its_neighbours():
     assert cost((16, 16), (4, 4)) < cost((4, 4), (4, 4))
     by_columns = []
     for n in (64, 65, 128):
-        other = Chooser(Plan(kernels(f32(1024, 1024) @ f32(1024, n), last="merge_ranges")[0], GPU))
-        by_columns.append(Tiles(other, other.plan.reduced).cost(*other.plan.outputs[::-1], (16, 16), (4, 4)))
+        other = Chooser(LoopPlan(kernels(f32(1024, 1024) @ f32(1024, n), last="merge_ranges")[0], GPU))
+        by_columns.append(WorkgroupTiles(other, other.plan.reduced).cost(*other.plan.outputs[::-1], (16, 16), (4, 4)))
     assert by_columns[0] < by_columns[1] == by_columns[2]
 
 

@@ -132,7 +132,7 @@ def test_types_of_axes_by_hand_keep_the_result_or_are_refused(device: str, case)
 
 
 def test_actions_on_axes_by_hand_are_refused() -> None:
-    with pytest.raises(ActionError, match="whose axes are given"):
+    with pytest.raises(ActionError, match="whose axis types a user fixed"):
         run("python:gpu", reversed_in_groups((("SPLIT", 0, (2, "UPCAST", False)),)), EIGHT, (8,))
 
 

@@ -40,7 +40,7 @@ A, B = (RNG.standard_normal(s).astype(np.float32) for s in ((20, 24), (24, 36)))
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
     """A search of a few candidates, in a cache of its own."""
-    monkeypatch.setattr(searching, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(searching, "MAX_ROUNDS", 1)
     monkeypatch.setattr(searching, "edits", lambda *a: iter(()))
     for kind in moves.MOVES.keys() - {"UNROLL", "SWAP"}:
         monkeypatch.delitem(moves.MOVES, kind)

@@ -10,7 +10,7 @@ from monolect.backend.cpu.units import units
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.search import beam as searching
 from monolect.optimize.search.beam import name, search
@@ -50,7 +50,7 @@ def kernel(program, target=CPU):
 
 
 def chosen(sink, target=CPU):
-    plan = Plan(sink, target)
+    plan = LoopPlan(sink, target)
     choose(plan)
     return tuple(plan.actions)
 
@@ -130,8 +130,8 @@ def test_dropping_an_action_leaves_the_meaning_of_later_ones():
 
 def test_a_bound_stays_on_its_loop_when_another_action_goes():
     sink = kernel("masked attention")
-    plan = Plan(sink, CPU)
-    own = next(iter(plan.stages.fills.values())).src[1]
+    plan = LoopPlan(sink, CPU)
+    own = next(iter(plan.scratch.fills.values())).src[1]
     loop_ = plan.axis_of(own)
     actions = (("SPLIT", 0, (2, "LOOP", False)), ("BOUND", loop_ + 1, None))
     replay(sink, CPU, actions)
@@ -242,7 +242,7 @@ def test_of_equally_fast_plans_the_simplest_is_taken():
     found, bench = found_by(lambda actions: 100 - 40 * (upcast(actions) >= 16) - 0.1 * len(actions))
     assert found.actions == min((k.arg.actions for k in bench.compared), key=len)
     assert len(found.actions) == 1 < max(len(k.arg.actions) for k in bench.compared)
-    assert len(bench.compared) == searching.FINALISTS  # the simplest is beside the fastest
+    assert len(bench.compared) == searching.MAX_FINALISTS  # the simplest is beside the fastest
 
 
 def test_what_does_not_win_the_last_comparison_is_dropped():
@@ -253,7 +253,7 @@ def test_what_does_not_win_the_last_comparison_is_dropped():
 
     bench = Lucky(more_is_better)
     found = search(kernel("matmul"), CPU, (), 2, bench)
-    assert len(bench.compared) == searching.FINALISTS - 1  # the simplest is one of the fastest
+    assert len(bench.compared) == searching.MAX_FINALISTS - 1  # the simplest is one of the fastest
     assert (found.actions, found.ratio) == ((), 1.0)
 
 

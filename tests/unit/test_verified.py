@@ -19,7 +19,7 @@ from monolect.ir.rewrite.normal import less
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize import merge
 from monolect.optimize.actions import pack
-from monolect.optimize.merge import _DIVISIONS, _is_loop, is_stage
+from monolect.optimize.merge import _DIVISIONS, _is_loop, is_scratch
 from monolect.runtime.realize.execute import plans
 from monolect.runtime.realize.programs import loaded
 from monolect.schedule import kernels, partition
@@ -71,15 +71,15 @@ def _bound_of_all_words(block: Any, values: dict[UOp, UOp]) -> UOp:
 @pytest.mark.skipif(not Device["cpu"].target.units, reason="this processor has no matrix units")
 def test_words_of_two_axes_copied_as_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     a, w = t(32, 64, 2).bfloat16().realize(), t(16, 2, 64, seed=1).bfloat16().realize()
-    monkeypatch.setattr(pack.Block, "_together", _together_of_any)
-    monkeypatch.setattr(pack.Block, "_gate", _bound_of_all_words)
+    monkeypatch.setattr(pack.PackedBlock, "_can_gate_merged", _together_of_any)
+    monkeypatch.setattr(pack.PackedBlock, "_gate", _bound_of_all_words)
     forget_programs(monkeypatch)
     with pytest.raises(VerifyError, match="stored a value that it does not compute before any pass"):
         Tensor.einsum("lck,okc->ol", a.float(), w.float()).realize()
 
 
 def test_a_packed_block_read_at_another_stride(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = pack.Block._laid_out
+    right = pack.PackedBlock._laid_out
 
     def swapped(block: Any, dims: list) -> list:
         dims = right(block, dims)
@@ -87,7 +87,7 @@ def test_a_packed_block_read_at_another_stride(monkeypatch: pytest.MonkeyPatch) 
 
     a, b = t(256, 300), t(300, 256, seed=1)
     (a @ b).realize()
-    monkeypatch.setattr(pack.Block, "_laid_out", swapped)
+    monkeypatch.setattr(pack.PackedBlock, "_laid_out", swapped)
     forget_programs(monkeypatch)
     with pytest.raises(VerifyError, match="stored a value"):
         (a @ b).realize()
@@ -137,7 +137,7 @@ def test_an_addition_outside_of_its_loops(where: str, monkeypatch: pytest.Monkey
 def _divided(sink: UOp, lanes: int) -> UOp:
     """As it was when loops were divided that carry sums."""
     order = toposort(sink)
-    inner = order if any(is_stage(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
+    inner = order if any(is_scratch(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
     found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
     whole = {r: n for r, n in whole.items() if _is_loop(r) or (r.arg[1] == "REDUCE" and lanes <= n)}

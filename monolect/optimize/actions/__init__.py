@@ -1,1 +1,1 @@
-"""Legal moves on the loops of a kernel: the plan, and a module an action."""
+"""Define the legal actions on the loops of a kernel: the plan, and one module per action."""

@@ -1,14 +1,14 @@
-"""BOUND: loops over what a mask hides from every row of a tile end before it. The proof, and the bounds.
+"""Implement BOUND: end the loops over iterations that a mask hides from every row of a tile. The proof, and the bounds.
 
-A masked softmax has a stage `s[k] = where(k < limit, score, hidden)`, of which the limit grows with the loops around,
-a maximum over s, a stage `e[k] = exp(s[k] - maximum)`, and sums of which each term has a factor e[k]. Behind the limit
-e is zero, and a term of zero times anything finite adds nothing; the maximum is one of at least one visible score.
-So no loop over k need go further than the largest limit of the rows that run together, rounded up to whole steps.
-Where rows are cut into blocks of keys, all of a block may be hidden: one step is made then, which finds the maximum
--inf, and zeros below a maximum that is made finite.
+A masked softmax has a scratch value `s[k] = where(k < limit, score, hidden)`, whose limit grows with the loops around.
+It has a maximum over s, a scratch value `e[k] = exp(s[k] - maximum)`, and sums whose terms each have a factor e[k].
+Behind the limit e is zero, and zero times a finite number adds nothing; the maximum is over at least one visible score.
+So no loop over k need exceed the largest limit of the rows that run together, rounded up to whole steps. Where rows are
+cut into blocks of keys, a block may be hidden completely. One step is made then, which finds the maximum -inf, and
+zeros below a maximum that is made finite.
 
-What it is not: exact where a visible score is as low as `hidden`, or where what is hidden is not finite (see
-docs/semantics.md). Invariant: what a loop reads of a stage, the loop that fills it has written.
+What it is not: exact where a visible score is as low as `hidden`, or where a hidden value is not finite (see
+docs/semantics.md). Invariant: a loop reads only elements of a scratch value that its loop has written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from monolect.ir.rewrite.normal import conjuncts, linear, negate, smaller
 from monolect.ir.uop import UOp, build, idx
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
-HIDDEN = -1e30  # a score this low is no score: exp of its distance to any other is 0
+HIDDEN = -1e30  # a score; exp of its distance to any visible score is 0
 
 
 class Limit(NamedTuple):
-    """`k < constant + sum(step * r)`, k a loop of a masked softmax; `readers[k]`: the loops that read what k fills.
-    `lowest`: the least value of the limit, 0 and less where all may be hidden.
+    """The limit `k < constant + sum(step * r)` of the loops k of a masked softmax.
+
+    `readers[k]`: the loops that read the scratch value that k fills. `lowest`: the smallest value of the limit; 0 or
+    less where all scores may be hidden.
     """
 
     constant: int
@@ -38,11 +40,11 @@ class Limit(NamedTuple):
     lowest: int
 
 
-def visible(plan: Plan) -> Limit | None:
-    """The limit up to which the loops of a masked softmax have anything to do, or None."""
-    for scores, end in plan.stages.fills.items():
+def visible(plan: LoopPlan) -> Limit | None:
+    """Return the limit beyond which the loops of a masked softmax have no work, or None."""
+    for scores, end in plan.scratch.fills.items():
         found = _limit(end)
-        if found is None or not set(found[1]) <= set(plan.outputs) - plan.stages.own:
+        if found is None or not set(found[1]) <= set(plan.outputs) - plan.scratch.own:
             continue
         lowest = idx(found[0])
         for r, step in found[1].items():
@@ -55,7 +57,7 @@ def visible(plan: Plan) -> Limit | None:
 
 
 def _limit(end: UOp) -> tuple[int, dict[UOp, int]] | None:
-    """(constant, steps) of the limit of a stage of masked scores."""
+    """Return (constant, steps) of the limit of a scratch value of masked scores, or None."""
     value, own = end.src[0].src[1], end.src[1:]
     if value.op != "WHERE" or len(own) != 1:
         return None
@@ -75,7 +77,7 @@ def _limit(end: UOp) -> tuple[int, dict[UOp, int]] | None:
 
 
 def _as_index(u: UOp) -> UOp | None:
-    """Integer arithmetic on loop counters as index arithmetic, where the integers hold every value."""
+    """Return integer arithmetic on loop counters as index arithmetic, or None where the dtype might overflow."""
     if u.dtype.kind == "x":
         return u
     if u.op == "CAST" and u.src[0].dtype.kind == "x":
@@ -90,26 +92,27 @@ def _as_index(u: UOp) -> UOp | None:
     return None
 
 
-def _readers(plan: Plan, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp, tuple[UOp, ...]] | None:
-    """For the loop that fills the scores, and the one that fills the exponentials, the loops that read them; None
-    where something else reads either, or where what is wholly hidden would not be zeros.
+def _readers(plan: LoopPlan, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp, tuple[UOp, ...]] | None:
+    """Return the loops that read the scores and the exponentials, by the loop that fills each.
+
+    None if another node reads either, or if a completely hidden row would not become zeros.
     """
     k = end.src[1]
     if may_hide_all and not any(s.op == "CONST" and s.arg[0] == -inf for s in end.src[0].src[1].src[1:]):
         return None
     of_scores: list[UOp] = []
     out: dict[UOp, tuple[UOp, ...]] = {}
-    users = plan.stages.users
-    for load in plan.stages.loads(scores):
+    users = plan.scratch.users
+    for load in plan.scratch.loads(scores):
         for u in users[load]:
             if u.op == "REDUCE" and u.arg[0] == "MAX" and u.src[1:] == (load.src[0].src[1],):
                 of_scores.append(u.src[1])
                 continue
-            stage = _exponentials(plan, load, scores, may_hide_all)
-            if stage is None or users[load] != [u]:
+            exps = _exponentials(plan, load, scores, may_hide_all)
+            if exps is None or users[load] != [u]:
                 return None
-            own = plan.stages.fills[stage].src[1]
-            sums = _sums(plan, stage)
+            own = plan.scratch.fills[exps].src[1]
+            sums = _sums(plan, exps)
             if sums is None:
                 return None
             of_scores.append(own)
@@ -117,9 +120,12 @@ def _readers(plan: Plan, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp,
     return {**out, k: tuple(of_scores)} if out else None
 
 
-def _exponentials(plan: Plan, load: UOp, scores: UOp, is_finite: bool) -> UOp | None:
-    """The stage exp(scores - their maximum) that reads `load`, the maximum made finite where it must be."""
-    for b, end in plan.stages.fills.items():
+def _exponentials(plan: LoopPlan, load: UOp, scores: UOp, is_finite: bool) -> UOp | None:
+    """Return the buffer of exp(scores - their maximum) that reads `load`, or None.
+
+    The maximum must be made finite if `is_finite`.
+    """
+    for b, end in plan.scratch.fills.items():
         x = end.src[0].src[1]
         if len(end.src) != 2 or load.src[0].src[1] is not end.src[1] or x.op not in ("EXP2", "EXP"):
             continue
@@ -138,14 +144,16 @@ def _exponentials(plan: Plan, load: UOp, scores: UOp, is_finite: bool) -> UOp | 
     return None
 
 
-def _sums(plan: Plan, stage: UOp) -> tuple[UOp, ...] | None:
-    """The loops of the sums of which each term has a factor out of `stage`."""
+def _sums(plan: LoopPlan, exps: UOp) -> tuple[UOp, ...] | None:
+    """Return the loops of the sums whose terms each have a factor from the buffer `exps`; None if it has
+    another use.
+    """
     out: list[UOp] = []
-    for load in plan.stages.loads(stage):
+    for load in plan.scratch.loads(exps):
         at = load.src[0].src[1]
         pending = [load]
         while pending:
-            for u in plan.stages.users[pending.pop()]:
+            for u in plan.scratch.users[pending.pop()]:
                 if u.op == "REDUCE" and u.arg[0] == "ADD" and at in u.src[1:]:
                     out.append(at)
                 elif u.op == "MUL":
@@ -157,17 +165,20 @@ def _sums(plan: Plan, stage: UOp) -> tuple[UOp, ...] | None:
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 class Bounds:
-    """How far the loops of a plan run that BOUND ends early."""
+    """The bounds of the loops that BOUND ends early."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: LoopPlan):
         self.plan, self.limit = plan, plan.bounded
-        self.steps: dict[UOp, int] = {}  # to what the limit is rounded up, for each loop
+        self.steps: dict[UOp, int] = {}  # the multiple to which the limit is rounded up, for each loop
         if self.limit is not None:
             for r in dict.fromkeys((*(x for rs in self.limit.readers.values() for x in rs), *self.limit.readers)):
                 self._step(r)
 
     def _step(self, r: UOp) -> int:
-        """A loop fills what its readers read: its steps are multiples of theirs."""
+        """Return the multiple to which the limit is rounded up for the loop r.
+
+        A loop fills the elements that its readers read, so its steps are multiples of theirs.
+        """
         if r not in self.steps:
             assert self.limit is not None
             outer = self._outer(r)
@@ -175,17 +186,17 @@ class Bounds:
             self.steps[r] = lcm(own, *(self._step(x) for x in self.limit.readers.get(r, ())))
         return self.steps[r]
 
-    def _parts(self, r: UOp) -> list[Part]:
+    def _parts(self, r: UOp) -> list[AxisPart]:
         return [p for p in self.plan.axes if p.root is r]
 
-    def _outer(self, r: UOp) -> Part | None:
-        """The loop around all other parts of r, if it is one that may end early."""
+    def _outer(self, r: UOp) -> AxisPart | None:
+        """Return the outermost part of r if its loop may end early, else None."""
         p = max(self._parts(r), key=lambda p: (p.stride * p.size, p.stride))
         clipped = any(q.clipped for q in self._parts(r))
         return p if p.type in ("LOOP", "REDUCE") and not clipped and not p.is_block else None
 
-    def bound(self, p: Part, made: dict[int, UOp]) -> UOp | None:
-        """Iterations of the loop p, of which the loops around have the RANGEs `made`; None: all of them."""
+    def bound(self, p: AxisPart, made: dict[int, UOp]) -> UOp | None:
+        """Return the number of iterations of the loop p, or None for all. `made`: the RANGEs of the loops around."""
         if p.root not in self.steps or self._outer(p.root) is not p:
             return None
         assert self.limit is not None

@@ -1,11 +1,11 @@
-"""TC: the innermost steps of a sum of products become one step of a matrix unit.
+"""Check and build TC for a thread's matrix unit: the innermost steps of a sum of products become one step of the unit.
 
-What it is for: which sums a unit fits, and the products as the unit wants them. A unit that multiplies unsigned by
-signed numbers takes two of a kind as well: where a' is a with its top bit flipped, which is a less c for one constant
-c, the sum of a * b is that of a' * b less that of -c * b, and the latter does not depend on a.
+What it is for: to check which sums a unit fits, and to write the products as the unit takes them. A unit that
+multiplies unsigned by signed numbers also takes two operands of one kind. With a' = a with its top bit flipped, which
+is a - c for a constant c, the sum of a * b is that of a' * b minus that of -c * b, which does not depend on a.
 
-What it is not: the choice (`contraction`), or the WMMA itself, which `lower.matrix_products` selects once values have
-shape.
+What it is not: the choice of a unit (`contraction`), or the WMMA itself, which `lower.matrix_products` selects once
+values have shape.
 Invariant: a REDUCE over CONTRACT ranges is a sum of MUL(CAST(a), CAST(b)), with a and b of the unit's dtypes.
 """
 
@@ -25,7 +25,7 @@ FLIPS: dict[DType, DType] = {dtypes.int8: dtypes.uint8, dtypes.uint8: dtypes.int
 
 
 def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
-    """(a, b) when the REDUCE `u` sums the products of two loads, converted to its dtype: b moves along the lanes.
+    """Return (a, b) when the REDUCE `u` sums products of two loads, cast to its dtype; b moves along the vector lanes.
 
     Raises ActionError where it does not.
     """
@@ -39,20 +39,20 @@ def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
 
 
 def check(unit: MatrixUnit, u: UOp, lane: UOp | None, along: UOp) -> None:
-    """Raises ActionError where `unit` cannot sum what the REDUCE `u` does, in steps of the range `along`."""
+    """Raise ActionError where `unit` cannot compute the REDUCE `u` in steps of the range `along`."""
     factors = operands(u, lane)
     if any(along not in ranges(x) for x in factors):
-        raise ActionError("TC", expected="two operands that move along the sum", found="one that stays")
+        raise ActionError("TC", expected="two operands that move along the sum", found="one that does not move")
     found = [x.dtype for x in factors]
     flipped = found[0] is found[1] and found[0] in FLIPS and {unit.a, unit.b} == {found[0], FLIPS[found[0]]}
-    either = flipped or found == [unit.b, unit.a]  # where a tile is one row, any operand may be spread over the lanes
+    either = flipped or found == [unit.b, unit.a]  # where a tile is one row, either operand may be along the lanes
     if u.dtype is not unit.acc or not (found == [unit.a, unit.b] or (either and unit.m == 1)):
         names = " * ".join(d.name for d in found) + f" in {u.dtype.name}"
         raise ActionError("TC", expected=f"{unit.a.name} * {unit.b.name} in {unit.acc.name}", found=names)
 
 
 def flips(unit: MatrixUnit, u: UOp) -> bool:
-    """Whether the operands of the REDUCE `u` are of one kind, and `unit` multiplies different ones."""
+    """Whether the operands of the REDUCE `u` have one dtype while `unit` multiplies different dtypes."""
     a, b = (x.src[0].dtype for x in u.src[0].src)
     return a is b and unit.a is not unit.b
 
@@ -60,8 +60,9 @@ def flips(unit: MatrixUnit, u: UOp) -> bool:
 def products(
     unit: MatrixUnit, u: UOp, a: UOp, b: UOp, closed: list[UOp], columns: list[UOp], kernel: Iterable[UOp]
 ) -> UOp:
-    """The REDUCE `u` of a * b over the ranges `closed`, in sums that the unit can do. `columns`: the loops of b;
-    `kernel`: what the kernel consists of so far, whose ranges and slots are taken.
+    """Return the REDUCE `u` of a * b over the ranges `closed`, as sums that the unit can compute.
+
+    `columns`: the loops of b; `kernel`: the nodes of the kernel so far, whose ranges and slots are taken.
     """
 
     def total(x: UOp, y: UOp) -> UOp:
@@ -71,24 +72,26 @@ def products(
     if not flips(unit, u):
         return total(a, b)
     d = FLIPS[a.dtype]
-    top = const(128 if d is dtypes.uint8 else -128, d)  # what 0 becomes
+    top = const(128 if d is dtypes.uint8 else -128, d)  # 0 with its top bit flipped
     return build(
         "SUB",
         total(build("XOR", build("BITCAST", a, arg=d), top), b),
-        _beforehand(total(top, b), columns, toposort(*kernel)),
+        _from_local_memory(total(top, b), columns, toposort(*kernel)),
     )
 
 
-def _beforehand(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
-    """`x` from local memory, where loops over `columns` have put it for each iteration of them. `order`: the kernel."""
+def _from_local_memory(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
+    """Return a load of `x` from local memory, which loops over `columns` have filled before. `order`: the kernel's
+    nodes.
+    """
     ids = unused_ranges(order)
     slot = next(unused_slots(order))
     mine = {r: node("RANGE", r.src, (next(ids), r.arg[1])) for r in columns}
     sizes = [int(min_max(r.src[0])[1]) for r in columns]
     memory = node("BUFFER", (shape_source((prod(sizes),)),), BufferArg(slot, x.dtype, None, "LOCAL"))
-    place = idx(0)
+    index = idx(0)
     for r, n in zip(columns, sizes, strict=True):
-        place = place * n + r
-    store = node("STORE", (node("INDEX", (memory, substitute(place, mine))), substitute(x, mine)))
+        index = index * n + r
+    store = node("STORE", (node("INDEX", (memory, substitute(index, mine))), substitute(x, mine)))
     filled = node("AFTER", (memory, node("END", (store, *mine.values()))))
-    return node("LOAD", (node("INDEX", (filled, place)),))
+    return node("LOAD", (node("INDEX", (filled, index)),))

@@ -1,7 +1,7 @@
-"""Which orders of loops are legal, and which loops may be threads or blocks of a reduction.
+"""Check orders of loops, and which loops may be shared out among threads or cut into blocks of a reduction.
 
-Inner reductions and shorter stores need their own loops outermost; loops that carry something stay innermost, and loops
-that run in order stay in order.
+Inner reductions and shorter stores need their own loops outermost. Loops that carry an accumulator stay innermost, and
+sequential loops keep their order.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from monolect.ir.bounds import ranges
 from monolect.ir.placement import memory_of
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
 
-def sequence(plan: Plan, order: list[Part]) -> list[tuple[Part, Part]]:
-    """The parts of sequential axes, now and in `order`."""
+def sequence(plan: LoopPlan, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
+    """Pair the parts of sequential axes in the current order with those in `order`."""
     now, then = ([p for p in ps if p.root in plan.sequential] for ps in (plan.axes, order))
     return list(zip(now, then, strict=True))
 
 
-def nests(plan: Plan, order: list[Part]) -> bool:
-    """Inner reductions and shorter stores need their loops to be a prefix of the nest; scans stay innermost."""
-    apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # no loops
+def nests(plan: LoopPlan, order: list[AxisPart]) -> bool:
+    """Whether `order` is a legal nest: loops of inner reductions and shorter stores form a prefix, scans are
+    innermost.
+    """
+    apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # axis types that are no loops
     inner = [p for p in order if p.root in plan.outputs and p.type not in apart]
-    loops = [p.root for p in sorted(inner, key=lambda p: (not p.is_block, p.made if p.is_block else 0))]
-    sets = [plan.stages.loops(u) for u in plan.order if u.op == "END"]
+    loops = [p.root for p in sorted(inner, key=lambda p: (not p.is_block, p.created if p.is_block else 0))]
+    sets = [plan.scratch.loops(u) for u in plan.order if u.op == "END"]
     sets += [ranges(u) & frozenset(plan.outputs) for u in plan.reduces]
     for i, r in enumerate(loops):
         if r in plan.carried and any(q not in plan.carried for q in loops[i:]):
@@ -38,8 +40,8 @@ def nests(plan: Plan, order: list[Part]) -> bool:
     return True
 
 
-def check_thread(plan: Plan, p: Part, k: int) -> None:
-    """All that the kernel does must stand inside the loop that is shared out. Raises ActionError."""
+def check_thread(plan: LoopPlan, p: AxisPart, k: int) -> None:
+    """Raise ActionError unless all loops and stores of the kernel are inside the loop `p` that k threads share."""
     if any(q.type == "THREAD" for q in plan.axes):
         raise ActionError("SPLIT to THREAD", expected="at most one THREAD axis", found="a second")
     if k > 4 * plan.target.n_threads:
@@ -47,16 +49,18 @@ def check_thread(plan: Plan, p: Part, k: int) -> None:
     for u in plan.order:
         is_reduction = u.op == "REDUCE" and len(u.src) > 1
         around = p.root in u.src or p.root in ranges(u)
-        if (u.op == "END" and not around and u not in plan.stages.fills.values()) or (is_reduction and not around):
+        if (u.op == "END" and not around and u not in plan.scratch.fills.values()) or (is_reduction and not around):
             raise ActionError("SPLIT to THREAD", expected="an axis that encloses every loop", found=repr(u))
     writes = (u for u in plan.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX")
-    writes = (u for u in writes if memory_of(u.src[0]) not in plan.stages.fills)
-    if p.root in plan.stages.own or any(p.root not in ranges(u) for u in writes):
+    writes = (u for u in writes if memory_of(u.src[0]) not in plan.scratch.fills)
+    if p.root in plan.scratch.own or any(p.root not in ranges(u) for u in writes):
         raise ActionError("SPLIT to THREAD", expected="an axis that encloses every store", found="a store outside")
 
 
-def check_blocked(plan: Plan, p: Part, k: int, top: bool) -> None:
-    """A reduction cut into blocks adds up in memory (`sums`): it must be the kernel's only one, and a sum."""
+def check_blocked(plan: LoopPlan, p: AxisPart, k: int, top: bool) -> None:
+    """Raise ActionError unless the reduction `p` may be cut into blocks: it must be the kernel's only one,
+    and a sum.
+    """
     what = "SPLIT of a reduction to LOOP"
     if not top:
         raise ActionError(what, expected="the outer part", found=(k, top))

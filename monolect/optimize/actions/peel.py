@@ -1,14 +1,15 @@
-"""PEEL: the first and the last iterations of a loop are loops of their own, so that what only borders need is decided
-while compiling: the gates of a padded tensor, the masks of a tail. Where tensors are joined, so are the iterations up
-to each seam. Where a mask compares the loop with those around it (a triangle), so are those before, at and behind its
-edge, which moves with them.
+"""Implement PEEL: make the first and last iterations of a loop separate loops, so that border conditions are constants.
 
-Every END that closes the loop becomes one for each section, in the loops around it; the loops inside are made anew for
-each. The tail of a padded axis is whole iterations before its last, which ask no more whether they are inside. Where
-the axis is shared out (threads, blocks), a section belongs to the shares that it lies in: the loops of the others are
-empty there. What a condition is in a section is told from where the section lies in the axis.
+The gates of a padded tensor and the masks of a remainder are then decided at compile time. At a concatenation, the
+iterations up to each boundary are separate, too. Where a mask compares the loop with the loops around it (a triangle),
+so are the iterations before, at and behind the mask's edge, which moves with those loops.
 
-The sections are given by their lengths: (first, last), or (first, second, .., last). What is left of the loop is one
+Every END that closes the loop becomes one END for each section, in the loops around it; the loops inside are copied for
+each section. The remainder of a padded axis is its last iteration; the whole iterations before need no bounds check.
+Where the axis is shared out (threads, blocks), a section belongs to the shares that contain it: its loops are empty in
+the others. The position of a section in the axis decides the conditions in it.
+
+The sections are given by their lengths: (first, last), or (first, second, .., last). The rest of the loop is one
 section more, before the last. ("mask", last) is three sections before the last.
 
 Before: END(STORE(.., LOAD(INDEX(A, r0 + -1), 0, 0 < r0)), r0:64)                       PEEL(0, (1, 0))
@@ -27,25 +28,26 @@ from monolect.ir.rewrite.normal import FALSE, TRUE, conjuncts, from_linear, limi
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
 Ends = tuple[Any, ...]  # lengths of sections, or ("mask", last)
 
-MOST_COPIES = 9  # of a kernel's body: two peeled loops
-BETWEEN_SEAMS = 8  # iterations on average, so that most of them ask nothing
-FEW_ENDS = sorted(((f, n) for f in range(5) for n in range(5) if f + n), key=sum)  # iterations that may stand apart
+MAX_BODY_COPIES = 9  # copies of a kernel's body; enough for two peeled loops of three sections
+MIN_ITERATIONS_PER_BOUNDARY = 8  # iterations per section on average; loops with more boundaries are not peeled
+# the (first, last) iterations that may be peeled, fewest first
+PEEL_COUNTS = sorted(((f, n) for f in range(5) for n in range(5) if f + n), key=sum)
 
 
-def check_peel(plan: Plan, p: Part, ends: Any) -> Ends:
-    """`ends`, (first, .., last), if they may stand apart. Raises ActionError."""
+def check_peel(plan: LoopPlan, p: AxisPart, ends: Any) -> Ends:
+    """Return the section lengths `ends`, (first, .., last), if the loop may be peeled so. Raises ActionError."""
     if plan.workgroup:
         raise ActionError("PEEL", expected="a target without workgroups", found=plan.target.name)
     if any(u.op in ("AFTER", "BUFFER") for u in plan.order):
-        raise ActionError("PEEL", expected="a kernel without memory of its own", found="stages, or a scan")
+        raise ActionError("PEEL", expected="a kernel without memory of its own", found="scratch values, or a scan")
     if p.type != "LOOP" or p.is_block or p.root in plan.reduced or not p.size:
         raise ActionError("PEEL", expected="an output loop of constant size, no block", found=p.type)
-    if p.turn is not None:
-        raise ActionError("PEEL", expected="a loop that threads share out in pieces", found="in turns")
+    if p.round_robin_with is not None:
+        raise ActionError("PEEL", expected="a loop that threads share out in pieces", found="round-robin")
     if any(q.root is p.root and q.stride > p.stride and q.type != "THREAD" and not q.is_block for q in plan.axes):
         raise ActionError("PEEL", expected="the outer part of an axis", found="an inner one")
     at_mask = isinstance(ends, tuple) and len(ends) == 2 and ends[0] == "mask"
@@ -53,16 +55,16 @@ def check_peel(plan: Plan, p: Part, ends: Any) -> Ends:
     good = isinstance(ends, tuple) and len(ends) >= 2 and all(isinstance(n, int) and n >= 0 for n in lengths)
     total = iterations(plan, p)
     if not good or not 0 < sum(lengths) + at_mask < total:
-        raise ActionError("PEEL", expected=f"(first, last), of {total} iterations some and not all", found=ends)
+        raise ActionError("PEEL", expected=f"(first, last) that peel some, not all, of {total} iterations", found=ends)
     if at_mask and edge_of(plan, p) is None:
         raise ActionError("PEEL at a mask", expected="one edge, that moves with the loops around", found=repr(p.root))
-    if copies(plan) * _sections_of(ends) > MOST_COPIES:
-        raise ActionError("PEEL", expected=f"at most {MOST_COPIES} copies of the kernel", found="more")
+    if body_copies(plan) * _sections_of(ends) > MAX_BODY_COPIES:
+        raise ActionError("PEEL", expected=f"at most {MAX_BODY_COPIES} copies of the kernel", found="more")
     return ends
 
 
-def copies(plan: Plan) -> int:
-    """How often the body of the kernel stands in its code."""
+def body_copies(plan: LoopPlan) -> int:
+    """Number of copies of the kernel's body in its code."""
     out = 1
     for ends in plan.peeled.values():
         out *= _sections_of(ends)
@@ -74,46 +76,51 @@ def _sections_of(ends: Ends) -> int:
     return 3 + (others[-1] > 0) if first == "mask" else 1 + sum(n > 0 for n in ends)
 
 
-def border(plan: Plan, p: Part) -> Ends | None:
-    """The fewest ends (first, last) of the loop p without which all gates along its axis are decided, or sections in
-    which they are or in which the edge of a mask is, or at least its tail; None where that is of no use.
+def peel_lengths(plan: LoopPlan, p: AxisPart) -> Ends | None:
+    """Return the argument of the PEEL of the loop p that helps most, or None if peeling does not help.
+
+    These are the shortest ends, or sections, outside of which all gates along the axis are decided; else three sections
+    around a mask's edge; else the remainder of a padded axis.
     """
     found = ends_of_gates(plan, p) or sections_of_gates(plan, p)
     tail = int(p.root in plan.padded)
-    if found is None and iterations(plan, p) >= BETWEEN_SEAMS and edge_of(plan, p) is not None:
+    if found is None and iterations(plan, p) >= MIN_ITERATIONS_PER_BOUNDARY and edge_of(plan, p) is not None:
         return "mask", tail
     return found or ((0, 1) if tail else None)
 
 
-def _gates(plan: Plan, r: UOp) -> set[UOp]:
+def _gates(plan: LoopPlan, r: UOp) -> set[UOp]:
     return {c for u in (*plan.loads, *plan.stores) for g in u.src[2:] for c in conjuncts(g) if r in ranges(c)}
 
 
-def sections_of_gates(plan: Plan, p: Part) -> tuple[int, ...] | None:
-    """Lengths of sections of the loop p in which all gates along its axis are decided; those iterations that have a
-    seam of joined tensors inside are sections of their own. None where a gate asks for more than the axis, and where
-    seams are many.
+def sections_of_gates(plan: LoopPlan, p: AxisPart) -> tuple[int, ...] | None:
+    """Return lengths of sections of the loop p in which all gates along its axis are decided.
+
+    Iterations that contain a concat boundary are sections of their own. None where a gate depends on more than the
+    axis, or where there are many boundaries.
     """
     r, gates = p.root, _gates(plan, p.root)
     known = [limit for c in gates if (limit := limits([c]).get(r)) is not None]
     if len(known) < len(gates):
         return None
-    seams = {x for lo, hi in known for x in (lo, hi + 1)}
-    inside = {x for x in seams if 0 < x < plan.size(r)}
+    boundaries = {x for lo, hi in known for x in (lo, hi + 1)}
+    inside = {x for x in boundaries if 0 < x < plan.size(r)}
     padded, total = r in plan.padded, -(-plan.size(r) // p.stride)
     cuts = sorted({x // p.stride for x in inside} | {-(-x // p.stride) for x in inside} - {0, total})
     cuts = [x for x in cuts if 0 < x < total - padded]
-    if not cuts or total < BETWEEN_SEAMS * len(cuts):
+    if not cuts or total < MIN_ITERATIONS_PER_BOUNDARY * len(cuts):
         return None
     return (*(b - a for a, b in zip((0, *cuts), cuts, strict=False)), int(padded))
 
 
-def ends_of_gates(plan: Plan, p: Part) -> tuple[int, int] | None:
-    """The fewest ends of the loop p without which all gates along its axis are decided, if there are gates."""
+def ends_of_gates(plan: LoopPlan, p: AxisPart) -> tuple[int, int] | None:
+    """Return the shortest (first, last) ends of the loop p outside of which all gates along its axis are decided, or
+    None.
+    """
     r, gates = p.root, _gates(plan, p.root)
     if not gates:
         return None
-    for first, last in FEW_ENDS:
+    for first, last in PEEL_COUNTS:
         if last >= (r in plan.padded):
             known = _decided(plan, p, first, iterations(plan, p) - last)
             if all(c in known for c in gates):
@@ -121,8 +128,8 @@ def ends_of_gates(plan: Plan, p: Part) -> tuple[int, int] | None:
     return None
 
 
-def iterations(plan: Plan, p: Part) -> int:
-    """Those of the loop p in all shares of its axis together."""
+def iterations(plan: LoopPlan, p: AxisPart) -> int:
+    """Number of iterations of the loop p in all shares of its axis together."""
     outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]
     total = max([p.size, *(q.size * q.stride // p.stride for q in outer)])
     if any(q.clipped for q in (p, *outer)) or p.root in plan.padded:
@@ -130,8 +137,8 @@ def iterations(plan: Plan, p: Part) -> int:
     return total
 
 
-def _decided(plan: Plan, p: Part, start: int, stop: int) -> dict[UOp, UOp]:
-    """What the conditions on the axis of the loop p are in all of its iterations from start to stop."""
+def _decided(plan: LoopPlan, p: AxisPart, start: int, stop: int) -> dict[UOp, UOp]:
+    """Return the constant values of the conditions on the axis of the loop p, in all iterations from start to stop."""
     r, low, high = p.root, start * p.stride, stop * p.stride
     if not low < high <= plan.size(r):
         return {}
@@ -146,15 +153,15 @@ def _compares(c: UOp, r: UOp) -> bool:
 
 # ---- the edge of a mask ----------------------------------------------------------------------------------------------
 class Edge(NamedTuple):
-    """The element of an axis from which on a condition is no longer what it is `before`."""
+    """The position on an axis at which a condition changes; `before` is its value at smaller positions."""
 
     condition: UOp
-    place: UOp
+    position: UOp
     before: bool
 
 
-def edge_of(plan: Plan, p: Part) -> Edge | None:
-    """The edge of the only mask that compares the loop p with loops around it."""
+def edge_of(plan: LoopPlan, p: AxisPart) -> Edge | None:
+    """Return the edge of the only mask that compares the loop p with loops around it, or None."""
     r, at = p.root, plan.axes.index(p)
     slanted = [c for c in plan.order if _compares(c, r) and len(ranges(c)) > 1]
     if len(slanted) != 1 or slanted[0].op != "CMPLT":
@@ -175,22 +182,29 @@ Section = tuple[UOp, UOp, dict[UOp, UOp]]  # start, iterations, what is known of
 
 
 class Peeler:
-    """The peeled loops of a plan. `made`: the RANGE of each part; `exprs`: what each axis is in terms of those;
-    `known`: what is so in all but the last, partial iteration of a padded axis, its guard and the place that its loads
-    are kept to.
+    """The peeled loops of a plan.
+
+    `made`: the RANGE of each part; `exprs`: the expression of each axis in those RANGEs; `known`: facts in all
+    iterations of a padded axis but the last, partial one: its guard is true, and its loads need no clamping.
     """
 
-    def __init__(self, plan: Plan, made: dict[Part, UOp], exprs: dict[UOp, UOp], known: dict[UOp, dict[UOp, UOp]]):
+    def __init__(
+        self, plan: LoopPlan, made: dict[AxisPart, UOp], exprs: dict[UOp, UOp], known: dict[UOp, dict[UOp, UOp]]
+    ):
         self.plan, self.made, self.exprs, self.known = plan, made, exprs, known
 
     def run(self, ends: Iterable[UOp], taken: Iterable[UOp] = ()) -> tuple[UOp, ...]:
-        """`ends` with these loops in sections, the outermost first. No new loop has the number of one of `taken`."""
+        """Return `ends` with the peeled loops in sections, the outermost first. New loops take no number of one of
+        `taken`.
+        """
         self.ids = unused_ranges([*toposort(*ends), *taken])
         parts = sorted((p for p in self.plan.peeled if p in self.made), key=lambda p: self.made[p].arg[0])
         return tuple(self._peeled(list(ends), parts, {}))
 
-    def _peeled(self, ends: list[UOp], parts: list[Part], new: dict[UOp, UOp]) -> list[UOp]:
-        """`ends`, in which loops of the plan are what `new` says, in sections of `parts`."""
+    def _peeled(self, ends: list[UOp], parts: list[AxisPart], new: dict[UOp, UOp]) -> list[UOp]:
+        """Return `ends`, after the loops `parts` are cut into sections. `new` maps the plan's RANGEs to their
+        replacements.
+        """
         if not parts:
             return ends
         p, *others = parts
@@ -199,17 +213,19 @@ class Peeler:
         out = self._peeled([e for e in ends if e not in mine], others, new)
         for start, size, known in self._sections(p, new):
             inner = {x: None for e in mine for x in e.src[1:] if x.arg[0] > r.arg[0] and x.arg[1] == "LOOP"}
-            loops = {r: size, **{x: x.src[0] for x in sorted(inner, key=_place)}}
+            loops = {r: size, **{x: x.src[0] for x in sorted(inner, key=_loop_number)}}
             fresh = {x: node("RANGE", (n,), (next(self.ids), "LOOP")) for x, n in loops.items() if n is not idx(1)}
             mapping = fresh | {r: fresh.get(r, idx(0)) + start}
             both = {x: replace_ranges(new.get(x, x), mapping) for x in self.made.values()}
             facts = {replace_ranges(x, new): replace_ranges(y, both) for x, y in known.items()}
-            section = [_closed(e, mapping | facts, {r: None, **fresh}, () if r in fresh else (start,)) for e in mine]
+            section = [
+                _close_section(e, mapping | facts, {r: None, **fresh}, () if r in fresh else (start,)) for e in mine
+            ]
             out += self._peeled(section, others, both)
         return out
 
-    def _sections(self, p: Part, new: dict[UOp, UOp]) -> list[Section]:
-        """The loops that p becomes."""
+    def _sections(self, p: AxisPart, new: dict[UOp, UOp]) -> list[Section]:
+        """Return (start, iterations, known facts) of each loop that p becomes."""
         plan, last = self.plan, self.plan.peeled[p][-1]
         size = replace_ranges(self.made[p].src[0], new)
         outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]
@@ -227,8 +243,8 @@ class Peeler:
         found.append((start, size + start * -1, self._facts(_decided(plan, p, total - last, total))))
         return [s for s in found if s[1] is not idx(0)]
 
-    def _cuts(self, p: Part, new: dict[UOp, UOp], stop: int) -> list[tuple[UOp, dict[UOp, UOp]]]:
-        """(the iteration where it ends, what is known) of each section but the last."""
+    def _cuts(self, p: AxisPart, new: dict[UOp, UOp], stop: int) -> list[tuple[UOp, dict[UOp, UOp]]]:
+        """Return (the iteration where it ends, known facts) of each section but the last."""
         plan, (*lengths, _) = self.plan, self.plan.peeled[p]
         if lengths[0] != "mask":
             cuts = [*accumulate(lengths), stop]
@@ -236,34 +252,35 @@ class Peeler:
             return [(idx(cut), self._facts(c)) for cut, c in zip(cuts, known, strict=True)]
         edge = edge_of(plan, p)
         assert edge is not None
-        place = replace_ranges(replace_ranges(edge.place, self.exprs), new)
+        position = replace_ranges(replace_ranges(edge.position, self.exprs), new)
         before, behind = (TRUE, FALSE) if edge.before else (FALSE, TRUE)
-        places = (build("IDIV", place + k, idx(p.stride)) for k in (0, p.stride - 1))
-        at, after = (_within(x, idx(0), idx(stop)) for x in places)
+        ends_of_edge = (build("IDIV", position + k, idx(p.stride)) for k in (0, p.stride - 1))
+        at, after = (_within(x, idx(0), idx(stop)) for x in ends_of_edge)
         decided = self._facts(_decided(plan, p, 0, stop))
         sections = (at, before), (after, None), (idx(stop), behind)
         return [(cut, decided | (self._facts({edge.condition: x}) if x is not None else {})) for cut, x in sections]
 
     def _facts(self, known: dict[UOp, UOp]) -> dict[UOp, UOp]:
-        """What is known, of the nodes that the kernel has now."""
+        """Rewrite facts about the kernel's original nodes as facts about its new nodes."""
         now = {replace_ranges(c, self.exprs): x for c, x in known.items()}
         return {c: x for c, x in now.items() if c.op != "CONST"}
 
 
-def _place(r: UOp) -> int:
+def _loop_number(r: UOp) -> int:
     return r.arg[0]
 
 
 def _within(x: UOp, low: UOp, high: UOp) -> UOp:
-    """`x`, or the nearer of `low` and `high`."""
+    """Clamp `x` to the interval from `low` to `high`."""
     return smaller(build("MAX", x, low), high)
 
 
-def _closed(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | None], single: tuple[UOp, ...]) -> UOp:
-    """`end` in one section, with its loops there. What a section of a `single` iteration adds to memory is an addition
-    of its own, also where another section adds the same.
+def _close_section(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | None], single: tuple[UOp, ...]) -> UOp:
+    """Return `end` in one section, with the section's loops.
+
+    An ATOMICADD in a section of a `single` iteration stays distinct from equal additions in other sections.
     """
     body = replace_ranges(end.src[0], mapping)
     body = told_apart(body, single) if body.op == "ATOMICADD" else body
     loops = [x for x in (fresh.get(r, r) for r in end.src[1:]) if x is not None]
-    return build("END", body, *sorted(loops, key=_place)) if loops else body
+    return build("END", body, *sorted(loops, key=_loop_number)) if loops else body

@@ -1,32 +1,32 @@
-"""Optimizer actions: legal moves on the loops of a kernel, as data.
+"""Define the optimizer's actions: legal transformations of the loops of a kernel, as data.
 
-A Plan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
-  ("SPLIT", axis, (k, target, top))  axis n becomes (n/k, k), or (k, n/k) if top; the new part has axis type `target`;
-                                     threads take an axis in turns if not top, or if its size is symbolic
-  ("PADTO", axis, m)                 the axis, or the outer loop of one that was split, grows to the next multiple of m,
-                                     guarded by masks
-  ("SWAP", axis, other)              two axes of one kind change places in the nest
-  ("PEEL", axis, (first, last))      so many first and last iterations of a loop stand apart from those between; more
-                                     sections than one may follow the first
-  ("PEEL", axis, ("mask", last))     so do the iterations before, at and behind the edge of a mask that moves with the
-                                     loops around, and so many last ones
-  ("PACK", load, None)               the block of memory that LOAD number `load` reads is first copied to local memory
-  ("PACK", load, 2)                  to two blocks in turns: that of the next step is read while this one is used;
-                                     to more of them where boxes of memory are copied by themselves
-  ("BOUND", axis, None)          the loops over `axis` and its like end where a mask hides the rest from all rows
-  ("NONTEMPORAL", store, None)       STORE number `store` bypasses the caches
+A LoopPlan lists the axes of one kernel: output axes in loop order, then reduction axes. An action is (op, axis, arg):
+  ("SPLIT", axis, (k, target, top))  split an axis of n iterations into (n/k, k), or (k, n/k) if top; the new part has
+                                     axis type `target`; threads take iterations round-robin if not top, or if the
+                                     size is symbolic
+  ("PADTO", axis, m)                 grow the axis, or its outer loop, to the next multiple of m, guarded by masks
+  ("SWAP", axis, other)              interchange two axes of one kind
+  ("PEEL", axis, (first, last))      peel the first and last iterations of a loop; lengths of more sections may follow
+                                     the first
+  ("PEEL", axis, ("mask", last))     peel the iterations before, at and behind the edge of a mask that moves with the
+                                     loops around, and the last ones
+  ("PACK", load, None)               copy the block of memory that LOAD number `load` reads to local memory first
+  ("PACK", load, 2)                  double buffer: read the next step's block while this one is used; more buffers
+                                     where the target copies boxes of memory asynchronously
+  ("BOUND", axis, None)              end the loops over `axis` and its readers where a mask hides the rest from all rows
+  ("NONTEMPORAL", store, None)       make STORE number `store` bypass the caches
   ("PREFETCH", load, n)              LOAD number `load` prefetches the line n bytes after its address
   ("PREFETCH", load, "next")         ... its share of the next block, where blocks are packed once
   ("PREFETCH", load, ("rows", n))    ... the row that the index tensor names n iterations later
-  ("NOLOCALS", None, None)           no local memory, no workgroup dimensions
-  ("TC", axis, unit)                 steps of a reduction become one step of the target's matrix unit of that name;
-  ("TC", axis, (unit, rows, columns))  of one that a warp has in common: with parts of the axes rows and columns
-A SPLIT to LOOP on top makes blocks: loops around all others (but threads), the first made outermost. They are the cache
-levels: a PACK copies at the innermost block its load depends on. A sum may have two of them: groups, and blocks.
-PACK, NONTEMPORAL and PREFETCH depend on every loop: only they follow each other.
-`Plan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a finished plan into IR.
+  ("NOLOCALS", None, None)           use no local memory and no workgroup dimensions
+  ("TC", axis, unit)                 make steps of a reduction one step of the target's matrix unit of that name
+  ("TC", axis, (unit, rows, columns))  likewise for a unit that a warp shares, with parts of the axes rows and columns
+A SPLIT to LOOP from the top makes blocks: loops around all others but threads, the first made outermost. They are the
+cache blocks; a PACK copies at the innermost block loop that its load depends on. A sum may have two block loops:
+groups, and blocks. PACK, NONTEMPORAL and PREFETCH depend on every loop, so only they may follow each other.
+`LoopPlan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a plan into IR.
 
-Invariant: no legal sequence changes what the kernel computes, beyond the order of float additions.
+Invariant: no legal sequence changes the kernel's result, beyond the order of float additions.
 Source: the OptOps table of the specification.
 """
 
@@ -55,14 +55,14 @@ from monolect.optimize.actions.peel import Ends, check_peel
 from monolect.optimize.actions.sequence import (
     atomic_ranges,
     carried_ranges,
-    lonely_ranges,
+    private_local_ranges,
     running_ranges,
     scan_depths,
     sequential_ranges,
 )
-from monolect.optimize.actions.stages import Stages
+from monolect.optimize.actions.stages import ScratchBuffers
 from monolect.optimize.actions.stream import check_nontemporal, check_prefetch
-from monolect.optimize.actions.sums import are_local, block_of_sum, bytes_of_sums, have_place
+from monolect.optimize.actions.sums import are_sums_local, block_of_sum, has_accumulator, partial_sum_bytes
 from monolect.optimize.actions.workgroup import Workgroup
 from monolect.optimize.gpu.blocks import block_of
 from monolect.optimize.gpu.warp import in_warp
@@ -96,99 +96,101 @@ ACTIONS = Family(
     Row("PACK", "the block of memory that a load reads is first copied to local memory"),
     Row("BOUND", "loops end where a mask hides the rest"),
     Row("NONTEMPORAL", "a store bypasses the caches"),
-    Row("PREFETCH", "a load asks for memory ahead of its address"),
+    Row("PREFETCH", "a load prefetches memory ahead of its address"),
     Row("NOLOCALS", "no local memory, no workgroup dimensions"),
     Row("TC", "steps of a sum become steps of a matrix unit"),
 )  # fmt: skip
-MOST_ELEMENTS = 2048  # in one shaped value
+MAX_SHAPED_ELEMENTS = 2048  # elements; a split that makes a shaped value larger is refused
 
 
 def row_name(action: Action) -> str:
-    """The name of an action in ACTIONS: its op, with the target of a SPLIT."""
+    """Return the name of an action in ACTIONS: its op, followed by the axis type for a SPLIT."""
     op, _, arg = action
     return f"{op}_{arg[1]}" if op == "SPLIT" and isinstance(arg, tuple) and len(arg) > 1 else op
 
 
 def allowed(actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """`actions` up to the first that DISABLE names: those behind it count on it."""
+    """Return `actions` up to the first that DISABLE names; later actions depend on it."""
     first = next((k for k, a in enumerate(actions) if not is_on(row_name(a))), len(actions))
     return actions[:first]
 
 
-class Part:
-    """One loop of a split axis: `size` iterations, each worth `stride` elements of the axis."""
+class AxisPart:
+    """One loop of a split axis: `size` iterations, each worth `stride` elements of the axis. Size 0 is symbolic."""
 
-    def __init__(self, root: UOp, size: int, stride: int, type: str, clipped: bool = False, made: int = 0):
+    def __init__(self, root: UOp, size: int, stride: int, type: str, clipped: bool = False, created: int = 0):
         self.root, self.size, self.stride, self.type = root, size, stride, type
-        self.clipped = clipped  # the last outer iteration has fewer: the bound depends on the outer part
-        self.made = made  # by which action: the first UPCAST is the vector lane, the last axis; blocks nest in order
-        self.turn: Part | None = None  # the threads that take the iterations in turns
+        self.clipped = clipped  # the last outer iteration runs fewer iterations: the bound depends on the outer part
+        self.created = created  # order of creation: the first UPCAST is the vector lane; block loops nest in it
+        self.round_robin_with: AxisPart | None = None  # the threads that take the iterations round-robin
 
-    def feeds(self, n: int) -> bool:
-        """Whether there are iterations for n threads; one of symbolic size may have them."""
+    def has_iterations_for(self, n: int) -> bool:
+        """Whether the loop has at least n iterations; True for a symbolic size."""
         return self.size >= n or not self.size
 
     @property
     def is_block(self) -> bool:
-        """True for a loop that SPLIT took from the top: it stands around the other loops."""
-        return self.type == "LOOP" and self.made > 0
+        """True for a loop that SPLIT took from the top: it encloses the other loops."""
+        return self.type == "LOOP" and self.created > 0
 
     @property
     def is_step(self) -> bool:
-        """True for a reduction's loop that SPLIT took from the top: a step through blocks of a workgroup's memory."""
-        return self.type == "REDUCE" and self.made > 0
+        """True for a reduction loop that SPLIT took from the top: a step through blocks of a workgroup's memory."""
+        return self.type == "REDUCE" and self.created > 0
 
 
-class Plan:
-    """The axes of a kernel and what may be done to them."""
+class LoopPlan:
+    """The axes of a kernel, the actions performed so far, and the facts that decide which actions are legal."""
 
     def __init__(self, sink: UOp, target: Target):
         self.sink, self.target = sink, target
         self.order = toposort(sink)
-        self.is_given = has_axes(self.order)  # a user says what its axes are: no action is legal
+        self.is_given = has_axes(self.order)  # a user fixed the axis types: no action is legal
         if self.is_given:
             check_target(self.order, target)
         self.reduces = [u for u in self.order if u.op == "REDUCE" and len(u.src) > 1]
-        self.stages = Stages(self.order)
+        self.scratch = ScratchBuffers(self.order)
         ends = [u for u in self.order if u.op == "END"]
         outs = {r: None for u in sorted(ends, key=lambda e: -len(e.src)) for r in u.src[1:]}
         self.sequential, self.carried = sequential_ranges(self.order), carried_ranges(self.order)
-        self.lonely = lonely_ranges(self.order)
+        self.private_local = private_local_ranges(self.order)
         self.atomic = atomic_ranges(self.order, target.atomics) if target.workgroups else frozenset()
         self.running = running_ranges(self.order) if self.sequential else frozenset()
-        nest = {r: min(len(self.stages.loops(u)) for u in ends if r in u.src) for r in outs}  # of the shortest inside r
+        # loops of the smallest nest inside r
+        nest = {r: min(len(self.scratch.loops(u)) for u in ends if r in u.src) for r in outs}
         depth = scan_depths(self.order) if self.sequential else {}
         self.outputs = sorted(outs, key=lambda r: (nest[r], r in self.carried, depth.get(r, 0), r.arg[0]))
         self.reduced = sorted({r: None for u in self.reduces for r in u.src[1:]}, key=lambda r: r.arg[0])
-        self.padded: dict[UOp, int] = {}  # axes that run over their end, to a multiple of what
+        self.padded: dict[UOp, int] = {}  # padded axes, and the multiple each is padded to
         self.actions: list[Action] = []
         self.unit: MatrixUnit | None = None
-        self.sides: tuple[UOp, ...] = ()  # with a unit of a warp: its rows and columns
-        self.peeled: dict[Part, Ends] = {}  # loops whose first and last iterations stand apart
-        self.packs: dict[UOp, int] = {}  # loads whose block is copied first, and to how many blocks in turns
+        self.sides: tuple[UOp, ...] = ()  # for a matrix unit of a warp: the axes of its rows and columns
+        self.peeled: dict[AxisPart, Ends] = {}  # peeled loops, and the lengths of their sections
+        self.packs: dict[UOp, int] = {}  # packed loads, and the number of buffers of each
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
-        self.bounded: Limit | None = None  # where loops over what a mask hides end
+        self.bounded: Limit | None = None  # where loops over a mask's hidden iterations end
         self.flags: dict[
             UOp, LoadArg | str | tuple[str, int]
-        ] = {}  # the new arg of a LOAD or STORE, rows that are prefetched
+        ] = {}  # the new arg of a LOAD or STORE, or rows to prefetch
         self.locals = True
-        self.has_vectors = any(u.shape and _is_vector(u) for u in self.order)  # as the user or a network wrote them
+        # vectors written by the user or a sorting network
+        self.has_vectors = any(u.shape and _is_vector(u) for u in self.order)
         self.workgroup = Workgroup(self) if target.workgroups else None
-        self.axes: list[Part] = [Part(r, self.size(r), 1, "LOOP") for r in self.outputs]
-        self.axes += [Part(r, self.size(r), 1, "REDUCE") for r in self.reduced]
+        self.axes: list[AxisPart] = [AxisPart(r, self.size(r), 1, "LOOP") for r in self.outputs]
+        self.axes += [AxisPart(r, self.size(r), 1, "REDUCE") for r in self.reduced]
 
     @property
     def units(self) -> list[MatrixUnit]:
-        """The matrix units of the target that may be chosen: one that rounds float32 where that is allowed."""
+        """The matrix units of the target that may be chosen; those that round float32 only if TF32 allows it."""
         return [u for u in self.target.units if settings.TF32 or u.a is not dtypes.float32 or not u.threads]
 
     @property
-    def now(self) -> int:
-        """What the next part is `made` at; one action may make several."""
+    def next_created(self) -> int:
+        """The value of `created` for the next part; one action may make several parts."""
         return 64 * (len(self.actions) + 1)
 
-    def copy(self) -> Plan:
-        """A plan to try actions on: what is done to it is not done to this one."""
+    def copy(self) -> LoopPlan:
+        """Return a plan to try actions on; they do not affect this plan."""
         out = copy(self)
         out.axes, out.actions = list(self.axes), list(self.actions)
         out.padded, out.packs, out.flags = dict(self.padded), dict(self.packs), dict(self.flags)
@@ -201,24 +203,27 @@ class Plan:
         return r.src[0].value if r.src[0].op == "CONST" else 0
 
     def divisor(self, r: UOp) -> int:
-        """What is known to divide the iterations over a range: for a constant one, its size."""
+        """Return a known divisor of the number of iterations of a range: for a constant range, its size."""
         n = r.src[0].src[1] if r.src[0].op == "MUL" else r.src[0]
         return max(n.value if n.op == "CONST" else 1, self.padded.get(r, 1) if not self.size(r) else 1)
 
     def extent(self, r: UOp) -> int:
-        """The iterations to reckon with: of a symbolic range a quarter of the most, or the fewest if those are more."""
+        """Return the number of iterations to estimate with.
+
+        For a symbolic range it is a quarter of the maximum, or the minimum if that is larger.
+        """
         if n := self.size(r):
             return n
         low, high = min_max(r.src[0])
         return max(1, low, high // 4)
 
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
-        """The first axis that belongs to `root` (of that type)."""
+        """Return the index of the first axis that belongs to `root`, and has that type if one is given."""
         return next(i for i, p in enumerate(self.axes) if p.root is root and type_ in (None, p.type))
 
     @property
     def factors(self) -> list[UOp]:
-        """The loads whose products the kernel's sum adds up, for a unit of a warp."""
+        """The loads whose products the kernel's sum adds up, for a matrix unit of a warp."""
         return [x.src[0] if x.op == "CAST" else x for x in self.reduces[0].src[0].src]
 
     @cached_property
@@ -242,23 +247,23 @@ class Plan:
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        """The axis types that become shape; with workgroups, the lanes of GROUP_REDUCE are lanes of those."""
+        """The axis types that become shape. With workgroups, GROUP_REDUCE axes are lanes of the workgroup instead."""
         return ("UPCAST", "UNROLL") if self.workgroup else ("UPCAST", "UNROLL", "GROUP_REDUCE")
 
     def shaped_elements(self, root: UOp) -> int:
-        """Elements of the largest shaped value that the loop `root` is around."""
+        """Number of elements of the largest shaped value inside the loop `root`."""
         shaped = [p for p in self.axes if p.type in self.shapes]
         nests = {ranges(u.src[0]) for u in self.order if u.op in ("END", "REDUCE")}
         return max((prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs), default=1)
 
     def lane(self, u: UOp) -> UOp | None:
-        """The loop whose first UPCAST is the vector lane where `u` is computed."""
-        nest = self.stages.nest(u) if self.stages.fills else None
+        """The RANGE whose first UPCAST part is the vector lane where `u` is computed."""
+        nest = self.scratch.nest(u) if self.scratch.fills else None
         shaped = (p for p in self.axes if p.type == "UPCAST" and (nest is None or p.root in nest))
-        return next((p.root for p in sorted(shaped, key=lambda p: p.made)), None)
+        return next((p.root for p in sorted(shaped, key=lambda p: p.created)), None)
 
     def is_frozen(self, u: UOp) -> bool:
-        """Whether the load `u` reads memory that holds the same at every run."""
+        """Whether the load `u` reads memory that has the same contents at every run."""
         memory = memory_of(u.src[0])
         return memory.op == "PARAM" and memory.arg.slot in self.frozen
 
@@ -268,7 +273,9 @@ class Plan:
         if not is_on(name := row_name(action)):
             raise ActionError(f"{name} is switched off", expected="DISABLE without it", found=settings.DISABLE)
         if self.is_given:
-            raise ActionError(f"{op} of a kernel whose axes are given", expected="LOOP and REDUCE ranges", found=op)
+            raise ActionError(
+                f"{op} of a kernel whose axis types a user fixed", expected="LOOP and REDUCE ranges", found=op
+            )
         if op == "NOLOCALS":
             self._without_locals()
         elif op == "TC":
@@ -282,13 +289,13 @@ class Plan:
             expected = "SPLIT, PADTO, SWAP, PEEL, BOUND, PACK, NONTEMPORAL, PREFETCH, NOLOCALS or TC"
             raise ActionError("unknown action", expected=expected, found=op)
         elif self.packs or self.flags:
-            raise ActionError(f"{op} after PACK, NONTEMPORAL or PREFETCH", expected="only those", found=op)
+            raise ActionError(f"{op} after PACK, NONTEMPORAL or PREFETCH", expected="only one of those", found=op)
         elif not isinstance(axis, int) or not 0 <= axis < len(self.axes):
             raise ActionError(f"{op}: no such axis", expected=f"0..{len(self.axes) - 1}", found=axis)
         elif op != "SWAP" and any(p.root is self.axes[axis].root for p in self.peeled):
             raise ActionError(f"{op} of a peeled axis", expected="SWAP, or another axis", found=op)
         elif op in ("SPLIT", "PADTO", "SWAP") and any("mask" in ends for ends in self.peeled.values()):
-            raise ActionError(f"{op} after PEEL at a mask", expected="loops that stay as they are", found=op)
+            raise ActionError(f"{op} after PEEL at a mask", expected="no further change of the loops", found=op)
         elif op == "SPLIT":
             self._split(axis, *arg)
         elif op == "PEEL":
@@ -315,18 +322,22 @@ class Plan:
         if (target in ("GLOBAL", "LOCAL") and not self.target.workgroups) or (target == "THREAD" and self.workgroup):
             kind = "without" if target == "THREAD" else "with"
             raise ActionError(f"SPLIT to {target}", expected=f"a target {kind} workgroups", found=self.target.name)
-        in_turns = target == "THREAD" and not (top and p.size)  # each thread takes every k-th iteration
-        known = p.size or (k if in_turns else 0 if top else self.divisor(p.root) // p.stride)
+        round_robin = target == "THREAD" and not (top and p.size)  # each thread takes every k-th iteration
+        known = p.size or (k if round_robin else 0 if top else self.divisor(p.root) // p.stride)
         if not isinstance(k, int) or not 1 <= k <= known or (not p.size and known % k):
             expected = f"1..{p.size}" if p.size else f"a divisor of {known}, which divides the symbolic size"
             raise ActionError("SPLIT factor", expected=expected, found=k)
         if any(q.clipped and q.root is p.root and q.stride <= p.stride for q in self.axes):
             raise ActionError("SPLIT of a clipped axis", expected="the inner parts of it", found=p.type)
-        if p.turn is not None:
-            raise ActionError("SPLIT of an axis taken in turns", expected="any other axis", found=p.type)
-        if in_turns and any(q.root is p.root and q.stride > p.stride for q in self.axes):
-            raise ActionError("SPLIT in turns", expected="the outermost part of an axis", found="an inner part")
-        if p.size % k and not in_turns and not (top and target in ("THREAD", "LOOP") and p.type in ("LOOP", "REDUCE")):
+        if p.round_robin_with is not None:
+            raise ActionError("SPLIT of an axis that threads take round-robin", expected="any other axis", found=p.type)
+        if round_robin and any(q.root is p.root and q.stride > p.stride for q in self.axes):
+            raise ActionError("round-robin SPLIT", expected="the outermost part of an axis", found="an inner part")
+        if (
+            p.size % k
+            and not round_robin
+            and not (top and target in ("THREAD", "LOOP") and p.type in ("LOOP", "REDUCE"))
+        ):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size} (PADTO first)", found=k)
         if p.size % k and any(q.root is p.root and q.stride > p.stride for q in self.axes):
             raise ActionError("SPLIT factor", expected=f"a divisor of {p.size}, this being an inner part", found=k)
@@ -338,33 +349,36 @@ class Plan:
         around = [q for q in self.axes if q.root is p.root and q.stride > p.stride and not q.is_block]
         if target == "LOOP" and top and p.root in self.sequential and around:  # blocks are around all other loops
             raise ActionError("SPLIT into blocks", expected="the outer part of a scan", found="an inner part")
-        if target in ("UPCAST", "LOCAL") and p.root in self.lonely:
+        if target in ("UPCAST", "LOCAL") and p.root in self.private_local:
             raise ActionError(
-                f"SPLIT to {target}", expected="an axis outside of local memory", found="a table of its own"
+                f"SPLIT to {target}", expected="an axis outside of local memory", found="a private table per iteration"
             )
         if target == "GROUP_REDUCE" and self.unit is not None:
-            raise ActionError("SPLIT to GROUP_REDUCE", expected="lanes that add by themselves", found=self.unit.name)
+            raise ActionError("SPLIT to GROUP_REDUCE", expected="lanes that add separately", found=self.unit.name)
         if target == "THREAD":
             check_thread(self, p, k)
         if target == "LOOP" and p.type == "REDUCE":
             check_blocked(self, p, k, top)
         if target in self.shapes and self.has_vectors:
             raise ActionError(f"SPLIT to {target}", expected="a kernel of scalars", found="one written with vectors")
-        if target in self.shapes and (n := self.shaped_elements(p.root) * k) > MOST_ELEMENTS:
-            raise ActionError("SPLIT makes values too large", expected=f"<= {MOST_ELEMENTS}", found=n)
-        made, shaped = self.now, target not in ("LOOP", "REDUCE")
-        if in_turns:
-            new = [Part(p.root, k, p.stride, target, made=made), Part(p.root, -(-p.size // k), p.stride * k, p.type)]
-            new[1].turn = new[0]
+        if target in self.shapes and (n := self.shaped_elements(p.root) * k) > MAX_SHAPED_ELEMENTS:
+            raise ActionError("SPLIT makes values too large", expected=f"<= {MAX_SHAPED_ELEMENTS}", found=n)
+        made, shaped = self.next_created, target not in ("LOOP", "REDUCE")
+        if round_robin:
+            new = [
+                AxisPart(p.root, k, p.stride, target, created=made),
+                AxisPart(p.root, -(-p.size // k), p.stride * k, p.type),
+            ]
+            new[1].round_robin_with = new[0]
         elif top:
             inner = -(-p.size // k)
-            outer = Part(p.root, k, p.stride * inner, target, made=made)
-            rest = Part(p.root, inner, p.stride, p.type, clipped=bool(p.size % k))
+            outer = AxisPart(p.root, k, p.stride * inner, target, created=made)
+            rest = AxisPart(p.root, inner, p.stride, p.type, clipped=bool(p.size % k))
             new = [outer, rest]
         else:
             new = [
-                Part(p.root, p.size // k, p.stride * k, p.type, made=p.made * (p.type != "LOOP")),
-                Part(p.root, k, p.stride, target, made=made * shaped),
+                AxisPart(p.root, p.size // k, p.stride * k, p.type, created=p.created * (p.type != "LOOP")),
+                AxisPart(p.root, k, p.stride, target, created=made * shaped),
             ]
         order = [*self.axes[:axis], *new, *self.axes[axis + 1 :]]
         if self.workgroup:
@@ -377,24 +391,24 @@ class Plan:
         self.axes = order
 
     def split_as_given(self, axis: int, target: str) -> None:
-        """Make all of an axis one of type `target`, as a user wrote it. Raises ActionError where a SPLIT may not."""
+        """Make a whole axis one of type `target`, as a user wrote it. Raises ActionError where a SPLIT would."""
         n = self.axes[axis].size
         if not n:
             raise ActionError(f"a {target} range", expected="a constant number of iterations", found="a symbolic one")
         self._split(axis, n, target, SPLIT_RULES[target][1][0])
 
-    def _may_scan(self, p: Part) -> bool:
-        """Whether neighbouring iterations of a running sum may be lanes: their sums are a SCAN of a shaped value."""
+    def _may_scan(self, p: AxisPart) -> bool:
+        """Whether consecutive iterations of a scan may be lanes: their results are a SCAN of a shaped value."""
         lanes = any(q.root is p.root and q.type == "UPCAST" for q in self.axes)
         return p.root in self.running and p.stride == 1 and not lanes
 
     def _check_sums(self, **changes: Any) -> None:
-        """After `changes`, blocks of a sum must leave what they add up somewhere."""
+        """Raise ActionError unless, after `changes`, some memory can hold the partial sums of blocks of a reduction."""
         then = copy(self)
         vars(then).update(changes)
-        if not have_place(then):
+        if not has_accumulator(then):
             expected = f"an output, or {self.target.local_bytes} bytes of local memory, that can hold partial sums"
-            raise ActionError("a reduction in blocks", expected=expected, found=f"{bytes_of_sums(then)} bytes")
+            raise ActionError("a reduction in blocks", expected=expected, found=f"{partial_sum_bytes(then)} bytes")
 
     def _pad(self, axis: int, m: int) -> None:
         p = self.axes[axis]
@@ -410,21 +424,21 @@ class Plan:
             raise ActionError("PADTO", expected="an axis of constant size", found="a symbolic one")
         if p.root in self.sequential - self.running:
             raise ActionError("PADTO", expected="an axis whose iterations are independent", found="a scan")
-        grown = Part(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.made)
+        grown = AxisPart(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.created)
         order = [*self.axes[:axis], grown, *self.axes[axis + 1 :]]
         self._check_sums(axes=order)
         self.padded[p.root], self.axes = m * p.stride, order
 
     @staticmethod
-    def _may_grow(p: Part, parts: list[Part]) -> bool:
-        """Whether more iterations of `p` are all behind the end of its axis."""
+    def _may_grow(p: AxisPart, parts: list[AxisPart]) -> bool:
+        """Whether additional iterations of `p` are all beyond the end of its axis."""
         outermost = all(q.stride < p.stride for q in parts if q is not p)
         return (
             outermost
             and p.type in ("LOOP", "REDUCE")
-            and not p.made
+            and not p.created
             and bool(p.size)
-            and not any(q.clipped or q.turn is not None for q in parts)
+            and not any(q.clipped or q.round_robin_with is not None for q in parts)
         )
 
     def _swap(self, a: int, b: int) -> None:
@@ -457,7 +471,7 @@ class Plan:
             raise ActionError("BOUND", expected="the loop of a masked softmax", found=self.axes[axis].type)
         self.bounded = found
 
-    def _pack(self, load: int, turns: int) -> None:
+    def _pack(self, load: int, n_buffers: int) -> None:
         found = self.loads
         if not isinstance(load, int) or not 0 <= load < len(found):
             raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)
@@ -465,17 +479,17 @@ class Plan:
         if not self.locals:
             raise ActionError("PACK after NOLOCALS", expected="local memory", found="none")
         if u in self.packs or u in self.flags:
-            raise ActionError("PACK", expected="a load that is not packed yet, nor fetched", found="one that is")
-        if block_of_sum(self) is not None and are_local(self) and u in self._finishing:
-            raise ActionError("PACK", expected="a load for the sum", found="one for what follows it")
-        made = block_of(self, u, turns)
+            raise ActionError("PACK", expected="a load without PACK or PREFETCH", found="one that has it already")
+        if block_of_sum(self) is not None and are_sums_local(self) and u in self._finishing:
+            raise ActionError("PACK", expected="a load that the sum uses", found="a load of its epilogue")
+        made = block_of(self, u, n_buffers)
         if self.workgroup:
             self.workgroup.check_blocks(self.axes, [made, *(block_of(self, x, n) for x, n in self.packs.items())])
-        self.packs[u] = turns
+        self.packs[u] = n_buffers
 
     @property
     def _finishing(self) -> list[UOp]:
-        """What is computed from the kernel's only sum, and with it."""
+        """The nodes computed from the kernel's only sum, and their other operands."""
         return toposort(self.stores[0], stop=lambda u: u is self.reduces[0])
 
     def _contract(self, axis: int, arg: Any) -> None:
@@ -489,21 +503,21 @@ class Plan:
             expected = f"the kernel's only sum, a multiple of {unit.k} steps, once"
             raise ActionError("TC", expected=expected, found=p.size if p else axis)
         if p.clipped:
-            raise ActionError("TC", expected="blocks of one size", found="a last one that is smaller")
+            raise ActionError("TC", expected="blocks of one size", found="a smaller last block")
         if unit.threads:
             sides = arg[1:] if isinstance(arg, tuple) else ()
             axes = in_warp(self, unit, axis, *sides)
             self.sides = tuple(self.axes[i].root for i in sides)
             self.axes, self.unit = axes, unit
             return
-        shaped = sorted((q for q in self.axes if q.type == "UPCAST"), key=lambda q: q.made)
+        shaped = sorted((q for q in self.axes if q.type == "UPCAST"), key=lambda q: q.created)
         check(unit, self.reduces[0], self.lane(self.reduces[0]), p.root)
         rows = prod(q.size for q in shaped if q.root is not shaped[0].root)
         if shaped[0].size != unit.n or rows % unit.m or any(q.type in ("UNROLL", "GROUP_REDUCE") for q in self.axes):
             raise ActionError("TC", expected=f"{unit.n} lanes, a multiple of {unit.m} rows", found=shaped[0].size)
         depth = [(unit.k // unit.pair, unit.pair), (unit.pair, 1)]
-        parts = [Part(p.root, n, p.stride * stride, "CONTRACT") for n, stride in depth if n > 1]
-        self.axes[axis : axis + 1] = [Part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE"), *parts]
+        parts = [AxisPart(p.root, n, p.stride * stride, "CONTRACT") for n, stride in depth if n > 1]
+        self.axes[axis : axis + 1] = [AxisPart(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE"), *parts]
         self.unit = unit
 
     def _without_locals(self) -> None:
@@ -514,5 +528,5 @@ class Plan:
 
 
 def _is_vector(u: UOp) -> bool:
-    """Whether what has a shape is a value, or several places, rather than memory or the shape of it."""
+    """Whether a node with a shape is a value or a vector of indices, rather than memory or a memory's shape."""
     return u.op not in ("PARAM", "BUFFER", "AFTER") and (u.op != "STACK" or u.dtype is not dtypes.index)

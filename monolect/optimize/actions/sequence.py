@@ -1,10 +1,11 @@
-"""Which loops of a kernel must run in order: facts that make an action legal or not.
+"""Find the loops of a kernel that must run in order: facts that make an action legal or not.
 
-Iterations depend on each other in a scan, whose accumulator or table lives through them, and where an effect may hit
-one place twice. An effect at a computed place never does so in different iterations of a loop that *owns* its places:
-r of index = c*r + t, when t is made of parts too small to reach the place of the next iteration wherever the effect's
-gate is open, and of parts that step over all of the loop's places; or where the index counts whole rows, of sizes that
-need not be constant. `index_add` owns its columns, a histogram of each row its row.
+Iterations depend on each other in a scan, whose accumulator or table lives through them, and where an effect may write
+one address twice. An effect at a computed index never does so in different iterations of a loop that *owns* its
+addresses. Loop r of index = c*r + t owns them in two cases. Either t consists of parts too small to reach the address
+of the next iteration wherever the effect's gate is open, and of parts that step over all of the loop's addresses. Or
+the index counts whole rows, whose sizes need not be constant. `index_add` owns its columns, a histogram of each row its
+row.
 
 Invariant: a loop that is not listed may run in any order, and its iterations at the same time.
 """
@@ -20,11 +21,13 @@ from monolect.ir.bounds import min_max, ranges
 from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.rewrite.normal import conjuncts, limits, linear
 from monolect.ir.uop import UOp, build, idx
-from monolect.optimize.actions.stages import is_local, is_stage
+from monolect.optimize.actions.stages import is_local, is_scratch
 
 
 def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """The RANGEs that an accumulator or a table lives through: they must run in order, and inside of all others."""
+    """Return the RANGEs that an accumulator or a table lives through: they must run in order, inside of all other
+    loops.
+    """
     out: set[UOp] = set()
     for u in order:
         if u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END"):
@@ -33,7 +36,7 @@ def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """The RANGEs of a kernel, whose nodes are `order`, that must run in order."""
+    """Return the RANGEs that must run in order, of a kernel whose nodes are `order`."""
     out: set[UOp] = {*carried_ranges(order)}
     for u in order:
         if u.op == "ATOMICADD":
@@ -47,13 +50,15 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def atomic_ranges(order: list[UOp], atomics: frozenset[DType]) -> frozenset[UOp]:
-    """The RANGEs that must run in order only because additions may meet, of dtypes that a target adds atomically."""
+    """Return the RANGEs that must run in order only because of additions whose dtypes a target adds atomically."""
     rest = [u for u in order if u.op != "ATOMICADD" or u.src[1].dtype not in atomics]
     return sequential_ranges(order) - sequential_ranges(rest)
 
 
 def running_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """The RANGEs of a kernel that only carry running sums, products or maxima: several iterations may be one SCAN."""
+    """Return the RANGEs that carry only running sums, products or maxima: several of their iterations may be
+    one SCAN.
+    """
     uses = Counter(s for u in order for s in u.src)
     carried: dict[UOp, frozenset[UOp]] = {}  # accumulator -> the loops it is carried through
     plain: set[UOp] = set()
@@ -70,8 +75,9 @@ def running_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def scan_depths(order: list[UOp]) -> dict[UOp, int]:
-    """For each RANGE that carries an accumulator or a table the number of those that must be around it: in each of
-    their iterations that starts anew.
+    """Return, for each RANGE that carries an accumulator or a table, the number of RANGEs that must enclose it.
+
+    In each iteration of those, the accumulator or table starts again.
     """
     starts: dict[UOp, frozenset[UOp]] = {}
     around: dict[UOp, frozenset[UOp]] = {}
@@ -82,21 +88,22 @@ def scan_depths(order: list[UOp]) -> dict[UOp, int]:
                 starts[u.src[0]] = loops
             elif u.src[1].op in ("STORE", "END"):
                 around.update({r: around.get(r, frozenset()) | starts.get(u.src[0], frozenset()) for r in loops})
-    for _ in around:  # those around one that is around it are around it, too
+    for _ in around:  # enclosing loops of an enclosing loop enclose it, too
         around = {r: outer.union(*(around.get(o, ()) for o in outer)) for r, outer in around.items()}
     if any(r in outer for r, outer in around.items()):
-        raise InternalError("two scans of a kernel each start anew in the other's loop", expected="one in the other")
+        raise InternalError("two scans of a kernel each restart in the other's loop", expected="one in the other")
     return {r: len(outer) for r, outer in around.items()}
 
 
-def lonely_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """The RANGEs around memory that they share out, LOCAL or registers at an index: each iteration has its own, so they
-    are no vector lanes. Stages can have a row for each lane.
+def private_local_ranges(order: list[UOp]) -> frozenset[UOp]:
+    """Return the RANGEs whose iterations each need local memory or an indexed register array of their own.
+
+    They are no vector lanes. Scratch buffers are exempt, as they can have a row for each lane.
     """
     out: frozenset[UOp] = frozenset()
     tables = {memory_of(u.src[0]) for u in order if u.op == "INDEX" and is_memory(u) and len(u.src) > 1}
     for u in order:
-        if u.op == "AFTER" and not is_stage(u) and (is_local(u.src[0]) or _is_register(u, tables)):
+        if u.op == "AFTER" and not is_scratch(u) and (is_local(u.src[0]) or _is_register(u, tables)):
             out |= ranges(u)
     return out
 
@@ -108,7 +115,7 @@ def _is_register(u: UOp, tables: set[UOp]) -> bool:
 
 
 def owners(u: UOp) -> frozenset[UOp]:
-    """The RANGEs in different iterations of which the effect `u` never hits the same place, whatever the others are."""
+    """Return the RANGEs whose different iterations never write the same address through the effect `u`."""
     terms = _terms(u)
     if any(x.op != "RANGE" for x, _ in terms) and (whole := _whole_rows(terms)):
         return whole
@@ -118,7 +125,10 @@ def owners(u: UOp) -> frozenset[UOp]:
 
 
 def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
-    """The RANGEs of a place that counts whole rows: r0*n1*n2 + r1*n2 + r2, sizes symbolic or not. () of any other."""
+    """Return the RANGEs of an index that counts whole rows, r0*n1*n2 + r1*n2 + r2, with constant or symbolic sizes.
+
+    Empty for any other index.
+    """
     rest, left = set(terms), {r for x, _ in terms for r in ranges(x)}
     found: set[UOp] = set()
     stride = idx(1)

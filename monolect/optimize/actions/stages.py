@@ -1,11 +1,11 @@
-"""Stages: what a kernel stores to local memory for its later loops, once in each iteration of the loops around.
+"""Describe scratch values: values that a kernel stores to local memory for its later loops, once per outer iteration.
 
-A stage is AFTER(LOCAL, END(STORE(INDEX(LOCAL, i), value), loops)): its own loops, those its END closes, index the
-buffer; the loops around it, those the value depends on, do not. So the buffer holds what one iteration of the loops
-around needs, and is filled anew in the next one.
+A scratch value is AFTER(LOCAL, END(STORE(INDEX(LOCAL, i), value), loops)). Its own loops, those that its END closes,
+index the buffer. The loops around it, those the value depends on, do not. So the buffer holds the values of one
+iteration of the loops around, and the next iteration overwrites it.
 
-When a loop around becomes shape, its lanes are alive at once: `Rows` gives each a row of its own in the buffer.
-Invariant: a stage's own loops index nothing but its own buffer and what is read for it.
+When a loop around becomes shape, all of its lanes exist at once: `Rows` gives each lane a row of the buffer.
+Invariant: the loops of a scratch value index only its buffer and the operands of its value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, idx, node, shape_source, toposort
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
 
 def is_local(u: UOp) -> bool:
@@ -27,7 +27,7 @@ def is_local(u: UOp) -> bool:
     return u.op == "BUFFER" and u.arg.addrspace == "LOCAL"
 
 
-def is_stage(u: UOp) -> bool:
+def is_scratch(u: UOp) -> bool:
     """True for AFTER(LOCAL, END(STORE(INDEX(LOCAL, ...), ...), ...)): memory written once before it is read."""
     if u.op != "AFTER" or len(u.src) != 2 or not is_local(u.src[0]) or u.src[1].op != "END":
         return False
@@ -35,13 +35,13 @@ def is_stage(u: UOp) -> bool:
     return store.op == "STORE" and store.src[0].op == "INDEX" and store.src[0].src[0] is u.src[0]
 
 
-class Stages:
-    """The stages of a kernel: `fills[buffer]` is the END that fills it, in the order they run."""
+class ScratchBuffers:
+    """The scratch buffers of a kernel: `fills[buffer]` is the END that fills it, in execution order."""
 
     def __init__(self, order: list[UOp]):
         self.order = order
-        self.fills = {u.src[0]: u.src[1] for u in order if is_stage(u)}
-        self.own = frozenset(r for e in self.fills.values() for r in e.src[1:])  # the loops that END in a stage
+        self.fills = {u.src[0]: u.src[1] for u in order if is_scratch(u)}
+        self.own = frozenset(r for e in self.fills.values() for r in e.src[1:])  # the loops that fill scratch buffers
 
     @cached_property
     def members(self) -> dict[UOp, UOp]:
@@ -55,7 +55,7 @@ class Stages:
 
     @cached_property
     def users(self) -> dict[UOp, list[UOp]]:
-        """The nodes that have each node among their sources."""
+        """For each node the nodes that have it among their sources."""
         out: dict[UOp, list[UOp]] = {}
         for u in self.order:
             for s in dict.fromkeys(u.src):
@@ -63,42 +63,46 @@ class Stages:
         return out
 
     def reads(self, u: UOp) -> bool:
-        """Whether the LOAD or STORE `u` goes to a stage's buffer."""
+        """Whether the LOAD or STORE `u` accesses a scratch buffer."""
         return memory_of(u.src[0]) in self.fills
 
     def loads(self, buffer: UOp) -> list[UOp]:
-        """The loads from a stage's buffer."""
+        """Return the loads from a scratch buffer."""
         return [u for u in self.order if u.op == "LOAD" and memory_of(u.src[0]) is buffer]
 
     def nest(self, u: UOp) -> frozenset[UOp]:
-        """The output loops around `u`: all loops of the END that it is computed for."""
+        """Return the output loops around `u`: all loops of the END that `u` is computed for."""
         e = self.members.get(u)
         return frozenset() if e is None else ranges(e.src[0])
 
     def loops(self, end: UOp) -> frozenset[UOp]:
-        """The loops that an END closes, and for a stage those around it too: they must be further out."""
+        """Return the loops that an END closes; for a scratch buffer also the loops around it, which must be further
+        out.
+        """
         return frozenset(end.src[1:]) | (ranges(end) if end in self.fills.values() else frozenset())
 
     def around(self, buffer: UOp) -> frozenset[UOp]:
-        """The loops around the stage that fills `buffer`."""
+        """Return the loops around the END that fills `buffer`."""
         return ranges(self.fills[buffer])
 
 
 class Rows:
-    """The rows of each buffer of a plan: one for each lane of the loops around that became shape."""
+    """The rows of each scratch buffer of a plan: one row for each lane of the loops around that became shape."""
 
-    def __init__(self, plan: Plan, made: dict[Part, UOp]):
+    def __init__(self, plan: LoopPlan, made: dict[AxisPart, UOp]):
         self.plan, self.made = plan, made
-        self.new = {b: self._widened(b) for b in plan.stages.fills}
+        self.new = {b: self._widened(b) for b in plan.scratch.fills}
 
     def row_length(self, b: UOp) -> int:
-        """Elements from one row to the next: whole vectors, and no multiple of what shares cache sets."""
+        """Elements from one row to the next: whole vectors, and not a multiple of 512 bytes, which would share cache
+        sets.
+        """
         lanes = self.plan.target.lanes(b.dtype.itemsize)
         n = -(-prod(b.shape) // lanes) * lanes
         return n + lanes if n * b.dtype.itemsize % 512 == 0 else n
 
-    def _parts(self, b: UOp) -> list[Part]:
-        around = self.plan.stages.around(b)
+    def _parts(self, b: UOp) -> list[AxisPart]:
+        around = self.plan.scratch.around(b)
         return [p for p in self.plan.axes if p.type == "UPCAST" and p.root in around and p in self.made]
 
     def _widened(self, b: UOp) -> UOp:
@@ -106,7 +110,7 @@ class Rows:
         return node("BUFFER", (shape_source((n * self.row_length(b),)),), b.arg) if n > 1 else b
 
     def offset(self, b: UOp) -> UOp:
-        """What is added to each index into `b`."""
+        """Return the index of the current row, which is added to each index into `b`."""
         out, step = idx(0), self.row_length(b)
         for p in self._parts(b):
             out, step = out + self.made[p] * step, step * p.size

@@ -30,23 +30,23 @@ from monolect.ir.rewrite.normal import count, linear, smaller
 from monolect.ir.uop import UOp, node, substitute, toposort
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
-SMALLEST_BYTES = 16  # of a vector that can be stored past the caches
-FARTHEST_BYTES = 1 << 20
-PAGE_BYTES = 4096  # up to which processors follow a stream
-MOST_ROWS = 64  # ahead
-LINE_BYTES = 64  # that come together
+MIN_NONTEMPORAL_BYTES = 16  # bytes; shorter vectors cannot be stored past the caches
+MAX_PREFETCH_BYTES = 1 << 20  # bytes; the largest prefetch distance
+PAGE_BYTES = 4096  # bytes; hardware prefetchers follow a stream within a page
+MAX_PREFETCH_ROWS = 64  # iterations; the largest prefetch distance in rows
+LINE_BYTES = 64  # bytes of a cache line
 
 
 def buffer_bytes(u: UOp) -> int:
-    """Bytes of the memory that an access is to."""
+    """Bytes of the PARAM that an access is to; 0 for other memory."""
     memory = u.src[0].src[0]
     return memory.dtype.itemsize * size_max(count(memory.shape)) if memory.op == "PARAM" else 0
 
 
-def vector_of(plan: Plan, u: UOp) -> Part | None:
-    """The part of a loop that moves an access by one element and becomes shape."""
+def vector_of(plan: LoopPlan, u: UOp) -> AxisPart | None:
+    """Return the shaped part along which an access is contiguous, or None."""
     if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
         return None
     steps = dict(linear(u.src[0].src[1])[1])
@@ -54,10 +54,12 @@ def vector_of(plan: Plan, u: UOp) -> Part | None:
     return next((p for p in shaped if steps.get(p.root, 0) * p.stride == 1), None)
 
 
-def next_rows(plan: Plan, u: UOp) -> int:
-    """Bytes from where an access is to, to where it is in the next iteration of the outermost loop that moves it inside
-    of the blocks, and in which it reads no more than half of the second cache: the next rows of tiles. 0 where there is
-    none, where that is so near that the processor asks for it by itself, or farther than what can be asked for.
+def next_row_distance(plan: LoopPlan, u: UOp) -> int:
+    """Return the distance in bytes from an access to the same access in the next row of tiles, or 0.
+
+    The row loop is the outermost loop inside the blocks that moves the access and whose inner loops read at most half
+    of the L2 cache. It is 0 if there is no such loop, if the hardware prefetches that near, or if the distance is too
+    large.
     """
     steps, itemsize = dict(linear(u.src[0].src[1])[1]), u.src[0].dtype.itemsize
     inner = [p for p in plan.axes if steps.get(p.root) and not p.is_block and p.type != "THREAD"]
@@ -67,17 +69,18 @@ def next_rows(plan: Plan, u: UOp) -> int:
         reach = sum(abs(steps[q.root]) * q.stride * (q.size - 1) for q in inside)
         if min(n_elements, reach + 1) * itemsize <= plan.target.l2_bytes // 2:
             n = abs(steps[p.root]) * p.stride
-            near = PAGE_BYTES if n > reach else LINE_BYTES  # a stream; or it comes there from elsewhere
-            return n * itemsize if near <= n * itemsize <= FARTHEST_BYTES else 0
+            near = PAGE_BYTES if n > reach else LINE_BYTES  # one stream, or other loops revisit nearby memory
+            return n * itemsize if near <= n * itemsize <= MAX_PREFETCH_BYTES else 0
     return 0
 
 
-def check_nontemporal(plan: Plan, number: Any) -> tuple[UOp, str]:
-    """(the STORE, its new arg). Raises ActionError where a store past the caches is not provably right."""
+def check_nontemporal(plan: LoopPlan, number: Any) -> tuple[UOp, str]:
+    """Return (the STORE, its new arg). Raises ActionError where a store past the caches is not provably right."""
     u = _numbered(plan, "NONTEMPORAL", "store", plan.stores, number)
     if u.op != "STORE" or u.arg is not None or u.src[0].src[0].op != "PARAM":
         raise ActionError("NONTEMPORAL", expected="a plain STORE to memory", found=repr(u))
-    peeled = {p.root for p, ends in plan.peeled.items() if ends[-1]}  # the tail is masked, and not streamed
+    # the peeled tail is masked, and not stored past the caches
+    peeled = {p.root for p, ends in plan.peeled.items() if ends[-1]}
     if len(u.src) > 2 or any(r in plan.padded and r not in peeled for r in ranges(u)):
         raise ActionError("NONTEMPORAL", expected="a store that always happens", found="a gate")
     if plan.sequential - plan.running or any(p.is_block and p.root in plan.reduced for p in plan.axes):
@@ -86,7 +89,7 @@ def check_nontemporal(plan: Plan, number: Any) -> tuple[UOp, str]:
         raise ActionError("NONTEMPORAL", expected="memory that the kernel does not read", found=repr(u.src[0].src[0]))
     p = vector_of(plan, u)
     n_bytes = p.size * u.src[1].dtype.itemsize if p is not None else 0
-    if p is None or n_bytes < SMALLEST_BYTES or n_bytes & (n_bytes - 1) or n_bytes > plan.target.vector_bytes:
+    if p is None or n_bytes < MIN_NONTEMPORAL_BYTES or n_bytes & (n_bytes - 1) or n_bytes > plan.target.vector_bytes:
         raise ActionError("NONTEMPORAL", expected="vectors of 16 bytes up to a register", found=n_bytes)
     k, terms = linear(u.src[0].src[1])
     steps = [k]
@@ -100,8 +103,8 @@ def check_nontemporal(plan: Plan, number: Any) -> tuple[UOp, str]:
     return u, "nontemporal"
 
 
-def check_prefetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, LoadArg | str | tuple[str, int]]:
-    """(the LOAD, its flag). Raises ActionError where fetching ahead means nothing."""
+def check_prefetch(plan: LoopPlan, number: Any, ahead: Any) -> tuple[UOp, LoadArg | str | tuple[str, int]]:
+    """Return (the LOAD, its flag). Raises ActionError where prefetching is not possible."""
     u = _numbered(plan, "PREFETCH", "load", plan.loads, number)
     if isinstance(ahead, tuple):
         return u, _check_rows(plan, u, ahead)
@@ -110,8 +113,8 @@ def check_prefetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, LoadArg | 
             raise ActionError("PREFETCH of the next block", expected="a load that is packed once", found=repr(u))
         return u, ahead
     n_bytes = ahead
-    if not isinstance(n_bytes, int) or not 0 < n_bytes <= FARTHEST_BYTES:
-        raise ActionError("PREFETCH distance", expected=f"1..{FARTHEST_BYTES} bytes", found=n_bytes)
+    if not isinstance(n_bytes, int) or not 0 < n_bytes <= MAX_PREFETCH_BYTES:
+        raise ActionError("PREFETCH distance", expected=f"1..{MAX_PREFETCH_BYTES} bytes", found=n_bytes)
     if u.arg is not None or u.src[0].src[0].op != "PARAM" or u in plan.packs:
         raise ActionError("PREFETCH", expected="a plain LOAD from memory", found=repr(u))
     rows = any(p.type == "UPCAST" and p.root in ranges(u.src[0]) for p in plan.axes)
@@ -121,27 +124,30 @@ def check_prefetch(plan: Plan, number: Any, ahead: Any) -> tuple[UOp, LoadArg | 
 
 
 # ---- rows that an index names ----------------------------------------------------------------------------------------
-def named_by(u: UOp) -> list[UOp]:
-    """The LOADs whose values say where `u` loads from."""
+def index_loads(u: UOp) -> list[UOp]:
+    """Return the LOADs whose values `u` uses in its index."""
     terms = linear(u.src[0].src[1])[1] if len(u.src[0].src) == 2 else ()
     return [v for v in toposort(*(x for x, _ in terms if x.op != "RANGE")) if v.op == "LOAD"]
 
 
-def row_loop(plan: Plan, u: UOp) -> Part | None:
-    """The loop whose iterations load one row each of those that an index names: the innermost that moves the index."""
-    moved = {r for v in named_by(u) for r in ranges(v)}
+def row_loop(plan: LoopPlan, u: UOp) -> AxisPart | None:
+    """Return the innermost loop that moves the index loads of `u`; each of its iterations loads one row. None without
+    one.
+    """
+    moved = {r for v in index_loads(u) for r in ranges(v)}
     loops = [p for p in plan.axes if p.root in moved and p.type == "LOOP" and not p.is_block]
     return max(loops, key=plan.axes.index, default=None)
 
 
-def _check_rows(plan: Plan, u: UOp, ahead: tuple) -> tuple[str, int]:
-    """`ahead`, ("rows", n), where `u` loads vectors of rows whose place it finds n iterations ahead as it finds its
-    own. Raises ActionError.
+def _check_rows(plan: LoopPlan, u: UOp, ahead: tuple) -> tuple[str, int]:
+    """Return `ahead`, ("rows", n), if `u` loads vectors of rows whose index can be read n iterations early.
+
+    Raises ActionError otherwise.
     """
-    good = len(ahead) == 2 and ahead[0] == "rows" and isinstance(ahead[1], int) and 0 < ahead[1] <= MOST_ROWS
+    good = len(ahead) == 2 and ahead[0] == "rows" and isinstance(ahead[1], int) and 0 < ahead[1] <= MAX_PREFETCH_ROWS
     if not good:
-        raise ActionError("PREFETCH distance", expected=f'bytes, or ("rows", 1..{MOST_ROWS})', found=ahead)
-    names, p, vector = named_by(u), row_loop(plan, u), vector_of(plan, u)
+        raise ActionError("PREFETCH distance", expected=f'bytes, or ("rows", 1..{MAX_PREFETCH_ROWS})', found=ahead)
+    names, p, vector = index_loads(u), row_loop(plan, u), vector_of(plan, u)
     moved = {r for v in names for r in ranges(v)}
     shaped = {q.root for q in plan.axes if q.type in plan.shapes}
     plain = u.arg is None and u not in plan.packs and all(v.src[0].src[0].op == "PARAM" for v in (u, *names))
@@ -152,28 +158,29 @@ def _check_rows(plan: Plan, u: UOp, ahead: tuple) -> tuple[str, int]:
     return ahead
 
 
-def rows_later(plan: Plan, new: dict[UOp, UOp]) -> list[UOp]:
-    """The PREFETCHes of rows, each in the loops of every store that its LOAD is for; `new`: what became of the kernel's
-    ranges and effects.
+def row_prefetches(plan: LoopPlan, new: dict[UOp, UOp]) -> list[UOp]:
+    """Return the PREFETCHes of rows, each in the loops of every store that uses its LOAD.
+
+    `new`: the new nodes of the kernel's ranges and effects.
     """
     out = []
     for u, ahead in plan.flags.items():
         if isinstance(ahead, tuple) and not isinstance(ahead, LoadArg):
             p = row_loop(plan, u)
             assert p is not None
-            later = kept_inside(p.root, new[p.root] + p.stride * ahead[1])
-            place = substitute(u.src[0], {r: new[r] for r in ranges(u.src[0])} | {p.root: later})
+            later = clamped_to_last(p.root, new[p.root] + p.stride * ahead[1])
+            address = substitute(u.src[0], {r: new[r] for r in ranges(u.src[0])} | {p.root: later})
             ends = [e for e in plan.order if e.op == "END" and u in toposort(e.src[0])]
-            out += [node("END", (node("PREFETCH", (place,)), *new[e].src[1:])) for e in ends if new[e].op == "END"]
+            out += [node("END", (node("PREFETCH", (address,)), *new[e].src[1:])) for e in ends if new[e].op == "END"]
     return list(dict.fromkeys(out))
 
 
-def kept_inside(r: UOp, e: UOp) -> UOp:
-    """`e`, or the last iteration of the range r."""
+def clamped_to_last(r: UOp, e: UOp) -> UOp:
+    """Return the smaller of `e` and the last iteration of the range r."""
     return smaller(e, r.src[0] + -1)
 
 
-def _numbered(plan: Plan, op: str, what: str, found: list[UOp], number: Any) -> UOp:
+def _numbered(plan: LoopPlan, op: str, what: str, found: list[UOp], number: Any) -> UOp:
     if not plan.target.streams:
         raise ActionError(op, expected="a target with stores past its caches", found=plan.target.name)
     if not isinstance(number, int) or not 0 <= number < len(found):

@@ -1,18 +1,18 @@
-"""Sums in blocks: where what a block leaves waits for the next one.
+"""Store the partial sums of a reduction that is cut into blocks, in the output buffer or in local memory.
 
-A reduction cut into blocks adds up in the place of its result, where that is the sum itself, and lies as the tiles do.
-Otherwise, in what is rounded to 16 bits, finished by other operations or turned around, sums stand in local memory, at
-the level of the block: its loops fill them as those of a stage do, then loops of their own read each once, finish and
+Each block adds to the output buffer if the output is the sum itself, has its dtype, and has the layout of the tiles.
+Otherwise the partial sums are kept in local memory, inside of the block loop: the sum is rounded to 16 bits, has an
+epilogue, or is transposed. The block's loops add to them, and loops after the last block read each sum once, finish and
 store it.
 
 Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                        j in blocks b
 After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
             ADD(LOAD(INDEX(LOCAL, i), 0, 0 < b), REDUCE(ADD, x, j))), b, i)), i')))), i')
-What a block left is read AFTER the sum of the next: until then registers hold that alone.
+A block's partial sum is read AFTER the sum of the next block, so that registers hold only that sum until then.
 
-Each block is a rounding of all that came before it, so many blocks are cut once more, into groups: the sums of a group
-stand in local memory, and are added to the result at its end. Of n blocks, each result sees twice the root of n.
-Invariant: loops around b are around both; sums lie in the order in which both visit them.
+Each block rounds the partial sum once, so many blocks are cut once more, into groups. The sums of a group are kept in
+local memory and added to the output at the end of the group. With n blocks, a result has about 2 * sqrt(n) roundings.
+Invariant: loops around b are around both loop nests; sums are stored in the order in which both visit them.
 """
 
 from __future__ import annotations
@@ -28,127 +28,137 @@ from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitu
 
 if TYPE_CHECKING:
     from monolect.optimize.actions.peel import Peeler
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
-MANY_BLOCKS = 64  # roundings of a result that are worth a second place for sums
-GAIN = 4  # times fewer of them in groups
-SHORT_BLOCK = 32  # steps of a sum, of a few rows that stream
+MIN_BLOCKS_TO_GROUP = 64  # blocks; with fewer, their roundings do not justify a second buffer for sums
+MIN_GROUPING_GAIN = 4  # factor by which groups must reduce the number of roundings
+SHORT_BLOCK_STEPS = (
+    32  # reduction steps; tiles of several rows accumulate in local memory if a block has at most this many
+)
 
 
-def blocks_of_sum(plan: Plan) -> list[Part]:
-    """The blocks of the reduction that is cut, behind the groups of them if there are any."""
+def blocks_of_sum(plan: LoopPlan) -> list[AxisPart]:
+    """Return the block loops of the reduction that is cut: the groups first if there are any, then the blocks."""
     found = [p for p in plan.axes if p.is_block and p.root in plan.reduced and p.size > 1]
-    return sorted(found, key=lambda p: p.made)
+    return sorted(found, key=lambda p: p.created)
 
 
-def block_of_sum(plan: Plan) -> Part | None:
-    """The blocks of the reduction that is cut."""
+def block_of_sum(plan: LoopPlan) -> AxisPart | None:
+    """Return the innermost block loop of the reduction that is cut, or None."""
     return next(reversed(blocks_of_sum(plan)), None)
 
 
-def inside(plan: Plan) -> list[Part]:
-    """The loops over results around which the blocks of the sum stand: all but those of threads and earlier blocks."""
+def inside(plan: LoopPlan) -> list[AxisPart]:
+    """Return the output loops inside the block loop of the sum: all but threads and earlier blocks."""
     block = block_of_sum(plan)
     outputs = (p for p in plan.axes if p.root not in plan.reduced and p.type != "THREAD")
-    return [p for p in outputs if block is None or not p.is_block or p.made > block.made]
+    return [p for p in outputs if block is None or not p.is_block or p.created > block.created]
 
 
-def bytes_of_sums(plan: Plan) -> int:
-    """Local memory that the sums of one iteration of the loops around take; 0 for axes of symbolic size."""
+def partial_sum_bytes(plan: LoopPlan) -> int:
+    """Bytes of local memory for the partial sums of one iteration of the loops around; 0 for axes of symbolic size."""
     return prod(p.size for p in inside(plan)) * plan.reduces[0].dtype.itemsize
 
 
-def are_local(plan: Plan) -> bool:
-    """Whether the sums stand in local memory: they had better, and it holds them."""
-    if plan.workgroup or not plan.locals or not (in_groups(plan) or had_better_wait(plan)):
+def are_sums_local(plan: LoopPlan) -> bool:
+    """Whether the partial sums are kept in local memory: that is needed, and they fit."""
+    if plan.workgroup or not plan.locals or not (has_groups(plan) or needs_local_accumulator(plan)):
         return False
-    return 0 < bytes_of_sums(plan) <= plan.target.local_bytes
+    return 0 < partial_sum_bytes(plan) <= plan.target.local_bytes
 
 
-def groups(n: int) -> int:
-    """How many groups `n` blocks make, about as many as one has blocks; 1 where they are few, or no divisor is near."""
+def group_count(n: int) -> int:
+    """Return the number of groups for `n` blocks, close to sqrt(n).
+
+    1 where blocks are few or no divisor is close.
+    """
     best = min((k for k in range(2, n) if n % k == 0), key=lambda k: max(k, n // k), default=n)
-    return best if MANY_BLOCKS <= n >= GAIN * max(best, n // best) else 1
+    return best if MIN_BLOCKS_TO_GROUP <= n >= MIN_GROUPING_GAIN * max(best, n // best) else 1
 
 
-def in_groups(plan: Plan) -> bool:
-    """Whether there are groups of blocks."""
+def has_groups(plan: LoopPlan) -> bool:
+    """Whether the blocks of the sum are divided into groups."""
     return len(blocks_of_sum(plan)) > 1
 
 
-def have_place(plan: Plan) -> bool:
-    """Whether there is a place for what blocks leave, and for what groups do."""
+def has_accumulator(plan: LoopPlan) -> bool:
+    """Whether the output or local memory can hold the partial sums; with groups, both must."""
     if not (blocks := blocks_of_sum(plan)):
         return True
-    places = are_local(plan), are_in_result(plan)
-    return all(places) if len(blocks) > 1 else any(places)
+    accumulators = are_sums_local(plan), is_result_wide_enough(plan)
+    return all(accumulators) if len(blocks) > 1 else any(accumulators)
 
 
-def had_better_wait(plan: Plan) -> bool:
-    """Whether the result is no place for sums: they are to be finished, or each block would turn them around to get
-    them there, and back, or blocks are short.
+def needs_local_accumulator(plan: LoopPlan) -> bool:
+    """Whether partial sums must be kept in local memory instead of the output buffer.
+
+    The sum feeds an epilogue, or its layout differs from the output's, or the reduction blocks are too short.
     """
-    return plan.stores[0].src[1] is not plan.reduces[0] or are_turned(plan) or are_moved_often(plan)
+    return plan.stores[0].src[1] is not plan.reduces[0] or is_layout_transposed(plan) or are_blocks_short(plan)
 
 
-def are_turned(plan: Plan) -> bool:
-    """Whether the lanes of the kernel's only sum are no neighbours in its result."""
+def is_layout_transposed(plan: LoopPlan) -> bool:
+    """Whether the lanes of the kernel's only sum are not contiguous in its output."""
     if len(plan.stores) > 1 or len(plan.reduces) > 1 or (lane := plan.lane(plan.stores[0])) is None:
         return False
     return dict(linear(plan.stores[0].src[0].src[1])[1]).get(lane) != 1
 
 
-def are_moved_often(plan: Plan) -> bool:
-    """Whether blocks are so short that the sums of a tile of rows are loaded and stored about as often as what is read
-    for them. In the result such rows may share sets of the first cache with each other, and lines with other threads.
+def are_blocks_short(plan: LoopPlan) -> bool:
+    """Whether blocks are so short that the sums of a tile are loaded and stored about as often as the operands.
+
+    In the output such rows may share L1 cache sets with each other, and cache lines with other threads.
     """
     block = block_of_sum(plan)
     rows = {p.root for p in plan.axes if p.type == "UPCAST" and p.root not in plan.reduced}
     n = prod(p.size for p in blocks_of_sum(plan))
-    return block is not None and len(rows) > 1 and plan.extent(block.root) <= SHORT_BLOCK * n
+    return block is not None and len(rows) > 1 and plan.extent(block.root) <= SHORT_BLOCK_STEPS * n
 
 
-def are_in_result(plan: Plan) -> bool:
-    """Whether the sums may stand in the place of the result."""
+def is_result_wide_enough(plan: LoopPlan) -> bool:
+    """Whether the output has the dtype of the sum, so that it can hold partial sums."""
     return plan.stores[0].src[1].dtype is plan.reduces[0].dtype
 
 
-def waiting(
-    plan: Plan, store: UOp, total: UOp, made: list[tuple[Part, UOp]], block: UOp, peeler: Peeler
+def accumulate_locally(
+    plan: LoopPlan, store: UOp, total: UOp, made: list[tuple[AxisPart, UOp]], block: UOp, peeler: Peeler
 ) -> tuple[UOp, dict[UOp, UOp]]:
-    """What all blocks make of `total`, in loops of its own after them, for what is made of it to `store`; and those
-    loops, by those that they repeat.
+    """Accumulate the sum `total` over all blocks in local memory; return (the load of a finished sum, the new loops).
+
+    The new loops, by the loops that they repeat, run after the blocks and `store` the result.
     """
     parts = inside(plan)
     mine = [(p, r) for p, r in made if p in parts]
     order = toposort(store)
     ids = unused_ranges(order)
     slot = next(unused_slots(order))
-    again: dict[UOp, UOp] = {}
-    place, step = idx(0), 1
+    loops_after: dict[UOp, UOp] = {}
+    index, step = idx(0), 1
     for p, r in reversed(mine):
-        place, step = place + r * step, step * p.size
-    for _, r in mine:  # outermost first: bounds of inner loops may depend on them
-        again[r] = node("RANGE", tuple(substitute(s, again) for s in r.src), (next(ids), r.arg[1]))
+        index, step = index + r * step, step * p.size
+    for _, r in mine:  # outermost first, as bounds of inner loops may depend on outer loops
+        loops_after[r] = node("RANGE", tuple(substitute(s, loops_after) for s in r.src), (next(ids), r.arg[1]))
     memory = node("BUFFER", (shape_source((step,)),), BufferArg(slot, total.dtype, None, "LOCAL"))
-    target = node("INDEX", (memory, place))
-    if are_moved_often(plan):  # what is not gated is not masked
+    target = node("INDEX", (memory, index))
+    if are_blocks_short(plan):  # zero first, so that the load needs no gate, which would mask it
         around = (r for p, r in made if p.type == "THREAD" or (p.is_block and p not in parts and r is not block))
-        known = node("AFTER", (memory, total, _zeroed(memory, place, [r for _, r in mine], tuple(around), ids)))
-        old = node("LOAD", (node("INDEX", (known, place)),))
+        known = node("AFTER", (memory, total, _zero_fill(memory, index, [r for _, r in mine], tuple(around), ids)))
+        old = node("LOAD", (node("INDEX", (known, index)),))
     else:
         known = node("AFTER", (memory, total))
-        old = node("LOAD", (node("INDEX", (known, place)), const(0, total.dtype), less(idx(0), block)))
-    end = node("END", (node("STORE", (target, build("ADD", old, total))), block, *again))
-    filled = node("AFTER", (memory, *peeler.run((end,), again.values())))
-    return node("LOAD", (node("INDEX", (filled, substitute(place, again))),)), again
+        old = node("LOAD", (node("INDEX", (known, index)), const(0, total.dtype), less(idx(0), block)))
+    end = node("END", (node("STORE", (target, build("ADD", old, total))), block, *loops_after))
+    filled = node("AFTER", (memory, *peeler.run((end,), loops_after.values())))
+    return node("LOAD", (node("INDEX", (filled, substitute(index, loops_after))),)), loops_after
 
 
-def _zeroed(memory: UOp, place: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:
-    """The loops that fill `memory` with zeros, all places of `loops`, once in each iteration of those around."""
+def _zero_fill(memory: UOp, index: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:
+    """Return the END of loops like `loops` that fill `memory` with zeros, once in each iteration of the loops
+    around.
+    """
     new: dict[UOp, UOp] = {}
     for r in loops:
         new[r] = node("RANGE", tuple(substitute(s, new) for s in r.src), (next(ids), r.arg[1]))
-    anew = node("AFTER", (memory, *around)) if around else memory
-    store = node("STORE", (node("INDEX", (anew, substitute(place, new))), const(0, memory.dtype)))
+    fresh = node("AFTER", (memory, *around)) if around else memory
+    store = node("STORE", (node("INDEX", (fresh, substitute(index, new))), const(0, memory.dtype)))
     return node("END", (store, *new.values()))

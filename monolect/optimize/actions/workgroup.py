@@ -1,10 +1,11 @@
-"""What is legal on a target with workgroups: what lanes and workgroups may share out, and the limits of the device.
+"""Check actions on a target with workgroups: the axes that lanes and workgroups may share, and the device's limits.
 
-Workgroups run in any order, lanes of one between two BARRIERs too. So an axis may be shared out when nothing that one
-of its iterations writes is read by another. A kernel with local memory of its own, a table or the rows of a stage, has
-one lane, as all lanes would share it. Lanes, workgroups and local memory are counted as `device_axes` counts them.
+Workgroups run in any order, and so do the lanes of one between two BARRIERs. So an axis may be shared out if no
+iteration reads memory that another writes. A kernel with local memory of its own, a table or rows of scratch values,
+has one lane per workgroup, as all lanes would share it. Lanes, workgroups and local memory are counted as `device_axes`
+counts them.
 
-Invariant: what is legal here is not refused by `device_axes`.
+Invariant: `device_axes` accepts a kernel that is legal here.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from monolect.ir.uop import UOp
 from monolect.optimize.actions.stages import is_local
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.pack import Block
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.pack import PackedBlock
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
 LANES = ("LOCAL", "GROUP_REDUCE")
 
 
 class Workgroup:
-    """Facts about the kernel of a plan; what depends on its axes takes them as an argument."""
+    """Facts about the kernel of a plan; methods that depend on its axes take them as an argument."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: LoopPlan):
         self.order, self.reduces, self.target = plan.order, plan.reduces, plan.target
 
     # ---- the kernel --------------------------------------------------------------------------------------------------
@@ -41,42 +42,42 @@ class Workgroup:
 
     @cached_property
     def fills(self) -> frozenset[UOp]:
-        """The loops that end with a store to memory of the kernel's own: a workgroup runs all of each."""
+        """The loops that end with a store to a BUFFER of the kernel: each workgroup runs all of their iterations."""
         ends = [u for u in self.order if u.op == "END" and u.src[0].op == "STORE"]
         return frozenset(r for u in ends if memory_of(u.src[0].src[0]).op == "BUFFER" for r in u.src[1:])
 
     @cached_property
     def reads_back(self) -> bool:
-        """Whether the kernel reads, or writes twice, memory that it writes, and not only element by element."""
+        """Whether the kernel reads or rewrites memory that it writes, other than at the same index."""
         writes = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
-        places = {m: u.src[0] for u in writes if (m := memory_of(u.src[0])).op == "PARAM"}
+        written = {m: u.src[0] for u in writes if (m := memory_of(u.src[0])).op == "PARAM"}
         accesses = (u for u in self.order if u.op in ("LOAD", "STORE", "ATOMICADD"))
-        return any(places.get(memory_of(u.src[0]), u.src[0]) is not u.src[0] for u in accesses)
+        return any(written.get(memory_of(u.src[0]), u.src[0]) is not u.src[0] for u in accesses)
 
     def encloses(self, r: UOp) -> bool:
-        """Whether every loop and every store is inside of the loop r."""
+        """Whether every loop and every store to a PARAM is inside of the loop r."""
         loops = [u for u in self.order if u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1)]
         writes = [u for u in self.order if u.op in ("STORE", "ATOMICADD") and memory_of(u.src[0]).op == "PARAM"]
         return all(r in u.src or r in ranges(u) for u in loops) and all(r in ranges(u) for u in writes)
 
     @cached_property
     def nests(self) -> frozenset[frozenset[UOp]]:
-        """The loops that values depend on together."""
+        """The sets of loops that the kernel's nodes depend on."""
         return frozenset(ranges(u) for u in self.order)
 
     # ---- the axes ----------------------------------------------------------------------------------------------------
-    def dims(self, axes: list[Part]) -> list[list[Part]]:
-        """The dimensions of a workgroup, neighbouring lanes first, each with the axes that it is for."""
-        lanes = sorted((p for p in axes if p.type in LANES), key=lambda p: p.made)
+    def dims(self, axes: list[AxisPart]) -> list[list[AxisPart]]:
+        """Return the dimensions of a workgroup, fastest-varying lanes first, each with the axes that share it."""
+        lanes = sorted((p for p in axes if p.type in LANES), key=lambda p: p.created)
         nests = {frozenset(p for p in lanes if p.root in rs) for rs in self.nests}
         return shared_lanes([(p, p.size) for p in lanes], nests)
 
-    def n_lanes(self, axes: list[Part]) -> int:
-        """Lanes of a workgroup."""
+    def n_lanes(self, axes: list[AxisPart]) -> int:
+        """Number of lanes of a workgroup."""
         return prod(mine[0].size for mine in self.dims(axes))
 
-    def slot_bytes(self, axes: list[Part]) -> int:
-        """Local memory in which lanes join their partial results."""
+    def slot_bytes(self, axes: list[AxisPart]) -> int:
+        """Bytes of local memory in which lanes combine their partial results."""
         lanes, total, dims = self.n_lanes(axes), 0, self.dims(axes)
         sizes = [mine[0].size for mine in dims]
         for u in self.reduces:
@@ -92,8 +93,8 @@ class Workgroup:
         return total
 
     # ---- checks ------------------------------------------------------------------------------------------------------
-    def check_split(self, plan: Plan, target: str, root: UOp, axes: list[Part]) -> None:
-        """Raises ActionError when the split of `root` that leads to `axes` is illegal."""
+    def check_split(self, plan: LoopPlan, target: str, root: UOp, axes: list[AxisPart]) -> None:
+        """Raise ActionError when the split of `root` that leads to `axes` is illegal."""
         what = f"SPLIT to {target}"
         if target in ("GLOBAL", "LOCAL"):
             if root in self.fills:
@@ -112,15 +113,15 @@ class Workgroup:
         if target in ("LOCAL", "GROUP_REDUCE", "UPCAST"):
             self._check_bytes(what, self.slot_bytes(axes))
 
-    def _check_lanes(self, what: str, axes: list[Part]) -> None:
+    def _check_lanes(self, what: str, axes: list[AxisPart]) -> None:
         dims = [mine[0].size for mine in self.dims(axes)]
         if self.target.max_local and prod(dims) > self.target.max_local:
             raise ActionError(f"{what}: too many lanes", expected=f"<= {self.target.max_local}", found=prod(dims))
         if self.target.max_block:
             fitted(dims, self.target.max_block, "lidx")
 
-    def _check_grid(self, axes: list[Part]) -> None:
-        groups = [p.size for p in sorted(axes, key=lambda p: p.made) if p.type == "GLOBAL"]
+    def _check_grid(self, axes: list[AxisPart]) -> None:
+        groups = [p.size for p in sorted(axes, key=lambda p: p.created) if p.type == "GLOBAL"]
         if self.target.max_grid:
             fitted(groups, self.target.max_grid)
 
@@ -128,7 +129,7 @@ class Workgroup:
         if n > self.target.local_bytes:
             raise ActionError(f"{what}: local memory is too large", expected=f"<= {self.target.local_bytes}", found=n)
 
-    def check_blocks(self, axes: list[Part], blocks: list[Block]) -> None:
-        """Raises ActionError when the packed blocks do not fit beside what else is in local memory."""
+    def check_blocks(self, axes: list[AxisPart], blocks: list[PackedBlock]) -> None:
+        """Raise ActionError when the packed blocks and the other local memory together exceed the target's."""
         n = sum(b.local_bytes for b in blocks)
         self._check_bytes("PACK", self.slot_bytes(axes) + n)

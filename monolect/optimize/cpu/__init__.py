@@ -1,1 +1,1 @@
-"""The choice of actions for processors."""
+"""Choose the actions of kernels for CPUs."""

@@ -1,11 +1,11 @@
-"""Dot products: sums of products with the vector lanes along the sum, a small square of them side by side.
+"""Vectorize sums of products along the reduction: a small square of dot products shares its operands.
 
-Where few columns would leave most lanes of a vector empty, lanes run along the sum: each vector of a row is multiplied
-by that of every column, and at the end the lanes of all sums of the square are added up together. An operand that does
-not lie along the sum is turned first, by PACK.
+Where few columns would leave most lanes of a vector empty, lanes run along the reduction. Each vector of a row is
+multiplied by the vector of every column; the lanes of all sums of the square are added up at the end. PACK first
+transposes an operand that is not contiguous along the reduction.
 
-They take the place of a register tile where they cost less, or where a tile would turn around what is hardly read
-again.
+Dot products replace a register tile where they cost less, or where a tile would transpose a panel that is hardly
+reused.
 """
 
 from __future__ import annotations
@@ -15,67 +15,75 @@ from math import prod
 from typing import NamedTuple
 
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.pack import LEAST_TO_TURN
+from monolect.optimize.actions.pack import MIN_ROW_TO_TRANSPOSE
 from monolect.optimize.actions.stream import buffer_bytes
-from monolect.optimize.cost import WIDEST_STEP, Access
+from monolect.optimize.cost import MAX_GATHER_STRIDE, StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
-from monolect.optimize.cpu.tile_cost import FROM_L2, GATHERED, Tile
+from monolect.optimize.cpu.tile_cost import GATHERED_COPY_CYCLES, L1_MISS_CYCLES, RegisterTile
 
-FEW_ROWS = 4  # tiles of rows below which a panel is not worth being turned around
-SHORTEST = 3  # elements of a sum, for which a vector pays
-MOST_SIDE = 7  # rows, or columns, of a square
-DOTS_AHEAD_BYTES = 2048  # how far ahead rows that stream are asked for
-LATENCY = 4  # cycles of a multiply-add, which the next step of a sum waits for
-LANES_ADDED = 3  # cycles for one sum, of several together
-DRAINING = 12  # cycles between the last step of a square and the first of the next one
-MASKING = 2  # cycles of a step that asks which lanes are inside
+MIN_REUSE_TO_TRANSPOSE = 4  # row tiles that read a panel; with fewer, transposing the panel does not pay
+MIN_DOT_LENGTH = 3  # elements; shorter reductions are not vectorized as dot products
+MAX_SQUARE_SIDE = 7  # rows, or columns, of a square of dot products
+DOT_PREFETCH_BYTES = 2048  # bytes; distance at which rows from memory are prefetched
+FMA_LATENCY_CYCLES = 4  # cycles of a multiply-add, after which the next step of its accumulator can start
+LANE_SUM_CYCLES = 3  # cycles to add up the lanes of one accumulator, several of which overlap
+SQUARE_START_CYCLES = 12  # cycles from the last step of a square to the first step of the next
+MASKED_STEP_CYCLES = 2  # extra cycles of each step where the last vector of the reduction is masked
 
 
 class Square(NamedTuple):
-    """Lanes along `j`, so many iterations of each of the output loops side by side, `turned` loads packed. `cost`: in
-    cycles on one thread.
+    """A square of dot products: lanes along `j`, (axis, iterations in parallel) for each output loop in `sides`.
+
+    The loads in `transposed` are packed. `cost` is in cycles on one thread.
     """
 
     cost: float
     j: UOp
     sides: tuple[tuple[UOp, int], ...]
-    turned: tuple[Access, ...] = ()
+    transposed: tuple[StridedAccess, ...] = ()
 
 
 class Dots(Contraction):
-    """The decisions for one kernel, made through `chooser.act`."""
+    """Choose and apply dot products for one kernel, through `chooser.act`."""
 
-    def instead_of(self, tile: Tile | None) -> Square | None:
-        """The square to take in the place of a register tile."""
-        square = self.square()
+    def better_square(self, tile: RegisterTile | None) -> Square | None:
+        """The square that is better than the register tile `tile`, or None if the tile is better."""
+        square = self.best_square()
         if square is None or tile is None:
             return square
-        cheaper = square.cost < tile.cost and self.any_stays_near()
-        return square if cheaper or (self.all_lie_along() and self.turns_for_few(tile)) else None
+        cheaper = square.cost < tile.cost and self.has_operand_in_l1()
+        return square if cheaper or (self.are_all_along_sum() and self.transposes_for_little_reuse(tile)) else None
 
-    def any_stays_near(self) -> bool:
-        """Whether the first cache holds some operand: else each row of one would come from the second cache for every
-        few of the others.
+    def has_operand_in_l1(self) -> bool:
+        """Whether some operand fits the L1 cache; otherwise each row of one comes from L2 for every few rows of the
+        others.
         """
         return any(self.bytes_of(a) <= self.target.l1_bytes for a in self.inside)
 
-    def all_lie_along(self) -> bool:
-        """Whether every operand is contiguous along one reduction, for a vector and more."""
-        return any(self.profile.unit(j, self.inside) and self.plan.size(j) >= self.chooser.lanes for j in self.heavy)
+    def are_all_along_sum(self) -> bool:
+        """Whether every operand is contiguous along one reduction of at least a vector."""
+        return any(
+            self.profile.is_contiguous(j, self.inside) and self.plan.size(j) >= self.chooser.lanes
+            for j in self.contracted
+        )
 
-    def turns_for_few(self, tile: Tile) -> bool:
-        """Whether what is turned around is hardly used again, or does not fill a vector."""
+    def transposes_for_little_reuse(self, tile: RegisterTile) -> bool:
+        """Whether the tile would transpose a panel that is hardly reused, or does not fill a vector."""
         if tile.lanes < self.chooser.lanes:
             return True
         panel = [a for a in self.inside if tile.c in a.steps]
-        least = FEW_ROWS if tile.unit is None else FEW_ROWS // tile.unit.m
+        least = MIN_REUSE_TO_TRANSPOSE if tile.unit is None else MIN_REUSE_TO_TRANSPOSE // tile.unit.m
         return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < least
 
-    def square(self) -> Square | None:
-        """The cheapest one; where a sum has several loops, the first that there is, at no known cost."""
-        if len(self.heavy) == 1:
-            return min(self.squares(self.heavy[0]), key=lambda s: s.cost, default=None)
-        found = [j for j in self.heavy if self.profile.unit(j, self.inside) and self.plan.divisor(j) >= SHORTEST]
+    def best_square(self) -> Square | None:
+        """The cheapest square; where a sum has several loops, the first possible square, with infinite cost."""
+        if len(self.contracted) == 1:
+            return min(self.squares(self.contracted[0]), key=lambda s: s.cost, default=None)
+        found = [
+            j
+            for j in self.contracted
+            if self.profile.is_contiguous(j, self.inside) and self.plan.divisor(j) >= MIN_DOT_LENGTH
+        ]
         if not found:
             return None
         outs = sorted((r for r in self.scope if self.plan.size(r) > 1), key=lambda r: -self.plan.size(r))
@@ -83,73 +91,78 @@ class Dots(Contraction):
         return Square(float("inf"), found[0], tuple(sides))
 
     def squares(self, j: UOp) -> list[Square]:
-        """Every square with lanes along j, of which some operand lies along it."""
-        turned = [a for a in self.inside if a.step(j) not in (0, 1)]
-        lies = any(a.step(j) == 1 for a in self.inside) and all(self.can_be_turned(a) for a in turned)
-        if not lies or self.plan.divisor(j) < SHORTEST:
+        """Every square with lanes along j; some operand must be contiguous along j."""
+        transposed = [a for a in self.inside if a.step(j) not in (0, 1)]
+        is_along = any(a.step(j) == 1 for a in self.inside) and all(self.can_transpose(a) for a in transposed)
+        if not is_along or self.plan.divisor(j) < MIN_DOT_LENGTH:
             return []
         shared = [r for r in self.scope if self.plan.size(r) > 1 and any(r not in a.steps for a in self.inside)]
         outs = sorted(shared, key=lambda r: -self.plan.size(r))[:2]
-        sides = [[k for k in range(1, MOST_SIDE + 1) if self.plan.size(r) % k == 0] for r in outs]
+        sides = [[k for k in range(1, MAX_SQUARE_SIDE + 1) if self.plan.size(r) % k == 0] for r in outs]
         fitting = [ks for ks in product(*sides) if prod(ks) + min(ks, default=1) + 1 < self.target.n_registers]
         pairs = [tuple(zip(outs, ks, strict=True)) for ks in fitting]
-        return [Square(self.price(j, p, turned), j, p, tuple(turned)) for p in pairs]
+        return [Square(self.square_cost(j, p, transposed), j, p, tuple(transposed)) for p in pairs]
 
-    def can_be_turned(self, a: Access) -> bool:
-        """Whether PACK may turn it, and all that one thread reads of it stays in the second cache."""
-        alone = len(a.uop.src) == 1 and None not in a.steps.values() and self.wide[a.uop] is None
+    def can_transpose(self, a: StridedAccess) -> bool:
+        """Whether PACK may transpose the access, and the part that one thread reads fits half of the L2 cache."""
+        alone = len(a.uop.src) == 1 and None not in a.steps.values() and self.upcast[a.uop] is None
         return alone and self.bytes_of(a) <= self.target.l2_bytes // 2 and self.packable(a)
 
-    def bytes_of(self, a: Access) -> int:
-        """Of what is read in one iteration of the loops that all operands move along."""
+    def bytes_of(self, a: StridedAccess) -> int:
+        """Bytes that the access reads in one iteration of the loops that all operands move along."""
         shared = [x for x in self.scope if all(x in b.steps for b in self.inside)]
         return prod(self.plan.extent(x) for x in a.steps if x not in shared) * a.uop.dtype.itemsize
 
-    def price(self, j: UOp, sides: tuple[tuple[UOp, int], ...], turned: list[Access]) -> float:
-        """Cycles of the whole kernel with such squares, on one thread; each thread turns all of what it shares."""
+    def square_cost(self, j: UOp, sides: tuple[tuple[UOp, int], ...], transposed: list[StridedAccess]) -> float:
+        """Cycles of the whole kernel with such a square, on one thread; each thread transposes all shared operands."""
         lanes = self.chooser.fitting_lanes(self.plan.size(j) or self.plan.divisor(j))
         steps = -(-self.plan.extent(j) // lanes)
         vectors = [(a, prod(k for r, k in sides if r in a.steps)) for a in self.inside]
         n_sums, loads = prod(k for _, k in sides), sum(n for _, n in vectors)
-        far = sum(n for a, n in vectors if a not in turned and self.bytes_of(a) > self.target.l1_bytes)
-        step = max(max(n_sums, loads) / self.at_a_time(lanes), FROM_L2 * far, LATENCY) + 0.1 * loads
-        step += MASKING * bool(self.plan.extent(j) % lanes)
+        far = sum(n for a, n in vectors if a not in transposed and self.bytes_of(a) > self.target.l1_bytes)
+        step = max(max(n_sums, loads) / self.fma_rate(lanes), L1_MISS_CYCLES * far, FMA_LATENCY_CYCLES) + 0.1 * loads
+        step += MASKED_STEP_CYCLES * bool(self.plan.extent(j) % lanes)
         n = prod(self.plan.extent(r) for r in self.scope) / n_sums
-        copied = [a for a in turned if not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
-        copying = sum(self.turning(a, j) * prod(self.plan.extent(x) for x in a.steps) / lanes for a in copied)
-        total = n * (steps * step + LANES_ADDED * n_sums + DRAINING) + copying * self.target.n_threads
-        return total + self.coming(self.inside)
+        # loads of frozen memory are packed once, before
+        copied = [a for a in transposed if not self.plan.is_frozen(a.uop)]
+        copying = sum(self.transpose_cycles(a, j) * prod(self.plan.extent(x) for x in a.steps) / lanes for a in copied)
+        total = n * (steps * step + LANE_SUM_CYCLES * n_sums + SQUARE_START_CYCLES) + copying * self.target.n_threads
+        return total + self.memory_cycles(self.inside)
 
-    def turning(self, a: Access, j: UOp) -> float:
-        """Cycles to copy a vector along j: in squares, picked from a few whole vectors, or element by element."""
+    def transpose_cycles(self, a: StridedAccess, j: UOp) -> float:
+        """Cycles to copy a vector along j: in transposed squares, shuffled out of a few vectors, or element
+        by element.
+        """
         along = max((self.plan.size(x) for x in a.steps if a.step(x) == 1), default=0)
-        if along >= LEAST_TO_TURN:
-            return self.turned(along)
-        return 2 * along if a.step(j) == along <= WIDEST_STEP else GATHERED
+        if along >= MIN_ROW_TO_TRANSPOSE:
+            return self.transposed_copy_cycles(along)
+        return 2 * along if a.step(j) == along <= MAX_GATHER_STRIDE else GATHERED_COPY_CYCLES
 
     def commit_square(self, s: Square) -> None:
-        """Vectors, the square, threads, then what is packed, or stays in cache, or is asked for."""
+        """Split vectors and the square, share out threads, then pack, block or prefetch the operands."""
         act, plan = self.chooser.act, self.plan
-        if not self.chooser.split_vector(s.j, "GROUP_REDUCE", "lanes along the sum, as memory lies", ()):
+        if not self.chooser.split_vector(s.j, "GROUP_REDUCE", "lanes along the sum, contiguous in memory", ()):
             return
         for r, k in s.sides:
             if k > 1:
                 act("SPLIT", plan.axis_of(r), (k, "UPCAST", False), "dot products that share operands")
         outs = [r for r, _ in s.sides]
-        batches = [x for x in self.scope if s.turned and all(x in a.steps for a in self.inside)]
-        self.chooser.threads_over([*batches, *outs[:1]])  # of what there is most of each thread reads its own part
-        if not s.turned:
+        batches = [x for x in self.scope if s.transposed and all(x in a.steps for a in self.inside)]
+        self.chooser.threads_over([*batches, *outs[:1]])  # each thread reads its own part of the longest axis
+        if not s.transposed:
             self.block_dots(s.j, outs)
         for x in batches:
-            self.cut(x, 1, "what is turned, one at a time")
-        for a in s.turned:
-            act("PACK", plan.loads.index(a.uop), None, "turned, to lie along the sum")
+            self.cut(x, 1, "one transposed operand at a time")
+        for a in s.transposed:
+            act("PACK", plan.loads.index(a.uop), None, "transposed, to be contiguous along the sum")
         for i, u in enumerate(plan.loads):
             if self.target.streams and buffer_bytes(u) > self.target.l3_bytes:
-                act("PREFETCH", i, DOTS_AHEAD_BYTES, "rows that stream from far away")
+                act("PREFETCH", i, DOT_PREFETCH_BYTES, "rows that stream from memory")
 
     def block_dots(self, j: UOp, outs: list[UOp]) -> None:
-        """The inner output axis in blocks whose operand rows stay in the second cache, outermost."""
+        """Make the outermost loop one over blocks of the inner output axis whose operand rows stay in half of the L2
+        cache.
+        """
         if len(outs) < 2:
             return
         inner = max(self.plan.axis_of(r, "LOOP") for r in outs[:2])

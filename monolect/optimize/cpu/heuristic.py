@@ -1,8 +1,9 @@
-"""Hand-written choice of actions for CPUs: which loop becomes the vector, which tile stays in registers, which threads.
+"""Choose a kernel's actions for CPUs by hand-written rules: vector axis, register tile, accumulators, threads, peeling.
 
-The order of the decisions: the vector axis (contiguous where it is stored, else where it is reduced), a register tile
-for reductions that reuse what they read, unrolling for independent accumulators, then threads on an outer loop. Every
-choice goes through `Plan.act`, so it is legal or not made. Each carries a reason for DEBUG=3.
+The decisions are made in this order. First the vector axis: the axis along which stores are contiguous, else the axis
+along which a reduction reads contiguous memory. Then a register tile for reductions whose operands are reused, several
+independent accumulators, threads on an outer loop, peeling, and non-temporal stores with prefetches. Every decision
+goes through `LoopPlan.act`, which refuses illegal actions. Each action has a reason, which DEBUG=3 prints.
 
 Source: the schedules measured for AVX-512 matrix products, row kernels and convolutions; sizes come from the target.
 """
@@ -16,54 +17,65 @@ from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.peel import border, ends_of_gates, sections_of_gates
-from monolect.optimize.actions.plan import Part, Plan
-from monolect.optimize.actions.stream import MOST_ROWS, PAGE_BYTES, buffer_bytes, named_by, vector_of
-from monolect.optimize.actions.sums import groups
-from monolect.optimize.cost import WIDEST_STEP, Access, Profile, counts, operations
-from monolect.optimize.cpu.contraction import ROW_AHEAD_BYTES
+from monolect.optimize.actions.peel import ends_of_gates, peel_lengths, sections_of_gates
+from monolect.optimize.actions.plan import AxisPart, LoopPlan
+from monolect.optimize.actions.stream import MAX_PREFETCH_ROWS, PAGE_BYTES, buffer_bytes, index_loads, vector_of
+from monolect.optimize.actions.sums import group_count
+from monolect.optimize.cost import MAX_GATHER_STRIDE, Profile, StridedAccess, is_operation, operations
+from monolect.optimize.cpu.contraction import ROW_PREFETCH_BYTES
 from monolect.optimize.cpu.dot_products import Dots
 from monolect.optimize.cpu.staged import Staged
-from monolect.optimize.cpu.tile_cost import L1_WAY_BYTES, QUICK_ROWS, ROWS_AT_ONCE, STREAMED_VECTORS, rows_at_once
+from monolect.optimize.cpu.tile_cost import (
+    FEW_STREAMED_ROWS,
+    L1_SET_PERIOD_BYTES,
+    MAX_STREAMED_ROWS,
+    STREAMED_TILE_VECTORS,
+    max_streamed_rows,
+)
 from monolect.optimize.gpu.groups import Groups
 
-SHORTEST_VECTOR = 3  # elements for which a vector pays
-FAR_BYTES = 1024  # between rows from which on the next row is no neighbour in cache
-AHEAD_BYTES = 4096  # how far ahead a stream is asked for
-LONG_ROW_BYTES = 64 << 10  # of rows that are worth a stream each: sixteen pages
-ROWS_THAT_SHARE = 4  # a vector that multiplies each of them: as many sums as one step of a sum waits for
-NEAR_SHARE = 4  # of the last cache: what is no more comes as fast as it is added up
-LEAST_ROW = 4  # elements whose sum is a vector
-SCANS_AT_ONCE = (4, 5, 3, 7, 2)  # rows of running sums, the best first
-MOST_TAPS = 16  # of reductions that are unrolled whole
-MANY_VECTORS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)  # of sums, at most half of the registers
-FEW_OPS = 6  # values in a kernel that leave the other half free
-FILLS_MORE = 1.5  # times the lanes, for which it pays to add up those of each sum at its end
-LEAST_TO_PEEL = 4  # iterations of a loop, of which then all but one mask nothing
-MOST_OPS_TO_PEEL = 400  # values in a kernel that may stand in its code twice or thrice
-FEW_OPS_TO_PEEL = 100  # values in a kernel that may stand there nine times
-EMPTY_SHARE = 16  # of the vectors of a sum: no more are empty, for more of them in flight
-OPS_PER_PICK = 32  # operations of a term for each operand that a vector gathers: lanes times less than one by one
-MANY_OPS = 40  # values in a kernel above which unrolling the vector only spills
+MIN_VECTOR_LENGTH = 3  # elements; shorter axes are not vectorized
+FAR_ROW_BYTES = 1024  # bytes; rows at least this far apart are not adjacent in cache
+STREAM_PREFETCH_BYTES = 4096  # bytes; distance at which contiguous streams are prefetched
+MIN_STREAM_ROW_BYTES = 64 << 10  # bytes, 16 pages; longer rows from memory are summed two at a time
+# rows multiplied by one loaded vector; four accumulators hide the latency of a multiply-add
+ROWS_PER_SHARED_VECTOR = 4
+L3_FRACTION = 4  # inputs below L3 / 4 are treated as cache-resident, not as bound by memory bandwidth
+MIN_REDUCTION_LENGTH = 4  # iterations; shorter reductions are not vectorized
+SCAN_ROW_COUNTS = (4, 5, 3, 7, 2)  # rows of a scan that are interleaved; the first count that divides the rows is taken
+MAX_UNROLLED_TAPS = 16  # iterations; nested short reductions are unrolled whole while their product stays within it
+# vector accumulators of a small reduction, best first; they take at most half of the registers
+ACCUMULATOR_COUNTS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)
+MAX_OPS_FOR_MANY_ACCUMULATORS = 6  # ops; kernels with more need the other half of the registers for other values
+MIN_LANE_USE_GAIN = 1.5  # ratio of used lanes above which a vector along the reduction pays for its final lane sum
+MIN_ITERATIONS_TO_PEEL = 4  # iterations; shorter loops are not peeled
+MAX_OPS_TO_PEEL = 400  # ops; larger kernels are not peeled, as peeling duplicates the body 2 to 3 times
+MAX_OPS_TO_PEEL_TWICE = 100  # ops; larger kernels have one loop peeled, smaller ones two (up to 9 copies of the body)
+MAX_PADDING_SHARE = 16  # padding is accepted only if at most 1/16 of the iterations are padding
+MIN_OPS_PER_GATHER = 32  # arithmetic ops per gathered operand above which vectorizing with gathers pays
+MAX_OPS_TO_INTERLEAVE = 40  # ops; in larger kernels several vectors at once would only spill registers
 
 
 class Chooser:
-    """The decisions for one kernel; `reasons` runs beside `plan.actions`."""
+    """The decisions for one kernel. `reasons` has one text for each action of `plan.actions`."""
 
-    THREAD_WORK = 1 << 16  # multiply-adds below which waking threads costs more than it saves
-    THREAD_CYCLES = 1 << 13  # the same of other kernels, about 2 us: handing over half of one takes 0.4 to 0.8
+    # multiply-adds; smaller contractions run on one thread, as waking threads costs more
+    MIN_THREAD_MULTIPLY_ADDS = 1 << 16
+    # cycles, about 2 us; smaller kernels run on one thread, as handing over half takes 0.4 to 0.8 us
+    MIN_THREAD_CYCLES = 1 << 13
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: LoopPlan):
         self.plan = plan
         self.profile = Profile(plan)
         self.reasons: list[str] = []
         self.lanes = plan.target.lanes(max(2, min(8, self.profile.itemsize)))
         self.vector: set[UOp] = set()
-        self.side_by_side: list[
-            tuple[Access, int]
-        ] = []  # loads of rows that stream so, how far ahead they are asked for
+        self.streamed_loads: list[
+            tuple[StridedAccess, int]
+        ] = []  # (load of rows that stream in parallel, prefetch distance in bytes)
 
     def act(self, op: str, axis: int, arg: object, why: str) -> bool:
+        """Perform an action on the plan and record its reason; return False if the action is illegal."""
         try:
             self.plan.act((op, axis, arg))
         except ActionError:
@@ -72,142 +84,165 @@ class Chooser:
         return True
 
     def run(self) -> list[str]:
+        """Choose all actions of the kernel; return their reasons."""
         if self.plan.workgroup:
             Groups(self).run()
             return self.reasons
-        if self.plan.has_vectors:  # what is left are threads
+        if self.plan.has_vectors:  # only threads are left to choose
             self.threads()
             return self.reasons
-        heavy = [j for j in self.plan.reduced if self.profile.reuses(j)]
-        if self.lanes > 1 and self.plan.stages.fills:
+        contracted = [j for j in self.plan.reduced if self.profile.reuses(j)]
+        if self.lanes > 1 and self.plan.scratch.fills:
             Staged(self).run()
         elif self.lanes > 1:
-            if heavy:
-                self.tile(heavy)
+            if contracted:
+                self.tile_contraction(contracted)
             else:
                 self.vectorize_output()
                 self.vectorize_reductions()
         if not any(p.type == "THREAD" for p in self.plan.axes):
             self.threads()
-        if not heavy:
-            self.peel()
-            self.far_memory()
+        if not contracted:
+            self.peel_borders()
+            self.bypass_caches()
         return self.reasons
 
     # ---- vectors -----------------------------------------------------------------------------------------------------
     def vectorize_output(self) -> None:
-        """The output axis along which stores are contiguous becomes the vector."""
+        """Make the output axis along which stores are contiguous the vector axis."""
         p = self.profile
-        if self.interleave():
+        if self.interleave_concatenated():
             return
         for r in reversed(self.plan.outputs):
             mine = [a for a in p.stores if r in a.steps]
             if not any(a.step(r) == 1 for a in mine) or r in self.plan.sequential - self.plan.running:
                 continue
             loads = [a for a in p.loads if r in a.steps]
-            rough = [a for a in (*loads, *mine) if a.step(r) not in (0, 1, -1)]
-            if rough and self.transpose(r, rough):
+            strided = [a for a in (*loads, *mine) if a.step(r) not in (0, 1, -1)]
+            if strided and self.transpose(r, strided):
                 return
-            if any(a.step(r) != 1 for a in mine) or self.is_lonely(r) or self.sum_beside(r) is not None:
+            if (
+                any(a.step(r) != 1 for a in mine)
+                or self.is_isolated_column_axis(r)
+                or self.better_vector_reduction(r) is not None
+            ):
                 continue
             if any(not self.vector.isdisjoint(a.steps) for a in mine):
-                continue  # of stores in loops of their own each has its vector
-            often = self.most_read(loads)
-            if sum(not a.is_near(r) for a in often) * 2 > len(often):
+                continue  # stores in separate loops each have a vector axis
+            innermost = self.innermost_loads(loads)
+            if sum(not a.is_nearly_contiguous(r) for a in innermost) * 2 > len(innermost):
                 continue
-            if self.split_vector(r, "UPCAST", "contiguous in the output", self.in_flight(r)):
+            if self.split_vector(r, "UPCAST", "contiguous in the output", self.accumulator_counts(r)):
                 self.stream_rows(r)
-                self.rows_of_scan(r)
-                self.unroll_windows()
-                self.in_turns(r)
+                self.interleave_scan_rows(r)
+                self.unroll_short_reductions()
+                self.interleave_single_vector_rows(r)
                 if self.plan.reduced:
                     return
 
-    def rows_of_scan(self, r: UOp) -> None:
-        """Rows of a running sum side by side: a step of one waits for the step before it, those of others do not. Where
-        they come from memory they are one stream together, which several at once would cut.
+    def interleave_scan_rows(self, r: UOp) -> None:
+        """Compute several rows of a scan along r at once, so that the steps of one row do not wait for each other.
+
+        Rows that come from memory stay one after the other: together they are one stream, which several rows would cut.
         """
         plan = self.plan
         rows = [c for c in plan.outputs if c not in plan.sequential]
-        if r in plan.running and rows and not self.is_far(self.profile.stores):
+        if r in plan.running and rows and not self.exceeds_cache(self.profile.stores):
             n = plan.size(rows[-1])
-            k = next((k for k in SCANS_AT_ONCE if n % k == 0 and n >= k * plan.target.n_threads), 1)
+            k = next((k for k in SCAN_ROW_COUNTS if n % k == 0 and n >= k * plan.target.n_threads), 1)
             if k > 1:
                 self.act("SPLIT", plan.axis_of(rows[-1]), (k, "UPCAST", False), f"{k} rows wait for none of each other")
 
-    def most_read(self, loads: list[Access]) -> list[Access]:
-        """Those that each step of the longest sums reads anew; all where none is summed."""
+    def innermost_loads(self, loads: list[StridedAccess]) -> list[StridedAccess]:
+        """Return those of `loads` that the longest reductions execute in every step; all of them if nothing
+        is reduced.
+        """
         steps = [prod(self.plan.extent(j) for j in self.plan.reduced if j in a.steps) for a in loads]
         return [a for a, n in zip(loads, steps, strict=True) if n == max(steps)]
 
-    def interleave(self) -> bool:
-        """What is joined along a short last axis: vectors of each piece, shuffled into one another when they are
-        stored.
+    def interleave_concatenated(self) -> bool:
+        """Vectorize a concatenation along a short last axis: load a vector of each piece and shuffle them
+        when storing.
         """
         plan, p = self.plan, self.profile
-        short = [c for c in plan.outputs if 1 < plan.size(c) <= WIDEST_STEP and c not in plan.sequential]
+        short = [c for c in plan.outputs if 1 < plan.size(c) <= MAX_GATHER_STRIDE and c not in plan.sequential]
         for c in short if not plan.reduced else ():
             if any(a.step(c) != 1 for a in p.stores) or any(c in a.steps for a in p.loads):
                 continue
             for r in plan.outputs:
                 along = r not in plan.sequential and all(a.step(r) == plan.size(c) for a in p.stores)
-                along = along and p.unit(r, p.loads)
+                along = along and p.is_contiguous(r, p.loads)
                 if along and self.split_vector(r, "UPCAST", "contiguous in each piece", ()):
                     return self.act("SPLIT", plan.axis_of(c), (plan.size(c), "UPCAST", False), "pieces side by side")
         return False
 
-    def in_flight(self, r: UOp) -> tuple[int, ...]:
-        """Numbers of vectors, the best first: of sums over near rows many, so that memory is read as it lies; of rows
-        that stream side by side few.
-        """
-        if self.rows_at_once(r):
-            return (STREAMED_VECTORS,) if self.asks() else (4, 3, 2)
-        near = [j for j in self.plan.reduced if self.rows(r, j) and not self.far_rows(r, j)]
-        small = len(near) == len(self.plan.reduced) and self.profile.n_ops <= FEW_OPS
-        return MANY_VECTORS if small and any(self.plan.size(j) > MOST_TAPS for j in near) else (4, 2)
+    def accumulator_counts(self, r: UOp) -> tuple[int, ...]:
+        """Return the numbers of vectors along r to try, best first.
 
-    def rows(self, r: UOp, j: UOp) -> list:
-        """The loads inside the reduction over j that go along r."""
+        Reductions over adjacent rows take many, so that memory is read in order. Rows that stream in parallel take few.
+        """
+        if self.streamed_row_count(r):
+            return (STREAMED_TILE_VECTORS,) if self.needs_software_prefetch() else (4, 3, 2)
+        cached = [j for j in self.plan.reduced if self.loads_along(r, j) and not self.has_far_rows(r, j)]
+        small = len(cached) == len(self.plan.reduced) and self.profile.n_ops <= MAX_OPS_FOR_MANY_ACCUMULATORS
+        return ACCUMULATOR_COUNTS if small and any(self.plan.size(j) > MAX_UNROLLED_TAPS for j in cached) else (4, 2)
+
+    def loads_along(self, r: UOp, j: UOp) -> list:
+        """The loads inside the reduction over j that move along r."""
         return [a for a in self.profile.inside(j) if r in a.steps]
 
-    def far_rows(self, r: UOp, j: UOp) -> bool:
-        """Whether rows that the reduction over j reads are no neighbours in cache."""
-        return any(abs(a.step(j) or 0) * self.profile.itemsize >= FAR_BYTES for a in self.rows(r, j))
+    def has_far_rows(self, r: UOp, j: UOp) -> bool:
+        """Whether the reduction over j reads rows that are at least FAR_ROW_BYTES apart."""
+        return any(abs(a.step(j) or 0) * self.profile.itemsize >= FAR_ROW_BYTES for a in self.loads_along(r, j))
 
-    def unroll_windows(self) -> None:
-        """Short reductions whole, the innermost first: the gates of most taps are then known."""
+    def unroll_short_reductions(self) -> None:
+        """Unroll short reductions completely, innermost first, which decides the gates of most taps at compile time."""
         taps = 1
         for j in reversed(self.plan.reduced):
-            if self.is_own_row(j):
+            if self.is_lane_invariant_reduction(j):
                 continue
             n = taps * self.plan.size(j)
             axis = self.plan.axis_of(j)
-            if 1 < n <= MOST_TAPS and self.plan.axes[axis].size == self.plan.size(j) and not self.nested(j):
+            if (
+                1 < n <= MAX_UNROLLED_TAPS
+                and self.plan.axes[axis].size == self.plan.size(j)
+                and not self.contains_reduction(j)
+            ):
                 if self.act("SPLIT", axis, (n // taps, "UNROLL", False), "few steps"):
                     taps = n
 
-    def is_own_row(self, j: UOp) -> bool:
-        """Whether all lanes need one and the same sum over j, of what lies in a row: it is a vector of its own, where
-        whole it would be one value after the other (softmax of 10000x16 362 to 62 us, of 10000x4 97 to 34).
+    def is_lane_invariant_reduction(self, j: UOp) -> bool:
+        """Whether all vector lanes need the same reduction over j of one contiguous row.
+
+        Such a reduction gets a vector of its own; unrolled, its terms would be added one by one (softmax of 10000x16:
+        362 to 62 us, of 10000x4: 97 to 34 us).
         """
         shared = self.vector.isdisjoint(self.profile.scope(j))
-        return shared and self.plan.extent(j) >= LEAST_ROW and self.profile.unit(j, self.profile.inside(j))
+        return (
+            shared
+            and self.plan.extent(j) >= MIN_REDUCTION_LENGTH
+            and self.profile.is_contiguous(j, self.profile.inside(j))
+        )
 
-    def transpose(self, r: UOp, rough: list) -> bool:
-        """What is stored along r is read, or stored too, along another axis: a square of both, turned in registers."""
+    def transpose(self, r: UOp, strided: list) -> bool:
+        """Vectorize a transpose: `strided` accesses are contiguous along an axis other than r, so take a square of both
+        axes.
+
+        The square is transposed in registers. Return False if no such axis exists.
+        """
         plan = self.plan
         for c in plan.outputs:
-            if c is r or c in plan.sequential or any(a.step(c) != 1 for a in rough) or plan.reduced:
+            if c is r or c in plan.sequential or any(a.step(c) != 1 for a in strided) or plan.reduced:
                 continue
             n = min(plan.size(r), plan.size(c))
-            if n < SHORTEST_VECTOR or not self.split_block(r, "contiguous in the output"):
+            if n < MIN_VECTOR_LENGTH or not self.split_square_side(r, "contiguous in the output"):
                 continue
-            self.split_block(c, "contiguous in what is read")
+            self.split_square_side(c, "contiguous in what is read")
             return True
         return False
 
-    def split_block(self, r: UOp, why: str) -> bool:
-        """Split r into (rest, one side of a square)."""
+    def split_square_side(self, r: UOp, why: str) -> bool:
+        """Split r into (rest, one side of the transposed square), after padding where needed."""
         n = self.plan.size(r)
         k = n if n < self.lanes else self.fitting_lanes(n)
         axis = self.plan.axis_of(r)
@@ -215,37 +250,47 @@ class Chooser:
             return False
         return self.act("SPLIT", axis, (k, "UPCAST", False), f"a side of {k}: {why}")
 
-    def rows_at_once(self, r: UOp) -> int:
-        """How many rows of a matrix that are summed into one stream side by side: no more than their sets of the first
-        cache hold. 0 where they are few, or near.
+    def streamed_row_count(self, r: UOp) -> int:
+        """Number of matrix rows along r that the kernel's only reduction reads in parallel, limited by their L1 cache
+        sets.
+
+        0 if the rows are few, adjacent or cache-resident.
         """
         if len(self.plan.reduced) != 1:
             return 0
         j, target = self.plan.reduced[0], self.plan.target
         n, item = self.plan.size(j), self.profile.itemsize
-        if n < 8 * ROWS_AT_ONCE or not self.far_rows(r, j) or self.profile.work() * item <= target.l2_bytes:
+        if n < 8 * MAX_STREAMED_ROWS or not self.has_far_rows(r, j) or self.profile.work() * item <= target.l2_bytes:
             return 0
-        most = rows_at_once(target, [(a.step(j) or 0) * item for a in self.rows(r, j)])
-        most = most if self.asks() else min(most, QUICK_ROWS)
+        most = max_streamed_rows(target, [(a.step(j) or 0) * item for a in self.loads_along(r, j)])
+        most = most if self.needs_software_prefetch() else min(most, FEW_STREAMED_ROWS)
         rows = next((k for k in range(most, 4 * most + 1) if n % k == 0), 0)
         return rows if rows < n else 0
 
-    def asks(self) -> bool:
-        """Whether rows that stream side by side are asked for before they are read."""
+    def needs_software_prefetch(self) -> bool:
+        """Whether rows that stream in parallel must be prefetched by instructions: on cores with one multiply-add a
+        cycle.
+        """
         return self.plan.target.multiply_adds == 1
 
     def stream_rows(self, r: UOp) -> None:
-        """Rows of a matrix summed into one: the sum outermost in blocks, so that a few rows stream side by side."""
-        if rows := self.rows_at_once(r):
+        """Sum rows of a matrix into one row: make blocks of the reduction the outermost loop, so that a few rows are
+        read at once.
+        """
+        if rows := self.streamed_row_count(r):
             j = self.plan.reduced[0]
-            self.side_by_side = [(a, ROW_AHEAD_BYTES) for a in self.rows(r, j) if self.asks()]
-            self.split_blocks(j, self.plan.size(j) // rows, f"{rows} rows at once")
+            self.streamed_loads = [
+                (a, ROW_PREFETCH_BYTES) for a in self.loads_along(r, j) if self.needs_software_prefetch()
+            ]
+            self.split_sum_blocks(j, self.plan.size(j) // rows, f"{rows} rows at once")
             if rows % 4 == 0:
                 self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
 
-    def split_blocks(self, j: UOp, n: int, why: str) -> None:
-        """`n` blocks of the sum over j, in groups where they are many and there is a place for the sums of one."""
-        i, many = self.plan.axis_of(j), groups(n) if self.plan.size(j) % n == 0 else 1
+    def split_sum_blocks(self, j: UOp, n: int, why: str) -> None:
+        """Split the reduction over j into `n` blocks, and the blocks into groups if they are many and partial
+        sums fit.
+        """
+        i, many = self.plan.axis_of(j), group_count(n) if self.plan.size(j) % n == 0 else 1
         trial = self.plan.copy()
         try:
             trial.act(("SPLIT", i, (many, "LOOP", True)))
@@ -258,16 +303,18 @@ class Chooser:
         self.act("SPLIT", i, (n, "LOOP", True), why)
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
-        """Split r into (rest, vectors, lanes)."""
+        """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal."""
         n = self.plan.divisor(r)
-        if n < SHORTEST_VECTOR and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
+        if n < MIN_VECTOR_LENGTH and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
             self.act("PADTO", self.plan.axis_of(r), self.lanes, "a masked vector holds the end")
             n = self.plan.divisor(r)
-        if n < SHORTEST_VECTOR:
+        if n < MIN_VECTOR_LENGTH:
             return False
         lanes = self.fitting_lanes(n)
         axis = self.plan.axis_of(r)
-        multiple = lanes * (self.at_once(r, -(-n // lanes), vectors) if target == "GROUP_REDUCE" else 1)
+        multiple = lanes * (
+            self.padded_accumulator_count(r, -(-n // lanes), vectors) if target == "GROUP_REDUCE" else 1
+        )
         if n % multiple and not self.act("PADTO", axis, multiple, "a masked vector holds the tail"):
             return False
         n = self.plan.axes[axis].size or n
@@ -276,83 +323,94 @@ class Chooser:
         self.vector.add(r)
         rest = self.plan.axes[axis]
         gates_decided = ends_of_gates(self.plan, rest) or sections_of_gates(self.plan, rest)
-        if not self.plan.reduced and rest.size >= LEAST_TO_PEEL and gates_decided:
-            return True  # a vector at a time: most of them stand between the borders
-        if self.profile.n_ops <= MANY_OPS or len(vectors) == 1:
+        if not self.plan.reduced and rest.size >= MIN_ITERATIONS_TO_PEEL and gates_decided:
+            return True  # one vector at a time: peeling removes the masks of most
+        if self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE or len(vectors) == 1:
             for k in vectors:
                 if k > 1 and n // lanes % k == 0 and n // lanes >= k:
                     self.act("SPLIT", axis, (k, target, False), f"{k} vectors in flight")
                     break
         return True
 
-    def at_once(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
-        """How many of n vectors of a sum over j are in flight where none of its rows beside may be. Those behind its
-        end are masked in the last step alone (`lower.peel_last`).
+    def padded_accumulator_count(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
+        """Number of vector accumulators for a reduction over j when its rows cannot be interleaved.
+
+        `n` is the number of vectors in the reduction. Padding vectors are masked in the peeled last step
+        (`lower.peel_last`).
         """
         least = 2 * self.plan.target.n_threads
         rows = any(r in self.profile.scope(j) and self.plan.size(r) >= least for r in self.plan.outputs)
-        if rows or self.profile.n_ops > MANY_OPS:
+        if rows or self.profile.n_ops > MAX_OPS_TO_INTERLEAVE:
             return 1
-        return next((k for k in vectors if n >= 2 * k and -n % k * EMPTY_SHARE <= n), 1)
+        return next((k for k in vectors if n >= 2 * k and -n % k * MAX_PADDING_SHARE <= n), 1)
 
     def fitting_lanes(self, n: int) -> int:
-        """A full vector, or a narrower one that divides a short axis exactly."""
+        """The full vector length, or a shorter one that divides a short axis of n elements exactly."""
         lanes = self.lanes
         while lanes > 4 and (lanes // 2 >= n or n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes):
             lanes //= 2
         return lanes
 
     def vectorize_reductions(self) -> None:
-        """A reduction whose output is not blocked keeps one partial result per lane."""
+        """Vectorize reductions that have no vector along their outputs: one partial result per lane."""
         for j in self.plan.reduced:
             if self.vector & self.profile.scope(j):
                 continue
             inside = self.profile.inside(j)
-            if self.plan.extent(j) < LEAST_ROW or self.nested(j):
+            if self.plan.extent(j) < MIN_REDUCTION_LENGTH or self.contains_reduction(j):
                 continue
-            if windows := [r for r in self.plan.outputs if self.sum_beside(r) is j]:
-                self.sums_of_windows(j, windows[-1])
-            elif self.profile.unit(j, inside):
-                if rows := self.rows_of_dots(j):
-                    self.stream_dots(j, *rows)
-                elif row := self.rows_that_share(j, inside):
+            if windows := [r for r in self.plan.outputs if self.better_vector_reduction(r) is j]:
+                self.vectorize_window_sums(j, windows[-1])
+            elif self.profile.is_contiguous(j, inside):
+                if rows := self.streamed_dot_rows(j):
+                    self.stream_dot_rows(j, *rows)
+                elif row := self.rows_sharing_vector(j, inside):
                     self.share_vector(j, row)
                 elif self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction"):
-                    self.streams(j)
-            elif (c := self.columns(j, inside)) is not None:
-                if self.split_vector(j, "GROUP_REDUCE", "few columns, each picked from whole vectors"):
+                    self.interleave_rows(j)
+            elif (c := self.few_columns(j, inside)) is not None:
+                if self.split_vector(j, "GROUP_REDUCE", "few columns, each shuffled out of whole vectors"):
                     self.act(
                         "SPLIT", self.plan.axis_of(c), (self.plan.size(c), "UPCAST", False), "columns side by side"
                     )
-            elif self.is_dear(j, inside):
-                self.split_vector(j, "GROUP_REDUCE", "so much work that operands are picked one by one", ())
+            elif self.pays_to_gather(j, inside):
+                self.split_vector(j, "GROUP_REDUCE", "enough arithmetic to pay for gathers", ())
 
-    def is_dear(self, j: UOp, inside: list[Access]) -> bool:
-        """Whether the terms of a sum, of which some lie apart along j, cost far more than to gather those."""
-        apart = sum(a.step(j) not in (0, 1) for a in inside)
-        native, terms = self.plan.target.native, [u for u in self.plan.order if counts(u) and j in ranges(u)]
-        return sum(operations(u, native) for u in terms) >= OPS_PER_PICK * apart
+    def pays_to_gather(self, j: UOp, inside: list[StridedAccess]) -> bool:
+        """Whether the terms of a reduction over j cost enough arithmetic to pay for gathering operands
+        strided along j.
+        """
+        strided = sum(a.step(j) not in (0, 1) for a in inside)
+        native, terms = self.plan.target.native, [u for u in self.plan.order if is_operation(u) and j in ranges(u)]
+        return sum(operations(u, native) for u in terms) >= MIN_OPS_PER_GATHER * strided
 
-    def sum_beside(self, r: UOp) -> UOp | None:
-        """The reduction along which memory lies as it does along r, and which fills more lanes than the few places of
-        a window that r goes along. Elements some places apart are picked from whole vectors.
+    def better_vector_reduction(self, r: UOp) -> UOp | None:
+        """Return the reduction that uses more lanes than the few window positions along the output axis r, or None.
+
+        Memory is contiguous along both. Elements with a small stride are picked from whole vectors.
         """
         p = self.profile
         for j in self.plan.reduced:
             inside, lanes = p.inside(j), self.fitting_lanes(self.plan.size(j))
-            picked = self.plan.size(j) % lanes == 0 and all(a.is_near(j) for a in inside)
-            lies = 0 < self.plan.size(r) and r in p.scope(j) and any(a.step(r) == 1 and a.step(j) for a in inside)
-            if lies and (picked or p.unit(j, inside)) and self.filled(j) >= FILLS_MORE * self.filled(r):
-                return None if self.nested(j) else j
+            picked = self.plan.size(j) % lanes == 0 and all(a.is_nearly_contiguous(j) for a in inside)
+            competes = 0 < self.plan.size(r) and r in p.scope(j) and any(a.step(r) == 1 and a.step(j) for a in inside)
+            if (
+                competes
+                and (picked or p.is_contiguous(j, inside))
+                and self.average_lanes_used(j) >= MIN_LANE_USE_GAIN * self.average_lanes_used(r)
+            ):
+                return None if self.contains_reduction(j) else j
         return None
 
-    def filled(self, r: UOp) -> float:
-        """How many lanes a vector along r fills, on average."""
+    def average_lanes_used(self, r: UOp) -> float:
+        """Average number of lanes that a vector along r fills."""
         n = self.plan.size(r)
         return n / -(-n // self.fitting_lanes(n)) if n else 0.0
 
-    def sums_of_windows(self, j: UOp, r: UOp) -> None:
-        """A vector of each row for all places of a window: what does not move with those is loaded once."""
+    def vectorize_window_sums(self, j: UOp, r: UOp) -> None:
+        """Vectorize the reduction over j for all positions of a window along r at once, so that shared operands load
+        once.
+        """
         if not self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             return
         sums, inside = 1, self.profile.inside(j)
@@ -362,20 +420,23 @@ class Chooser:
                 return
             self.act("SPLIT", self.plan.axis_of(q), (self.plan.size(q), "UPCAST", False), "sums that share operands")
 
-    def columns(self, j: UOp, inside: list[Access]) -> UOp | None:
-        """The output axis of few columns that lie side by side in each row that the reduction over j reads."""
+    def few_columns(self, j: UOp, inside: list[StridedAccess]) -> UOp | None:
+        """Return the output axis of a few (2 to 4) columns that are interleaved in every row that the reduction over j
+        reads.
+        """
         for c in self.plan.outputs:
             n = self.plan.size(c)
             rows = [a for a in inside if a.step(j) == n and a.step(c) == 1]
-            if 1 < n <= WIDEST_STEP and rows and c not in self.plan.sequential:
+            if 1 < n <= MAX_GATHER_STRIDE and rows and c not in self.plan.sequential:
                 return c if all(a in rows or a.step(j) in (0, 1) for a in inside) else None
         return None
 
-    def rows_of_dots(self, j: UOp) -> tuple[Access, UOp, int] | None:
-        """Long rows of a matrix that one vector is multiplied by, the loop over them, how many stream side by side.
+    def streamed_dot_rows(self, j: UOp) -> tuple[StridedAccess, UOp, int] | None:
+        """Return (the matrix access, its row loop, rows to stream in parallel) of a matrix-vector product bound by
+        memory.
 
-        From memory, in whole vectors. Shorter ones, one after the other, are one stream; beside two multiply-adds a
-        cycle long ones were, too.
+        None if rows are short, partly masked or cached: consecutive short rows are one stream already. On cores with
+        two multiply-adds a cycle consecutive long rows are also fast enough.
         """
         plan, target = self.plan, self.plan.target
         inside, outs = self.profile.inside(j), [r for r in plan.outputs if plan.size(r) > 1]
@@ -386,119 +447,129 @@ class Chooser:
         if len(moving) != 1 or buffer_bytes(moving[0].uop) <= target.l3_bytes:
             return None
         row_bytes = moving[0].uop.dtype.itemsize * (moving[0].step(r) or 0)
-        most = rows_at_once(target, [L1_WAY_BYTES])
+        most = max_streamed_rows(target, [L1_SET_PERIOD_BYTES])
         k = next((k for k in range(min(most, n // target.n_threads), 3, -1) if n % k == 0), 0)
         whole = plan.divisor(j) % self.lanes == 0
         return (moving[0], r, k) if k and whole and row_bytes > PAGE_BYTES else None
 
-    def stream_dots(self, j: UOp, a: Access, r: UOp, rows: int) -> None:
-        """One vector of each of `rows` rows at a time, asked for where the next rows have it, if those are near."""
+    def stream_dot_rows(self, j: UOp, a: StridedAccess, r: UOp, rows: int) -> None:
+        """Read one vector of each of `rows` rows at a time. Prefetch the same columns of the next rows if they are
+        close.
+        """
         if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             self.act("SPLIT", self.plan.axis_of(r), (rows, "UPCAST", False), f"{rows} rows at once")
             n_bytes = rows * (a.step(r) or 0) * a.uop.dtype.itemsize
-            near = n_bytes <= self.plan.target.l2_bytes // 4
-            self.side_by_side.append((a, n_bytes if near else ROW_AHEAD_BYTES))
+            cached = n_bytes <= self.plan.target.l2_bytes // 4
+            self.streamed_loads.append((a, n_bytes if cached else ROW_PREFETCH_BYTES))
 
-    def rows_that_share(self, j: UOp, inside: list[Access]) -> UOp | None:
-        """The loop over rows of a matrix in cache that are multiplied by one vector, if there are enough of them."""
+    def rows_sharing_vector(self, j: UOp, inside: list[StridedAccess]) -> UOp | None:
+        """Return the loop over cache-resident matrix rows that are multiplied by one vector, if it has enough rows."""
         plan, itemsize = self.plan, max((a.uop.dtype.itemsize for a in inside), default=0)
-        near = self.profile.work() * itemsize <= plan.target.l3_bytes and self.profile.n_ops <= MANY_OPS
+        cached = self.profile.work() * itemsize <= plan.target.l3_bytes and self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) > 1]
-        if not near or not rows or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
+        if not cached or not rows or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
             return None
         r, moving = rows[-1], [rows[-1] in a.steps for a in inside if a.step(j) == 1]
-        return r if any(moving) and not all(moving) and self.rows_sharing(r) else None
+        return r if any(moving) and not all(moving) and self.shared_vector_row_count(r) else None
 
-    def rows_sharing(self, r: UOp) -> int:
-        """How many rows along r share a vector; those behind the last of them may be few. 0: none."""
+    def shared_vector_row_count(self, r: UOp) -> int:
+        """Number of rows along r that share one loaded vector, with few padding rows; 0 if r is too short."""
         n = self.plan.size(r)
-        if n < ROWS_THAT_SHARE * self.plan.target.n_threads:
+        if n < ROWS_PER_SHARED_VECTOR * self.plan.target.n_threads:
             return 0
-        sizes = [k for k in (ROWS_THAT_SHARE, ROWS_THAT_SHARE - 1) if n % k == 0]
-        return sizes[0] if sizes else ROWS_THAT_SHARE if -n % ROWS_THAT_SHARE * EMPTY_SHARE <= n else 0
+        sizes = [k for k in (ROWS_PER_SHARED_VECTOR, ROWS_PER_SHARED_VECTOR - 1) if n % k == 0]
+        return (
+            sizes[0] if sizes else ROWS_PER_SHARED_VECTOR if -n % ROWS_PER_SHARED_VECTOR * MAX_PADDING_SHARE <= n else 0
+        )
 
     def share_vector(self, j: UOp, r: UOp) -> None:
-        """A vector of each of some rows at once, for which one is loaded of what multiplies them: several vectors of
-        a row would be as many sums, but load it for each.
+        """Multiply several rows along r by each loaded vector. Several vectors of one row would load the operand for
+        each row.
         """
         if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
-            k = self.rows_sharing(r)
+            k = self.shared_vector_row_count(r)
             if self.plan.divisor(r) % k:
                 self.act("PADTO", self.plan.axis_of(r), k, "rows beyond the end repeat the last")
             self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} rows share a vector")
 
-    def is_far(self, accesses: list[Access]) -> bool:
-        """Whether what is visited comes from memory."""
+    def exceeds_cache(self, accesses: list[StridedAccess]) -> bool:
+        """Whether the elements visited exceed the cache-resident size (L3 / L3_FRACTION)."""
         n_bytes = self.profile.work() * max(a.uop.dtype.itemsize for a in accesses)
-        return n_bytes > self.plan.target.l3_bytes // NEAR_SHARE
+        return n_bytes > self.plan.target.l3_bytes // L3_FRACTION
 
-    def streams(self, j: UOp) -> None:
-        """Two rows at once where long ones come from memory: more of it is under way. Others are one stream together,
-        which several at once would cut, but for those in cache or in one page: up to four where each has but one
-        vector in flight, for every step of a sum waits for the one before it.
+    def interleave_rows(self, j: UOp) -> None:
+        """Reduce several rows at once where that hides latency.
+
+        Two long rows that come from memory are read in parallel. Shorter rows from memory stay one stream. Rows that
+        are cache-resident or within a page are reduced up to four at a time if each has one vector accumulator.
         """
         plan, inside = self.plan, self.profile.inside(j)
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) >= 2 * plan.target.n_threads]
         if not rows or not inside or len(plan.reduced) > 1 or len(inside) < len(self.profile.loads):
             return
         r, row_bytes = rows[-1], plan.extent(j) * max(a.uop.dtype.itemsize for a in inside)
-        if self.is_far(inside) and row_bytes * 4 > PAGE_BYTES:
-            if row_bytes >= LONG_ROW_BYTES and all(a.step(r) for a in inside):
+        if self.exceeds_cache(inside) and row_bytes * 4 > PAGE_BYTES:
+            if row_bytes >= MIN_STREAM_ROW_BYTES and all(a.step(r) for a in inside):
                 self.act("SPLIT", plan.axis_of(r), (2, "UPCAST", False), "two streams")
         elif sum(p.root is j and p.type == "GROUP_REDUCE" for p in plan.axes) == 1:
-            self.sums_in_flight(r, inside)
+            self.interleave_accumulators(r, inside)
 
-    def rows_beside(self, r: UOp) -> UOp | None:
-        """The loop over rows of results of which some may be summed at once, where each is a vector along r."""
+    def independent_rows(self, r: UOp) -> UOp | None:
+        """Return the loop over output rows that may be interleaved when each row is a vector along r, or None."""
         plan = self.plan
-        if len(plan.reduced) != 1 or not self.rows(r, plan.reduced[0]):
+        if len(plan.reduced) != 1 or not self.loads_along(r, plan.reduced[0]):
             return None
         scope = self.profile.scope(plan.reduced[0])
         rows = [q for q in plan.outputs if q is not r and q in scope]
         return rows[-1] if rows and plan.size(rows[-1]) >= 2 * plan.target.n_threads else None
 
-    def in_turns(self, r: UOp) -> None:
-        """Several rows of results at once, where one vector along r is all of a row."""
-        q = self.rows_beside(r)
+    def interleave_single_vector_rows(self, r: UOp) -> None:
+        """Reduce several output rows at once where one vector along r covers a whole row."""
+        q = self.independent_rows(r)
         if q is not None and [p.size for p in self.plan.axes if p.root is r][:-1] == [1]:
-            self.sums_in_flight(q, self.profile.inside(self.plan.reduced[0]))
+            self.interleave_accumulators(q, self.profile.inside(self.plan.reduced[0]))
 
-    def is_lonely(self, r: UOp) -> bool:
-        """Whether r is the few columns of a sum without rows of results beside: its own rows are better vectors."""
-        few = any(self.columns(j, self.profile.inside(j)) is r for j in self.plan.reduced)
-        return few and self.rows_beside(r) is None
+    def is_isolated_column_axis(self, r: UOp) -> bool:
+        """Whether r is the few interleaved columns of a reduction without independent output rows: vectors along the
+        rows win.
+        """
+        few = any(self.few_columns(j, self.profile.inside(j)) is r for j in self.plan.reduced)
+        return few and self.independent_rows(r) is None
 
-    def sums_in_flight(self, r: UOp, inside: list[Access]) -> None:
-        """Up to four results along r at once: every step of a sum waits for the one before it."""
+    def interleave_accumulators(self, r: UOp, inside: list[StridedAccess]) -> None:
+        """Compute up to four results along r at once, as each step of a reduction waits for the previous one."""
         n, threads = self.plan.size(r), self.plan.target.n_threads
         k = next((k for k in (4, 3, 2) if k * threads <= n and n % k == 0), 1)
-        if k > 1 and self.profile.n_ops <= MANY_OPS and any(a.step(r) for a in inside):
+        if k > 1 and self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE and any(a.step(r) for a in inside):
             self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} sums in flight")
 
-    def nested(self, j: UOp) -> bool:
+    def contains_reduction(self, j: UOp) -> bool:
         """True when another reduction runs inside the loop j."""
         from_inside = [u for u in self.plan.reduces if j not in u.src[1:]]
         return any(j in ranges(u) for u in from_inside)
 
     # ---- register tiles ----------------------------------------------------------------------------------------------
-    def tile(self, heavy: list[UOp]) -> None:
-        """A matrix product or the like: a tile in registers or dot products, whichever costs less, else as any other
-        kernel.
+    def tile_contraction(self, contracted: list[UOp]) -> None:
+        """Choose a register tile or dot products for the reductions `contracted`, whichever costs less.
+
+        Without a fitting tile, vectorize like any other kernel.
         """
-        if self.same_steps(heavy):
+        if self.vectorize_invariant_axis(contracted):
             return
-        product = Dots(self, heavy)
+        product = Dots(self, contracted)
         tile = product.best()
-        if (square := product.instead_of(tile)) is not None:
+        if (square := product.better_square(tile)) is not None:
             product.commit_square(square)
         elif tile is not None:
             product.commit(tile)
         else:
             self.vectorize_output()
 
-    def same_steps(self, heavy: list[UOp]) -> bool:
-        """Each step of a sum reads what is the same for a row of outputs, which then becomes the vectors."""
-        inside = [a for j in heavy for a in self.profile.inside(j)]
+    def vectorize_invariant_axis(self, contracted: list[UOp]) -> bool:
+        """Vectorize an output axis that no operand of the reductions depends on: each step reads the same for all its
+        elements.
+        """
+        inside = [a for j in contracted for a in self.profile.inside(j)]
         for r in reversed(self.plan.outputs):
             unit = all(a.step(r) == 1 for a in self.profile.stores)
             if unit and self.plan.extent(r) >= self.lanes and not any(r in a.steps for a in inside):
@@ -507,92 +578,106 @@ class Chooser:
 
     # ---- threads -----------------------------------------------------------------------------------------------------
     def threads(self) -> None:
-        """The first output loop long enough is shared out between the threads."""
+        """Share out the first output loop that is long enough among the threads."""
         self.threads_over(self.plan.outputs)
 
     def threads_over(self, outs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
-        """One of the loops `outs`, the first long enough, is shared out between the threads; one of those that are
-        `uneven`, of which later iterations have more to do, in turns.
+        """Share out one of the loops `outs`, the first that is long enough, among the threads.
+
+        Loops in `uneven` have later iterations with more work: threads take their iterations round-robin.
         """
         n = self.plan.target.n_threads
-        if n < 2 or self.profile.operations() < self.THREAD_CYCLES * self.lanes:
+        if n < 2 or self.profile.operations() < self.MIN_THREAD_CYCLES * self.lanes:
             return
-        loops = [(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and p.feeds(n) and p.root in outs]
+        loops = [
+            (i, p)
+            for i, p in enumerate(self.plan.axes)
+            if p.type == "LOOP" and p.has_iterations_for(n) and p.root in outs
+        ]
         loops.sort(key=lambda ip: (self.is_uneven(ip[1], n), ip[0]))
         for i, p in loops:
             top = p.root not in uneven
             if self.act("SPLIT", i, (n, "THREAD", top), f"{self.profile.work()} elements for {n} threads"):
                 return
 
-    def is_uneven(self, p: Part, n: int) -> bool:
-        """Whether `n` shares of few iterations differ: some have one more, or the last has blocks that begin earlier to
-        end with the axis, and writes again what another thread does.
+    def is_uneven(self, p: AxisPart, n: int) -> bool:
+        """Whether `n` shares of a short loop differ in work.
+
+        Some shares have one iteration more, or the last tile starts early to end with the axis and recomputes elements.
         """
         return p.size < 2 * n and bool(p.size % n or not p.size or p.size * p.stride > self.plan.size(p.root))
 
     # ---- borders -----------------------------------------------------------------------------------------------------
-    def peel(self) -> None:
-        """The ends of the innermost loop over what is padded stand apart: the iterations between mask nothing.
+    def peel_borders(self) -> None:
+        """Peel the first and last iterations of the innermost padded loop, so that the iterations between need no
+        masks.
 
-        Of a small kernel those of the loops around it do, too.
+        In a small kernel the next loop around it is peeled, too.
         """
-        if not self.plan.target.vector_bytes or self.profile.n_ops > MOST_OPS_TO_PEEL:
+        if not self.plan.target.vector_bytes or self.profile.n_ops > MAX_OPS_TO_PEEL:
             return
         for i, p in reversed([(i, p) for i, p in enumerate(self.plan.axes) if p.type == "LOOP" and not p.is_block]):
-            if p.size >= LEAST_TO_PEEL and p.root in self.plan.outputs and (ends := border(self.plan, p)):
-                who = "the ends ask where the border is" if len(ends) == 2 else "seams ask on which side they are"
-                who = "the edge of the mask asks on which side it is" if ends[0] == "mask" else who
+            if (
+                p.size >= MIN_ITERATIONS_TO_PEEL
+                and p.root in self.plan.outputs
+                and (ends := peel_lengths(self.plan, p))
+            ):
+                who = "the ends need the border's masks" if len(ends) == 2 else "concat boundaries need masks"
+                who = "the edge of the mask needs the mask" if ends[0] == "mask" else who
                 done = self.act("PEEL", i, ends, f"only {who}")
-                if done and self.profile.n_ops > FEW_OPS_TO_PEEL:
+                if done and self.profile.n_ops > MAX_OPS_TO_PEEL_TWICE:
                     return
 
-    # ---- memory far away ---------------------------------------------------------------------------------------------
-    def far_memory(self) -> None:
-        """What no cache holds until it is read is stored past them; what streams in meanwhile is asked for early."""
+    # ---- memory beyond the caches ------------------------------------------------------------------------------------
+    def bypass_caches(self) -> None:
+        """Store outputs larger than the caches non-temporally, and prefetch the streams that are read."""
         plan, target = self.plan, self.plan.target
-        for a, ahead in self.side_by_side if target.streams else ():
+        for a, ahead in self.streamed_loads if target.streams else ():
             if buffer_bytes(a.uop) > target.l3_bytes:
-                self.act("PREFETCH", plan.loads.index(a.uop), ahead, "rows that stream from far away")
-        self.rows_ahead()
-        memory = {u.src[0].src[0]: self.touched(u) for u in (*plan.loads, *plan.stores)}
-        written = {u.src[0].src[0]: self.touched(u) for u in plan.stores}
+                self.act("PREFETCH", plan.loads.index(a.uop), ahead, "rows that stream from memory")
+        self.prefetch_gathered_rows()
+        memory = {u.src[0].src[0]: self.touched_bytes(u) for u in (*plan.loads, *plan.stores)}
+        written = {u.src[0].src[0]: self.touched_bytes(u) for u in plan.stores}
         if sum(memory.values()) < target.l3_bytes or sum(written.values()) * 3 < target.l3_bytes:
             return
         streams = [
             self.act("NONTEMPORAL", i, None, "outputs larger than the last cache") for i in range(len(plan.stores))
         ]
         for i, u in enumerate(plan.loads if any(streams) else ()):
-            if buffer_bytes(u) > target.l2_bytes and (n := self.distance(u)):
-                self.act("PREFETCH", i, n, "a stream from far away")
+            if buffer_bytes(u) > target.l2_bytes and (n := self.prefetch_distance(u)):
+                self.act("PREFETCH", i, n, "a stream from memory")
 
-    def rows_ahead(self) -> None:
-        """Rows that an index names come when they are asked for: as far ahead as a stream is. Of those of one vector
-        many are under way at once anyway.
+    def prefetch_gathered_rows(self) -> None:
+        """Prefetch the rows that an index tensor names, as far ahead as a stream.
+
+        Rows of one vector need no prefetch: many of their loads are in flight at once anyway.
         """
         plan = self.plan
         for i, u in enumerate(plan.loads):
             p = vector_of(plan, u)
-            row_bytes = plan.size(p.root) * u.dtype.itemsize if p is not None and named_by(u) else 0
+            row_bytes = plan.size(p.root) * u.dtype.itemsize if p is not None and index_loads(u) else 0
             if row_bytes > plan.target.vector_bytes and buffer_bytes(u) > plan.target.l2_bytes:
-                rows = min(-(-AHEAD_BYTES // row_bytes), MOST_ROWS)
-                self.act("PREFETCH", i, ("rows", rows), "rows that an index names, from far away")
+                rows = min(-(-STREAM_PREFETCH_BYTES // row_bytes), MAX_PREFETCH_ROWS)
+                self.act("PREFETCH", i, ("rows", rows), "rows that an index names, from memory")
 
-    def touched(self, u: UOp) -> int:
-        """Bytes of memory that an access is to, no more than its loops visit."""
+    def touched_bytes(self, u: UOp) -> int:
+        """Bytes of memory that an access can reach, at most as many as its loops visit."""
         visited = prod(self.plan.size(r) for r in ranges(u.src[0])) * u.src[0].dtype.itemsize
         return min(buffer_bytes(u), visited or buffer_bytes(u))
 
-    def distance(self, u: UOp) -> int:
-        """Bytes to ask for ahead of a load that walks along its vectors: a page, or the next row."""
+    def prefetch_distance(self, u: UOp) -> int:
+        """Bytes to prefetch ahead of a load that moves along its vectors: a page, or the next row; 0 if prefetching is
+        useless.
+        """
         plan, p = self.plan, vector_of(self.plan, u)
         loops = [q for q in plan.axes if q.type == "LOOP" and q.root in ranges(u) and not q.is_block]
-        found = any(x.op != "RANGE" for x, _ in linear(u.src[0].src[1])[1])  # rows at places that memory holds
+        found = any(x.op != "RANGE" for x, _ in linear(u.src[0].src[1])[1])  # the index is loaded from memory
         if p is None or found or p.root in plan.reduced or not loops or loops[-1].root is not p.root:
             return 0
         row_bytes = plan.size(p.root) * u.dtype.itemsize if plan.reduced else 0
-        return max(AHEAD_BYTES, row_bytes if row_bytes <= plan.target.l2_bytes // 4 else 0)
+        return max(STREAM_PREFETCH_BYTES, row_bytes if row_bytes <= plan.target.l2_bytes // 4 else 0)
 
 
-def choose(plan: Plan) -> list[str]:
-    """Act on `plan`; the reasons, one an action. Nothing is chosen where a user says what the axes are."""
+def choose(plan: LoopPlan) -> list[str]:
+    """Act on `plan` and return one reason per action. A kernel whose axes a user has fixed gets no actions."""
     return [] if plan.is_given else Chooser(plan).run()

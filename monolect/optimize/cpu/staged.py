@@ -1,10 +1,10 @@
-"""The choice of actions for kernels with stages: one row block through several loops, attention above all.
+"""Choose the actions of kernels with scratch values: one block of rows passes through several loops, as in attention.
 
-The products among the stages share a row axis, one of the loops around all of them: its rows are the rows of each
-product's register tile, and of the stages' buffers. So each product has its own lanes and vectors, and all have one
-number of rows, the one for which their tiles cost least together. The other stages and the reductions along a row are
-vectors along the row. Around the rows stand the loops whose panels are read again by every block of rows, one by one;
-there a panel is packed that does not lie along the lanes, or lies at strides.
+The products of such a kernel share a row axis, one of the loops around all scratch values. Its rows are the rows of
+each product's register tile and of the scratch buffers. Each product has its own lanes and vectors, and all share one
+number of rows: the number for which their tiles cost least together. The other scratch values and the reductions along
+a row are vectorized along the row. The loops around the rows whose panels every block of rows reads again run one
+iteration at a time. There a panel is packed if it is not contiguous along the lanes, or has gaps between its rows.
 """
 
 from __future__ import annotations
@@ -15,43 +15,44 @@ from typing import TYPE_CHECKING
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.causal_bound import visible
-from monolect.optimize.cost import Access
+from monolect.optimize.cost import StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
-from monolect.optimize.cpu.tile_cost import Tile
+from monolect.optimize.cpu.tile_cost import RegisterTile
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
 
-Choice = tuple[float, UOp | None, int, list[Tile | None]]  # cycles, row, how many rows, the tile of each product
-SHARES = 4  # of local memory that the buffers of stages may take one
+# cycles, row, how many rows, the tile of each product
+Choice = tuple[float, UOp | None, int, list[RegisterTile | None]]
+SCRATCH_FRACTION = 4  # scratch buffers of a block of rows may take at most local memory / 4
 
 
 class Staged:
-    """The decisions for one kernel, made through `chooser.act`."""
+    """Choose and apply the actions of one kernel with scratch values, through `chooser.act`."""
 
     def __init__(self, chooser: Chooser):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
         nests: dict[frozenset[UOp], list[UOp]] = {}
         for j in self.plan.reduced:
             nests.setdefault(self.profile.scope(j), []).append(j)
-        fills = map(ranges, self.plan.stages.fills.values())
-        around = [rs for rs in fills if rs]  # a stage of constants has none, and is filled before all
+        fills = map(ranges, self.plan.scratch.fills.values())
+        around = [rs for rs in fills if rs]  # constant scratch values have no loops around and are filled first
         self.around = [r for r in self.plan.outputs if around and all(r in rs for rs in around)]
-        self.products: list[Contraction] = []  # those whose tile is chosen
-        self.others: list[UOp] = []  # reductions along rows, and products of which every operand is read once
+        self.products: list[Contraction] = []  # products that get a register tile
+        self.others: list[UOp] = []  # reductions along rows, and products without operand reuse
         for js in nests.values():
-            heavy = [j for j in js if self.profile.reuses(j)]
-            if heavy:
-                self.products.append(Contraction(chooser, heavy))
-            self.others += [j for j in js if j not in heavy]
+            contracted = [j for j in js if self.profile.reuses(j)]
+            if contracted:
+                self.products.append(Contraction(chooser, contracted))
+            self.others += [j for j in js if j not in contracted]
 
     def run(self) -> None:
-        """Act."""
-        rows = [x for x in self.around if self.plan.extent(x) > 1 and self.is_row(x)]
+        """Choose the shared rows and the tile of each product, then act."""
+        rows = [x for x in self.around if self.plan.extent(x) > 1 and self.is_shared_row_axis(x)]
         choices = [c for x in [*rows, None] if self.products and (c := self.best(x)) is not None]
         nothing: Choice = (0, None, 1, [None] * len(self.products))
         _, row, k, tiles = min(choices, key=lambda c: c[0], default=nothing)
-        self.shape(row, k, tiles)
+        self.shape_axes(row, k, tiles)
         limit = visible(self.plan)
         self.chooser.threads_over(self.around, limit.steps if limit is not None else ())
         panels = [self.panel(p, t) for p, t in zip(self.products, tiles, strict=True)]
@@ -68,15 +69,15 @@ class Staged:
                         why = "the panel in one piece, in the order it is read"
                         self.chooser.act("PACK", self.plan.loads.index(a.uop), None, why)
 
-    def is_row(self, x: UOp) -> bool:
-        """Whether each product has loads that do not move with x, a panel for all of its rows."""
+    def is_shared_row_axis(self, x: UOp) -> bool:
+        """Whether each product has loads that do not move with x: a panel for all of its rows."""
         return all(any(x not in a.steps for a in p.inside) for p in self.products)
 
     def best(self, row: UOp | None) -> Choice | None:
-        """The cheapest with these rows."""
-        options: list[dict[int, Tile]] = []
+        """The cheapest combination of tiles that share rows along `row`, or None if none fits."""
+        options: list[dict[int, RegisterTile]] = []
         for p in self.products:
-            mine: dict[int, Tile] = {}
+            mine: dict[int, RegisterTile] = {}
             for c in p.scope:
                 for t in p.tiles(c) if c not in self.around else ():
                     if (t.row is row or t.row is None) and (t.rows not in mine or t.cost < mine[t.rows].cost):
@@ -96,18 +97,18 @@ class Staged:
         return min(found, key=lambda f: f[0], default=None)
 
     def fits(self, rows: int) -> bool:
-        """Whether the stages' buffers are a small part of local memory."""
-        n = sum(prod(b.shape) * b.dtype.itemsize for b in self.plan.stages.fills)
-        return rows == 1 or n * rows * SHARES <= self.plan.target.local_bytes
+        """Whether the scratch buffers of `rows` rows take at most local memory / SCRATCH_FRACTION."""
+        n = sum(prod(b.shape) * b.dtype.itemsize for b in self.plan.scratch.fills)
+        return rows == 1 or n * rows * SCRATCH_FRACTION <= self.plan.target.local_bytes
 
     def cost_of_dots(self, p: Contraction) -> float:
-        """Cycles of dot products: every operand is loaded for each multiply-add."""
-        n = prod(self.plan.extent(x) for x in (*p.scope, *p.heavy))
+        """Cycles of the product `p` as dot products, which load every operand for each multiply-add."""
+        n = prod(self.plan.extent(x) for x in (*p.scope, *p.contracted))
         return n / self.chooser.lanes
 
     # ---- the actions -------------------------------------------------------------------------------------------------
-    def shape(self, row: UOp | None, k: int, tiles: list[Tile | None]) -> None:
-        """Lanes first, then vectors, then the rows of all."""
+    def shape_axes(self, row: UOp | None, k: int, tiles: list[RegisterTile | None]) -> None:
+        """Split lanes first, then vectors, then the shared rows."""
         act, axis, size = self.chooser.act, self.plan.axis_of, self.plan.size
         shaped = {t.c for t in tiles if t is not None}
         for t in tiles:
@@ -120,27 +121,31 @@ class Staged:
             act("SPLIT", axis(t.c), (t.lanes, "UPCAST", False), why)
             if t.vectors > 1:
                 act("SPLIT", axis(t.c, "LOOP"), (t.vectors, "UPCAST", False), f"{t.vectors} vectors in flight")
-        dots = [j for p, t in zip(self.products, tiles, strict=True) if t is None for j in p.heavy]
+        dots = [j for p, t in zip(self.products, tiles, strict=True) if t is None for j in p.contracted]
         for j in (*dots, *self.others):
             self.along(j, shaped)
-        for e in self.plan.stages.fills.values():
+        for e in self.plan.scratch.fills.values():
             inner = e.src[-1]
             if inner not in shaped and self.plan.extent(inner) >= 3:
-                self.chooser.split_vector(inner, "UPCAST", "a stage along its row", ())
+                self.chooser.split_vector(inner, "UPCAST", "a scratch value along its row", ())
         if not self.products:
             for x in self.plan.outputs[::-1]:
-                if x not in self.around and x not in self.plan.stages.own and self.plan.extent(x) >= 3:
+                if x not in self.around and x not in self.plan.scratch.own and self.plan.extent(x) >= 3:
                     self.chooser.split_vector(x, "UPCAST", "contiguous in the output")
         if row is not None and k > 1:
             if self.plan.divisor(row) % k:
                 act("PADTO", axis(row), k, "rows beyond the end repeat the last")
-            act("SPLIT", axis(row), (k, "UPCAST", False), "rows that share the vectors, in every stage")
+            act("SPLIT", axis(row), (k, "UPCAST", False), "rows that share the vectors, in every loop")
 
     def along(self, j: UOp, shaped: set[UOp]) -> None:
-        """Vectors along the reduction j, or along the loop in which what it reads is contiguous."""
+        """Vectorize the reduction j, or the output loop along which its operands are contiguous."""
         inside = self.profile.inside(j)
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
-        if self.profile.unit(j, inside) and self.plan.extent(j) >= 4 and not self.chooser.nested(j):
+        if (
+            self.profile.is_contiguous(j, inside)
+            and self.plan.extent(j) >= 4
+            and not self.chooser.contains_reduction(j)
+        ):
             self.chooser.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", () if self.products else (4, 2))
             shaped.update(own)
             for x in own[-1:]:
@@ -149,27 +154,30 @@ class Staged:
                     self.chooser.act("SPLIT", self.plan.axis_of(x), (4, "UPCAST", False), why)
             return
         for x in own[-1:]:
-            if x not in shaped and self.profile.unit(x, inside) and self.plan.extent(x) >= 3:
+            if x not in shaped and self.profile.is_contiguous(x, inside) and self.plan.extent(x) >= 3:
                 shaped.add(x)
                 self.chooser.split_vector(x, "UPCAST", "contiguous in what is read")
 
     def bound(self) -> None:
-        """What is hidden from all rows of a tile is not computed."""
-        for e in self.plan.stages.fills.values():
-            if self.chooser.act("BOUND", self.plan.axis_of(e.src[-1]), None, "behind it the mask hides all"):
+        """Stop the loops at the mask's edge, so that nothing hidden from all rows of a tile is computed."""
+        for e in self.plan.scratch.fills.values():
+            if self.chooser.act("BOUND", self.plan.axis_of(e.src[-1]), None, "the mask hides all later iterations"):
                 return
 
     @staticmethod
-    def panel(p: Contraction, t: Tile | None) -> list[Access]:
+    def panel(p: Contraction, t: RegisterTile | None) -> list[StridedAccess]:
+        """The loads that move along the lanes of the tile; none without a tile."""
         return [] if t is None else [a for a in p.inside if t.c in a.steps]
 
-    def has_gaps(self, p: Contraction, t: Tile, a: Access) -> bool:
-        """True when the next row of the panel lies further away than this one is long."""
-        steps = [s for j in p.heavy if (s := a.step(j))]
+    def has_gaps(self, p: Contraction, t: RegisterTile, a: StridedAccess) -> bool:
+        """True when consecutive rows of the panel are further apart than a row is long."""
+        steps = [s for j in p.contracted if (s := a.step(j))]
         return bool(steps) and min(abs(s) for s in steps) > self.plan.size(t.c) and p.packable(a)
 
     def cut(self, x: UOp) -> None:
-        """What is left of the loop x around all others: its panels are read again and again inside of it."""
+        """Make the remaining loop of x a block loop of single iterations, so that its panels stay in cache inside of
+        it.
+        """
         mine = (i for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP" and not p.is_block)
         i = next((i for i in mine if self.plan.axes[i].size > 1), None)
         if i is not None:

@@ -1,11 +1,10 @@
-"""Register tiles for sums of products: which fit, what is packed for them, what they cost.
+"""Enumerate the register tiles that fit a sum of products, and estimate their cost in cycles on one thread.
 
-Every estimate is in cycles on one thread, of which the target says how many multiply-adds start in each: multiply-adds
-or loads, whichever take longer, what is computed beyond the edges, copying, sums that blocks of the reduction store and
-load.
+The estimate takes the larger of multiply-adds and loads; the target says how many multiply-adds start in a cycle. It
+adds work beyond the edges, packing, and partial sums that blocks of the reduction store and load.
 
-What it does not do: act; `contraction` does, for the cheapest tile. The panel are the loads that move along the lanes,
-the scalars those that do not.
+What it does not do: act; `contraction` acts for the cheapest tile. The panel is the loads that move along the lanes.
+The broadcast operands are the loads that do not.
 """
 
 from __future__ import annotations
@@ -23,56 +22,60 @@ from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.matrix_unit import check, flips
-from monolect.optimize.actions.pack import Block
+from monolect.optimize.actions.pack import PackedBlock
 from monolect.optimize.actions.stream import PAGE_BYTES, buffer_bytes
-from monolect.optimize.cost import Access
+from monolect.optimize.cost import StridedAccess
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
 
-LONGEST_UNROLLED = 8  # a reduction is unrolled whole up to this
-REUSE_TO_PACK = 4  # times a panel is read again, from which on copying it pays
-FLIPPING = 1  # registers: the bits that turn an operand of a matrix unit into one of the other sign
-MOST_ROWS = 14  # of registers, or of tiles
-LEAST_FOR_UNIT = 16  # rows for which a panel is laid out as a matrix unit reads it
-LEAST_DEPTH = 256  # steps of a sum in one block, however wide the tile is
-COLUMNS_AT_ONCE = 128  # of a block, at least: the deeper it is, the less often sums are stored, loaded and finished
-COLUMNS_A_PACK = 1024  # the same where scalars are packed: again for each block of columns
-L1_WAY_BYTES = 4096  # rows at multiples of it share the sets of the first cache
-SHUFFLED = 4  # cycles to turn a vector of a tile in registers, at least
-GATED_STORE = 1  # cycles more for a vector in a row that may lie beyond the end
-GATED_SUM = 4  # the same where sums of a block are loaded and stored
-ODD_PIECE = 20  # to copy what a matrix unit pairs of rows of a tile that memory has side by side, if they fill no word
-TURNED = 7  # cycles to copy a vector of a whole square that is turned
-GATHERED = 40  # to copy one element by element
-FROM_L2 = 2  # cycles for a vector that the first cache does not hold
-SCALAR_LINE = 3  # cycles for a line of scalars that each tile reads anew, and
-PANEL_VECTOR = 0.15  # for a vector that streams, beside one multiply-add a cycle: beside two it comes in time
-TIGHT = (4, 6)  # vectors by rows: the one tile that keeps its pace without room for the next step's loads
-TIGHT_GAIN = 0.985  # of its cost: half the lines of scalars that 2x8 reads (1024 1.03, 1.2 where a neighbour shares the
-# first cache; 1.0 of 128 rows, whose last tile repeats some, 0.96 of stages in front of it)
-FROM_MEMORY = 12  # cycles more for a vector that comes from memory while nothing else is done
-FARTHER = 24  # and more for one that no cache holds
-MOVED_SUM = 1.5  # cycles to load and to store a sum between two blocks of rows that stream
+MAX_UNROLLED_LENGTH = 8  # iterations; an inner reduction loop up to this long is unrolled completely
+MIN_REUSE_TO_PACK = 4  # row tiles that read a panel; a panel with fewer readers is not packed
+SIGN_FLIP_REGISTERS = 1  # vector registers for the constant that flips the sign bit of a matrix unit's operand
+MAX_TILE_ROWS = 14  # rows of a register tile, or rows of matrix-unit tiles
+MIN_ROWS_FOR_UNIT = 16  # rows; with fewer, laying out a panel for a matrix unit does not pay
+MIN_BLOCK_DEPTH = 256  # reduction steps of a cache block, also where the tile is wide
+MIN_BLOCK_COLUMNS = 128  # columns assumed for a cache block when its depth is chosen; fewer columns mean deeper blocks
+MIN_REPACKED_BLOCK_COLUMNS = 1024  # the same where broadcast operands are packed again for each block of columns
+L1_SET_PERIOD_BYTES = 4096  # bytes; rows at multiples of it share the sets of the L1 cache
+TRANSPOSED_STORE_CYCLES = 4  # cycles, at least, to transpose a vector of a tile in registers before storing it
+GATED_STORE_CYCLES = 1  # extra cycles for each stored vector where the last tile has rows beyond the end
+GATED_SUM_CYCLES = 4  # the same for each vector of partial sums, which is loaded and stored
+PARTIAL_WORD_CYCLES = 20  # cycles to copy one word for a matrix unit when the tile's rows fill no whole word
+TRANSPOSED_COPY_CYCLES = 7  # cycles to copy one vector of a whole square that is transposed
+GATHERED_COPY_CYCLES = 40  # cycles to copy one vector element by element
+L1_MISS_CYCLES = 2  # cycles to load a vector that misses the L1 cache
+BROADCAST_LINE_CYCLES = 3  # cycles for a cache line of the broadcast operand that each tile reads again
+# extra cycles for a panel vector that streams from L2, with one multiply-add a cycle; with two it is hidden
+STREAMED_VECTOR_CYCLES = 0.15
+# (vectors, rows) of the AVX-512 tile that uses all 32 registers; alone of these tiles it needs no room for the next
+# step's loads
+FULL_REGISTER_TILE = (4, 6)
+# factor on that tile's estimated cost: it reads half the broadcast cache lines of the 2x8 tile. Measured against 2x8:
+# 1024x1024 1.03, with a shared L1 cache 1.2, 128 rows 1.0 (the last tile repeats some), with scratch values 0.96
+FULL_REGISTER_TILE_FACTOR = 0.985
+L2_MISS_CYCLES = 12  # extra cycles for a vector that misses the L2 cache, while nothing overlaps
+L3_MISS_CYCLES = 24  # cycles on top of L2_MISS_CYCLES for a vector that also misses the L3 cache
+SUM_MOVE_CYCLES = 1.5  # cycles to load and store a vector of sums between two blocks of streamed rows
+MAX_STREAMED_ROWS = 16  # panel rows that are streamed in parallel from memory
+# panel rows that are streamed in parallel on cores with two multiply-adds a cycle. Their hardware prefetchers follow
+# streams: one row of sums needs no prefetch (1x4096x4096: 2.0 to 1.75 ms), several prefetch the next rows (8 rows: 1.85
+# to 1.4 ms)
+FEW_STREAMED_ROWS = 4
+MAX_STREAMED_TILE_ROWS = 16  # accumulator rows of a streaming tile; each broadcast is an operand of an instruction
+STREAMED_TILE_VECTORS = 1  # vectors of each streamed row; short pieces of many rows keep more loads in flight
 
 
-ROWS_AT_ONCE = 16  # rows of a panel streamed side by side from memory, at most
-# The same beside two multiply-adds a cycle. Such processors come for what streams by themselves: one sum of them asks
-# for nothing (1x4096x4096 x·W 2.0 to 1.75 ms), several for the next rows (8 times 1.85 to 1.4).
-QUICK_ROWS = 4
-MOST_STREAMED = 16  # rows of registers beside them: each scalar is part of an instruction
-STREAMED_VECTORS = 1  # of each row, where rows stream side by side: more of them are under way than of longer pieces
+def max_streamed_rows(target: Target, strides: Iterable[int]) -> int:
+    """Number of rows with these strides in bytes that can stream in parallel without exceeding their L1 cache sets."""
+    apart = max(gcd(n, L1_SET_PERIOD_BYTES) for n in strides)
+    return max(1, min(MAX_STREAMED_ROWS, target.l1_bytes // apart))
 
 
-def rows_at_once(target: Target, strides: Iterable[int]) -> int:
-    """How many rows, so many bytes apart, stream side by side: no more than their sets of the first cache hold."""
-    apart = max(gcd(n, L1_WAY_BYTES) for n in strides)
-    return max(1, min(ROWS_AT_ONCE, target.l1_bytes // apart))
+class RegisterTile(NamedTuple):
+    """A register tile: `vectors` vectors of `lanes` along `c`, by `rows` along the axis `row` (None: one row).
 
-
-class Tile(NamedTuple):
-    """A choice: lanes along `c`, `vectors` of them, `rows` along the axis `row` (None: one row). `cost`: cycles.
-    `streams`: no panel is copied, a few of its rows are read side by side.
+    `cost` is in cycles. `streams`: the panel is not packed; a few of its rows are read in parallel.
     """
 
     cost: float
@@ -86,54 +89,54 @@ class Tile(NamedTuple):
 
 
 class TileCosts:
-    """What is read for the sums over `heavy`, the tiles that fit, and what they cost."""
+    """The operands of the sums over the reduction loops `contracted`, the register tiles that fit, and their costs."""
 
-    def __init__(self, chooser: Chooser, heavy: list[UOp]):
+    def __init__(self, chooser: Chooser, contracted: list[UOp]):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
         self.target = self.plan.target
-        self.heavy = heavy
-        scope = frozenset().union(*(self.profile.scope(j) for j in heavy))
+        self.contracted = contracted
+        scope = frozenset().union(*(self.profile.scope(j) for j in contracted))
         self.scope = [r for r in self.plan.outputs if r in scope]
-        inside = {a.uop: a for j in heavy for a in self.profile.inside(j)}
+        inside = {a.uop: a for j in contracted for a in self.profile.inside(j)}
         self.inside = list(inside.values())
-        self.deepest = max(heavy, key=self.plan.size)
+        self.deepest = max(contracted, key=self.plan.size)
         self.sums = self._sums()
-        self.wide = {a.uop: self.widened(a.uop) for a in self.inside}
-        # bytes of an element of what is read for each product: what is packed is wide, but for a matrix unit
-        self.item = max((self.wide[a.uop] or a.uop.dtype).itemsize for a in self.inside)
-        self.found_packable: dict[tuple[UOp, int], bool] = {}  # asked for each tile; actions change it
+        self.upcast = {a.uop: self.upcast_dtype(a.uop) for a in self.inside}
+        # bytes of an element of a factor as the tile reads it: upcast, unless a matrix unit takes it
+        self.item = max((self.upcast[a.uop] or a.uop.dtype).itemsize for a in self.inside)
+        self.found_packable: dict[tuple[UOp, int], bool] = {}  # key: (load, number of actions); read for each tile
 
     def _sums(self) -> list[list[UOp]]:
-        """The loops of each sum: those of one inside another's terms belong to that."""
+        """The reduction loops of each sum; loops of a sum inside another sum's terms belong to the outer sum."""
         out: list[list[UOp]] = []
         for u in reversed(self.plan.reduces):
-            mine = [j for j in u.src[1:] if j in self.heavy]
+            mine = [j for j in u.src[1:] if j in self.contracted]
             around = next((js for js in out if not ranges(u).isdisjoint(js)), None)
             if mine and around is not None:
                 around.extend(j for j in mine if j not in around)
             elif mine and mine not in out:
                 out.append(mine)
-        return [[j for j in self.heavy if j in js] for js in reversed(out)]
+        return [[j for j in self.contracted if j in js] for js in reversed(out)]
 
     def depth(self, js: list[UOp]) -> int:
-        """Steps of the loops of a sum."""
+        """Number of iterations of the reduction loops `js` together."""
         return prod(self.plan.extent(j) for j in js)
 
-    def tiles(self, c: UOp) -> list[Tile]:
-        """Every tile with lanes along c."""
+    def tiles(self, c: UOp) -> list[RegisterTile]:
+        """Every register tile with lanes along c."""
         panel = [a for a in self.inside if c in a.steps]
         n = self.plan.size(c)
         if n < 2 or not panel or c in self.plan.sequential or any(a.step(c) is None for a in panel):
             return []
-        turned = [a for a in panel if a.step(c) != 1]
-        if any(not self.packable(a) for a in turned):
+        transposed = [a for a in panel if a.step(c) != 1]
+        if any(not self.packable(a) for a in transposed):
             return []
         lanes = self.chooser.fitting_lanes(n)
         rows = [
             r for r in self.scope if r is not c and all(r not in a.steps for a in panel) and self.plan.extent(r) > 1
         ]
-        scalars = [a for a in self.inside if c not in a.steps]
-        far = not turned and self.streams(c, panel)
+        broadcasts = [a for a in self.inside if c not in a.steps]
+        far = not transposed and self.may_stream(c, panel)
         again = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
         out = []
         for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
@@ -141,22 +144,28 @@ class TileCosts:
                 m = self.plan.extent(r) if r is not None else 1
                 for v in range(1, min(8, -(-n // lanes)) + 1):
                     tall = unit.m if unit is not None else 1
-                    for k in range(tall, tall * min(-(-m // tall), MOST_ROWS) + 1, tall):
-                        often = unit is not None or not far or again // k >= REUSE_TO_PACK
-                        tight = (v, k) == TIGHT and unit is None and self.is_plain(c, lanes * v, scalars)
-                        if often and (tight or self.fits(v, k, scalars, r, unit)):
-                            cost = self.cost(c, r, lanes, v, k, panel, scalars, unit) * (TIGHT_GAIN if tight else 1)
-                            out.append(Tile(cost, c, r, lanes, v, k, unit))
+                    for k in range(tall, tall * min(-(-m // tall), MAX_TILE_ROWS) + 1, tall):
+                        often = unit is not None or not far or again // k >= MIN_REUSE_TO_PACK
+                        tight = (
+                            (v, k) == FULL_REGISTER_TILE and unit is None and self.is_plain(c, lanes * v, broadcasts)
+                        )
+                        if often and (tight or self.fits(v, k, broadcasts, r, unit)):
+                            cost = self.cost(c, r, lanes, v, k, panel, broadcasts, unit) * (
+                                FULL_REGISTER_TILE_FACTOR if tight else 1
+                            )
+                            out.append(RegisterTile(cost, c, r, lanes, v, k, unit))
                 if far and unit is None:
-                    for k in range(1, min(m, MOST_STREAMED) + 1):
-                        cost = self.streaming(c, r, lanes, k, panel, scalars)
-                        out.append(Tile(cost, c, r, lanes, STREAMED_VECTORS, k, streams=True))
+                    for k in range(1, min(m, MAX_STREAMED_TILE_ROWS) + 1):
+                        cost = self.streaming_cost(c, r, lanes, k, panel, broadcasts)
+                        out.append(RegisterTile(cost, c, r, lanes, STREAMED_TILE_VECTORS, k, streams=True))
         return out
 
-    def units(self, c: UOp, lanes: int, panel: list[Access]) -> list[MatrixUnit]:
-        """The matrix units for this sum with lanes along c. Their panel must be packed, so be read often enough."""
+    def units(self, c: UOp, lanes: int, panel: list[StridedAccess]) -> list[MatrixUnit]:
+        """The matrix units that fit this sum with lanes along c. They need a packed panel, so it must be
+        reused often.
+        """
         again = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
-        if len(self.plan.reduces) != 1 or again < LEAST_FOR_UNIT or not all(self.packable(a) for a in panel):
+        if len(self.plan.reduces) != 1 or again < MIN_ROWS_FOR_UNIT or not all(self.packable(a) for a in panel):
             return []
         out = []
         for unit in self.target.units:
@@ -166,37 +175,44 @@ class TileCosts:
                     out.append(unit)
         return out
 
-    def fits(self, v: int, k: int, scalars: list[Access], r: UOp | None, unit: MatrixUnit | None) -> bool:
-        """Whether v vectors by k rows of accumulators, and their operands, fit the registers."""
+    def fits(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None, unit: MatrixUnit | None) -> bool:
+        """Whether v vectors by k rows of accumulators and their operands fit the registers, or the unit's tile
+        registers.
+        """
         if unit is not None and unit.n_tiles:
             return k % unit.m == 0 and v * (k // unit.m) + v + k // unit.m <= unit.n_tiles
-        more = FLIPPING if unit is not None and flips(unit, self.plan.reduces[0]) else 0
-        return self.registers(v, k, scalars, r) + more < self.target.n_registers
+        more = SIGN_FLIP_REGISTERS if unit is not None and flips(unit, self.plan.reduces[0]) else 0
+        return self.registers_needed(v, k, broadcasts, r) + more < self.target.n_registers
 
-    def is_plain(self, c: UOp, wide: int, scalars: list[Access]) -> bool:
-        """Whether this is one product whose tiles, `wide` columns each, hold nothing but operands: no masks of columns,
-        no taps, no rows that are packed; and every thread has as many of them. Beside two multiply-adds a cycle.
+    def is_plain(self, c: UOp, wide: int, broadcasts: list[StridedAccess]) -> bool:
+        """Whether the kernel is one product whose tiles of `wide` columns need registers for nothing but operands.
+
+        That excludes column masks, taps and packed rows, and requires whole tiles for all threads, on a core with two
+        multiply-adds a cycle and 32 registers.
         """
         target, plan = self.target, self.plan
         quick = target.multiply_adds > 1 and target.n_registers == 32 and not target.loads_first
         whole = quick and plan.size(c) % (wide * target.n_threads) == 0
-        return whole and len(plan.reduced) == len(self.heavy) == 1 and not any(self.wants_pack(a) for a in scalars)
+        return (
+            whole and len(plan.reduced) == len(self.contracted) == 1 and not any(self.wants_pack(a) for a in broadcasts)
+        )
 
-    def registers(self, v: int, k: int, scalars: list[Access], r: UOp | None) -> int:
-        """Vector registers the tile needs. Scalars of neighbouring taps are loaded once and stay. With three vectors or
-        more the loads of the next step want room beside this one's: without it nothing is spilled, and yet some orders
-        of the same instructions run at half the speed. Beside one vector each scalar is used once, in a register that
-        the sum then takes.
+    def registers_needed(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None) -> int:
+        """Number of vector registers that the tile needs.
+
+        Broadcasts of overlapping taps are loaded once and stay in registers. With three vectors or more, the next
+        step's loads need registers of their own: without them nothing spills, but some instruction orders run at half
+        speed. With one vector, each broadcast is used once, in a register that the sum then takes.
         """
-        taps = [j for j in self.heavy if self.plan.size(j) <= LONGEST_UNROLLED and r is not None]
-        again = [self.plan.size(j) - 1 for j in taps for a in scalars if self.is_window(a, r, j)]
+        taps = [j for j in self.contracted if self.plan.size(j) <= MAX_UNROLLED_LENGTH and r is not None]
+        again = [self.plan.size(j) - 1 for j in taps for a in broadcasts if self.is_window(a, r, j)]
         ahead = v + 2 if v > 2 else 1
         held = k + max(again) if again else k if self.target.loads_first or v == 1 else ahead
         return v * k + v + held
 
     @staticmethod
-    def is_window(a: Access, r: UOp | None, j: UOp) -> bool:
-        """True when r and j move the access by the same step: different pairs meet at one place."""
+    def is_window(a: StridedAccess, r: UOp | None, j: UOp) -> bool:
+        """True when r and j move the access by the same step, so that different (r, j) pairs read the same element."""
         return r is not None and r in a.steps and j in a.steps and a.steps[r] is not None and a.steps[r] == a.steps[j]
 
     def cost(
@@ -206,8 +222,8 @@ class TileCosts:
         lanes: int,
         v: int,
         k: int,
-        panel: list[Access],
-        scalars: list[Access],
+        panel: list[StridedAccess],
+        broadcasts: list[StridedAccess],
         unit: MatrixUnit | None,
     ) -> float:
         """Cycles of the whole kernel with this tile, on one thread."""
@@ -216,225 +232,257 @@ class TileCosts:
         at_once = unit.k if unit is not None else 1
         tiles = -(-n // (lanes * v)) * -(-m // k) * others
         rows = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
-        reuse, turned = max(1, rows // k), any(a.step(c) != 1 for a in panel)
-        far = self.comes_from_memory(c, panel)
-        packs = turned or (reuse >= REUSE_TO_PACK and not (far and rows <= MOST_ROWS))
-        streamed = self.streamed(c, r, lanes * v, panel)
-        again = 1 - 1 / -(-rows // k) if far and not packs else 0  # of the panel; nothing hides what comes from memory
-        steps, at_a_time = 0.0, self.at_a_time(lanes)
+        reuse, transposed = max(1, rows // k), any(a.step(c) != 1 for a in panel)
+        far = self.panel_exceeds_l2(c, panel)
+        packs = transposed or (reuse >= MIN_REUSE_TO_PACK and not (far and rows <= MAX_TILE_ROWS))
+        exceeds_l1 = self.panel_exceeds_l1(c, r, lanes * v, panel)
+        # share of the panel's reads that repeat, whose misses are not hidden
+        again = 1 - 1 / -(-rows // k) if far and not packs else 0
+        steps, fma_rate = 0.0, self.fma_rate(lanes)
         for js in self.sums:
-            mine = [a for a in scalars if any(j in a.steps for j in js)]
+            mine = [a for a in broadcasts if any(j in a.steps for j in js)]
             gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
             vectors = v * sum(any(j in a.steps for j in js) for a in panel)
             scalars_read = k * (len(mine) + 4 * gated)
-            loads = vectors + (scalars_read if n > lanes else scalars_read * at_a_time / 2)
-            missed = k * sum(self.shares_sets(a, r, k) for a in mine) / lanes  # lines fetched anew in each step
-            step = max(max(v * k, loads) / at_a_time, vectors * FROM_L2 * streamed, 4)
-            step += 0.15 * v + 0.03 * k + 4 * missed + vectors * FROM_L2 * again
-            lost = streamed or self.is_outer(c, r)  # what the first cache holds no longer
+            loads = vectors + (scalars_read if n > lanes else scalars_read * fma_rate / 2)
+            # cache lines loaded again in each step
+            missed = k * sum(self.has_set_conflicts(a, r, k) for a in mine) / lanes
+            step = max(max(v * k, loads) / fma_rate, vectors * L1_MISS_CYCLES * exceeds_l1, 4)
+            step += 0.15 * v + 0.03 * k + 4 * missed + vectors * L1_MISS_CYCLES * again
+            lost = exceeds_l1 or self.columns_are_outer(c, r)  # the L1 cache no longer holds the operands
             if self.target.multiply_adds == 1 and lost:
-                anew = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
-                step += SCALAR_LINE * anew * k / lanes + PANEL_VECTOR * vectors * streamed
-            if unit is not None and unit.n_tiles:  # a row a cycle
+                reread = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
+                step += BROADCAST_LINE_CYCLES * reread * k / lanes + STREAMED_VECTOR_CYCLES * vectors * exceeds_l1
+            if unit is not None and unit.n_tiles:  # the unit takes one row a cycle
                 step = v * k + 0.1 * (v * unit.m + k)
             steps += self.depth(js) / at_once * step
-        copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]  # what is frozen is packed once
+        # loads of frozen memory are packed once, before
+        copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]
         copying = 0.0
         for js in self.sums:
-            each = sum(self.copying(a, c) for a in copied if any(j in a.steps for j in js))
+            each = sum(self.copy_cycles(a, c) for a in copied if any(j in a.steps for j in js))
             copying += tiles * self.depth(js) / at_once * v * each / reuse
-        repacked = [a for a in scalars if self.is_copied_again(a, r)]
+        repacked = [a for a in broadcasts if self.is_repacked(a, r)]
         blocks = self.n_blocks(lanes * v, n, bool(repacked)) if packs else 1
         if repacked:
-            wide = self.columns(lanes * v, -(-max(map(self.plan.extent, self.heavy)) // blocks), True) if packs else n
-            copying += sum(self.copying_rows(a, -(-n // max(wide, lanes * v)), k, unit) for a in repacked)
+            wide = (
+                self.block_columns(lanes * v, -(-max(map(self.plan.extent, self.contracted)) // blocks), True)
+                if packs
+                else n
+            )
+            copying += sum(self.row_copy_cycles(a, -(-n // max(wide, lanes * v)), k, unit) for a in repacked)
         start = 8 * k // (unit.m if unit is not None else 1)
-        gated = (GATED_STORE if blocks == 1 else GATED_SUM) if m % k else 0
-        storing, waiting = self.storing(c, r, lanes, k), self.waiting(c, r, lanes, k)
+        gated = (GATED_STORE_CYCLES if blocks == 1 else GATED_SUM_CYCLES) if m % k else 0
+        storing, waiting = self.store_cycles(c, r, lanes, k), self.spill_cycles(c, r, lanes, k)
         sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
-        return tiles * (steps + start + sums) + copying + self.coming(self.inside)
+        return tiles * (steps + start + sums) + copying + self.memory_cycles(self.inside)
 
-    def streaming(self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[Access], scalars: list[Access]) -> float:
-        """The same where rows of the panel stream: neither rows nor sums share cache sets, and nothing waits for it."""
+    def streaming_cost(
+        self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[StridedAccess], broadcasts: list[StridedAccess]
+    ) -> float:
+        """Cycles of the whole kernel with k rows of accumulators and streamed panel rows, on one thread."""
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
-        m, v = self.plan.extent(r) if r is not None else 1, STREAMED_VECTORS
+        m, v = self.plan.extent(r) if r is not None else 1, STREAMED_TILE_VECTORS
         tiles = -(-self.plan.size(c) // (lanes * v)) * -(-m // k) * others
-        step = max(v * k, v * len(panel) + k * len(scalars)) / self.at_a_time(lanes) + 0.15 * v + 0.03 * k
-        step += MOVED_SUM * v * k / self.rows_at_once(panel)
-        total = tiles * (self.depth(self.heavy) * step + 8 * k + v * k * self.storing(c, r, lanes, k))
-        long = self.plan.size(c) * self.item // self.target.n_threads // self.pieces(c, r) >= PAGE_BYTES
-        return total + self.coming(scalars if long else self.inside)
+        step = max(v * k, v * len(panel) + k * len(broadcasts)) / self.fma_rate(lanes) + 0.15 * v + 0.03 * k
+        step += SUM_MOVE_CYCLES * v * k / self.streamed_row_count(panel)
+        total = tiles * (self.depth(self.contracted) * step + 8 * k + v * k * self.store_cycles(c, r, lanes, k))
+        long = self.plan.size(c) * self.item // self.target.n_threads // self.column_pieces(c, r) >= PAGE_BYTES
+        return total + self.memory_cycles(broadcasts if long else self.inside)
 
-    def pieces(self, c: UOp, r: UOp | None) -> int:
-        """Of a thread's columns, of which the sums fit half of the second cache."""
+    def column_pieces(self, c: UOp, r: UOp | None) -> int:
+        """Number of pieces of a thread's columns, so that the sums of one piece fit half of the L2 cache."""
         rows = self.plan.extent(r) if r is not None else 1
         n_bytes = rows * self.plan.size(c) * self.plan.reduces[0].dtype.itemsize // self.target.n_threads
         return -(-n_bytes // (self.target.l2_bytes // 2))
 
-    def rows_at_once(self, panel: list[Access]) -> int:
-        """Rows of a panel that stream side by side, if possible as many as divide the sum."""
-        j = self.heavy[0]
-        n, most = self.plan.size(j), rows_at_once(self.target, [(a.step(j) or 0) * a.uop.dtype.itemsize for a in panel])
+    def streamed_row_count(self, panel: list[StridedAccess]) -> int:
+        """Number of panel rows to stream in parallel, preferably a divisor of the reduction length."""
+        j = self.contracted[0]
+        n, most = (
+            self.plan.size(j),
+            max_streamed_rows(self.target, [(a.step(j) or 0) * a.uop.dtype.itemsize for a in panel]),
+        )
         return next((k for k in range(most, 2 * most) if n % k == 0), most)
 
-    def at_a_time(self, lanes: int) -> int:
-        """Multiply-adds of so many lanes that start in a cycle: of half a vector two in any case."""
+    def fma_rate(self, lanes: int) -> int:
+        """Multiply-adds of `lanes` lanes that start in a cycle; half-width vectors always issue at least two."""
         halves = lanes * self.item <= self.target.vector_bytes // 2
         return max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
 
-    def streamed(self, c: UOp, r: UOp | None, wide: int, panel: list[Access]) -> bool:
-        """Whether the first cache does not hold what is read of the panel from one row of tiles to the next: all of its
-        columns where the loop over them is the inner one, else those of a tile.
+    def panel_exceeds_l1(self, c: UOp, r: UOp | None, wide: int, panel: list[StridedAccess]) -> bool:
+        """Whether the panel data read between two rows of tiles exceeds the L1 cache.
+
+        All columns count where the loop over columns is the inner one, else the columns of one tile.
         """
         if r is None:
             return False
-        columns = wide if self.is_outer(c, r) else max(self.plan.size(c), wide)
-        depth = max(prod(self.plan.extent(j) for j in self.heavy if j in a.steps) for a in panel)
+        columns = wide if self.columns_are_outer(c, r) else max(self.plan.size(c), wide)
+        depth = max(prod(self.plan.extent(j) for j in self.contracted if j in a.steps) for a in panel)
         return depth * columns * self.item > self.target.l1_bytes
 
-    def is_outer(self, c: UOp, r: UOp | None) -> bool:
-        """Whether the loop over columns stands around that over rows: each tile then reads scalars of its own."""
+    def columns_are_outer(self, c: UOp, r: UOp | None) -> bool:
+        """Whether the loop over columns encloses the loop over rows, so that each tile reads other broadcast
+        operands.
+        """
         return r is not None and self.plan.outputs.index(c) < self.plan.outputs.index(r)
 
-    def shares_sets(self, a: Access, r: UOp | None, k: int) -> bool:
-        """Whether the k rows of a scalar are too many for the sets of the first cache that they lie in."""
+    def has_set_conflicts(self, a: StridedAccess, r: UOp | None, k: int) -> bool:
+        """Whether the k rows of a broadcast operand exceed the L1 cache sets that they map to."""
         stride = abs(a.step(r) or 0) * a.uop.dtype.itemsize if r is not None else 0
-        too_many = stride > 0 and k * gcd(stride, L1_WAY_BYTES) > self.target.l1_bytes * 2 // 3
+        too_many = stride > 0 and k * gcd(stride, L1_SET_PERIOD_BYTES) > self.target.l1_bytes * 2 // 3
         return too_many and not self.wants_pack(a)
 
-    def storing(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store a vector along c, of a tile of k rows: whole, turned with the rows, or element by element. Of
-        what is turned each lane stores its rows in pieces, powers of two of them.
+    def store_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
+        """Cycles to store a vector along c of a tile with k rows: whole, transposed with the rows, or element by
+        element.
+
+        A transposed tile stores the rows of each lane in pieces whose sizes are powers of two.
         """
         stores = [a for a in self.profile.stores if c in a.steps]
         if all(a.step(c) == 1 for a in stores):
             return 1
         along = r is not None and all(a.step(r) == 1 for a in stores)
-        return max(SHUFFLED, lanes * k.bit_count() / k) if along else 2 * lanes
+        return max(TRANSPOSED_STORE_CYCLES, lanes * k.bit_count() / k) if along else 2 * lanes
 
-    def waiting(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store or load a vector of sums between two blocks: as tiles lie, where local memory has them."""
+    def spill_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
+        """Cycles to store or load a vector of partial sums between two blocks of the reduction.
+
+        In local memory the sums have the layout of the tiles, so it takes one cycle.
+        """
         alone = len(self.plan.stores) == len(self.plan.reduces) == 1
-        return 1 if alone and self.target.local_bytes else self.storing(c, r, lanes, k)
+        return 1 if alone and self.target.local_bytes else self.store_cycles(c, r, lanes, k)
 
-    def copying(self, a: Access, c: UOp) -> float:
-        """Cycles to copy a vector along c: as it lies, turned with a reduction that lies along memory, or gathered."""
+    def copy_cycles(self, a: StridedAccess, c: UOp) -> float:
+        """Cycles to pack a vector along c: copied as stored, transposed with a contiguous reduction, or gathered."""
         if a.step(c) == 1:
             return 1
-        along = max((self.plan.size(j) for j in self.heavy if a.step(j) == 1), default=0)
-        turned = min(GATHERED, self.turned(max(along, 1)))
-        each = turned if along >= 3 and a.step(c) not in (2, 3, 4) else GATHERED
-        return each + self.is_gone() * FROM_MEMORY
+        along = max((self.plan.size(j) for j in self.contracted if a.step(j) == 1), default=0)
+        transposed = min(GATHERED_COPY_CYCLES, self.transposed_copy_cycles(max(along, 1)))
+        each = transposed if along >= 3 and a.step(c) not in (2, 3, 4) else GATHERED_COPY_CYCLES
+        return each + self.operands_exceed_l2() * L2_MISS_CYCLES
 
-    def turned(self, along: int) -> float:
-        """Cycles a vector to turn squares of what lies `along` memory; of the last one, some is not there."""
-        lanes = self.chooser.lanes
-        return TURNED * -(-along // lanes) * lanes / along
-
-    def is_copied_again(self, a: Access, r: UOp | None) -> bool:
-        """Whether the scalars of `a` are packed for each block of columns: rows of a tile that are neighbours in
-        memory, in short pieces, or what is widened.
+    def transposed_copy_cycles(self, along: int) -> float:
+        """Cycles per vector to transpose squares of rows with `along` contiguous elements; the last square may be
+        partial.
         """
-        rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.heavy)
-        return (rows or self.wide[a.uop] is not None) and self.wants_pack(a) and not self.plan.is_frozen(a.uop)
+        lanes = self.chooser.lanes
+        return TRANSPOSED_COPY_CYCLES * -(-along // lanes) * lanes / along
 
-    def copying_rows(self, a: Access, times: int, k: int, unit: MatrixUnit | None) -> float:
-        """Cycles to copy all of what a scalar reads, so many times, in tiles of k rows; it comes from memory once in
-        any case.
+    def is_repacked(self, a: StridedAccess, r: UOp | None) -> bool:
+        """Whether the broadcast operand `a` is packed again for each block of columns.
+
+        That is so for tile rows that are contiguous in memory, in short runs, and for operands that are upcast.
+        """
+        rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.contracted)
+        return (rows or self.upcast[a.uop] is not None) and self.wants_pack(a) and not self.plan.is_frozen(a.uop)
+
+    def row_copy_cycles(self, a: StridedAccess, times: int, k: int, unit: MatrixUnit | None) -> float:
+        """Cycles to pack a broadcast operand `times` times in tiles of k rows; misses of the first pass are counted
+        elsewhere.
         """
         n = prod(self.plan.extent(x) for x in a.steps)
         vectors = n / self.target.lanes(a.uop.dtype.itemsize)
         odd = unit is not None and unit.pair > 1 and (k < 4 or k & (k - 1))
-        each = ODD_PIECE * n / (k * unit.pair) if unit is not None and odd else 2 * vectors
-        return each * times + vectors * (times - 1) * self.is_far(a) * FROM_MEMORY
+        each = PARTIAL_WORD_CYCLES * n / (k * unit.pair) if unit is not None and odd else 2 * vectors
+        return each * times + vectors * (times - 1) * self.exceeds_l2(a) * L2_MISS_CYCLES
 
-    def coming(self, accesses: list[Access]) -> float:
-        """Cycles until all that they read has come once from where it lies, while nothing else is done."""
+    def memory_cycles(self, accesses: list[StridedAccess]) -> float:
+        """Cycles to stream every access once from the cache level or memory that holds it, not overlapped with other
+        work.
+        """
         cycles = 0.0
         for a in accesses:
             n_bytes = buffer_bytes(a.uop)
-            each = FROM_MEMORY * (n_bytes > self.target.n_threads * self.target.l2_bytes)  # each has its own
-            each += FARTHER * (n_bytes > self.target.l3_bytes)
+            # each thread has its own L2 cache
+            each = L2_MISS_CYCLES * (n_bytes > self.target.n_threads * self.target.l2_bytes)
+            each += L3_MISS_CYCLES * (n_bytes > self.target.l3_bytes)
             cycles += each * prod(self.plan.extent(x) for x in a.steps) / self.target.lanes(a.uop.dtype.itemsize)
         return cycles
 
-    def is_far(self, a: Access) -> bool:
-        """Whether the second cache does not hold the memory it reads, of symbolic sizes the largest."""
+    def exceeds_l2(self, a: StridedAccess) -> bool:
+        """Whether the memory of an access exceeds the L2 cache; symbolic sizes count at their largest."""
         elements = size_max(count(memory_of(a.uop.src[0]).shape))
         return elements * a.uop.dtype.itemsize > self.target.l2_bytes
 
-    def is_gone(self) -> bool:
-        """Whether what is read once a call has left the second cache since: that does not hold all that sums read."""
+    def operands_exceed_l2(self) -> bool:
+        """Whether the operands together exceed L2, so that data read once per call is evicted before the next call."""
         memory = {a.uop.src[0].src[0]: buffer_bytes(a.uop) for a in self.inside}
         return sum(memory.values()) > self.target.l2_bytes
 
-    def comes_from_memory(self, c: UOp, panel: list[Access]) -> bool:
-        """Whether the second cache does not hold all columns of a panel."""
-        n_bytes = prod(self.plan.extent(j) for j in self.heavy) * self.plan.size(c) * self.item
-        return n_bytes > self.target.l2_bytes and any(map(self.is_far, panel))
+    def panel_exceeds_l2(self, c: UOp, panel: list[StridedAccess]) -> bool:
+        """Whether all columns of a panel exceed the L2 cache."""
+        n_bytes = prod(self.plan.extent(j) for j in self.contracted) * self.plan.size(c) * self.item
+        return n_bytes > self.target.l2_bytes and any(map(self.exceeds_l2, panel))
 
-    def streams(self, c: UOp, panel: list[Access]) -> bool:
-        """Whether a panel comes from memory: a few of its rows may then stream side by side."""
-        long = self.plan.size(self.deepest) >= 8 * ROWS_AT_ONCE and self.plan.size(c) >= 8 * self.chooser.lanes
-        return len(self.heavy) == 1 and long and self.comes_from_memory(c, panel)
+    def may_stream(self, c: UOp, panel: list[StridedAccess]) -> bool:
+        """Whether a panel comes from beyond L2 and is long enough to stream a few of its rows in parallel."""
+        long = self.plan.size(self.deepest) >= 8 * MAX_STREAMED_ROWS and self.plan.size(c) >= 8 * self.chooser.lanes
+        return len(self.contracted) == 1 and long and self.panel_exceeds_l2(c, panel)
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
-        """Blocks of the longest reduction for a panel of tiles `wide` columns each, so that some columns fit the cache;
-        equal ones where a divisor is near; one where nothing holds what a block leaves, or a size is symbolic.
+        """Number of blocks of the longest reduction, for a panel of tiles `wide` columns each, so that a block fits the
+        L2 cache.
+
+        Blocks are equal where a divisor is close. It is 1 where no memory can hold partial sums or a size is symbolic.
         """
         room = self.target.l2_bytes // 2
-        sizes = [self.plan.size(j) for j in self.heavy]
-        if prod(sizes) * columns * self.item <= (room if self.are_results() else 2 * room) or not self.holds_sums(
-            again
-        ):
+        sizes = [self.plan.size(j) for j in self.contracted]
+        if prod(sizes) * columns * self.item <= (
+            room if self.outputs_hold_sums() else 2 * room
+        ) or not self.can_hold_partial_sums(again):
             return 1
-        wide = max(wide, COLUMNS_A_PACK if again else COLUMNS_AT_ONCE)
-        most = max(LEAST_DEPTH, room // (self.item * wide)) * max(sizes) // prod(sizes)
+        wide = max(wide, MIN_REPACKED_BLOCK_COLUMNS if again else MIN_BLOCK_COLUMNS)
+        most = max(MIN_BLOCK_DEPTH, room // (self.item * wide)) * max(sizes) // prod(sizes)
         least = -(-max(sizes) // max(1, most))
         return next((k for k in range(least, 2 * least) if max(sizes) % k == 0), least)
 
-    def columns(self, wide: int, depth: int, again: bool) -> int:
-        """Columns of a block of `depth` steps of the longest reduction. Where all of it is in one block and scalars are
-        packed for each, a panel may be as large as the second cache.
+    def block_columns(self, wide: int, depth: int, again: bool) -> int:
+        """Number of columns of a cache block that has `depth` steps of the longest reduction.
+
+        The panel may fill the L2 cache, instead of half of it, where one block has the whole reduction and rows are
+        repacked.
         """
-        sizes = [self.plan.extent(j) for j in self.heavy]
+        sizes = [self.plan.extent(j) for j in self.contracted]
         room = self.target.l2_bytes // (1 if again and depth == max(sizes) else 2)
         return room // (self.item * depth * (prod(sizes) // max(sizes))) // wide * wide
 
-    def holds_sums(self, again: bool) -> bool:
-        """Whether the output does that, or local memory, which costs loops of its own and pays where else scalars were
-        packed for narrower blocks of columns.
+    def can_hold_partial_sums(self, again: bool) -> bool:
+        """Whether the output or local memory can hold partial sums.
+
+        Local memory needs extra loops. It pays only where broadcast operands are otherwise repacked for narrower
+        blocks.
         """
         in_local = again and len(self.plan.stores) == len(self.plan.reduces) == 1 and self.target.local_bytes > 0
-        return in_local or self.are_results()
+        return in_local or self.outputs_hold_sums()
 
-    def are_results(self) -> bool:
-        """Whether the output can hold what blocks of the reduction leave."""
+    def outputs_hold_sums(self) -> bool:
+        """Whether the outputs have the dtype of the sums, so that they can hold partial sums between blocks."""
         return all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
 
-    def wants_pack(self, a: Access) -> bool:
-        """A gated scalar, or one whose neighbours in memory are rows and not steps of the reduction."""
+    def wants_pack(self, a: StridedAccess) -> bool:
+        """Whether a broadcast operand should be packed: it is gated, upcast, or not contiguous along the reduction."""
         gated = len(a.uop.src) == 3
         if self.plan.unit is not None:
-            # a tail would mask loads in the inner loop, and give rows of tiles places of their own
+            # a tail would mask loads in the inner loop, and give tile rows separate addresses
             padded = [x for x in self.plan.padded if x is self.deepest or self.plan.unit.n_tiles]
             gated |= any(x in a.steps for x in padded)
-        along = any(a.step(j) == 1 for j in self.heavy)
-        return (gated or not along or self.wide[a.uop] is not None) and self.packable(a)
+        along = any(a.step(j) == 1 for j in self.contracted)
+        return (gated or not along or self.upcast[a.uop] is not None) and self.packable(a)
 
-    def widened(self, u: UOp) -> DType | None:
-        """The dtype that a load is converted to, where no matrix unit takes it as it is."""
-        users = self.plan.stages.users.get(u, [])
+    def upcast_dtype(self, u: UOp) -> DType | None:
+        """The wider dtype that a load is cast to, or None if there is none or a matrix unit takes the narrow dtype."""
+        users = self.plan.scratch.users.get(u, [])
         if len(users) != 1 or users[0].op != "CAST" or users[0].dtype.itemsize <= u.dtype.itemsize:
             return None
         return None if any(u.dtype in (x.a, x.b) for x in self.target.units) else users[0].dtype
 
-    def packable(self, a: Access) -> bool:
-        """Whether the access could be packed, as far as that does not depend on its size."""
+    def packable(self, a: StridedAccess) -> bool:
+        """Whether PACK of the access is legal, apart from the size of its block."""
         key = (a.uop, len(self.plan.actions))
         if key not in self.found_packable:
             try:
-                Block(self.plan, a.uop)
+                PackedBlock(self.plan, a.uop)
                 self.found_packable[key] = True
             except ActionError as e:
                 self.found_packable[key] = "too large" in str(e)

@@ -1,1 +1,1 @@
-"""Actions and their choice for devices with workgroups."""
+"""Choose and check the actions of kernels for targets with workgroups."""

@@ -1,13 +1,13 @@
-"""PACK for a matrix unit that reads local memory: the block lies in core matrices, as `base.matrix_units.Cores` says.
+"""Implement PACK for a unit that reads local memory: store the block as core matrices (`base.matrix_units.Cores`).
 
-What it is for: the axis of rows (or columns) is cut in groups of 8 and the steps in lines of 16 bytes; those two make a
-core matrix without a gap, the rest says how far apart core matrices are. Where types have 16 bits and rows are
-neighbours in memory, lines are parts of steps instead ("turned"), so that a lane still moves 16 bytes at once. The unit
-reads each core matrix from all banks at once, wherever it lies; the gap between groups is the one that lets the lanes
-that fill the block meet in the fewest banks.
+What it is for: the axis of rows (or columns) is cut into groups of 8 and the steps into lines of 16 bytes. A group by a
+line is a core matrix without gaps; the strides between core matrices are free. Where dtypes have 16 bits and rows are
+contiguous in memory, lines are parts of steps instead ("turned"), so that a lane still moves 16 bytes at once. The unit
+reads each core matrix from all banks at once. The gap between groups is chosen so that the lanes that fill the block
+have the fewest bank conflicts.
 
-What it is not: the descriptor, which `lower.gpu.fragments` reads off the index, nor a layout that is swizzled.
-Invariant: a place in the block is linear in the parts of the axes, none of which crosses a border of a core matrix.
+What it is not: the descriptor, which `lower.gpu.fragments` derives from the index, nor a swizzled layout.
+Invariant: an offset in the block is linear in the parts of the axes, none of which crosses the border of a core matrix.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from typing import TYPE_CHECKING
 from monolect.base.errors import ActionError
 from monolect.base.matrix_units import CORE_BYTES, CORE_LINES
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.pack import Dim, Window
+from monolect.optimize.actions.pack import BlockDim, SlidingWindow
 from monolect.optimize.gpu.shared import SharedBlock, bank_cycles
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Plan
+    from monolect.optimize.actions.plan import LoopPlan
 
 
-def reads_memory(plan: Plan, load: UOp) -> bool:
-    """Whether the plan's matrix unit reads what `load` loads from local memory."""
+def reads_memory(plan: LoopPlan, load: UOp) -> bool:
+    """Whether the plan's matrix unit reads the operand that `load` loads from local memory."""
     return plan.unit is not None and plan.unit.from_memory and load in plan.factors
 
 
 class CoresBlock(SharedBlock):
-    """The block of an operand. Raises ActionError where PACK is not possible."""
+    """The block of an operand in core matrices. Raises ActionError where PACK is not possible."""
 
-    def _windows(self) -> list[Window]:
-        return []  # each row has its own steps, also where rows overlap
+    def _windows(self) -> list[SlidingWindow]:
+        return []  # each row stores its own steps, also where rows overlap
 
-    def _dims(self) -> list[Dim]:
-        """Steps in a line, lines of steps, rows in a group, groups of rows, then what else there is."""
+    def _dims(self) -> list[BlockDim]:
+        """Return the dimensions: steps in a line, lines of steps, rows in a group, groups of rows, then the other
+        loops.
+        """
         self._check_parts()
         assert self.plan.unit is not None
         side = next(r for r in self.plan.sides if r in self.steps)
@@ -48,18 +50,18 @@ class CoresBlock(SharedBlock):
         others = sorted(map(self._of_root, rest), key=lambda d: abs(d.step))
         return [*self._cut(steps, k), *self._cut(side, CORE_LINES), *(d for d in others if d.size > 1)]
 
-    def _cut(self, r: UOp, k: int) -> tuple[Dim, Dim]:
-        """k neighbours of the axis, and groups of them."""
+    def _cut(self, r: UOp, k: int) -> tuple[BlockDim, BlockDim]:
+        """Split the loop r into groups of k neighbours; return the dimensions (in a group, of groups)."""
         n, mine = self.extent(r), [p for p in self.inner if p.root is r]
         if n % k or any(p.stride < k < p.stride * p.size for p in mine):
             raise ActionError("PACK for a unit", expected=f"parts of whole groups of {k}", found=n)
         near, far = ([p for p in mine if (p.stride < k) == inside] for inside in (True, False))
         return (
-            Dim(k, self.steps[r], 0, {r: 1}, tuple((p, p.stride) for p in near)),
-            Dim(n // k, self.steps[r] * k, 0, {r: k}, tuple((p, p.stride // k) for p in far)),
+            BlockDim(k, self.steps[r], 0, {r: 1}, tuple((p, p.stride) for p in near)),
+            BlockDim(n // k, self.steps[r] * k, 0, {r: k}, tuple((p, p.stride // k) for p in far)),
         )
 
-    def _laid_out(self, dims: list[Dim]) -> list[Dim]:
+    def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
         step, steps, row, rows, *others = dims
         turned = self.load.dtype.itemsize == 2 and row.step == 1 and step.step != 1
         line, lines = (row, step) if turned else (step, row)
@@ -75,9 +77,9 @@ class CoresBlock(SharedBlock):
                 found.append(out)
         return min(found, key=self._fill_cycles)
 
-    def _fill_cycles(self, dims: list[Dim]) -> tuple[int, int]:
-        """Steps in which the first warp fills the block, then its size."""
+    def _fill_cycles(self, dims: list[BlockDim]) -> tuple[int, int]:
+        """Return (bank cycles in which the first warp fills the block, its size in elements)."""
         target, itemsize, v = self.plan.target, self.load.dtype.itemsize, self._vector(dims)
-        fills = [self._fill_place(dims, lane * v) * itemsize for lane in range(target.warp)]
+        fills = [self._fill_offset(dims, lane * v) * itemsize for lane in range(target.warp)]
         side = v if self._in_memory_order(dims)[0].dst == 1 else 1
         return bank_cycles(fills, side * itemsize, target.local_banks), max(d.dst * d.size for d in dims)

@@ -1,10 +1,9 @@
-"""The choice of actions for targets with workgroups: which loops become workgroups, which their lanes.
+"""Choose the actions for targets with workgroups: the loops that become workgroups, and those that become their lanes.
 
-Neighbouring lanes read and write neighbouring memory: the axis along which stores are contiguous makes the first
-lanes, several elements each where that is one aligned access. Where reductions have few outputs, or lie along memory,
-the lanes of a workgroup share each of them, and then the loop that uses its result. What is stored along one axis and
-read along another goes through local memory, as a square of both. Everything else is workgroups. Sums of products that
-reuse what they read have a file of their own (`tiles`).
+Accesses are coalesced: the axis along which stores are contiguous makes the first lanes, with several elements each
+where those are one aligned access. Where reductions have few outputs, or are contiguous in memory, the lanes of a
+workgroup share each reduction, and then the loop that uses its result. A transpose goes through local memory, in
+squares. All other loops become workgroups. `tiles` chooses for sums of products that reuse their operands.
 
 Source: the rules of coalesced access; sizes come from the target.
 """
@@ -16,55 +15,59 @@ from typing import TYPE_CHECKING
 
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp
-from monolect.optimize.cost import Access
-from monolect.optimize.gpu.tiles import Tiles
+from monolect.optimize.cost import StridedAccess
+from monolect.optimize.gpu.tiles import WorkgroupTiles
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
 
-MOST_LANES = 256  # of a workgroup: more only wait for each other
-ROW_OF_GROUPS = 256  # workgroups along the first dimension, where one dimension is too short
-LEAST_COLUMNS = 8  # lanes side by side, for which memory is read whole
-SQUARE = 32  # side of a block that is turned in local memory
-EACH = 4  # elements of a reduction that a lane should have to itself, before it shares them
-ROWS_OF_A_SQUARE = 8
+MAX_LANES = 256  # lanes of a workgroup; more lanes only wait for each other
+GRID_ROW_GROUPS = 256  # workgroups along the first grid dimension, where one dimension is too short
+MIN_COLUMN_LANES = 8  # lanes along contiguous columns; fewer lanes would not use whole memory transactions
+SQUARE_SIDE = 32  # elements; side of a block that is transposed in local memory
+MIN_TERMS_PER_LANE = 4  # terms of a reduction for each lane; with fewer, lanes do not share the reduction
+SQUARE_LANE_ROWS = 8  # rows of lanes that copy a square
 
 
 class Groups:
-    """The decisions for one kernel, made through `chooser.act`."""
+    """Choose and apply the actions of one kernel, through `chooser.act`."""
 
     def __init__(self, chooser: Chooser):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
         self.target = chooser.plan.target
         self.act, self.size, self.axis_of = chooser.act, chooser.plan.size, chooser.plan.axis_of
-        self.most = min(MOST_LANES, self.target.max_local or MOST_LANES)
+        self.most = min(MAX_LANES, self.target.max_local or MAX_LANES)
         in_order = self.plan.sequential - self.plan.atomic
         self.free = [r for r in self.plan.outputs if r not in in_order and self.size(r) > 1]
 
     def run(self) -> None:
-        """Act."""
+        """Choose all actions of the kernel."""
         workgroup = self.plan.workgroup
         assert workgroup is not None
         if not workgroup.has_memory:
-            heavy = [j for j in self.plan.reduced if self.profile.reuses(j)]
-            if not (heavy and Tiles(self.chooser, heavy).run()) and not self.shared_reductions() and not self.squares():
+            contracted = [j for j in self.plan.reduced if self.profile.reuses(j)]
+            if (
+                not (contracted and WorkgroupTiles(self.chooser, contracted).run())
+                and not self.shared_reductions()
+                and not self.squares()
+            ):
                 self.lanes(self.fastest())
         self.workgroups()
 
     def n_lanes(self) -> int:
-        """Lanes of a workgroup so far."""
+        """Number of lanes of a workgroup so far."""
         assert self.plan.workgroup is not None
         return self.plan.workgroup.n_lanes(self.plan.axes)
 
     # ---- lanes -------------------------------------------------------------------------------------------------------
     def fastest(self) -> UOp | None:
-        """The axis along which most is stored in order, or else read."""
+        """Return the axis along which most stores, or else most loads, are contiguous; None without a free axis."""
         accesses = [*self.profile.stores * len(self.profile.accesses), *self.profile.loads]
         scores = {r: sum(a.step(r) == 1 for a in accesses) for r in self.free}
         return max(reversed(self.free), key=lambda r: scores[r], default=None)
 
     def lanes(self, c: UOp | None, most: int = 0) -> None:
-        """Lanes along c, then along what is left of other loops, until a workgroup is full."""
+        """Make lanes along c, then along the remaining loops of other axes, until the workgroup is full."""
         if c is None:
             return
         self.lanes_along(c, most or self.most)
@@ -74,7 +77,7 @@ class Groups:
                 self.act("SPLIT", self.axis_of(r), (k, "LOCAL", False), "lanes that c leaves room for")
 
     def lanes_along(self, c: UOp, most: int) -> None:
-        """Vectors and lanes along c; a long axis that no number of lanes divides is padded."""
+        """Split c into vectors and lanes; pad a long axis that no number of lanes divides."""
         n, v = self.size(c), self.vector(c)
         left = n // v
         k = left if left <= most else largest_divisor(left, most)
@@ -83,14 +86,16 @@ class Groups:
             if left % k and not self.act("PADTO", self.axis_of(c), k * v, "whole workgroups, the last one masked"):
                 return
         elif self.target.max_grid and left // k > self.target.max_grid[0]:
-            self.act("PADTO", self.axis_of(c), ROW_OF_GROUPS * k * v, "a grid of two dimensions")
+            self.act("PADTO", self.axis_of(c), GRID_ROW_GROUPS * k * v, "a grid of two dimensions")
         if v > 1:
             self.act("SPLIT", self.axis_of(c), (v, "UPCAST", False), f"{v} elements are one access")
         if k > 1:
             self.act("SPLIT", self.axis_of(c), (k, "LOCAL", False), "neighbouring lanes, neighbouring elements")
 
     def vector(self, c: UOp) -> int:
-        """Elements along c that every access of c reads or writes at once, aligned; 1 if there are too few."""
+        """Number of elements along c that every access reads or writes as one aligned vector; 1 if there are too few
+        elements.
+        """
         v = self.chooser.lanes
         mine = [a for a in self.profile.accesses if c in a.steps]
         if any(a.step(c) not in (0, 1) for a in mine):
@@ -102,49 +107,56 @@ class Groups:
 
     # ---- reductions shared by lanes ----------------------------------------------------------------------------------
     def shared_reductions(self) -> bool:
-        """Lanes share reductions along memory, or with few outputs; False when one lane a result is as good."""
+        """Share reductions with contiguous operands or few outputs among lanes. False when one lane per result is as
+        good.
+        """
         done = False
         ready: set[UOp] = set()  # reductions whose loop has lanes already
         for j in sorted(
-            self.plan.reduced, key=lambda j: (not self.profile.unit(j, self.profile.inside(j)), -self.size(j))
+            self.plan.reduced, key=lambda j: (not self.profile.is_contiguous(j, self.profile.inside(j)), -self.size(j))
         ):
             scope = [r for r in self.free if r in self.profile.scope(j)]
             inside, n_out = self.profile.inside(j), prod(self.size(r) for r in scope)
             mine = {u for u in self.plan.reduces if j in u.src[1:]}
-            if self.size(j) < 2 * EACH or self.chooser.nested(j) or mine & ready:
+            if self.size(j) < 2 * MIN_TERMS_PER_LANE or self.chooser.contains_reduction(j) or mine & ready:
                 continue
             ready |= mine
-            column = next((r for r in reversed(scope) if self.profile.unit(r, inside)), None)
-            if column is not None and not self.profile.unit(j, inside):
+            column = next((r for r in reversed(scope) if self.profile.is_contiguous(r, inside)), None)
+            if column is not None and not self.profile.is_contiguous(j, inside):
                 done = self.columns(j, column, n_out) or done
             elif self.size(j) >= self.target.warp or n_out < self.target.n_units * self.target.warp:
                 done = self.rows(j, scope, n_out) or done
         return done
 
     def columns(self, j: UOp, c: UOp, n_out: int) -> bool:
-        """Lanes along the outputs, and where these are few, several for each of them."""
+        """Make lanes along the output axis c; where outputs are few, several lanes share each of them."""
         wanted = self.target.n_units * self.most
         if n_out >= wanted or any(p.root is c and p.type == "LOCAL" for p in self.plan.axes):
             return False
         each = n_out // self.target.n_units
-        self.lanes_along(c, max(LEAST_COLUMNS, min(2 * self.target.warp, 1 << each.bit_length() - 1 if each else 0)))
-        room = min(self.most // max(1, self.n_lanes()), -(-wanted // n_out), self.size(j) // EACH)
+        self.lanes_along(c, max(MIN_COLUMN_LANES, min(2 * self.target.warp, 1 << each.bit_length() - 1 if each else 0)))
+        room = min(self.most // max(1, self.n_lanes()), -(-wanted // n_out), self.size(j) // MIN_TERMS_PER_LANE)
         if (k := largest_divisor(self.size(j), room)) > 1:
             self.act("SPLIT", self.axis_of(j), (k, "GROUP_REDUCE", True), f"{k} lanes share each column")
         return True
 
     def rows(self, j: UOp, scope: list[UOp], n_out: int) -> bool:
-        """A workgroup, or a part of one, for each result."""
+        """Reduce each result with the lanes of a workgroup, or with a part of them."""
         n = self.size(j)
-        k = 1 << max(1, min(self.most, max(n // EACH, min(n // 2, self.target.warp))).bit_length() - 1)
+        k = 1 << max(1, min(self.most, max(n // MIN_TERMS_PER_LANE, min(n // 2, self.target.warp))).bit_length() - 1)
         if n % k and not self.act("PADTO", self.axis_of(j), k, "whole steps of all lanes"):
             return False
         if not self.act("SPLIT", self.axis_of(j), (k, "GROUP_REDUCE", False), f"{k} lanes share a result"):
             return False
         rest = self.plan.axes[self.axis_of(j, "REDUCE")].size
-        if rest % EACH == 0:
-            self.act("SPLIT", self.axis_of(j, "REDUCE"), (EACH, "UNROLL", False), f"{EACH} loads under way")
-        for c in self.free:  # what uses the result: the same lanes
+        if rest % MIN_TERMS_PER_LANE == 0:
+            self.act(
+                "SPLIT",
+                self.axis_of(j, "REDUCE"),
+                (MIN_TERMS_PER_LANE, "UNROLL", False),
+                f"{MIN_TERMS_PER_LANE} loads in flight",
+            )
+        for c in self.free:  # the loops that use the result get the same lanes
             if c not in scope and not any(p.root is c and p.type == "LOCAL" for p in self.plan.axes):
                 v = self.vector(c) if self.size(c) % (k * self.chooser.lanes) == 0 else 1
                 if self.size(c) % k == 0 or self.act("PADTO", self.axis_of(c), k, "whole steps of all lanes"):
@@ -160,34 +172,38 @@ class Groups:
 
     # ---- squares -----------------------------------------------------------------------------------------------------
     def squares(self) -> bool:
-        """What is stored along one axis and read along another goes through local memory, both in order."""
+        """Transpose through local memory, so that loads and stores are both coalesced; False if the kernel is no
+        transpose.
+        """
         c = self.fastest()
-        if c is None or self.plan.reduced or self.size(c) < SQUARE or self.most < SQUARE:
+        if c is None or self.plan.reduced or self.size(c) < SQUARE_SIDE or self.most < SQUARE_SIDE:
             return False
-        rough = [a for a in self.profile.loads if a.step(c) not in (0, 1, None)]
-        along = [r for r in self.free if r is not c and rough and all(a.step(r) == 1 for a in rough)]
-        if not along or self.size(along[0]) < SQUARE:
+        strided = [a for a in self.profile.loads if a.step(c) not in (0, 1, None)]
+        along = [r for r in self.free if r is not c and strided and all(a.step(r) == 1 for a in strided)]
+        if not along or self.size(along[0]) < SQUARE_SIDE:
             return False
         for r in (c, along[0]):
-            if self.size(r) % SQUARE and not self.act("PADTO", self.axis_of(r), SQUARE, "whole squares, masked"):
+            if self.size(r) % SQUARE_SIDE and not self.act(
+                "PADTO", self.axis_of(r), SQUARE_SIDE, "whole squares, masked"
+            ):
                 return False
-        self.act("SPLIT", self.axis_of(c), (SQUARE, "LOCAL", False), "contiguous in the output")
+        self.act("SPLIT", self.axis_of(c), (SQUARE_SIDE, "LOCAL", False), "contiguous in the output")
         d = self.axis_of(along[0])
-        each = SQUARE // min(ROWS_OF_A_SQUARE, self.most // SQUARE)
-        self.act("SPLIT", d, (SQUARE // each, "LOCAL", False), "contiguous in what is read")
+        each = SQUARE_SIDE // min(SQUARE_LANE_ROWS, self.most // SQUARE_SIDE)
+        self.act("SPLIT", d, (SQUARE_SIDE // each, "LOCAL", False), "contiguous in what is read")
         self.act("SPLIT", d, (each, "UPCAST", False), "elements of the square for each lane")
         self.workgroups()
-        for a in rough:
-            self.act("PACK", self.plan.loads.index(a.uop), None, "turned in local memory")
+        for a in strided:
+            self.act("PACK", self.plan.loads.index(a.uop), None, "transposed in local memory")
         return True
 
     # ---- workgroups --------------------------------------------------------------------------------------------------
     def workgroups(self) -> None:
-        """What is left of the loops around all reductions becomes workgroups, the fastest axis first."""
+        """Make workgroups of the remaining loops around all reductions, the fastest axis first."""
         if self.plan.packs:
             return
         around = [self.profile.scope(j) for j in self.plan.reduced]
-        made = {p.root: p.made for p in reversed(self.plan.axes) if p.type == "LOCAL"}
+        made = {p.root: p.created for p in reversed(self.plan.axes) if p.type == "LOCAL"}
         for r in sorted(reversed(self.free), key=lambda r: made.get(r, 1 << 20)):
             if all(r in scope for scope in around):
                 for i in [i for i, p in enumerate(self.plan.axes) if p.root is r and p.type == "LOOP" and p.size > 1]:
@@ -199,8 +215,8 @@ def largest_divisor(n: int, most: int) -> int:
     return next((k for k in range(min(n, most), 1, -1) if n % k == 0), 1)
 
 
-def aligned(a: Access, c: UOp, v: int) -> bool:
-    """Whether v elements along c are one access: they lie side by side, and all other steps are whole vectors."""
+def aligned(a: StridedAccess, c: UOp, v: int) -> bool:
+    """Whether v elements along c are one access: contiguous, with all other strides multiples of v."""
     if a.step(c) == 0:
         return True
     k, terms = linear(a.uop.src[0].src[1])

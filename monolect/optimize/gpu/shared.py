@@ -1,12 +1,12 @@
-"""PACK on a target with workgroups: all lanes copy a block to local memory together, and then each reads what it needs.
+"""Implement PACK on a target with workgroups: all lanes copy a block to local memory, each then reads its part.
 
-A workgroup's memory is filled anew in each step through a reduction (a SPLIT to REDUCE from the top) and in each block
-that its load depends on. The copy is one LOCAL range over the elements of the block in the order of memory, so that
-neighbouring lanes read neighbouring elements, several at once where that is aligned; `device_axes` shares the range out
-and adds the barriers. What a lane holds in registers side by side lies side by side in the block, then what
-neighbouring lanes read. Rows are padded where fewer lanes of a warp then wait for one bank.
+The copy runs in each step of a reduction (a SPLIT to REDUCE from the top) and in each block that its load depends on.
+It is one LOCAL range over the elements of the block in the order of memory. Adjacent lanes read adjacent elements, so
+the loads are coalesced, with several elements at once where that is aligned. `device_axes` shares the range out among
+the lanes and adds the barriers. In the block, the elements that a lane holds in registers are contiguous, then those of
+adjacent lanes. Rows are padded where that avoids bank conflicts.
 
-Two blocks in turns need one BARRIER a step instead of two: the lanes that still read one do not mind the copy to the
+A double buffer needs one BARRIER per step instead of two, as lanes may still read one buffer during the copy to the
 other. The copy's LOAD is then pipelined: it runs one step ahead (`lower.software_pipeline`), through registers or,
 where the target can, "async": to local memory without registers.
 
@@ -27,25 +27,27 @@ from monolect.base.matrix_units import place, runs
 from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.rewrite.normal import TRUE, linear
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
-from monolect.optimize.actions.pack import Block, Dim, _sum
+from monolect.optimize.actions.pack import BlockDim, PackedBlock, _sum
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
-BANK_BYTES = 4
-MOST_AHEAD = 8  # a load a step ahead may take one in so many registers
+BANK_BYTES = 4  # bytes of a word that a bank of local memory delivers in a cycle
+PIPELINE_REGISTER_SHARE = 8  # copies that are pipelined through registers may hold at most 1/8 of a lane's registers
 
 
-def bank_cycles(places: Sequence[int], n_bytes: int, banks: int) -> int:
-    """Steps in which lanes read or write `n_bytes` at each of `places`, in bytes: the banks serve one word each a step.
+def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int) -> int:
+    """Return the cycles in which lanes access `n_bytes` at each of the byte offsets `offsets`, with one word per bank a
+    cycle.
 
-    Example: 32 lanes, 4 bytes each, side by side: 1 step; at strides of 128 bytes: 32 steps; of 132: 1.
+    Example: 32 lanes of 4 bytes: contiguous 1 cycle; at strides of 128 bytes 32 cycles; at strides of 132 bytes 1
+    cycle.
     """
     words = max(1, n_bytes // BANK_BYTES)
     at_once = max(1, banks // words)
     total = 0
-    for k in range(0, len(places), at_once):
-        mine = {p // BANK_BYTES + i for p in places[k : k + at_once] for i in range(words)}
+    for k in range(0, len(offsets), at_once):
+        mine = {p // BANK_BYTES + i for p in offsets[k : k + at_once] for i in range(words)}
         in_bank = [0] * banks
         for w in mine:
             in_bank[w % banks] += 1
@@ -53,57 +55,66 @@ def bank_cycles(places: Sequence[int], n_bytes: int, banks: int) -> int:
     return total
 
 
-class SharedBlock(Block):
-    """What a workgroup reads with the load `u` inside its level. Raises ActionError where PACK is not possible."""
+class SharedBlock(PackedBlock):
+    """The block that a workgroup reads through the load `u` inside its level. Raises ActionError where PACK is not
+    possible.
+    """
 
     has_panels = False
-    most_turns = 2
+    max_buffers = 2
 
-    def __init__(self, plan: Plan, u: UOp, turns: int = 1):
+    def __init__(self, plan: LoopPlan, u: UOp, n_buffers: int = 1):
         super().__init__(plan, u)
-        self.turns = turns
-        if turns != 1:
-            self._check_turns()
+        self.n_buffers = n_buffers
+        if n_buffers != 1:
+            self._check_buffers()
 
-    def _check_turns(self) -> None:
-        """Raises ActionError unless the block is copied in each step of one loop, which runs once."""
-        what = "PACK of blocks in turns"
-        if not 2 <= self.turns <= self.most_turns:
-            raise ActionError(what, expected=f"1 to {self.most_turns} blocks", found=self.turns)
+    def _check_buffers(self) -> None:
+        """Raise ActionError unless the block is copied in each step of one loop, the kernel's only one."""
+        what = "PACK to several buffers"
+        if not 2 <= self.n_buffers <= self.max_buffers:
+            raise ActionError(what, expected=f"1 to {self.max_buffers} buffers", found=self.n_buffers)
         assert self.plan.workgroup is not None
         held = self.elements * self.load.dtype.itemsize / BANK_BYTES / self.plan.workgroup.n_lanes(self.plan.axes)
-        if not self.is_async and held > self.plan.target.n_registers // MOST_AHEAD:
-            raise ActionError(what, expected="registers for what a lane copies of the next step", found=held)
+        if not self.is_async and held > self.plan.target.n_registers // PIPELINE_REGISTER_SHARE:
+            raise ActionError(
+                what, expected="registers for the elements that a lane copies for the next step", found=held
+            )
         loops = [p for p in self.plan.axes if p.is_step or (p.type == "LOOP" and p.size != 1)]
         if len(loops) != 1 or not loops[0].is_step or loops[0] not in self.outer or len(self.plan.reduces) != 1:
             raise ActionError(what, expected="one loop of steps, of one sum, around the copy", found=len(loops))
 
     @property
     def is_async(self) -> bool:
-        """Whether what a lane copies goes to local memory by itself: neighbours in both, of 4 bytes at least."""
+        """Whether the copy bypasses registers: adjacent elements in memory and in the block, of at least 4 bytes."""
         v, mine = self._vector(self.dims), self._in_memory_order(self.dims)
         side_by_side = v == 1 or mine[0].dst == 1
         wide = v * self.load.dtype.itemsize >= BANK_BYTES
-        return self.plan.target.async_copies and self.turns > 1 and not self.gated and side_by_side and wide
+        return self.plan.target.async_copies and self.n_buffers > 1 and not self.gated and side_by_side and wide
 
     @property
     def stride(self) -> int:
-        """Elements from one of the blocks to the other."""
+        """Elements from one buffer to the next."""
         lanes = self.plan.target.lanes(self.load.dtype.itemsize)
         return -(-self.elements // lanes) * lanes
 
     @property
     def local_bytes(self) -> int:
-        """Bytes of local memory."""
-        return ((self.turns - 1) * self.stride + self.elements) * self.load.dtype.itemsize
+        """Bytes of local memory that all buffers take."""
+        return ((self.n_buffers - 1) * self.stride + self.elements) * self.load.dtype.itemsize
 
-    def is_outside(self, p: Part) -> bool:
-        """Workgroups have a block each, the lanes of one share it."""
+    def is_outside(self, p: AxisPart) -> bool:
+        """Whether the copy is made inside of the loop p: workgroups have a block each, and the lanes of one
+        share it.
+        """
         return p.type == "GLOBAL" or p.is_block or p.is_step
 
     # ---- layout ------------------------------------------------------------------------------------------------------
-    def _laid_out(self, dims: list[Dim]) -> list[Dim]:
-        """What is side by side in registers first, then what neighbouring lanes read, then the order of memory."""
+    def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
+        """Order the dimensions and pad them for the fewest bank conflicts.
+
+        The elements in a lane's registers come first, then those of adjacent lanes, then the order of memory.
+        """
         dims = sorted(dims, key=lambda d: self._rank(d))
         if len(dims) < 2:
             return [d._replace(dst=1) for d in dims]
@@ -112,25 +123,25 @@ class SharedBlock(Block):
 
     @property
     def in_warp(self) -> bool:
-        """Whether a matrix unit that a warp has in common takes what is loaded."""
+        """Whether a matrix unit that a warp shares takes the loaded elements."""
         return self.plan.unit is not None and any(r in self.steps for r in self.plan.sides)
 
-    def _rank(self, d: Dim) -> tuple[int, int, int]:
-        if any(p.type == "CONTRACT" for p, _ in d.parts):  # steps that a lane gives to a matrix unit together
+    def _rank(self, d: BlockDim) -> tuple[int, int, int]:
+        if any(p.type == "CONTRACT" for p, _ in d.parts):  # steps that a lane passes to a matrix unit together
             return -1, 0, 0
-        shaped = min((p.made for p, w in d.parts if p.type == "UPCAST" and w == 1), default=1 << 20)
-        lane = min((p.made for p, _ in d.parts if p.type in ("LOCAL", "GROUP_REDUCE")), default=1 << 20)
+        shaped = min((p.created for p, w in d.parts if p.type == "UPCAST" and w == 1), default=1 << 20)
+        lane = min((p.created for p, _ in d.parts if p.type in ("LOCAL", "GROUP_REDUCE")), default=1 << 20)
         return shaped, lane, abs(d.step)
 
-    def _padded(self, dims: list[Dim], pad: int) -> list[Dim]:
+    def _padded(self, dims: list[BlockDim], pad: int) -> list[BlockDim]:
         out, at = [], 1
         for k, d in enumerate(dims):
             out.append(d._replace(dst=at))
             at *= d.size + (pad if k == 0 else 0)
         return out
 
-    def _width(self, d: Dim) -> int:
-        """Elements of the dimension that a lane reads at once."""
+    def _width(self, d: BlockDim) -> int:
+        """Number of elements of the dimension that a lane reads at once."""
         if self.in_warp:
             first = next(r for r in runs(self._words) if r.axis == 1)
             return 1 if first.is_lane else 1 << first.n_bits
@@ -138,13 +149,15 @@ class SharedBlock(Block):
         lanes = self.plan.target.lanes(self.load.dtype.itemsize)
         return next(k for k in range(min(wide, lanes), 0, -1) if wide % k == 0 and d.size % k == 0)
 
-    def _cycles(self, dims: list[Dim]) -> tuple[int, int, int]:
-        """Steps in which the first warp reads the block, steps in which it fills it; then its size."""
+    def _cycles(self, dims: list[BlockDim]) -> tuple[int, int, int]:
+        """Return (bank cycles in which the first warp reads the block, cycles in which it fills it, its size in
+        elements).
+        """
         target, itemsize = self.plan.target, self.load.dtype.itemsize
         width = self._width(dims[0])
-        reads = [at * itemsize for at in self._read_places(dims)]
+        reads = [at * itemsize for at in self._read_offsets(dims)]
         v = self._vector(dims)
-        fills = [self._fill_place(dims, lane * v) * itemsize for lane in range(target.warp)]
+        fills = [self._fill_offset(dims, lane * v) * itemsize for lane in range(target.warp)]
         side = v if self._in_memory_order(dims)[0].dst == 1 else 1
         return (
             bank_cycles(reads, width * itemsize, target.local_banks),
@@ -152,15 +165,15 @@ class SharedBlock(Block):
             dims[-1].dst * dims[-1].size,
         )
 
-    def _read_places(self, dims: list[Dim]) -> list[int]:
-        """Where in the block the lanes of the first warp read."""
+    def _read_offsets(self, dims: list[BlockDim]) -> list[int]:
+        """Return the offsets in the block, in elements, that the lanes of the first warp read."""
         if self.in_warp:
-            return self._operand_places(dims)
+            return self._operand_offsets(dims)
         assert self.plan.workgroup is not None
         groups = self.plan.workgroup.dims(self.plan.axes)
         out = []
         for lane in range(min(self.plan.target.warp, prod(mine[0].size for mine in groups))):
-            at: dict[Part, int] = {}
+            at: dict[AxisPart, int] = {}
             for mine in groups:
                 at.update(dict.fromkeys(mine, lane % mine[0].size))
                 lane //= mine[0].size
@@ -169,12 +182,12 @@ class SharedBlock(Block):
 
     @property
     def _words(self) -> tuple[str, str]:
-        """The map of the operand that is loaded."""
+        """The map of the operand that is loaded (see `base.matrix_units`)."""
         assert self.plan.unit is not None
         return self.plan.unit.maps[0 if self.plan.sides[0] in self.steps else 1]
 
-    def _operand_places(self, dims: list[Dim]) -> list[int]:
-        """Where the lanes of a warp find the first element that each holds for a matrix unit."""
+    def _operand_offsets(self, dims: list[BlockDim]) -> list[int]:
+        """Return the offset in the block of the first element that each lane of a warp holds for a matrix unit."""
         unit = self.plan.unit
         assert unit is not None
         side = next(r for r in self.plan.sides if r in self.steps)
@@ -188,8 +201,8 @@ class SharedBlock(Block):
             out.append(sum(at.get(p, 0) * w * d.dst for d in dims for p, w in d.parts))
         return out
 
-    def _fill_place(self, dims: list[Dim], e: int) -> int:
-        """Where in the block element number `e` in the order of memory lies."""
+    def _fill_offset(self, dims: list[BlockDim], e: int) -> int:
+        """Return the offset in the block of element number `e` in the order of memory."""
         at = 0
         for d in self._in_memory_order(dims):
             at += e % d.size * d.dst
@@ -197,11 +210,11 @@ class SharedBlock(Block):
         return at
 
     @staticmethod
-    def _in_memory_order(dims: list[Dim]) -> list[Dim]:
+    def _in_memory_order(dims: list[BlockDim]) -> list[BlockDim]:
         return sorted(dims, key=lambda d: abs(d.step))
 
-    def _vector(self, dims: list[Dim]) -> int:
-        """Elements that a lane copies at once: neighbours in memory, and aligned whatever the loops are at."""
+    def _vector(self, dims: list[BlockDim]) -> int:
+        """Number of elements that a lane copies at once: contiguous in memory, and aligned in every iteration."""
         mine = self._in_memory_order(dims)
         if not mine or mine[0].step != 1 or self.gated:
             return 1
@@ -214,8 +227,8 @@ class SharedBlock(Block):
         return v
 
     # ---- code --------------------------------------------------------------------------------------------------------
-    def packed(self, made: dict[Part, UOp], ids: count, slots: count) -> UOp:
-        """The load from the block, after the copy. `made`: the RANGE of each part."""
+    def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
+        """Return the load from the block, after the copy. `made`: the RANGE of each part."""
         u = self.load
         n = self.local_bytes // u.dtype.itemsize
         memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))
@@ -229,9 +242,9 @@ class SharedBlock(Block):
             loops.append(node("RANGE", (idx(v),), (next(ids), "UPCAST")))
             left = left + loops[1]
         start, flag = idx(0), u.arg
-        if self.turns > 1:
+        if self.n_buffers > 1:
             start, flag = (
-                made[next(p for p in self.outer if p.is_step)] % self.turns * self.stride,
+                made[next(p for p in self.outer if p.is_step)] % self.n_buffers * self.stride,
                 LoadArg(pipelined="async" if self.is_async else "registers"),
             )
         source, target = substitute(self.index, outer), start
@@ -242,9 +255,9 @@ class SharedBlock(Block):
             for root, w in d.weights.items():
                 values[root] = values[root] + at * w
         gate = self._gate(values)
-        place = node("INDEX", (u.src[0].src[0], source))
+        address = node("INDEX", (u.src[0].src[0], source))
         alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
-        value = node("LOAD", (place, alt, gate), flag) if gate is not TRUE else node("LOAD", (place,), flag)
+        value = node("LOAD", (address, alt, gate), flag) if gate is not TRUE else node("LOAD", (address,), flag)
         value.origin = u.origin
         store = node("STORE", (node("INDEX", (memory, target)), value))
         filled = node("AFTER", (memory, node("END", (store, *loops))))

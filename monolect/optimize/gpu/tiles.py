@@ -1,10 +1,11 @@
-"""Sums of products on targets with workgroups: a tile of the output a workgroup, a smaller one in registers a lane.
+"""Choose tiles for sums of products on targets with workgroups: a tile of the output per workgroup, a register tile per
+lane.
 
-A tile has columns, along the axis in which stores are contiguous, and rows, along one that moves only loads that the
-columns do not. Neighbouring lanes take neighbouring columns. The workgroup goes through the reduction in steps; in
-each, all lanes copy what the tile reads to local memory (PACK), and every lane multiplies what it needs of that. Sizes
-are those that cost least: multiply-adds, reads of local memory and reads of global memory overlap, the slowest counts,
-and so do tiles beyond the edges and units of the device that are left without a workgroup.
+A tile has columns, along the axis in which stores are contiguous. It has rows, along an axis that moves only loads that
+the columns do not move. Adjacent lanes take adjacent columns. The workgroup runs through the reduction in steps. In
+each step all lanes copy the operands of the tile to local memory (PACK), and every lane multiplies its part. The sizes
+with the lowest estimate are chosen: multiply-adds, reads of local memory and reads of global memory overlap, so the
+slowest counts; so do tiles beyond the edges and multiprocessors without a workgroup.
 
 Source: Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", SC 2008.
 """
@@ -22,16 +23,19 @@ from monolect.optimize.gpu.warp_tiles import WarpTiles
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
 
-MULTIPLY_ADDS = 128  # of a unit in a cycle
-SHARED_BYTES = 128  # of local memory, read by a unit in a cycle
-GLOBAL_BYTES = 16  # of global memory, read by a unit in a cycle
-STEPS = (16, 32, 8, 4, 2)  # iterations of the reduction that are copied at once, the best first
-MOST_LANES = 256  # of a workgroup: two of them on a unit hide what one waits for
-LEAST_ROWS = 4  # of either side, below which tiles share too little
+FMAS_PER_CYCLE = 128  # multiply-adds of a multiprocessor in a cycle
+LOCAL_BYTES_PER_CYCLE = 128  # bytes of local memory that a multiprocessor reads in a cycle
+GLOBAL_BYTES_PER_CYCLE = 16  # bytes of global memory that a multiprocessor reads in a cycle
+STEP_LENGTHS = (16, 32, 8, 4, 2)  # iterations of the reduction that are copied at once, best first
+MAX_LANES = 256  # lanes of a workgroup; two such workgroups on a multiprocessor hide each other's latency
+MIN_TILE_SIDE = 4  # elements; tiles on shorter axes share too little
 
 
-class Tile(NamedTuple):
-    """`lanes` and elements `each` along columns and rows. `cost`: cycles of a unit."""
+class WorkgroupTile(NamedTuple):
+    """The tile of a workgroup: `lanes`, and elements `each` lane computes, both as (columns, rows).
+
+    `cost`: cycles of a multiprocessor.
+    """
 
     cost: float
     lanes: tuple[int, int]
@@ -43,19 +47,19 @@ class Tile(NamedTuple):
         return self.lanes[0] * self.each[0], self.lanes[1] * self.each[1]
 
 
-class Tiles:
-    """The decisions for one kernel, made through `chooser.act`."""
+class WorkgroupTiles:
+    """Choose and apply the tile of one kernel, through `chooser.act`."""
 
-    def __init__(self, chooser: Chooser, heavy: list[UOp]):
+    def __init__(self, chooser: Chooser, contracted: list[UOp]):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
-        self.target, self.heavy = chooser.plan.target, heavy
+        self.target, self.contracted = chooser.plan.target, contracted
         self.size, self.axis_of, self.act = chooser.plan.size, chooser.plan.axis_of, chooser.act
-        scope = frozenset().union(*(self.profile.scope(j) for j in heavy))
+        scope = frozenset().union(*(self.profile.scope(j) for j in contracted))
         self.scope = [r for r in self.plan.outputs if r in scope and r not in self.plan.sequential]
-        self.inside = list({a.uop: a for j in heavy for a in self.profile.inside(j)}.values())
+        self.inside = list({a.uop: a for j in contracted for a in self.profile.inside(j)}.values())
 
     def run(self) -> bool:
-        """Act. False when the kernel has no two axes that share what they read."""
+        """Choose a tile and act. False when the kernel has no two axes that share operands."""
         sides = self.sides()
         if sides is None or self.plan.workgroup is None or self.plan.workgroup.reads_back:
             return False
@@ -82,8 +86,8 @@ class Tiles:
         return True
 
     def sides(self) -> tuple[UOp, UOp] | None:
-        """The axes of columns and of rows."""
-        long = [r for r in self.scope if self.size(r) >= LEAST_ROWS]
+        """Return the axes of columns and of rows, or None."""
+        long = [r for r in self.scope if self.size(r) >= MIN_TILE_SIDE]
         stored = [r for r in long if all(a.step(r) == 1 for a in self.profile.stores)]
         read = [r for r in long if any(a.step(r) == 1 for a in self.inside)]
         for c in (*stored, *read, *reversed(long)):
@@ -95,44 +99,48 @@ class Tiles:
         return None
 
     def share(self, u: UOp) -> None:
-        """All lanes copy what the load reads; where memory is waited for, one step ahead, if there is room for that."""
+        """Copy the block of the load to local memory by all lanes; one step ahead, if there is room for more
+        buffers.
+        """
         load, why = self.plan.loads.index(u), "lanes share what they read"
         if self.target.bulk_copies and reads_memory(self.plan, u):
-            if any(self.act("PACK", load, n, "boxes that are copied while others are multiplied") for n in (4, 3)):
+            if any(self.act("PACK", load, n, "boxes that are copied while other boxes are multiplied") for n in (4, 3)):
                 return
         if self.target.warp == 1 or not self.act("PACK", load, 2, f"{why}, and copy the next step meanwhile"):
             self.act("PACK", load, None, why)
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
-    def candidates(self, c: UOp, m: UOp) -> list[Tile]:
-        """Every tile that a workgroup has the lanes, and a lane the registers for."""
-        most = min(MOST_LANES, self.target.max_local or MOST_LANES)
+    def candidates(self, c: UOp, m: UOp) -> list[WorkgroupTile]:
+        """Every tile for which a workgroup has enough lanes and a lane enough registers."""
+        most = min(MAX_LANES, self.target.max_local or MAX_LANES)
         sides = product((32, 16, 8, 4), (16, 8, 4, 2, 1), (1, 4, 8), (8, 4, 2, 1))
         return [
-            Tile(self.cost(c, m, (lc, lm), (rc, rm)), (lc, lm), (rc, rm))
+            WorkgroupTile(self.cost(c, m, (lc, lm), (rc, rm)), (lc, lm), (rc, rm))
             for lc, lm, rc, rm in sides
             if lc * lm <= most and 2 * rc * rm + rc + rm <= self.target.n_registers
         ]
 
     def cost(self, c: UOp, m: UOp, lanes: tuple[int, int], each: tuple[int, int]) -> float:
-        """Cycles until the last unit is done; warps that are not full cost as much as full ones."""
+        """Cycles until the last multiprocessor is done; partly filled warps cost as much as full ones."""
         columns, rows = lanes[0] * each[0], lanes[1] * each[1]
         others = prod(self.size(x) or 64 for x in self.scope if x not in (c, m))
-        depth = prod(self.size(j) or 64 for j in self.heavy)
+        depth = prod(self.size(j) or 64 for j in self.contracted)
         tiles = -(-self.size(c) // columns) * -(-self.size(m) // rows) * others
         warps = -(-prod(lanes) // self.target.warp) * self.target.warp
         itemsize = self.profile.itemsize
         panels = sum(columns for a in self.inside if c in a.steps) + sum(rows for a in self.inside if c not in a.steps)
         busy = max(
-            warps * prod(each) / MULTIPLY_ADDS,
-            warps * sum(each) * itemsize / SHARED_BYTES / 2,  # half of it is read by a whole warp at once
-            panels * itemsize / GLOBAL_BYTES,
+            warps * prod(each) / FMAS_PER_CYCLE,
+            warps * sum(each) * itemsize / LOCAL_BYTES_PER_CYCLE / 2,  # a whole warp reads half of the operands at once
+            panels * itemsize / GLOBAL_BYTES_PER_CYCLE,
         )
-        return -(-tiles // self.target.n_units) * (depth * (busy + 1) + 4 * columns * rows * itemsize / GLOBAL_BYTES)
+        return -(-tiles // self.target.n_units) * (
+            depth * (busy + 1) + 4 * columns * rows * itemsize / GLOBAL_BYTES_PER_CYCLE
+        )
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def side(self, r: UOp, lanes: int, each: int, why: str) -> None:
-        """What a lane holds, neighbours in one access; then lanes; the rest of what a lane holds."""
+        """Split r into contiguous elements of a lane, then lanes, then the remaining elements of a lane."""
         wide = min(each, self.chooser.lanes)
         if wide > 1:
             self.act("SPLIT", self.axis_of(r), (wide, "UPCAST", False), why)
@@ -141,18 +149,18 @@ class Tiles:
         if each > wide:
             self.act("SPLIT", self.axis_of(r), (each // wide, "UPCAST", False), "registers as far apart as lanes reach")
 
-    def step(self, tile: Tile) -> None:
-        """The longest reduction in steps of which the blocks fit into half of local memory."""
-        j = max(self.heavy, key=self.size)
+    def step(self, tile: WorkgroupTile) -> None:
+        """Split the longest reduction into steps whose blocks fit half of local memory."""
+        j = max(self.contracted, key=self.size)
         axis, n = self.axis_of(j), self.size(j)
-        others = prod(self.size(x) or 64 for x in self.heavy if x is not j)
+        others = prod(self.size(x) or 64 for x in self.contracted if x is not j)
         room = self.target.local_bytes // 2 // (sum(tile.sizes) * self.profile.itemsize * others)
-        fits = [k for k in STEPS if k <= room]
+        fits = [k for k in STEP_LENGTHS if k <= room]
         if not fits or n <= fits[0]:
             return
         k = next((k for k in fits[:3] if n % k == 0), 0)
         if not k:
             k = fits[0]
-            if not self.act("PADTO", axis, k, "whole steps, what is beyond is zeros"):
+            if not self.act("PADTO", axis, k, "whole steps, with zeros beyond the end"):
                 return
         self.act("SPLIT", axis, (self.plan.axes[axis].size // k, "REDUCE", True), f"{k} at a time in local memory")

@@ -1,9 +1,9 @@
-"""TC on a unit that a warp has in common: rows, columns and steps of a product become lanes, registers and one step.
+"""Implement TC for a unit that a warp shares: split rows, columns and steps of a product into lanes and registers.
 
-What it is for: which sums such a unit fits, and the parts into which it splits the axes of rows and of columns: those
-that are bits of a lane's number become LOCAL, those of an element's number UPCAST, as the map of the sum says
-(`base.matrix_units`). The steps become a range of type CONTRACT. Read as loops, that is the product as before; which
-lane loads what is `lower.gpu.fragments`'s.
+What it is for: to check which sums such a unit fits, and to split the axes of rows and of columns. The map of the sum
+(`base.matrix_units`) decides: bits of a lane's number become LOCAL parts, bits of an element's number UPCAST parts. The
+steps become a range of type CONTRACT. Read as loops, the product is unchanged; `lower.gpu.fragments` decides which lane
+loads which elements.
 
 Invariant: the lanes of a warp are the first lanes of the workgroup, in the order of their numbers.
 """
@@ -19,11 +19,11 @@ from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Part, Plan
+    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
 
-def in_warp(plan: Plan, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[Part]:
-    """The axes of the plan after TC of `unit`. Raises ActionError where it does not fit."""
+def in_warp(plan: LoopPlan, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[AxisPart]:
+    """Return the axes of the plan after TC of `unit`. Raises ActionError where the unit does not fit."""
     if plan.workgroup is None or not all(isinstance(i, int) and 0 <= i < len(plan.axes) for i in (rows, columns)):
         raise ActionError("TC of a warp", expected="the axes of rows and of columns", found=(rows, columns))
     p, sides = plan.axes[axis], [plan.axes[rows], plan.axes[columns]]
@@ -37,14 +37,17 @@ def in_warp(plan: Plan, unit: MatrixUnit, axis: int, rows: int = -1, columns: in
     axes = [q for part in new for q in part]
     for k, q in enumerate(sides):
         at = next(i for i, x in enumerate(axes) if x is q)
-        axes[at : at + 1] = _held(q, unit, k, plan.now)
+        axes[at : at + 1] = _held(q, unit, k, plan.next_created)
     for q in sides:
         plan.workgroup.check_split(plan, "LOCAL", q.root, axes)
     return axes
 
 
 def check_operands(unit: MatrixUnit, u: UOp, rows: UOp, columns: UOp) -> None:
-    """Raises ActionError unless the REDUCE `u` sums products of loads, of the unit's types, the one along the rows."""
+    """Raise ActionError unless the REDUCE `u` sums products of two loads of the unit's dtypes.
+
+    The first must move along the rows only, the second along the columns only.
+    """
     body = u.src[0]
     if u.arg[0] != "ADD" or body.op != "MUL" or u.dtype is not unit.acc:
         raise ActionError("TC", expected=f"a sum of products in {unit.acc.name}", found=f"{body.op} in {u.dtype.name}")
@@ -58,9 +61,9 @@ def check_operands(unit: MatrixUnit, u: UOp, rows: UOp, columns: UOp) -> None:
         raise ActionError("TC", expected=f"{unit.a.name} * {unit.b.name}", found=names)
 
 
-def _steps(p: Part, unit: MatrixUnit) -> list[Part]:
+def _steps(p: AxisPart, unit: MatrixUnit) -> list[AxisPart]:
     part = type(p)
-    rest = part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE", made=p.made)
+    rest = part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE", created=p.created)
     if unit.from_memory:
         n = CORE_BYTES // unit.a.itemsize
         lines = part(p.root, unit.k // n, p.stride * n, "CONTRACT")
@@ -68,12 +71,14 @@ def _steps(p: Part, unit: MatrixUnit) -> list[Part]:
     return [rest, part(p.root, unit.k, p.stride, "CONTRACT")]
 
 
-def _held(p: Part, unit: MatrixUnit, side: int, now: int) -> list[Part]:
-    """The rows (side 0) or columns (1) of an axis: tiles, then the bits of a place in one, the highest first."""
+def _held(p: AxisPart, unit: MatrixUnit, side: int, created: int) -> list[AxisPart]:
+    """Split the axis of rows (side 0) or columns (1) into tiles, then the bits of an index in a tile, the highest
+    first.
+    """
     part, n = type(p), (unit.m, unit.n)[side]
     out = [part(p.root, p.size // n, p.stride * n, p.type)]
     for r in reversed(runs(unit.maps[2])):
         if r.axis == side:
             kind = "LOCAL" if r.is_lane else "UPCAST"
-            out.append(part(p.root, 1 << r.n_bits, p.stride << r.at, kind, made=now + r.first))
+            out.append(part(p.root, 1 << r.n_bits, p.stride << r.at, kind, created=created + r.first))
     return out

@@ -1,12 +1,12 @@
-"""Sums of products by matrix units that a warp has in common: tiles of a unit a warp, warps a workgroup.
+"""Choose tiles for sums of products by matrix units that a warp shares: tiles of a unit per warp, warps per workgroup.
 
-Each warp takes some tiles of the unit along rows and along columns, whose operands it keeps in registers, and the warps
-of a workgroup share rows and columns through local memory, one stage of the reduction at a time. Sizes are those that
-cost least, counted as `tiles` counts them: products, reads of local memory and of global memory overlap, and the
-slowest counts; tiles beyond the edges do too. `cost` is compared with that of multiplying without a unit. A unit that
-reads local memory needs both operands there: the whole choice is tried on a plan of its own first.
+Each warp has some tiles of the unit along rows and along columns, whose operands it keeps in registers. The warps of a
+workgroup share rows and columns through local memory, one step of the reduction at a time. The sizes with the lowest
+estimate are chosen. Like in `tiles`, products, reads of local memory and reads of global memory overlap, so the slowest
+counts; so do tiles beyond the edges. The cost is compared with that of multiplying without a unit. A unit that reads
+local memory needs both operands there: the whole choice is tried on a copy of the plan first.
 
-What it is not: which lane has what (`warp`, `base.matrix_units`). Products of float32 are rounded by a unit: TF32=1
+What it is not: the mapping of elements to lanes (`warp`, `base.matrix_units`). A unit rounds float32 operands: TF32=1
 allows it.
 Source: NVIDIA, "CUTLASS: efficient GEMM in CUDA", the hierarchy of tiles.
 """
@@ -24,21 +24,24 @@ from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp
 
 if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import Plan
-    from monolect.optimize.gpu.tiles import Tiles
+    from monolect.optimize.actions.plan import LoopPlan
+    from monolect.optimize.gpu.tiles import WorkgroupTiles
 
-BYTES_MULTIPLIED = 2048  # of either operand, by all matrix units of a multiprocessor in a cycle, each byte once
-SCHEDULERS = 4  # of a multiprocessor: a warp has the units of one
-SHARED_BYTES = 128  # of local memory, read by a multiprocessor in a cycle
-GLOBAL_BYTES = 16  # of global memory, likewise
-WARPS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
-EACH = (8, 4, 2, 1)  # tiles of a unit along one side of a warp's
-STEPS = (2, 4, 1)  # steps of the unit whose operands are copied at once, the best first
-LONG_STEPS = (4, 2, 1)  # the same of a unit that works on while the next ones are copied
+UNIT_BYTES_PER_CYCLE = 2048  # bytes of either operand that all matrix units of a multiprocessor multiply in a cycle
+SCHEDULERS = 4  # warp schedulers of a multiprocessor; a warp uses the matrix units of one
+LOCAL_BYTES_PER_CYCLE = 128  # bytes of local memory that a multiprocessor reads in a cycle
+GLOBAL_BYTES_PER_CYCLE = 16  # bytes of global memory that a multiprocessor reads in a cycle
+# warps of a workgroup along (rows, columns) that are tried
+WARP_GRIDS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
+TILES_PER_SIDE = (8, 4, 2, 1)  # tiles of the unit along one side of a warp's tile that are tried
+STEPS_PER_COPY = (2, 4, 1)  # unit steps whose operands are copied at once, best first
+ASYNC_STEPS_PER_COPY = (4, 2, 1)  # the same for a unit that multiplies while the next operands are copied
 
 
 class WarpTile(NamedTuple):
-    """`warps` and tiles of the unit for `each` of them, along rows and columns. `cost`: cycles of a multiprocessor."""
+    """`warps` of a workgroup, and tiles of the unit for `each` warp, both as (rows, columns). `cost`: multiprocessor
+    cycles.
+    """
 
     cost: float
     unit: MatrixUnit
@@ -52,20 +55,20 @@ class WarpTile(NamedTuple):
 
 
 class WarpTiles:
-    """The choice for one kernel with the rows `m` and the columns `c`; acts through `tiles.act`."""
+    """Choose the warp tile of one kernel with the axes `m` of rows and `c` of columns; act through `tiles.act`."""
 
-    def __init__(self, tiles: Tiles, c: UOp, m: UOp):
+    def __init__(self, tiles: WorkgroupTiles, c: UOp, m: UOp):
         self.tiles, self.plan, self.c, self.m = tiles, tiles.plan, c, m
-        self.j = max(tiles.heavy, key=self.plan.size)
+        self.j = max(tiles.contracted, key=self.plan.size)
 
     def best(self) -> WarpTile | None:
-        """The tile that costs least, or None where no unit fits."""
+        """The tile with the lowest cost, or None where no unit fits."""
         units = [u for u in self.plan.units if u.threads and self.fits(u)]
         found = sorted((t for u in units for t in self.candidates(u)), key=lambda t: t.cost)
         return next((t for t in found if not t.unit.from_memory or self.has_operands(t)), None)
 
     def has_operands(self, tile: WarpTile) -> bool:
-        """Whether local memory holds what the tile's unit reads there."""
+        """Whether local memory has room for the operands that the tile's unit reads there."""
         trial = self.plan.copy()
         try:
             self.perform(tile, trial, lambda op, axis, arg, why: trial.act((op, axis, arg)))
@@ -90,26 +93,34 @@ class WarpTiles:
         return True
 
     def candidates(self, unit: MatrixUnit) -> list[WarpTile]:
-        """Every tile that a workgroup has the lanes, and a lane the registers for."""
+        """Every tile for which a workgroup has enough lanes and a lane enough registers."""
         target, held = self.plan.target, [n_elements(words) for words in unit.maps]
         out = []
-        for warps, rows, columns in product(WARPS, EACH, EACH):
+        for warps, rows, columns in product(WARP_GRIDS, TILES_PER_SIDE, TILES_PER_SIDE):
             words = rows * held[0] * unit.a.itemsize // 4 + columns * held[1] * unit.b.itemsize // 4
             lanes = prod(warps) * unit.threads
             room = rows * columns * held[2] + words <= target.n_registers * 3 // 4
-            if room and lanes <= min(256, target.max_local or lanes) and self.stages(unit, warps, (rows, columns)):
+            if (
+                room
+                and lanes <= min(256, target.max_local or lanes)
+                and self.steps_per_copy(unit, warps, (rows, columns))
+            ):
                 out.append(WarpTile(self.cost(unit, warps, (rows, columns)), unit, warps, (rows, columns)))
         return out
 
-    def stages(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> int:
-        """Steps of the unit that are copied at once: those that fit into half of local memory; 0 if not one does."""
+    def steps_per_copy(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> int:
+        """Number of unit steps copied at once: the most preferred that fits half of local memory; 0 if none does."""
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
-        others = prod(self.plan.size(x) or 64 for x in self.tiles.heavy if x is not self.j)
+        others = prod(self.plan.size(x) or 64 for x in self.tiles.contracted if x is not self.j)
         step_bytes = (rows * unit.a.itemsize + columns * unit.b.itemsize) * unit.k * others
         n = -(-self.plan.size(self.j) // unit.k)
         room = self.plan.target.local_bytes // 2
-        room -= room // 16 if unit.from_memory else 0  # gaps between core matrices
-        fits = [k for k in (LONG_STEPS if unit.from_memory else STEPS) if k * step_bytes <= room and k <= n]
+        room -= room // 16 if unit.from_memory else 0  # room for gaps between core matrices
+        fits = [
+            k
+            for k in (ASYNC_STEPS_PER_COPY if unit.from_memory else STEPS_PER_COPY)
+            if k * step_bytes <= room and k <= n
+        ]
         return next((k for k in fits if n % k == 0), 0)
 
     def cost(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> float:
@@ -118,27 +129,29 @@ class WarpTiles:
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
         others = prod(size(x) or 64 for x in self.tiles.scope if x not in (self.c, self.m))
         groups = -(-size(self.m) // rows) * -(-size(self.c) // columns) * others
-        steps = prod(size(x) or 64 for x in self.tiles.heavy if x is not self.j) * -(-size(self.j) // unit.k)
+        steps = prod(size(x) or 64 for x in self.tiles.contracted if x is not self.j) * -(-size(self.j) // unit.k)
         itemsize, n = unit.a.itemsize, prod(warps)
-        multiplied = prod(each) * unit.m * unit.n * unit.k * itemsize / BYTES_MULTIPLIED
-        read = n * (each[0] * unit.m + each[1] * unit.n) * unit.k * itemsize / SHARED_BYTES
-        copied = (rows + columns) * unit.k * itemsize / GLOBAL_BYTES
-        if (
-            unit.from_memory
-        ):  # reads anew for each product, and has all of the multiprocessor's units, at twice the rate
-            multiplied, read = n * multiplied / 2, n * prod(each) * (unit.m + unit.n) * unit.k * itemsize / SHARED_BYTES
+        multiplied = prod(each) * unit.m * unit.n * unit.k * itemsize / UNIT_BYTES_PER_CYCLE
+        read = n * (each[0] * unit.m + each[1] * unit.n) * unit.k * itemsize / LOCAL_BYTES_PER_CYCLE
+        copied = (rows + columns) * unit.k * itemsize / GLOBAL_BYTES_PER_CYCLE
+        # it reads local memory for each product, and uses all units of the multiprocessor, at twice the rate
+        if unit.from_memory:
+            multiplied, read = (
+                n * multiplied / 2,
+                n * prod(each) * (unit.m + unit.n) * unit.k * itemsize / LOCAL_BYTES_PER_CYCLE,
+            )
         else:
             multiplied *= SCHEDULERS * -(-n // SCHEDULERS)
         busy = max(multiplied, read, copied)
-        stored = 4 * rows * columns * self.tiles.profile.itemsize / GLOBAL_BYTES
+        stored = 4 * rows * columns * self.tiles.profile.itemsize / GLOBAL_BYTES_PER_CYCLE
         return -(-groups // target.n_units) * (steps * (busy + unit.k) + stored)
 
     def act(self, tile: WarpTile) -> None:
-        """The actions for a tile."""
+        """Perform the actions of a tile."""
         self.perform(tile, self.plan, self.tiles.act)
 
-    def perform(self, tile: WarpTile, plan: Plan, act: Callable[..., Any]) -> None:
-        """Rows, columns and steps of the unit; then tiles of a warp, warps, and stages of the reduction."""
+    def perform(self, tile: WarpTile, plan: LoopPlan, act: Callable[..., Any]) -> None:
+        """Split rows, columns and steps for the unit; then tiles of a warp, warps, and steps of the reduction."""
         unit = tile.unit
         why = f"{unit.name}, {tile.sizes[0]} x {tile.sizes[1]}, about {tile.cost / 1e3:.0f} k cycles"
         for r, n in ((self.m, tile.sizes[0]), (self.c, tile.sizes[1]), (self.j, unit.k)):
@@ -149,10 +162,10 @@ class WarpTiles:
             for n, kind in ((each, "UPCAST"), (warps, "LOCAL")):
                 if n > 1:
                     act("SPLIT", plan.axis_of(r, "LOOP"), (n, kind, False), "tiles of a warp, and warps")
-        axis, k = plan.axis_of(self.j, "REDUCE"), self.stages(unit, tile.warps, tile.each)
+        axis, k = plan.axis_of(self.j, "REDUCE"), self.steps_per_copy(unit, tile.warps, tile.each)
         if plan.axes[axis].size > k:
             n = k * unit.k
             act("SPLIT", axis, (plan.axes[axis].size // k, "REDUCE", True), f"{n} at a time in local memory")
             axis = next(i for i, p in enumerate(plan.axes) if p.root is self.j and p.type == "REDUCE" and not p.is_step)
-        if unit.from_memory and 1 < (n := plan.axes[axis].size) <= max(STEPS):
-            act("SPLIT", axis, (n, "UNROLL", False), "products that are waited for together")
+        if unit.from_memory and 1 < (n := plan.axes[axis].size) <= max(STEPS_PER_COPY):
+            act("SPLIT", axis, (n, "UNROLL", False), "products with one wait")

@@ -1,1 +1,1 @@
-"""BEAM: neighbours of a plan, and the walk over them."""
+"""Search for the fastest actions of a kernel by timing (BEAM): moves, neighbours, and the walk over them."""

@@ -1,11 +1,12 @@
-"""BEAM: choosing actions by timing what they make.
+"""Search for a kernel's fastest actions by timing candidates (BEAM).
 
-Two walks, one from the heuristic's actions and one from as few of them as can be timed, best none. Each round tries
-every legal next move and every edit of the best unexpanded plans, and keeps the best `width` of all. Plans that make
-the same kernel are timed once. What the walks find replaces the heuristic's choice only when it wins a last comparison.
+There are two walks: one from the heuristic's actions, and one from their shortest prefix that can be timed, if possible
+the empty one. Each round tries every legal next move and every edit of the best unexpanded plans, and keeps the best
+`width` plans of all. Plans that make the same kernel are timed once. The best plan found replaces the heuristic's only
+if it wins a final comparison.
 
 What it is not: it times nothing itself. A Bench does, which the runtime supplies for the device, so that no candidate
-runs in the user's process. What a device cannot do is in its Target, so the walk is the same for all.
+runs in the user's process. The Target describes the limits of the device, so the walk is the same for all devices.
 
 Invariant: the result is the heuristic's plan, or one that was measured to be faster.
 Source: beam search over legal rewrites, as in the tuning literature; greedy from a good solution, best first.
@@ -25,29 +26,33 @@ from monolect.optimize.apply import apply_actions
 from monolect.optimize.search.moves import Move
 from monolect.optimize.search.neighbours import edits, extensions
 
-MOST_ROUNDS = 12
-GAIN = 0.99  # a round that leaves more of the best time than this ends the walk
-FINALISTS = 4
-NOISE = 1.02  # a plan within this of another is as fast: the simpler one is taken
-FAR = 20.0  # times as long as the heuristic's plan: too slow a start for a walk
-WINS = 0.97  # of the heuristic's time, in turns with it: what is not clearly faster is noise
+MAX_ROUNDS = 12  # rounds of one walk
+MIN_ROUND_GAIN = 0.99  # a walk ends when a round's best time is above 0.99 of the previous best
+MAX_FINALISTS = 4  # plans in the final comparison with the heuristic's plan
+NOISE_FACTOR = 1.02  # plans within 2 % of each other count as equally fast; the one with fewer actions is chosen
+MAX_START_SLOWDOWN = 20.0  # times the heuristic's time; a slower plan is no starting point of a walk
+MAX_WINNING_RATIO = 0.97  # of the heuristic's time, measured alternating; a smaller gain counts as noise
 
 
 class Bench(Protocol):
-    """Times kernels of one device whose actions are done. The first one says what a right result is."""
+    """Times kernels of one device, after their actions were applied. The first kernel defines the correct result."""
 
     def times(self, kernels: Sequence[UOp]) -> list[float]:
-        """Of each its time by that of the first one ever; inf where it fails, hangs or computes something else."""
+        """Return each kernel's time relative to the first kernel ever; inf where it fails, hangs or computes a wrong
+        result.
+        """
 
     def again(self, kernels: Sequence[UOp]) -> list[float]:
-        """The same for kernels that were timed before, measured longer."""
+        """Return the same for kernels that were timed before, measured longer."""
 
     def against(self, old: UOp, new: Sequence[UOp]) -> list[float]:
-        """For each of `new` its time by that of `old`, measured longer, in turns with it; inf for one that fails."""
+        """Return the time of each of `new` relative to `old`, measured longer and alternating; inf where one fails."""
 
 
 class Found(NamedTuple):
-    """What a search chose; `ratio` is its time by the heuristic's, 1 when the heuristic stays."""
+    """The actions that a search chose; `ratio` is their time relative to the heuristic's, 1 when the
+    heuristic stays.
+    """
 
     actions: Move
     ratio: float
@@ -55,8 +60,8 @@ class Found(NamedTuple):
     n_rounds: int
 
 
-class Candidate(NamedTuple):
-    """A plan that makes a kernel of its own, and its time by that of the heuristic's."""
+class TimedPlan(NamedTuple):
+    """A plan that makes a distinct kernel, and its time relative to the heuristic's."""
 
     actions: Move
     kernel: UOp
@@ -64,15 +69,15 @@ class Candidate(NamedTuple):
 
 
 class Search:
-    """The candidates of one kernel."""
+    """The search for one kernel, and the candidates that it timed."""
 
     def __init__(self, sink: UOp, target: Target, width: int, bench: Bench, progress: Callable[[str], None]):
         self.sink, self.target, self.width, self.bench, self.progress = sink, target, width, bench, progress
-        self.seen: dict[str, Candidate] = {}
+        self.seen: dict[str, TimedPlan] = {}
         self.n_rounds = 0
 
     def run(self, heuristic: Move) -> Found:
-        """Both walks and the last comparison."""
+        """Run both walks and the final comparison."""
         base = self.time([heuristic])[0]
         if base.time == inf:
             return Found(heuristic, 1.0, len(self.seen), 0)
@@ -81,35 +86,37 @@ class Search:
         finalists = self.finalists(base)
         ratios = self.bench.against(base.kernel, [c.kernel for c in finalists]) if finalists else []
         best = min(ratios, default=inf)
-        if best >= WINS:
+        if best >= MAX_WINNING_RATIO:
             return Found(base.actions, 1.0, len(self.seen), self.n_rounds)
-        near = [(len(c.actions), r, c) for r, c in zip(ratios, finalists, strict=True) if r <= best * NOISE]
+        near = [(len(c.actions), r, c) for r, c in zip(ratios, finalists, strict=True) if r <= best * NOISE_FACTOR]
         _, ratio, chosen = min(near, key=lambda t: t[:2])
         return Found(chosen.actions, ratio, len(self.seen), self.n_rounds)
 
-    def finalists(self, base: Candidate) -> list[Candidate]:
-        """The fastest, and the one with the fewest actions of those that are about as fast."""
+    def finalists(self, base: TimedPlan) -> list[TimedPlan]:
+        """Return the fastest candidates, and the one with the fewest actions among those that are about as fast."""
         faster = sorted((c for c in self.seen.values() if c.time < base.time), key=lambda c: c.time)
-        near = [c for c in faster if c.time <= faster[0].time * NOISE]
+        near = [c for c in faster if c.time <= faster[0].time * NOISE_FACTOR]
         simple = min(near, key=lambda c: (len(c.actions), c.time), default=base)
-        best = faster[: FINALISTS - 1]
+        best = faster[: MAX_FINALISTS - 1]
         return best if simple in (*best, base) else [*best, simple]
 
-    def beginning(self, base: Candidate) -> Candidate:
-        """The shortest beginning of the heuristic's actions, best none of them, that does not run too long."""
+    def beginning(self, base: TimedPlan) -> TimedPlan:
+        """Return the shortest prefix of the heuristic's actions, if possible the empty one, that is not too slow to
+        time.
+        """
         for n in reversed(range(len(base.actions))):
             self.time([base.actions[:n]])
             found = self.seen.get(name(apply_actions(self.sink, base.actions[:n], self.target)), base)
-            if found.time > FAR:
+            if found.time > MAX_START_SLOWDOWN:
                 break
             base = found
         return base
 
-    def walk(self, start: Candidate) -> None:
-        """Rounds from `start` until one brings nothing."""
+    def walk(self, start: TimedPlan) -> None:
+        """Run rounds from `start` until a round improves too little."""
         mine = [start]
         open_ = list(mine)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             if not open_:
                 return
             best = min(c.time for c in mine)
@@ -118,13 +125,15 @@ class Search:
             new = self.sure([c for c in new if c.time < inf])
             self.progress(f"{len(self.seen)} timed, best {1 / min(c.time for c in self.seen.values()):.2f}x")
             mine = sorted([*mine, *new], key=lambda c: c.time)
-            if mine[0].time > GAIN * best:
+            if mine[0].time > MIN_ROUND_GAIN * best:
                 return
             open_ = [c for c in mine[: self.width] if c in new]
 
-    def sure(self, new: list[Candidate]) -> list[Candidate]:
-        """The candidates of a round, its best measured again: the best of many short measurements is a lucky one."""
-        certain: list[Candidate] = []
+    def sure(self, new: list[TimedPlan]) -> list[TimedPlan]:
+        """Return the candidates of a round, the best measured again: the minimum of many short measurements
+        is biased.
+        """
+        certain: list[TimedPlan] = []
         rest = sorted(new, key=lambda c: c.time)
         for _ in range(2 * self.width):
             if not rest or sum(c.time <= rest[0].time for c in certain) >= self.width:
@@ -135,12 +144,12 @@ class Search:
         return [c for c in (*certain, *rest) if c.time < inf]
 
     def neighbours(self, actions: Move) -> Iterator[Move]:
-        """One move more, or one action changed."""
+        """Yield the action sequences with one move more, or with one action changed."""
         yield from extensions(self.sink, self.target, actions)
         yield from edits(self.sink, self.target, actions)
 
-    def time(self, wanted: Sequence[Move]) -> list[Candidate]:
-        """Candidates for those of `wanted` that make a kernel not seen before."""
+    def time(self, wanted: Sequence[Move]) -> list[TimedPlan]:
+        """Time those of `wanted` that make a kernel not seen before; return them as candidates."""
         made: dict[str, tuple[Move, UOp]] = {}
         for actions in wanted:
             try:
@@ -150,13 +159,13 @@ class Search:
             made.setdefault(name(kernel), (actions, kernel))
         fresh = {key: found for key, found in made.items() if key not in self.seen}
         times = self.bench.times([kernel for _, kernel in fresh.values()]) if fresh else []
-        new = {key: Candidate(*found, t) for (key, found), t in zip(fresh.items(), times, strict=True)}
+        new = {key: TimedPlan(*found, t) for (key, found), t in zip(fresh.items(), times, strict=True)}
         self.seen |= new
         return list(new.values())
 
 
 def name(kernel: UOp) -> str:
-    """The digest of what a kernel does, whatever actions made it."""
+    """The digest of a kernel without its actions, equal for all actions that make the same code."""
     return digest(node("SINK", kernel.src, kernel.arg._replace(actions=())))
 
 
@@ -168,5 +177,5 @@ def search(
     bench: Bench,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Found:
-    """The fastest actions found for `sink`, never slower than `heuristic`; `width` plans are kept in each round."""
+    """Return the fastest actions found for `sink`, never slower than `heuristic`. Each round keeps `width` plans."""
     return Search(sink, target, width, bench, progress).run(heuristic)

@@ -1,7 +1,7 @@
-"""What a search may try next: the moves that are worth timing on a plan, one row a kind.
+"""List the moves that a search tries next: for each kind of action, those worth timing on a plan.
 
-A move is one action, or a few that only make sense together: pad and split. Whether it is legal is for `Plan.act` to
-say. A new action needs one row in MOVES, and its kind in `kind_of` if that is not its op.
+A move is one action, or several that only make sense together: pad and split. `LoopPlan.act` decides whether it is
+legal. A new action needs one row in MOVES, and its kind in `kind_of` if that is not its op.
 
 What it is not: a choice. `heuristic` chooses by rule, `search` by timing.
 """
@@ -15,124 +15,127 @@ from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.peel import edge_of
-from monolect.optimize.actions.plan import Action, Plan
+from monolect.optimize.actions.plan import Action, LoopPlan
 from monolect.optimize.actions.stream import buffer_bytes, row_loop
 
 Move = tuple[Action, ...]
 
-ROWS_UPCAST = (2, 3, 4, 5, 6, 7, 8, 12, 14)  # besides vectors of the target
-UNROLLS = (2, 3, 4, 5, 7, 8, 9)
-BLOCKS = (1, 4, 16, 32, 64, 128, 256, 512)  # iterations in one
-AHEAD = (1024, 4096, 16384)  # bytes
-ROWS_AHEAD = (1, 2, 4)
-WORKGROUP = (2, 4, 8, 16, 32, 64, 128, 256)
-STEPS = (4, 8, 16, 32, 64)  # iterations of a reduction copied at once
-MOST_PADDING = 1.125  # what an axis may grow by, as a factor
+# rows of a register tile to try, in addition to the target's vector lengths
+UPCAST_ROW_COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 14)
+UNROLL_FACTORS = (2, 3, 4, 5, 7, 8, 9)  # iterations of a reduction to unroll
+BLOCK_LENGTHS = (1, 4, 16, 32, 64, 128, 256, 512)  # iterations in one block
+PREFETCH_DISTANCES = (1024, 4096, 16384)  # bytes ahead of a load's address
+PREFETCH_ROW_COUNTS = (1, 2, 4)  # iterations ahead, for rows that an index names
+LANE_COUNTS = (2, 4, 8, 16, 32, 64, 128, 256)  # lanes of a workgroup along one axis
+STEP_LENGTHS = (4, 8, 16, 32, 64)  # iterations of a reduction that are copied at once
+MAX_PADDING_FACTOR = 1.125  # factor by which padding may lengthen an axis
 
 
-def replay(sink: UOp, target: Target, actions: Iterable[Action]) -> Plan:
-    """The plan after `actions`. Raises ActionError for the first illegal one."""
-    plan = Plan(sink, target)
+def replay(sink: UOp, target: Target, actions: Iterable[Action]) -> LoopPlan:
+    """Return the plan after `actions`. Raises ActionError for the first illegal one."""
+    plan = LoopPlan(sink, target)
     for action in actions:
         plan.act(action)
     return plan
 
 
 # ---- next moves ------------------------------------------------------------------------------------------------------
-def _axes(plan: Plan, *types: str) -> Iterator[tuple[int, int]]:
-    """(axis, size) of the axes of these types."""
+def _axes(plan: LoopPlan, *types: str) -> Iterator[tuple[int, int]]:
+    """Yield (axis, size) of the axes of these types with more than one iteration."""
     return ((i, p.size) for i, p in enumerate(plan.axes) if p.type in types and p.size > 1)
 
 
-def _vectors(plan: Plan) -> tuple[int, ...]:
-    """Lengths of vectors: of the narrowest common element, and half and twice that."""
+def _vectors(plan: LoopPlan) -> tuple[int, ...]:
+    """Lengths of vectors to try: that of a 4-byte element, and half and twice that."""
     lanes = plan.target.lanes(4)
     return tuple(k for k in (lanes // 2, lanes, lanes * 2) if k > 1)
 
 
-def _shaped(plan: Plan, source: str, target: str, sizes: Iterable[int]) -> Iterator[Move]:
-    """Split off a part that becomes shape; where the size is no multiple, after padding the whole axis."""
+def _shaped(plan: LoopPlan, source: str, target: str, sizes: Iterable[int]) -> Iterator[Move]:
+    """Yield splits that make a part shape; where no size divides the axis, splits after padding the whole axis."""
     for i, n in _axes(plan, source):
         whole = plan.axes[i].root not in plan.padded and sum(q.root is plan.axes[i].root for q in plan.axes) == 1
         for k in sorted({*sizes}):
             split = ("SPLIT", i, (k, target, False))
             if n % k == 0:
                 yield (split,)
-            elif whole and -(-n // k) * k <= MOST_PADDING * n:
+            elif whole and -(-n // k) * k <= MAX_PADDING_FACTOR * n:
                 yield (("PADTO", i, k), split)
 
 
-def upcasts(plan: Plan) -> Iterator[Move]:
-    """Vectors, and rows that share what they read."""
-    return _shaped(plan, "LOOP", "UPCAST", (*ROWS_UPCAST, *_vectors(plan)))
+def upcasts(plan: LoopPlan) -> Iterator[Move]:
+    """Yield UPCAST splits: vectors, and rows that share operands."""
+    return _shaped(plan, "LOOP", "UPCAST", (*UPCAST_ROW_COUNTS, *_vectors(plan)))
 
 
-def unrolls(plan: Plan) -> Iterator[Move]:
-    """Steps of a reduction without a loop around them."""
-    return _shaped(plan, "REDUCE", "UNROLL", UNROLLS)
+def unrolls(plan: LoopPlan) -> Iterator[Move]:
+    """Yield UNROLL splits of reductions."""
+    return _shaped(plan, "REDUCE", "UNROLL", UNROLL_FACTORS)
 
 
-def partial_sums(plan: Plan) -> Iterator[Move]:
-    """One partial result a lane, and several vectors of them."""
-    lanes = WORKGROUP if plan.target.workgroups else ()
+def partial_sums(plan: LoopPlan) -> Iterator[Move]:
+    """Yield GROUP_REDUCE splits: one partial result per lane, in one or several vectors."""
+    lanes = LANE_COUNTS if plan.target.workgroups else ()
     return _shaped(plan, "REDUCE", "GROUP_REDUCE", (2, 4, 8, *_vectors(plan), *lanes))
 
 
-def threads(plan: Plan) -> Iterator[Move]:
-    """One share of a loop for each thread."""
+def threads(plan: LoopPlan) -> Iterator[Move]:
+    """Yield splits that share a loop out among all threads."""
     n = plan.target.n_threads
     return (((("SPLIT", i, (n, "THREAD", True)),)) for i, size in _axes(plan, "LOOP") if 1 < n <= size)
 
 
-def blocks(plan: Plan) -> Iterator[Move]:
-    """A loop in blocks around all other loops, so that what a block reads stays in a cache."""
+def blocks(plan: LoopPlan) -> Iterator[Move]:
+    """Yield block loops around all other loops, so that the operands of a block stay in a cache."""
     for i, n in _axes(plan, "LOOP", "REDUCE"):
-        for k in BLOCKS:
+        for k in BLOCK_LENGTHS:
             if k < n and not plan.axes[i].is_block:
                 yield (("SPLIT", i, (-(-n // k), "LOOP", True)),)
 
 
-def swaps(plan: Plan) -> Iterator[Move]:
-    """Two loops of one kind in the other order."""
+def swaps(plan: LoopPlan) -> Iterator[Move]:
+    """Yield interchanges of two loops of one kind."""
     for kind in ("LOOP", "REDUCE"):
         axes = [i for i, _ in _axes(plan, kind)]
         yield from ((("SWAP", a, b),) for a in axes for b in axes if a < b)
 
 
-def peels(plan: Plan) -> Iterator[Move]:
-    """The ends of a loop that a gate asks about, apart."""
+def peels(plan: LoopPlan) -> Iterator[Move]:
+    """Yield peels of the ends of loops that a gate depends on."""
     gates = [u.src[2] for u in (*plan.loads, *plan.stores) if len(u.src) == 3]
-    asked = {*plan.padded, *(r for g in gates for r in ranges(g))}
+    gated = {*plan.padded, *(r for g in gates for r in ranges(g))}
     for i, _ in _axes(plan, "LOOP"):
-        if plan.axes[i].root in asked:
+        if plan.axes[i].root in gated:
             yield from ((("PEEL", i, ends),) for ends in ((0, 1), (1, 0), (1, 1)))
         if edge_of(plan, plan.axes[i]) is not None:
             yield (("PEEL", i, ("mask", int(plan.axes[i].root in plan.padded))),)
 
 
-def packs(plan: Plan) -> Iterator[Move]:
-    """What a load reads in a block, copied to one piece of memory first; or to two in turns, a step ahead."""
-    turns = (None, 2, *((3, 4) if plan.target.bulk_copies else ())) if plan.target.workgroups else (None,)
-    return ((("PACK", i, n),) for i in range(len(plan.loads)) for n in turns)
+def packs(plan: LoopPlan) -> Iterator[Move]:
+    """Yield PACKs of each load; with workgroups also into two buffers or more, one step ahead."""
+    buffer_counts = (None, 2, *((3, 4) if plan.target.bulk_copies else ())) if plan.target.workgroups else (None,)
+    return ((("PACK", i, n),) for i in range(len(plan.loads)) for n in buffer_counts)
 
 
-def nontemporal(plan: Plan) -> Iterator[Move]:
-    """Outputs that a cache does not hold, stored past it."""
+def nontemporal(plan: LoopPlan) -> Iterator[Move]:
+    """Yield non-temporal stores where outputs exceed the caches."""
     large = plan.target.streams and sum(map(buffer_bytes, plan.stores)) >= plan.target.l3_bytes // 2
     return ((("NONTEMPORAL", i, None),) for i in range(len(plan.stores) * large))
 
 
-def prefetches(plan: Plan) -> Iterator[Move]:
-    """What comes from far away, asked for early."""
+def prefetches(plan: LoopPlan) -> Iterator[Move]:
+    """Yield prefetches of loads from memory that exceeds the L2 cache."""
     for i, u in enumerate(plan.loads):
         if plan.target.streams and buffer_bytes(u) > plan.target.l2_bytes:
-            yield from ((("PREFETCH", i, n),) for n in AHEAD)
+            yield from ((("PREFETCH", i, n),) for n in PREFETCH_DISTANCES)
             if row_loop(plan, u) is not None:
-                yield from ((("PREFETCH", i, ("rows", n)),) for n in ROWS_AHEAD)
+                yield from ((("PREFETCH", i, ("rows", n)),) for n in PREFETCH_ROW_COUNTS)
 
 
-def matrix_units(plan: Plan) -> Iterator[Move]:
-    """A unit of the target for a sum, with the lanes that it wants, or with the axes of which a warp takes tiles."""
+def matrix_units(plan: LoopPlan) -> Iterator[Move]:
+    """Yield TC for each unit of the target, with the lanes that the unit needs, or the axes of which a warp takes
+    tiles.
+    """
     for unit in plan.units:
         for j, _ in _axes(plan, "REDUCE"):
             if unit.threads:
@@ -145,24 +148,24 @@ def matrix_units(plan: Plan) -> Iterator[Move]:
                     yield (("SPLIT", i, (unit.n, "UPCAST", False)), ("TC", j + 1, unit.name))
 
 
-def workgroups(plan: Plan) -> Iterator[Move]:
-    """Loops shared out between workgroups, and between the threads of one."""
+def workgroups(plan: LoopPlan) -> Iterator[Move]:
+    """Yield splits of loops into workgroups, and into the lanes of one."""
     if plan.target.workgroups:
         for i, n in _axes(plan, "LOOP"):
             yield (("SPLIT", i, (n, "GLOBAL", True)),)
         for i, n in _axes(plan, "LOOP", "GLOBAL"):
-            yield from ((("SPLIT", i, (k, "LOCAL", False)),) for k in WORKGROUP if n % k == 0)
+            yield from ((("SPLIT", i, (k, "LOCAL", False)),) for k in LANE_COUNTS if n % k == 0)
 
 
-def steps(plan: Plan) -> Iterator[Move]:
-    """A reduction in steps, of each of which all lanes copy what it reads."""
+def steps(plan: LoopPlan) -> Iterator[Move]:
+    """Yield splits of a reduction into steps, in each of which all lanes copy the operands."""
     if plan.target.workgroups:
         for i, n in _axes(plan, "REDUCE"):
-            yield from ((("SPLIT", i, (n // k, "REDUCE", True)),) for k in STEPS if n % k == 0 and n > k)
+            yield from ((("SPLIT", i, (n // k, "REDUCE", True)),) for k in STEP_LENGTHS if n % k == 0 and n > k)
 
 
 # kind of an action -> the moves worth trying; an action's kind is its op, for SPLIT the new axis type
-MOVES: dict[str, Callable[[Plan], Iterator[Move]]] = {
+MOVES: dict[str, Callable[[LoopPlan], Iterator[Move]]] = {
     "UPCAST": upcasts,
     "UNROLL": unrolls,
     "GROUP_REDUCE": partial_sums,
@@ -189,7 +192,7 @@ def kind_of(action: Action) -> str:
 
 
 def legal_moves(sink: UOp, target: Target, actions: Move = (), kind: str = "") -> list[Move]:
-    """The moves that are legal after `actions`, of one kind or of all."""
+    """Return the moves that are legal after `actions`, of one kind or of all."""
     plan = replay(sink, target, actions)
     rows = [MOVES[kind]] if kind else MOVES.values()
     found = dict.fromkeys(move for row in rows for move in row(plan))

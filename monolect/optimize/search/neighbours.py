@@ -1,8 +1,8 @@
-"""The neighbours of a sequence of actions: one move more, one action dropped, or another of its kind in its place.
+"""Generate the neighbours of a sequence of actions: one move more, one action dropped, or one replaced by another.
 
-Actions number the axes as they stand, so dropping one would shift what later ones mean. A Trail therefore names axes:
-a split leaves the name to the rest of the axis and gives the part it makes a new one. What a later action did to an
-axis that is no more is dropped with it, and so is what became illegal.
+The replacement is of the same kind. Actions number the axes at their time, so dropping one would shift the meaning of
+later ones. A Trail therefore names axes: a split leaves the name to the rest of the axis and gives its new part a new
+name. If an axis no longer exists, the later actions on it are dropped, and so are actions that became illegal.
 
 Source: local search over the legal neighbours of a good solution.
 """
@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.plan import Action, Part, Plan
+from monolect.optimize.actions.plan import Action, AxisPart, LoopPlan
 from monolect.optimize.search.moves import MOVES, Move, kind_of, legal_moves
 
-# Their second element is an axis, for SWAP the third as well.
-ON_AXES = ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND", "TC")
-LAST = {"PACK", "NONTEMPORAL", "PREFETCH"}  # nothing else may follow them
+# actions whose second element is an axis, for SWAP the third as well
+AXIS_ACTIONS = ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND", "TC")
+FINAL_ACTIONS = {"PACK", "NONTEMPORAL", "PREFETCH"}  # actions that nothing but each other may follow
 _fresh = count()
 
 
-class Step(NamedTuple):
+class NamedAction(NamedTuple):
     """An action whose axes have names instead of numbers; `made` names the part that it makes."""
 
     op: str
@@ -38,9 +38,9 @@ class Trail:
     """A plan, and the names of its axes."""
 
     def __init__(self, sink: UOp, target: Target):
-        self.plan = Plan(sink, target)
+        self.plan = LoopPlan(sink, target)
         self.names = [f"axis{i}" for i in range(len(self.plan.axes))]
-        self.steps: list[Step] = []
+        self.steps: list[NamedAction] = []
 
     def act(self, action: Action, made: str = "") -> None:
         """Perform an action. Raises ActionError and changes nothing when it is illegal."""
@@ -48,23 +48,24 @@ class Trail:
         before = list(self.plan.axes)
         self.plan.act(action)
         other = self.names[arg] if op == "SWAP" else arg
-        step = Step(op, self.names[axis] if op in ON_AXES else axis, other, made or f"part{next(_fresh)}")
+        step = NamedAction(op, self.names[axis] if op in AXIS_ACTIONS else axis, other, made or f"part{next(_fresh)}")
         self.steps.append(step)
         self._rename(before, step)
 
-    def redo(self, step: Step) -> bool:
-        """Perform a step of another trail; False when its axes are no more or it became illegal."""
+    def redo(self, step: NamedAction) -> bool:
+        """Perform an action of another trail; False when its axes no longer exist or it became illegal."""
         try:
-            axis = self.names.index(step.axis) if step.op in ON_AXES else step.axis
+            axis = self.names.index(step.axis) if step.op in AXIS_ACTIONS else step.axis
             arg = self.names.index(step.arg) if step.op == "SWAP" else step.arg
             self.act((step.op, axis, arg), step.made)
         except (ActionError, ValueError):
             return False
         return True
 
-    def _rename(self, before: list[Part], step: Step) -> None:
-        """Names of the axes now: a new pair is the rest of an axis and what was made of it, or the reverse. TC may make
-        two parts: steps, and those that a unit wants side by side.
+    def _rename(self, before: list[AxisPart], step: NamedAction) -> None:
+        """Name the axes after an action: a new pair is the rest of an axis and the part made of it, or the reverse.
+
+        TC may make two parts: steps, and pairs of adjacent elements.
         """
         known = {id(p): name for p, name in zip(before, self.names, strict=True)}
         kept = {known[id(p)] for p in self.plan.axes if id(p) in known}
@@ -78,19 +79,19 @@ class Trail:
 
 
 def extensions(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
-    """Every sequence with one move more, which stands before what has to be last."""
-    n = next((i for i, action in enumerate(actions) if action[0] in LAST), len(actions))
+    """Yield every sequence with one move more, inserted before the actions that must be last."""
+    n = next((i for i, action in enumerate(actions) if action[0] in FINAL_ACTIONS), len(actions))
     last = _joined(sink, target, actions).steps[n:]
     for move in legal_moves(sink, target, actions[:n]):
-        if move[-1][0] not in LAST:
+        if move[-1][0] not in FINAL_ACTIONS:
             yield _rejoined(sink, target, actions[:n], move, last)
-    for kind in MOVES.keys() & LAST:
+    for kind in MOVES.keys() & FINAL_ACTIONS:
         for move in legal_moves(sink, target, actions, kind):
             yield (*actions, *move)
 
 
 def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
-    """Every sequence that differs from `actions` in one of them."""
+    """Yield every sequence that differs from `actions` in one of them."""
     steps = _joined(sink, target, actions).steps
     for i, action in enumerate(actions):
         yield _rejoined(sink, target, actions[:i], (), steps[i + 1 :])
@@ -101,14 +102,14 @@ def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
 
 
 def _joined(sink: UOp, target: Target, first: Move, move: Move = (), made: str = "") -> Trail:
-    """The trail of `first` and `move`; a part that the move makes is called `made`."""
+    """Return the trail of `first` and `move`; a part that the move makes is called `made`."""
     trail = Trail(sink, target)
     for i, action in enumerate((*first, *move)):
         trail.act(action, made if i >= len(first) and action[0] == "SPLIT" else "")
     return trail
 
 
-def _rejoined(sink: UOp, target: Target, first: Move, move: Move, later: list[Step], made: str = "") -> Move:
+def _rejoined(sink: UOp, target: Target, first: Move, move: Move, later: list[NamedAction], made: str = "") -> Move:
     trail = _joined(sink, target, first, move, made)
     for step in later:
         trail.redo(step)

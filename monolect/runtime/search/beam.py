@@ -31,7 +31,7 @@ from monolect.ir.check.custom_kernels import has_axes
 from monolect.ir.digest import digest
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, node, toposort
-from monolect.optimize.actions.plan import Plan
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.apply import kernel_name
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.search.beam import Found, search
@@ -82,7 +82,7 @@ def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
     if found is not None:
         known[key] = found
         if "actions" in settings.tracing:
-            what = kernel_name(Plan(sink, target))
+            what = kernel_name(LoopPlan(sink, target))
             print("".join(f"  {what}: {a}  # found by BEAM={settings.BEAM}\n" for a in found), end="", file=sys.stderr)
     return found
 
@@ -103,14 +103,14 @@ def read(entry: bytes | None, sink: UOp, target: Target) -> Move | None:
 
 def heuristic(sink: UOp, target: Target) -> Move:
     """What is chosen without a search."""
-    plan = Plan(sink, target)
+    plan = LoopPlan(sink, target)
     choose(plan)
     return tuple(plan.actions)
 
 
 def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
     start, target = time.perf_counter(), device.target
-    what = kernel_name(Plan(sink, target))
+    what = kernel_name(LoopPlan(sink, target))
     if not fits(sink):
         return heuristic(sink, target)
     shown.kernel(what)
